@@ -1,0 +1,41 @@
+# Two commands set everything up on a fresh machine: `make demo` and `make test`.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN ?= .league
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	@echo "==> creating $(VENV) and installing pinned packages (a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[diplomacy,dev]'
+	@touch $@
+
+install: $(STAMP)  ## create .venv with everything the demo and the tests need
+
+demo: $(STAMP)  ## train a small league on this machine, then print its leaderboard
+	@$(BIN)/league up --config configs/diplomacy-cpu.toml --run $(RUN)
+
+test: $(STAMP)  ## run the test suite
+	@echo "==> pytest"
+	@$(BIN)/python -m pytest
+
+check: $(STAMP)  ## lint, format, types, import contracts
+	@echo "==> ruff" && $(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@echo "==> mypy" && $(BIN)/mypy
+	@echo "==> import contracts" && $(BIN)/lint-imports
+	@echo "==> docker-compose.yml" && $(BIN)/python -c "import yaml; yaml.safe_load(open('docker-compose.yml'))"
+
+bench: $(STAMP)  ## measure against the named peers, ratios in the same run
+	@$(BIN)/python -m benchmarks
+
+clean:  ## remove the virtual environment and caches (runs are kept)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info

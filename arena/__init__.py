@@ -1,0 +1,11 @@
+"""How one match is played. Nothing here knows of brokers, databases or tensors.
+
+- ``games/``      one package or file per game, behind ``games.base.Game``
+- ``bots/``       scripted agents that never call a model
+- ``text``        ``TextFormat``: a position as prompt pieces, an action as completion pieces
+- ``constraints`` token-level walk through the set of legal completions
+- ``match``       plays one game between agents in seats
+
+To add a game: one module under ``games/`` with its config struct, its ``Game`` and ``@register("name")``;
+the contract tests find it by themselves.
+"""

@@ -1,0 +1,146 @@
+"""The contract of a game: seeded, serialisable, simultaneous or turn-taking.
+
+A game is a mutable play-through, deterministic in (settings, seed, actions). Seats are numbered from 0 and have
+names. ``to_move`` lists the seats that must act before ``apply`` can be called: all that have orders to give in a
+simultaneous game, one in a turn-taking game, none once the game is over.
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+Action = tuple[str, ...]
+"""What one seat does: the game's own notation, one string per part (Diplomacy: one per order), sorted."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a finished game ended, seat by seat."""
+
+    scores: tuple[float, ...]
+    """Final score per seat, bonuses included."""
+    ranks: tuple[int, ...]
+    """1 for the best; tied seats share the better rank (1, 2, 2, 4)."""
+    winner: int | None
+    """The seat that is strictly first by the game's own measure of winning, if any."""
+    metrics: tuple[dict[str, float], ...]
+    """Named facts per seat (Diplomacy: ``centers``, ``units``, ``survived``)."""
+    reason: str
+    """Why the game ended: ``year_cap``, ``solo``, ``draw`` …"""
+    length: int
+    """Number of ``apply`` calls (Diplomacy: phases)."""
+
+
+class Game(Protocol):
+    """One play-through of a game."""
+
+    name: str
+    seats: Sequence[str]
+
+    def to_move(self) -> Sequence[int]:
+        """Seats that must act now, ascending; empty once the game is over."""
+
+    def random_action(self, seat: int, rng: Random) -> Action:
+        """A uniformly random legal action of ``seat``, drawn with ``rng`` only."""
+
+    def is_legal(self, seat: int, action: Action) -> bool:
+        """Whether ``apply`` would take the action as it stands."""
+
+    def apply(self, actions: Mapping[int, Action]) -> None:
+        """Play the actions of all seats to move.
+
+        Raises:
+            GameError: a seat is missing or not to move, or an action is illegal; the game is unchanged.
+        """
+
+    @property
+    def clock(self) -> int:
+        """Coarse time (Diplomacy: the year)."""
+
+    def progress(self, seat: int) -> float:
+        """How far the seat has come (Diplomacy: its supply centres)."""
+
+    def outcome(self) -> Outcome:
+        """The result.
+
+        Raises:
+            GameError: the game is not over.
+        """
+
+    def save(self) -> bytes:
+        """The position as canonical JSON: equal positions give equal bytes."""
+
+    def record(self) -> bytes:
+        """The whole play-through as canonical JSON: settings, seed and every action; ``replay`` plays it again."""
+
+
+class GameSpec(Protocol):
+    """A registered game: makes play-throughs and knows its bots and its text format."""
+
+    name: str
+    seats: Sequence[str]
+    bots: Sequence[str]
+    """Names of the scripted agents that can play it."""
+
+    def new(self, seed: int) -> Game:
+        """A fresh play-through."""
+
+    def load(self, saved: bytes) -> Game:
+        """The position that ``Game.save`` wrote, ready to be played on."""
+
+    def replay(self, record: bytes) -> Game:
+        """Play a ``Game.record`` again from the start; the result saves to the same bytes."""
+
+    def bot(self, name: str) -> "Bot":
+        """The scripted agent of that name.
+
+        Raises:
+            GameError: no such bot; the message lists the names there are.
+        """
+
+    def text(self) -> "TextFormat":
+        """How positions and actions are written for a language model."""
+
+
+class Bot(Protocol):
+    """A scripted agent: a pure function of (position, seat, rng)."""
+
+    name: str
+
+    def act(self, game: Game, seat: int, rng: Random) -> Action:
+        """A legal action for ``seat``."""
+
+
+Pieces = tuple[str, ...]
+"""A text as indivisible pieces; a tokenizer maps each piece to one token or several, always the same ones."""
+
+
+class Phrases(Protocol):
+    """The legal completions of one decision as a walk over pieces. Immutable; walking returns the next place."""
+
+    def options(self) -> "Mapping[str, Phrases]":
+        """Next pieces and where each leads; one entry means forced, none means the completion is finished."""
+
+
+class TextFormat(Protocol):
+    """A game's compact language: fixed vocabulary, prompts, legal completions, and the way back to an action."""
+
+    def vocabulary(self) -> Sequence[str]:
+        """Every piece that a prompt or completion can hold, sorted: the words of a tokenizer made for the game."""
+
+    def prompt(self, game: Game, seat: int) -> Pieces:
+        """The position as ``seat`` sees it."""
+
+    def completions(self, game: Game, seat: int) -> Phrases:
+        """All legal completions."""
+
+    def write(self, game: Game, seat: int, action: Action) -> Pieces:
+        """The completion that says ``action``."""
+
+    def read(self, game: Game, seat: int, completion: Pieces) -> Action:
+        """The action that a completion says.
+
+        Raises:
+            GameError: the completion is not one of ``completions``.
+        """

@@ -1,0 +1,82 @@
+"""Every error of the project, in one tree.
+
+    LeagueError                     (exit code 1)
+    ├── UsageError                  the command line or a call is wrong (exit code 2)
+    │   └── ConfigError             a configuration key or value (exit code 2)
+    ├── LogError                    the event log
+    │   ├── LogUnavailableError     no broker at that address, or it went away
+    │   ├── StoreFullError          the broker's store refused a write for want of space
+    │   ├── ConflictError           an expected-sequence condition failed: somebody wrote first
+    │   └── BackpressureError       a bounded stream is full for now: wait and retry
+    ├── DecodeError                 bytes that are not the message they should be
+    ├── ArtifactError               a stored file is missing or is not what its digest says
+    ├── ModelError                  a model or adapter directory that cannot be used
+    ├── GameError                   a game was asked for something its rules do not allow
+    └── ReplayError                 recorded history and its refold disagree
+
+Messages say where, what was found, and what was expected. All take one message, so all survive pickling.
+"""
+
+from collections.abc import Iterable
+
+
+class LeagueError(Exception):
+    """Base of all errors that a person should read rather than debug."""
+
+    exit_code = 1
+
+
+class UsageError(LeagueError, ValueError):
+    """The command line or a call is wrong."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A configuration key or value is not what it should be."""
+
+
+class LogError(LeagueError, OSError):
+    """The event log could not do what was asked."""
+
+
+class LogUnavailableError(LogError, ConnectionError):
+    """No broker answers at the address, or the connection was lost."""
+
+
+class StoreFullError(LogError):
+    """The broker refused a write for want of space; nothing was recorded."""
+
+
+class ConflictError(LogError):
+    """An expected-sequence condition failed: another writer was first."""
+
+
+class BackpressureError(LogError):
+    """A bounded stream is full for now; the writer waits and tries again."""
+
+
+class DecodeError(LeagueError, ValueError):
+    """Bytes that are not the message they should be."""
+
+
+class ArtifactError(LeagueError, OSError):
+    """A stored file is missing, damaged, or not what its digest says."""
+
+
+class ModelError(LeagueError, ValueError):
+    """A model or adapter directory that cannot be used."""
+
+
+class GameError(LeagueError, ValueError):
+    """A game was asked for something its rules do not allow."""
+
+
+class ReplayError(LeagueError):
+    """Recorded history and its refold disagree."""
+
+
+def one_of(names: Iterable[str]) -> str:
+    """Spell the valid names for a message: ``'a', 'b' or 'c'``."""
+    quoted = [repr(name) for name in sorted(names)]
+    return quoted[0] if len(quoted) == 1 else ", ".join(quoted[:-1]) + " or " + quoted[-1]

@@ -1,0 +1,55 @@
+"""What one seat saw, sampled and earned in one match: the trainer's raw material.
+
+Token ids are carried as they were sampled; text is never tokenised again on the training path. A *branch* is a
+position of the completion at which more than one token was allowed; only branches were sampled, so only branches
+have a log-probability and take part in the loss. All other completion tokens were forced by the constraint.
+"""
+
+import msgspec
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One model call by one seat. B is the number of branches of the completion."""
+
+    prompt_ids: list[int]
+    completion_ids: list[int]
+    branches: list[int]
+    """B strictly increasing positions in ``completion_ids`` that were sampled rather than forced."""
+    logprobs: list[float]
+    """B log-probabilities (nats) of the sampled tokens under the distribution they were really drawn from."""
+    allowed: list[list[int]]
+    """B sorted lists of the token ids that were allowed; each holds the sampled one."""
+    version: int
+    """Policy version whose adapter sampled this step."""
+    clock: int
+    """The game's coarse time when the step was taken (Diplomacy: the year); credit is discounted along it."""
+    progress: float
+    """The game's progress measure for this seat just before the step (Diplomacy: supply centres)."""
+    temperature: float = 1.0
+
+
+class Rollout(msgspec.Struct, frozen=True):
+    """Everything one trainable seat did in one finished match."""
+
+    match_id: str
+    game: str
+    policy: str
+    """Name of the policy, without a version: ``main``."""
+    seat: int
+    role: str
+    """The seat's name in the game (Diplomacy: the power). Credit is compared within a role."""
+    group: str
+    """Equal for rollouts of the same line-up, role and start: the groups of group-relative advantages."""
+    steps: list[Step]
+    final_clock: int
+    final_progress: float
+    """Progress measure of the seat when the match ended."""
+    score: float
+    """Final score of the seat, win bonus included."""
+    rank: int
+    """1 for the best seat; tied seats share the better rank."""
+
+    @property
+    def version(self) -> int:
+        """Oldest policy version that sampled any step; staleness is judged by it."""
+        return min(step.version for step in self.steps)
