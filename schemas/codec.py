@@ -1,0 +1,112 @@
+"""Structs to bytes and back: JSON for events and jobs, compressed msgpack for rollouts.
+
+An event carries its schema version in a header. ``UPCASTERS[v]`` turns the plain mapping of version ``v`` into
+that of ``v + 1``, one hop at a time; a version above ours is refused with a word on which side to upgrade.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import zstandard
+
+from schemas.errors import DecodeError
+from schemas.events import EVENT_TYPES, AnyEvent, Event
+from schemas.jobs import PlayMatch
+from schemas.trajectories import Rollout
+
+SCHEMA_VERSION = 1
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+UPCASTERS: dict[int, Upcaster] = {}
+
+_events = msgspec.json.Decoder(AnyEvent)
+_jobs = msgspec.json.Decoder(PlayMatch)
+_rollouts = msgspec.msgpack.Decoder(Rollout)
+_json = msgspec.json.Encoder(order="deterministic")
+_msgpack = msgspec.msgpack.Encoder()
+
+
+class UnknownEventError(DecodeError):
+    """An event type that this version of the league does not know; it is skipped and counted."""
+
+
+def encode_event(event: Event) -> bytes:
+    """An event as JSON."""
+    return _json.encode(event)
+
+
+def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> Event:
+    """An event from JSON.
+
+    Raises:
+        UnknownEventError: a well-formed event of a type we do not know.
+        DecodeError: not an event, or of a schema version that we cannot read.
+    """
+    if version > SCHEMA_VERSION:
+        raise DecodeError(
+            f"event of schema version {version}; this process reads up to {SCHEMA_VERSION}: upgrade the reader"
+        )
+    try:
+        if version == SCHEMA_VERSION:
+            event: Event = _events.decode(data)
+            return event
+        upcast: Event = msgspec.convert(_upcast(msgspec.json.decode(data), version), AnyEvent)
+        return upcast
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _event_error(data, error) from error
+
+
+def _upcast(fields: dict[str, Any], version: int) -> dict[str, Any]:
+    for hop in range(version, SCHEMA_VERSION):
+        fields = UPCASTERS[hop](fields)
+    return fields
+
+
+def _event_error(data: bytes, error: Exception) -> DecodeError:
+    try:
+        kind = msgspec.json.decode(data, type=dict[str, Any]).get("type")
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return DecodeError(f"not a JSON object but {data[:60]!r}")
+    if isinstance(kind, str) and kind not in EVENT_TYPES:
+        return UnknownEventError(f"event of unknown type {kind!r}")
+    return DecodeError(f"not a valid {kind} event: {error}")
+
+
+def encode_job(job: PlayMatch) -> bytes:
+    """A job as JSON."""
+    return _json.encode(job)
+
+
+def decode_job(data: bytes) -> PlayMatch:
+    """A job from JSON.
+
+    Raises:
+        DecodeError: not a job.
+    """
+    try:
+        return _jobs.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DecodeError(f"not a job: {error}; found {data[:60]!r}") from error
+
+
+def encode_rollout(rollout: Rollout) -> bytes:
+    """A rollout as zstd-compressed msgpack."""
+    return zstandard.compress(_msgpack.encode(rollout), 1)
+
+
+def decode_rollout(data: bytes) -> Rollout:
+    """A rollout from compressed msgpack.
+
+    Raises:
+        DecodeError: not a rollout.
+    """
+    try:
+        return _rollouts.decode(zstandard.decompress(data))
+    except (msgspec.MsgspecError, zstandard.ZstdError, UnicodeDecodeError) as error:
+        raise DecodeError(f"not a rollout: {error}; found {data[:20]!r}") from error
+
+
+def canonical(value: Any) -> bytes:
+    """Any plain value or struct as JSON with sorted keys: equal values give equal bytes."""
+    return _json.encode(value)

@@ -1,0 +1,290 @@
+"""The configuration of a league: one TOML file, decoded into structs that reject what they don't know.
+
+A plugin (game, sampler, rating system, reward, advantage estimator, loss) has a ``name`` and a ``settings`` table;
+the plugin's own struct decodes the table, through ``convert``, so that one error form serves all.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from schemas.errors import ConfigError, one_of
+from schemas.subjects import check_name
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of configuration tables."""
+
+
+class Plugin(_Table, frozen=True):
+    """A plugin by name, with its own settings."""
+
+    name: str
+    settings: dict[str, Any] = {}
+
+
+class ModelConfig(_Table, frozen=True):
+    """The base model and the shape of its adapters."""
+
+    base: str = "made"
+    """``made`` (a small model for the game, made without any download), a folder, or a hub id."""
+    width: int = 64
+    layers: int = 2
+    heads: int = 2
+    mlp_width: int = 128
+    clone_bot: str = "random_bot"
+    """The bot whose play a made model first imitates."""
+    clone_sequences: int = 35_000
+    lora_rank: int = 16
+    lora_alpha: float = 32.0
+
+
+class InferenceConfig(_Table, frozen=True):
+    """How rollout and evaluator processes sample from models."""
+
+    backend: str = "local"
+    device: str = "cpu"
+    threads: int = 1
+    max_rows: int = 256
+    """Sequences decoded at once."""
+    max_adapters: int = 16
+    """Adapters kept ready; the least recently used one makes room."""
+    temperature: float = 1.0
+    """Of training matches."""
+    evaluation_temperature: float = 1.0
+
+
+class RolloutConfig(_Table, frozen=True):
+    """Rollout workers."""
+
+    workers: int = 1
+    games_in_flight: int = 70
+
+
+class ScheduleConfig(_Table, frozen=True):
+    """Which versions join the league, and for how long: the geometric checkpoint schedule."""
+
+    recent_every: int = 10
+    recent_window: int = 100
+    landmark_every: int = 100
+    elite: bool = True
+
+
+class RatingsConfig(_Table, frozen=True):
+    """The rating system and the matches it counts."""
+
+    system: Plugin = Plugin(name="elo")
+    purposes: tuple[str, ...] = ("evaluation",)
+
+
+class AgentConfig(_Table, frozen=True):
+    """An agent that the league begins with."""
+
+    kind: str
+    rating: float
+    baseline: bool = False
+
+
+def _agents() -> dict[str, AgentConfig]:
+    return {
+        "base_model": AgentConfig(kind="base", rating=1000.0, baseline=True),
+        "random_bot": AgentConfig(kind="bot", rating=800.0, baseline=True),
+        "chaos_bot": AgentConfig(kind="bot", rating=900.0, baseline=True),
+    }
+
+
+class EvaluationConfig(_Table, frozen=True):
+    """Evaluator workers, and what they measure."""
+
+    workers: int = 1
+    games_in_flight: int = 14
+    every: int = 50
+    """Published versions between evaluations; checkpoints are always evaluated."""
+    gatekeepers: tuple[str, ...] = ("random_bot", "previous_best", "recent")
+    """Who fills the other seats: agents by name, ``previous_best`` and ``recent``."""
+    gatekeeper_games: int = 14
+    benchmark_opponents: tuple[str, ...] = ("random_bot",)
+    """Before and after training, the hero plays each of these in all other seats."""
+    benchmark_games: int = 210
+
+
+class ExperienceConfig(_Table, frozen=True):
+    """Bounds of the stream between rollout workers and trainers."""
+
+    max_messages: int = 280
+    """When so many rollouts wait, rollout workers wait too."""
+    max_bytes: int = 256 * 1024 * 1024
+
+
+class TrainerConfig(_Table, frozen=True):
+    """The trainer."""
+
+    workers: int = 1
+    policy: str = "main"
+    rollouts_per_step: int = 70
+    max_lag_steps: int = 4
+    """Rollouts sampled by a version more than so many steps old are dropped and counted."""
+    device: str = "cpu"
+    threads: int = 1
+    reward: Plugin = Plugin(name="progress")
+    advantage: Plugin = Plugin(name="clock_leave_one_out")
+    loss: Plugin = Plugin(name="ppo_clip")
+    learner: dict[str, Any] = {}
+    """Settings of the optimiser and of minibatches; ``trainer.learner`` explains them."""
+
+
+class Criterion(_Table, frozen=True):
+    """Stop once the hero's share of won benchmark games is surely above a bound."""
+
+    opponent: str
+    win_rate: float
+    """Compared with the lower end of the 95 % Wilson interval."""
+
+
+class StopConfig(_Table, frozen=True):
+    """When training ends; the first condition met ends it. None set means never."""
+
+    steps: int | None = None
+    games: int | None = None
+    minutes: float | None = None
+    """Of training, summed over restarts."""
+    criterion: Criterion | None = None
+
+
+class MatchmakingConfig(_Table, frozen=True):
+    """Who sits in the other seats of a training match."""
+
+    sampler: Plugin = Plugin(name="pfsp")
+
+
+class LeagueConfig(_Table, frozen=True):
+    """Everything that a league is told at its start."""
+
+    name: str = "league"
+    seed: int = 0
+    """Master seed; every match, draw and initialisation derives from it by name."""
+    game: Plugin = Plugin(name="diplomacy")
+    agents: dict[str, AgentConfig] = msgspec.field(default_factory=_agents)
+    model: ModelConfig = ModelConfig()
+    inference: InferenceConfig = InferenceConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    matchmaking: MatchmakingConfig = MatchmakingConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    ratings: RatingsConfig = RatingsConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    experience: ExperienceConfig = ExperienceConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    stop: StopConfig = StopConfig()
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say.
+
+        Raises:
+            ConfigError: the message names the key, what it holds and what it should.
+        """
+        check_name("name", self.name)
+        check_name("trainer.policy", self.trainer.policy)
+        for agent, config in self.agents.items():
+            if config.kind not in ("bot", "base"):
+                raise ConfigError(f"agents.{agent}.kind: {config.kind!r}; expected 'base' or 'bot'")
+        if [a.kind for a in self.agents.values()].count("base") != 1:
+            raise ConfigError("agents: expected exactly one of kind 'base'")
+        for key, value in _positive(self).items():
+            if value <= 0:
+                raise ConfigError(f"{key}: {value}; expected more than 0")
+
+    @property
+    def base_agent(self) -> str:
+        """Name of the agent that is the base model without an adapter."""
+        return next(name for name, agent in self.agents.items() if agent.kind == "base")
+
+
+def _positive(config: LeagueConfig) -> dict[str, float]:
+    return {
+        "rollout.games_in_flight": config.rollout.games_in_flight,
+        "evaluation.games_in_flight": config.evaluation.games_in_flight,
+        "evaluation.every": config.evaluation.every,
+        "trainer.rollouts_per_step": config.trainer.rollouts_per_step,
+        "inference.temperature": config.inference.temperature,
+        "inference.evaluation_temperature": config.inference.evaluation_temperature,
+        "inference.max_rows": config.inference.max_rows,
+        "schedule.recent_every": config.schedule.recent_every,
+        "schedule.landmark_every": config.schedule.landmark_every,
+        "experience.max_messages": config.experience.max_messages,
+        "model.lora_rank": config.model.lora_rank,
+    }
+
+
+T = TypeVar("T")
+
+
+def convert(value: Any, into: type[T], where: str) -> T:
+    """Decode a plain mapping into a configuration struct.
+
+    Args:
+        value: What TOML or JSON gave.
+        into: A msgspec struct that forbids unknown fields.
+        where: Dotted place of the mapping in the file, for the message; empty for the whole file.
+
+    Raises:
+        ConfigError: a key or value is not what it should be; the message names the key and the expectation.
+    """
+    try:
+        return msgspec.convert(value, into, strict=True)
+    except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, ConfigError):
+            prefix = f"{where}." if where else ""
+            raise ConfigError(f"{prefix}{error.__cause__}") from None
+        raise ConfigError(_explain(str(error), into, where)) from None
+
+
+def _explain(message: str, into: Any, where: str) -> str:
+    text, _, path = message.partition(" - at `$")
+    place = ".".join(part for part in (where, path.rstrip("`").strip(".")) if part)
+    unknown = re.search(r"unknown field `(.*)`", text)
+    if unknown is None:
+        return f"{place or 'configuration'}: {text[0].lower()}{text[1:]}"
+    known = one_of(_fields_at(into, path.rstrip("`").strip(".")))
+    prefix = f"{place}." if place else ""
+    return f"{prefix}{unknown[1]}: unknown key; expected {known}"
+
+
+def _fields_at(into: Any, path: str) -> list[str]:
+    """Field names of the struct that ``path`` leads to."""
+    info = msgspec.inspect.type_info(into)
+    for part in filter(None, re.split(r"[.\[]", path)):
+        if isinstance(info, msgspec.inspect.UnionType):
+            info = next(t for t in info.types if isinstance(t, msgspec.inspect.StructType))
+        if isinstance(info, msgspec.inspect.StructType):
+            info = next(field.type for field in info.fields if field.name == part)
+        elif isinstance(info, msgspec.inspect.DictType):
+            info = info.value_type
+    if isinstance(info, msgspec.inspect.UnionType):
+        info = next(t for t in info.types if isinstance(t, msgspec.inspect.StructType))
+    return [field.name for field in info.fields] if isinstance(info, msgspec.inspect.StructType) else []
+
+
+def load_config(path: Path) -> LeagueConfig:
+    """Read a league's configuration.
+
+    Raises:
+        ConfigError: no such file, not TOML, or a key or value that is not what it should be.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        return convert(tables, LeagueConfig, "")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); expected a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def plain(config: msgspec.Struct) -> dict[str, Any]:
+    """The configuration as plain values, defaults included: what ``LeagueOpened`` records."""
+    value: dict[str, Any] = msgspec.to_builtins(config)
+    return value

@@ -1,0 +1,368 @@
+"""The facts of a league's history. Immutable, past tense, tagged by ``type``, JSON on the wire.
+
+Every event has a deterministic ``key``: publishing the same fact twice gives the same key, so that the broker and
+every fold can drop the copy. New fields get defaults; a changed meaning gets a new schema version (``codec``).
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of all events."""
+
+    @property
+    def key(self) -> str:
+        """Deterministic identity of the fact."""
+        raise TypeError(f"{type(self).__name__} has no key")
+
+
+class LeagueOpened(Event, frozen=True, tag=True):
+    """A league began, under this configuration."""
+
+    league: str
+    config: dict[str, Any]
+    """The whole configuration, defaults included."""
+    model: str
+    """Where workers find the base model: an artifact digest, a hub id, or a folder."""
+
+    @property
+    def key(self) -> str:
+        """One opening per league."""
+        return f"opened:{self.league}"
+
+
+class LeagueConfigured(Event, frozen=True, tag=True):
+    """The configuration changed: what holds from here on."""
+
+    config: dict[str, Any]
+    config_digest: str
+    after: int
+    """Sequence of the configuration that this one replaces."""
+
+    @property
+    def key(self) -> str:
+        """A change is told apart by what it replaces and what it says."""
+        return f"configured:{self.after}:{self.config_digest}"
+
+
+class AgentRegistered(Event, frozen=True, tag=True):
+    """An agent that is not a checkpoint entered the league."""
+
+    agent: str
+    kind: str
+    """``bot``, ``base`` or ``remote``."""
+    baseline: bool
+    """Whether the criteria speak of it ("never below the baselines")."""
+    rating: float
+    """Where its rating starts."""
+
+    @property
+    def key(self) -> str:
+        """One registration per agent."""
+        return f"registered:{self.agent}"
+
+
+class CheckpointAdded(Event, frozen=True, tag=True):
+    """A version of a policy joined the league as an opponent, for ever the same."""
+
+    agent: str
+    policy: str
+    version: int
+    parent: str
+    """The checkpoint before it, or the base model."""
+    reason: str
+    """``first``, ``recent``, ``landmark`` or ``elite``."""
+    adapter: str
+    """SHA-256 digest of its adapter."""
+
+    @property
+    def key(self) -> str:
+        """One joining per agent."""
+        return f"checkpoint:{self.agent}"
+
+
+class CheckpointPromoted(Event, frozen=True, tag=True):
+    """A checkpoint already in the league set a new best rating and is kept for ever."""
+
+    agent: str
+    rating: float
+
+    @property
+    def key(self) -> str:
+        """One promotion per agent."""
+        return f"promoted:{self.agent}"
+
+
+class AgentRetired(Event, frozen=True, tag=True):
+    """An agent is not drawn as an opponent any more; its history stays."""
+
+    agent: str
+    reason: str
+
+    @property
+    def key(self) -> str:
+        """One retirement per agent."""
+        return f"retired:{self.agent}"
+
+
+class Pick(msgspec.Struct, frozen=True):
+    """One opponent drawn for one seat."""
+
+    seat: int
+    agent: str
+    bucket: str
+    """The part of the mix that it was drawn from: ``mirror``, ``peers``, ``exploitable`` or ``baselines``."""
+
+
+class OpponentsSampled(Event, frozen=True, tag=True):
+    """A match was made. Standings, configuration and draw are enough to compute the distribution again."""
+
+    match_id: str
+    worker: str
+    hero: str
+    hero_seat: int
+    sampler: str
+    sampler_digest: str
+    """Digest of the sampler's configuration."""
+    standings_sequence: int
+    draw: int
+    """Seed of the draw."""
+    picks: list[Pick]
+
+    @property
+    def key(self) -> str:
+        """One draw per match."""
+        return f"sampled:{self.match_id}"
+
+
+class SeatResult(msgspec.Struct, frozen=True):
+    """What became of one seat."""
+
+    seat: int
+    role: str
+    """The seat's name in the game."""
+    agent: str
+    score: float
+    rank: int
+    """1 for the best; tied seats share the better rank."""
+    trainable: bool = False
+    metrics: dict[str, float] = {}
+
+
+class MatchFinished(Event, frozen=True, tag=True):
+    """A match was played to its end."""
+
+    match_id: str
+    game: str
+    purpose: str
+    """``training`` or ``evaluation``."""
+    worker: str
+    seed: int
+    seats: list[SeatResult]
+    winner: int | None
+    """The seat that is strictly first by the game's own measure, if any."""
+    reason: str
+    length: int
+    seconds: float
+    tokens: int = 0
+    """Tokens that models wrote, forced ones included."""
+    record: str = ""
+    """Digest of the game record."""
+    experience: str = ""
+    """Digest of the rollout that was published for training, if any."""
+    evaluation_id: str = ""
+
+    @property
+    def key(self) -> str:
+        """One end per match."""
+        return f"finished:{self.match_id}"
+
+
+class MatchFailed(Event, frozen=True, tag=True):
+    """A match could not be played to its end. Data, not a crash."""
+
+    match_id: str
+    purpose: str
+    worker: str
+    error: str
+    evaluation_id: str = ""
+
+    @property
+    def key(self) -> str:
+        """One failure per match."""
+        return f"failed:{self.match_id}"
+
+
+class RatingChange(msgspec.Struct, frozen=True):
+    """One agent's rating before and after a match."""
+
+    agent: str
+    before: float
+    after: float
+
+
+class RatingUpdated(Event, frozen=True, tag=True):
+    """A match moved ratings under one rating system."""
+
+    match_id: str
+    match_sequence: int
+    """Place of the match in the history; ratings are folded in that order."""
+    game: str
+    system: str
+    changes: list[RatingChange]
+
+    @property
+    def key(self) -> str:
+        """One update per match, game and system."""
+        return f"rated:{self.system}:{self.match_id}"
+
+
+class PolicyPublished(Event, frozen=True, tag=True):
+    """The trainer made a new version of a policy; rollout workers serve it from their next decision on."""
+
+    policy: str
+    version: int
+    """The gradient step that made it; 0 is the untrained adapter."""
+    adapter: str
+    """SHA-256 digest of its adapter."""
+    parent: str
+    """The version before, or the base model."""
+
+    @property
+    def key(self) -> str:
+        """One publication per version."""
+        return f"published:{self.policy}@{self.version}"
+
+
+class GradientStepTaken(Event, frozen=True, tag=True):
+    """The trainer used a batch of rollouts. What became of every rollout it consumed is counted here."""
+
+    policy: str
+    step: int
+    batch: str
+    """Digest of the match ids that were trained on, in order."""
+    matches: list[str]
+    experience_from: int
+    experience_to: int
+    """First and last sequence of ``EXPERIENCE`` that this step consumed."""
+    accepted: int
+    stale: int
+    refused: int
+    """Rollouts that were damaged or of another policy's."""
+    state: str
+    """Digest of the trainer's state after the step: what a restarted trainer continues from."""
+    skipped: bool = False
+    """True when the loss was not a number and the weights were left as they were."""
+    metrics: dict[str, float] = {}
+
+    @property
+    def key(self) -> str:
+        """One step per policy and number."""
+        return f"step:{self.policy}:{self.step}"
+
+
+class TrainingFinished(Event, frozen=True, tag=True):
+    """A policy met a stop condition."""
+
+    policy: str
+    version: int
+    reason: str
+
+    @property
+    def key(self) -> str:
+        """One end per policy and version."""
+        return f"trained:{self.policy}@{self.version}"
+
+
+class EvaluationRequested(Event, frozen=True, tag=True):
+    """An agent is to be measured; its matches are jobs on the work queue."""
+
+    evaluation_id: str
+    agent: str
+    suite: str
+    """``gatekeepers`` (moves the ratings) or ``benchmark`` (six of one bot)."""
+    opponents: list[str]
+    matches: list[str]
+
+    @property
+    def key(self) -> str:
+        """One request per evaluation."""
+        return f"evaluation:{self.evaluation_id}"
+
+
+class EvaluationFinished(Event, frozen=True, tag=True):
+    """All matches of an evaluation have ended."""
+
+    evaluation_id: str
+    agent: str
+    suite: str
+    opponents: list[str]
+    games: int
+    """Matches played to their end."""
+    failed: int
+    wins: int
+    """Matches in which the agent was strictly first."""
+    mean_score: float
+    mean_rank: float
+
+    @property
+    def key(self) -> str:
+        """One result per evaluation."""
+        return f"evaluated:{self.evaluation_id}"
+
+
+class WorkerJoined(Event, frozen=True, tag=True):
+    """A worker process began to serve the league."""
+
+    worker: str
+    role: str
+    incarnation: str
+    """Different for every start of the process."""
+    host: str
+    pid: int
+    version: str
+    """Of the league package."""
+
+    @property
+    def key(self) -> str:
+        """One joining per process."""
+        return f"joined:{self.worker}:{self.incarnation}"
+
+
+class WorkerLeft(Event, frozen=True, tag=True):
+    """A worker process ended in good order, or its supervisor saw it die."""
+
+    worker: str
+    incarnation: str
+    reason: str
+
+    @property
+    def key(self) -> str:
+        """One leaving per process."""
+        return f"left:{self.worker}:{self.incarnation}"
+
+
+AnyEvent = (
+    LeagueOpened
+    | LeagueConfigured
+    | AgentRegistered
+    | CheckpointAdded
+    | CheckpointPromoted
+    | AgentRetired
+    | OpponentsSampled
+    | MatchFinished
+    | MatchFailed
+    | RatingUpdated
+    | PolicyPublished
+    | GradientStepTaken
+    | TrainingFinished
+    | EvaluationRequested
+    | EvaluationFinished
+    | WorkerJoined
+    | WorkerLeft
+)
+
+EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in AnyEvent.__args__}
+"""Every event by its tag."""

@@ -1,0 +1,28 @@
+"""Deterministic ids, digests and seeds: equal inputs give equal outputs on every machine and on every day."""
+
+import hashlib
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 of ``data`` in hex: the name of an artifact."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def derive_seed(master: int, *names: str | int) -> int:
+    """A 63-bit seed for one named purpose, e.g. ``derive_seed(seed, "match", match_id)``.
+
+    Different names give independent seeds; nothing depends on the order in which seeds are asked for.
+    """
+    text = "\x1f".join([str(master), *map(str, names)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def agent_name(policy: str, version: int) -> str:
+    """The agent that a policy is at a version: ``main@120``."""
+    return f"{policy}@{version}"
+
+
+def split_agent(agent: str) -> tuple[str, int] | None:
+    """Policy and version of an agent named by ``agent_name``; None for bots, the base model and remotes."""
+    policy, at, version = agent.rpartition("@")
+    return (policy, int(version)) if at and version.isdigit() else None

@@ -1,0 +1,50 @@
+"""The read-only table that decisions are made from: who is in the league, how strong, and who beat whom."""
+
+import msgspec
+
+
+class Agent(msgspec.Struct, frozen=True):
+    """One entrant of the league."""
+
+    name: str
+    kind: str
+    """``bot``, ``base``, ``checkpoint`` or ``remote``."""
+    rating: float
+    games: int
+    """Rated matches."""
+    baseline: bool = False
+    active: bool = True
+    """Whether it is drawn as an opponent."""
+    adapter: str | None = None
+    policy: str = ""
+    version: int = 0
+    reason: str = ""
+    """Why a checkpoint is in the league."""
+
+
+class Live(msgspec.Struct, frozen=True):
+    """A policy as it is now."""
+
+    policy: str
+    version: int
+    adapter: str | None
+    rating: float
+    """Of its last evaluated version; of the base model before that."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """Results of a policy's versions against one agent, seat by seat."""
+
+    wins: int = 0
+    draws: int = 0
+    losses: int = 0
+
+
+class Standings(msgspec.Struct, frozen=True):
+    """The table at one sequence of the history."""
+
+    sequence: int
+    agents: dict[str, Agent]
+    live: dict[str, Live]
+    records: dict[str, dict[str, Record]]
+    """``records[policy][agent]``: how the policy's versions did against the agent so far."""
