@@ -1,12 +1,17 @@
 """From pieces to tokens: the walk through legal completions that a decoder follows.
 
-A game says which pieces may come next (``Phrases``); a tokenizer says which tokens a piece is. ``TokenWalk`` joins
+A game says which pieces may come next (``Phrases``); a tokenizer says which tokens a piece is. ``TokenWalks`` joins
 the two, so that an inference backend only sees token ids. Where one token starts several pieces (a hub model's
-sub-word tokenizer), the walk keeps all pieces that agree with the tokens so far.
+sub-word tokenizer), the walk keeps every piece that agrees with the tokens so far, one thread for each. A game's
+completions are prefix-free in pieces but may not be in tokens; where a completion could both end and go on, the
+``end`` token is allowed as well and means that it ends.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from arena.games.base import Phrases, Pieces
+from schemas.errors import ModelError
 
 
 class Constraint(Protocol):
@@ -22,4 +27,183 @@ class Constraint(Protocol):
 Encode = Callable[[str], tuple[int, ...]]
 """A piece's token ids: at least one, the same on every call."""
 
-__all__ = ["Constraint", "Encode", "Mapping"]
+Thread = tuple[tuple[int, ...], Phrases]
+"""A piece begun: its tokens still to come (at least one), and the place of the game's walk after it."""
+
+
+def forced_run(place: Constraint, limit: int) -> tuple[list[int], Constraint]:
+    """Collect up to ``limit`` tokens that leave no choice, and the place after them."""
+    run: list[int] = []
+    while len(run) < limit and len(allowed := place.allowed()) == 1:
+        run.append(allowed[0])
+        place = place.advance(allowed[0])
+    return run, place
+
+
+class TokenWalk:
+    """One place of a walk over tokens; made by ``TokenWalks``. Its moves are look-ups once they were made."""
+
+    __slots__ = ("_allowed", "_moves", "_threads", "_walks")
+
+    def __init__(self, walks: "TokenWalks", threads: Sequence[Thread], may_end: bool) -> None:
+        self._walks = walks
+        self._moves: dict[int, TokenWalk] = {}
+        self._threads: dict[int, list[Thread]] = {}
+        for thread in threads:
+            self._threads.setdefault(thread[0][0], []).append(thread)
+        tokens = sorted(self._threads)
+        if may_end and threads:
+            tokens = sorted([*tokens, walks.end_token(tokens)])
+        self._allowed = tuple(tokens)
+
+    def allowed(self) -> tuple[int, ...]:
+        """Token ids that may come next, ascending; one means forced, none means the completion is finished."""
+        return self._allowed
+
+    def advance(self, token: int) -> "TokenWalk":
+        """The place after ``token``.
+
+        Raises:
+            ModelError: the token is not allowed here.
+        """
+        try:
+            return self._moves[token]
+        except KeyError:
+            place = self._moves[token] = self._move(token)
+            return place
+
+    def _move(self, token: int) -> "TokenWalk":
+        if token not in self._allowed:
+            raise ModelError(f"constraint: token {token} is not allowed here; expected one of {self._allowed}")
+        moved = [(rest[1:], after) for rest, after in self._threads.get(token, ())]
+        if len(moved) == 1 and not moved[0][0]:
+            return self._walks(moved[0][1])
+        return self._walks.merge(moved)
+
+
+class _Node:
+    """What a walk over tokens remembers of one place of the game's walk, under that place's identity."""
+
+    __slots__ = ("phrases", "starts", "walk")
+
+    def __init__(self, phrases: Phrases, walks: "TokenWalks") -> None:
+        self.phrases = phrases  # held, so that no other object can take its identity
+        self.starts: dict[int, list[tuple[str, tuple[int, ...], Phrases]]] = {}
+        threads = []
+        for piece, after in phrases.options().items():
+            tokens = walks.tokens(piece)
+            self.starts.setdefault(tokens[0], []).append((piece, tokens, after))
+            threads.append((tokens, after))
+        self.walk = TokenWalk(walks, threads, may_end=not threads)
+
+
+class TokenWalks:
+    """All walks of one tokenizer. Places are shared by the identity of the game's places, within a bounded memo."""
+
+    def __init__(self, encode: Encode, end: int | None = None, capacity: int = 100_000) -> None:
+        """Join a game's pieces to a tokenizer.
+
+        Args:
+            encode: A piece's tokens.
+            end: Token that ends a completion where it could also go on; only sub-word tokenizers need one.
+            capacity: Places remembered before all are forgotten and made again; walks under way go on.
+        """
+        self._encode = encode
+        self._end = end
+        self._capacity = capacity
+        self._pieces: dict[str, tuple[int, ...]] = {}
+        self._nodes: dict[int, _Node] = {}
+
+    def __call__(self, phrases: Phrases) -> TokenWalk:
+        """The walk that starts at ``phrases``."""
+        return self._node(phrases).walk
+
+    def read(self, phrases: Phrases, ids: Sequence[int]) -> Pieces:
+        """The pieces of a finished completion; of several readings, the first in the order of the options.
+
+        Raises:
+            ModelError: the tokens are not a whole completion of ``phrases``.
+        """
+        stack: list[tuple[Phrases, int, tuple[str, ...]]] = [(phrases, 0, ())]
+        while stack:
+            place, start, said = stack.pop()
+            node = self._node(place)
+            if not node.starts and self._is_end(ids[start:]):
+                return said
+            if start < len(ids):
+                fits = [
+                    (after, start + len(tokens), (*said, piece))
+                    for piece, tokens, after in node.starts.get(ids[start], ())
+                    if tuple(ids[start : start + len(tokens)]) == tokens
+                ]
+                stack.extend(reversed(fits))
+        raise ModelError(f"constraint: tokens {list(ids)} are not a whole completion")
+
+    def tokens(self, piece: str) -> tuple[int, ...]:
+        """The piece's tokens, remembered.
+
+        Raises:
+            ModelError: the tokenizer has none for it.
+        """
+        found = self._pieces.get(piece)
+        if found is None:
+            found = self._pieces[piece] = tuple(self._encode(piece))
+            if not found:
+                raise ModelError(f"constraint: the tokenizer gives no token for the piece {piece!r}")
+        return found
+
+    def end_token(self, taken: Sequence[int]) -> int:
+        """The token that ends a completion which could also go on with one of ``taken``.
+
+        Raises:
+            ModelError: there is none, or a piece uses it.
+        """
+        if self._end is None or self._end in taken:
+            raise ModelError(
+                f"constraint: a completion can end where it can also go on with tokens {list(taken)}, "
+                f"which needs an end token of its own; found {self._end}"
+            )
+        return self._end
+
+    def merge(self, threads: Sequence[Thread]) -> TokenWalk:
+        """The place that follows several threads at once; those without tokens left go on with their next pieces."""
+        open_threads: list[Thread] = []
+        may_end = not threads
+        for rest, after in threads:
+            if rest:
+                open_threads.append((rest, after))
+                continue
+            options = after.options()
+            may_end = may_end or not options
+            open_threads.extend((self.tokens(piece), place) for piece, place in options.items())
+        return TokenWalk(self, open_threads, may_end)
+
+    def _node(self, phrases: Phrases) -> _Node:
+        node = self._nodes.get(id(phrases))
+        if node is None:
+            if len(self._nodes) >= self._capacity:
+                self._nodes.clear()
+            node = self._nodes[id(phrases)] = _Node(phrases, self)
+        return node
+
+    def _is_end(self, rest: Sequence[int]) -> bool:
+        return not rest or (len(rest) == 1 and rest[0] == self._end)
+
+
+class Fixed:
+    """A constraint from a plain list of allowed completions: tests, benchmarks and small choices use it."""
+
+    def __init__(self, completions: Sequence[Sequence[int]]) -> None:
+        """Allow exactly ``completions``; none may be the beginning of another."""
+        self._completions = [tuple(completion) for completion in completions]
+
+    def allowed(self) -> Sequence[int]:
+        """Token ids that may come next, ascending."""
+        return sorted({completion[0] for completion in self._completions if completion})
+
+    def advance(self, token: int) -> "Fixed":
+        """The place after ``token``."""
+        return Fixed([rest[1:] for rest in self._completions if rest and rest[0] == token])
+
+
+__all__ = ["Constraint", "Encode", "Fixed", "TokenWalk", "TokenWalks", "forced_run"]
