@@ -1,1 +1,12 @@
-"""league."""
+"""What is remembered, and who plays whom.
+
+- ``log/``          the history: append, read, follow
+- ``artifacts``     adapters, models and game records by SHA-256
+- ``state``         the fold that workers decide from: agents, ratings, policies, evaluations
+- ``ratings/``      rating systems, one file each, and the fold over match results
+- ``samplers/``     opponent samplers, one file each
+- ``schedule``      which versions join the league and which retire
+- ``projections/``  the history as DuckDB tables, for SQL
+- ``replay``        refolds history and compares it with what was recorded
+- ``analytics``     shares, intervals and other figures for people
+"""
