@@ -1,0 +1,13 @@
+"""Where a base model comes from: made for a game, taught by example, or taken from a folder or the hub.
+
+- ``tokenizer`` pieces to token ids and back; one token a piece for made tokenizers
+- ``make``      writes a small model directory in Hugging Face's format, with a game's vocabulary, from a seed
+- ``load``      finds a model directory, local or on the hub, and says what is wrong with one that cannot be used
+- ``cloning``   teaches a model the play of scripted bots by cross-entropy
+"""
+
+from trainer.model.load import Base, load_base
+from trainer.model.make import BaseShape, make_base
+from trainer.model.tokenizer import Tokenizer
+
+__all__ = ["Base", "BaseShape", "Tokenizer", "load_base", "make_base"]

@@ -1,0 +1,103 @@
+"""A small base model made for a game: a real model directory in Hugging Face's format, from a seed, offline."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import tokenizers
+import torch
+from tokenizers import models, pre_tokenizers
+
+from schemas.errors import ModelError
+from trainer.model.tokenizer import EOS, PAD, SPECIAL, UNK
+
+
+class BaseShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sizes of a made model: Qwen3 architecture, about 91,000 parameters with a vocabulary of 140."""
+
+    hidden: int = 64
+    layers: int = 2
+    heads: int = 2
+    kv_heads: int = 2
+    """Key/value heads; must divide ``heads``."""
+    head_dim: int = 32
+    mlp: int = 128
+    """Inner width of the SwiGLU block."""
+    max_positions: int = 2048
+    """Longest prompt and completion together, in tokens."""
+    tied: bool = True
+    """The output head is the embedding matrix."""
+    init_std: float = 0.02
+
+
+def make_base(folder: Path, vocabulary: Sequence[str], shape: BaseShape | None = None, seed: int = 0) -> Path:
+    """Write a model directory that ``AutoModelForCausalLM`` and ``AutoTokenizer`` load.
+
+    Equal arguments give equal files. The weights are random; ``cloning`` teaches them a game.
+
+    Args:
+        folder: Where to write; made if missing, must be empty.
+        vocabulary: Every piece of a game's prompts and completions; each becomes one token.
+        shape: Sizes of the model.
+        seed: Of the random weights.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ModelError: the folder holds something, or the vocabulary repeats a piece or uses a special token's name.
+    """
+    shape = shape or BaseShape()
+    folder = Path(folder)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ModelError(f"{folder}: not empty; a new base model is written to a folder of its own")
+    words = [*SPECIAL, *vocabulary]
+    if repeated := sorted({word for word in words if words.count(word) > 1}):
+        raise ModelError(f"vocabulary: {repeated} occur more than once; expected distinct pieces besides {SPECIAL}")
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_tokenizer(folder, words, shape)
+    _write_weights(folder, len(words), shape, seed)
+    return folder
+
+
+def _write_tokenizer(folder: Path, words: Sequence[str], shape: BaseShape) -> None:
+    """Word-level, no normalisation. Plain text splits at blanks where no piece holds one."""
+    vocabulary = {word: token for token, word in enumerate(words)}
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
+    tokenizer.add_special_tokens(list(SPECIAL))
+    if not any(" " in word for word in words):
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": PAD,
+        "eos_token": EOS,
+        "unk_token": UNK,
+        "model_max_length": shape.max_positions,
+        "clean_up_tokenization_spaces": False,
+    }
+    (folder / "tokenizer_config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config)))
+
+
+def _write_weights(folder: Path, vocab_size: int, shape: BaseShape, seed: int) -> None:
+    from transformers import Qwen3Config, Qwen3ForCausalLM  # slow to import, and only needed here
+
+    config = Qwen3Config(
+        vocab_size=vocab_size,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.mlp,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        max_position_embeddings=shape.max_positions,
+        tie_word_embeddings=shape.tied,
+        initializer_range=shape.init_std,
+        pad_token_id=SPECIAL.index(PAD),
+        eos_token_id=SPECIAL.index(EOS),
+        bos_token_id=None,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen3ForCausalLM(config)
+    model.save_pretrained(folder)
