@@ -1,1 +1,19 @@
-"""trainer."""
+"""Learning: rollouts in, a better adapter out. torch lives here and in ``workers.inference``.
+
+    shape.py        which decoders are supported, read from config.json
+    kernels.py      element-wise pieces with hand-written gradients
+    forward.py      the forward pass, pure in its weights; pieces for an inference engine
+    decoder.py      the base weights, and how an adapter is applied to them
+    hf.py           tensor names of Hugging Face's layout, both ways
+    adapters.py     LoRA parameters, PEFT's format on disk
+    archive.py      an adapter folder as bytes that a digest can name
+    packing.py      sequences of many lengths as rectangles with little padding
+    rewards/        what a step earned: one file each
+    advantages/     what the estimator makes of it: one file each
+    losses/         what is minimised: one file each
+    batching.py     rollouts as flat arrays and minibatches
+    learner.py      one gradient step, and the state a killed trainer resumes from
+    model/          making a small base model
+
+A new reward, advantage or loss is one file in its folder: config struct, implementation, ``@register("name")``.
+"""

@@ -1,0 +1,162 @@
+"""The shape of a supported decoder, read from a Hugging Face ``config.json``.
+
+Qwen3, Qwen2 and Llama differ, for this project, only in a few switches (q/k-norm, biases, rope scaling); everything
+that needs to know about them asks a ``DecoderShape``.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from schemas.errors import ModelError, one_of
+
+MODEL_TYPES = ("llama", "qwen2", "qwen3")
+ROPE_TYPES = ("default", "linear", "llama3")
+
+
+class RopeScaling(msgspec.Struct, frozen=True):
+    """How rotary frequencies are stretched for long contexts; names as in Hugging Face's ``rope_parameters``."""
+
+    rope_type: str = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position_embeddings: int = 8192
+
+
+class DecoderShape(msgspec.Struct, frozen=True):
+    """Everything about a decoder except its weights."""
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    """Key/value heads; each serves ``heads // kv_heads`` query heads."""
+    head_dim: int
+    norm_eps: float = 1e-6
+    rope_theta: float = 10_000.0
+    rope: RopeScaling = RopeScaling()
+    max_positions: int = 32_768
+    tied: bool = False
+    """The output head is the embedding matrix."""
+    qk_norm: bool = False
+    """RMSNorm over each query and key head (Qwen3)."""
+    qkv_bias: bool = False
+    o_bias: bool = False
+    mlp_bias: bool = False
+
+    @property
+    def q_width(self) -> int:
+        """Rows of the query projection."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Rows of the key projection, and of the value projection."""
+        return self.kv_heads * self.head_dim
+
+    def linears(self) -> dict[str, tuple[int, int]]:
+        """(out, in) features of every linear that LoRA can sit on, by name (``layers.0.self_attn.q_proj``)."""
+        d, f = self.hidden_size, self.intermediate_size
+        one_layer = {
+            "self_attn.q_proj": (self.q_width, d),
+            "self_attn.k_proj": (self.kv_width, d),
+            "self_attn.v_proj": (self.kv_width, d),
+            "self_attn.o_proj": (d, self.q_width),
+            "mlp.gate_proj": (f, d),
+            "mlp.up_proj": (f, d),
+            "mlp.down_proj": (d, f),
+        }
+        return {f"layers.{i}.{name}": size for i in range(self.layers) for name, size in one_layer.items()}
+
+    def inverse_frequencies(self) -> list[float]:
+        """Rotary frequencies in radians per position, one per pair of head dimensions (RoFormer, eq. 15)."""
+        half = self.head_dim // 2
+        plain = [self.rope_theta ** (-i / half) for i in range(half)]
+        if self.rope.rope_type == "linear":
+            return [frequency / self.rope.factor for frequency in plain]
+        if self.rope.rope_type == "llama3":
+            return [_llama3(frequency, self.rope) for frequency in plain]
+        return plain
+
+
+def _llama3(frequency: float, rope: RopeScaling) -> float:
+    """Llama 3.1's scaling: slow waves are stretched, fast ones kept, those between interpolated."""
+    turns = rope.original_max_position_embeddings * frequency / (2 * math.pi)
+    if turns < rope.low_freq_factor:
+        return frequency / rope.factor
+    if turns > rope.high_freq_factor:
+        return frequency
+    keep = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
+    return (1 - keep) * frequency / rope.factor + keep * frequency
+
+
+def read_shape(folder: Path) -> DecoderShape:
+    """Read ``config.json`` of a Hugging Face model directory.
+
+    Raises:
+        ModelError: no readable config, or an architecture this decoder does not compute.
+    """
+    path = Path(folder) / "config.json"
+    try:
+        config: dict[str, Any] = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise ModelError(f"{path}: no readable model configuration ({error})") from error
+    try:
+        return shape_from_config(config)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path}: configuration is incomplete or ill-typed: {error!r}") from error
+
+
+def shape_from_config(config: dict[str, Any]) -> DecoderShape:
+    """Translate the content of a ``config.json``, of transformers 4 or 5, into a ``DecoderShape``.
+
+    Raises:
+        ModelError: an architecture, activation, rope or attention kind this decoder does not compute.
+    """
+    kind = config.get("model_type")
+    if kind not in MODEL_TYPES:
+        raise ModelError(f"model_type is {kind!r}, supported are {one_of(MODEL_TYPES)}")
+    if config.get("hidden_act", "silu") != "silu":
+        raise ModelError(f"hidden_act is {config['hidden_act']!r}, supported is 'silu'")
+    if config.get("use_sliding_window") or "sliding_attention" in (config.get("layer_types") or ()):
+        raise ModelError("sliding-window attention is not supported, only full attention")
+    theta, rope = _rope(config)
+    heads = config["num_attention_heads"]
+    bias = bool(config.get("attention_bias", False))
+    return DecoderShape(
+        model_type=kind,
+        vocab_size=config["vocab_size"],
+        hidden_size=config["hidden_size"],
+        intermediate_size=config["intermediate_size"],
+        layers=config["num_hidden_layers"],
+        heads=heads,
+        kv_heads=config.get("num_key_value_heads") or heads,
+        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+        norm_eps=config.get("rms_norm_eps", 1e-6),
+        rope_theta=theta,
+        rope=rope,
+        max_positions=config.get("max_position_embeddings", 32_768),
+        tied=bool(config.get("tie_word_embeddings", False)),
+        qk_norm=kind == "qwen3",
+        qkv_bias=kind == "qwen2" or bias,
+        o_bias=kind != "qwen2" and bias,
+        mlp_bias=kind == "llama" and bool(config.get("mlp_bias", False)),
+    )
+
+
+def _rope(config: dict[str, Any]) -> tuple[float, RopeScaling]:
+    """Base and scaling; transformers 5 writes ``rope_parameters``, 4 wrote ``rope_theta`` and ``rope_scaling``."""
+    found = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    found.setdefault("rope_type", found.pop("type", "default"))
+    if found["rope_type"] not in ROPE_TYPES:
+        raise ModelError(f"rope type is {found['rope_type']!r}, supported are {one_of(ROPE_TYPES)}")
+    theta = float(found.pop("rope_theta", config.get("rope_theta", 10_000.0)))
+    return theta, msgspec.convert(found, RopeScaling)
