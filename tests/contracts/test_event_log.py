@@ -1,0 +1,159 @@
+"""One suite for every implementation of the event log."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from league.log.base import EventLog, Recorded
+from league.log.connection import connect
+from league.log.jetstream import JetStreamLog, wait_closed
+from league.log.memory import MemoryLog
+from league.log.server import EmbeddedServer
+from league.log.streams import ensure_streams
+from schemas.config import ExperienceConfig
+from schemas.errors import ConflictError
+from schemas.events import AgentRegistered, RatingChange, RatingUpdated
+from schemas.subjects import event_subject
+
+
+@contextlib.asynccontextmanager
+async def memory_log(_: Path) -> AsyncIterator[EventLog]:
+    yield MemoryLog()
+
+
+@contextlib.asynccontextmanager
+async def jetstream_log(folder: Path) -> AsyncIterator[EventLog]:
+    with EmbeddedServer(folder / "nats") as server:
+        client = await connect(server.url, "test")
+        await ensure_streams(client.jetstream(), ExperienceConfig())
+        yield JetStreamLog(client, "league", "test")
+        await wait_closed(client)
+
+
+@pytest.fixture(params=[memory_log, jetstream_log], ids=["memory", "jetstream"])
+def on_log(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Callable[[EventLog], Awaitable[None]]], None]:
+    def run(body: Callable[[EventLog], Awaitable[None]]) -> None:
+        async def main() -> None:
+            async with request.param(tmp_path) as log:
+                await body(log)
+
+        asyncio.run(asyncio.wait_for(main(), 60))
+
+    return run
+
+
+def agent(n: int) -> AgentRegistered:
+    return AgentRegistered(agent=f"bot-{n}", kind="bot", baseline=False, rating=800.0)
+
+
+def rated(n: int) -> RatingUpdated:
+    change = RatingChange("a", 1.0, 2.0)
+    return RatingUpdated(match_id=f"m{n}", match_sequence=n, game="nim", system="elo", changes=[change])
+
+
+async def collect(events: AsyncIterator[Recorded], most: int = 10_000) -> list[Recorded]:
+    out = []
+    async for recorded in events:
+        out.append(recorded)
+        if len(out) == most:
+            break
+    return out
+
+
+def test_appended_events_are_read_back_in_order(on_log):
+    async def body(log: EventLog) -> None:
+        sequences = [await log.append(agent(n)) for n in range(5)]
+        got = await collect(log.read())
+        assert [r.sequence for r in got] == sequences == [1, 2, 3, 4, 5]
+        assert [r.event for r in got] == [agent(n) for n in range(5)]
+        assert got[0].subject == "league.league.agent.registered"
+        assert got[0].producer
+        assert got[0].time_ns > 1_700_000_000 * 10**9
+
+    on_log(body)
+
+
+def test_an_empty_log_reads_as_nothing(on_log):
+    async def body(log: EventLog) -> None:
+        assert await log.last_sequence() == 0
+        assert await collect(log.read()) == []
+
+    on_log(body)
+
+
+def test_reading_takes_a_range(on_log):
+    async def body(log: EventLog) -> None:
+        for n in range(6):
+            await log.append(agent(n))
+        assert [r.sequence for r in await collect(log.read(3))] == [3, 4, 5, 6]
+        assert [r.sequence for r in await collect(log.read(2, 4))] == [2, 3, 4]
+        assert [r.sequence for r in await collect(log.read(5, 99))] == [5, 6]
+
+    on_log(body)
+
+
+def test_the_same_fact_is_recorded_once(on_log):
+    async def body(log: EventLog) -> None:
+        first = await log.append(agent(0))
+        assert await log.append(agent(0)) == first
+        assert await log.last_sequence() == 1
+
+    on_log(body)
+
+
+def test_a_condition_on_the_subject_keeps_one_writer(on_log):
+    async def body(log: EventLog) -> None:
+        subject = event_subject("league", rated(1))
+        assert await log.last_sequence(subject) == 0
+        await log.append(agent(0))
+        first = await log.append(rated(1), expected=0)
+        with pytest.raises(ConflictError):
+            await log.append(rated(2), expected=0)
+        second = await log.append(rated(2), expected=first)
+        assert await log.last_sequence(subject) == second
+
+    on_log(body)
+
+
+def test_a_batch_is_recorded_in_order(on_log):
+    async def body(log: EventLog) -> None:
+        await log.append(agent(0))
+        sequences = await log.append_batch([rated(n) for n in range(700)], expected=0)
+        assert sequences == list(range(2, 702))
+        assert [r.event for r in await collect(log.read(2))] == [rated(n) for n in range(700)]
+
+    on_log(body)
+
+
+def test_a_batch_with_copies_keeps_the_rest(on_log):
+    async def body(log: EventLog) -> None:
+        await log.append(rated(1))
+        assert await log.append_batch([rated(0), rated(1), rated(2)]) == [2, 1, 3]
+        assert await log.last_sequence() == 3
+
+    on_log(body)
+
+
+def test_a_batch_whose_condition_fails_records_nothing(on_log):
+    async def body(log: EventLog) -> None:
+        await log.append(rated(0))
+        with pytest.raises(ConflictError):
+            await log.append_batch([rated(1), rated(2)], expected=0)
+        assert await log.last_sequence() == 1
+
+    on_log(body)
+
+
+def test_following_gives_old_events_then_new_ones(on_log):
+    async def body(log: EventLog) -> None:
+        await log.append(agent(0))
+        task = asyncio.create_task(collect(log.follow(), 3))
+        await asyncio.sleep(0.1)
+        await log.append(agent(1))
+        await log.append(agent(2))
+        assert [r.sequence for r in await asyncio.wait_for(task, 20)] == [1, 2, 3]
+
+    on_log(body)
