@@ -1,1 +1,17 @@
-"""workers."""
+"""The only wiring: processes that join log, artifacts, arena and trainer. They share nothing but the broker.
+
+- ``cli``         the ``league`` command
+- ``run``         a run's folder and its broker
+- ``runtime``     what every worker process does: connect, fold, serve, drain
+- ``rollout``     plays training matches
+- ``evaluator``   plans evaluations and plays their matches
+- ``rater``       turns results into ratings, promotions and retirements
+- ``trainer``     turns rollouts into gradient steps and published policies
+- ``matches``     plays one match between agents and reports it
+- ``models``      base model and adapters, ready for a backend
+- ``players``     a language model in a seat
+- ``inference/``  backends that sample from models
+- ``supervisor``  starts, watches and restarts the workers of one machine
+- ``opening``     opens a league: streams, base model, first events
+- ``dashboard``   the live progress table
+"""

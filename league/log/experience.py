@@ -61,7 +61,7 @@ class Experience:
     async def waiting(self) -> int:
         """Rollouts in the stream now, of all policies."""
         with broker_errors(f"looking at {EXPERIENCE_STREAM}"):
-            return (await self._js.stream_info(EXPERIENCE_STREAM)).state.messages
+            return int((await self._js.stream_info(EXPERIENCE_STREAM)).state.messages)
 
     async def forget_through(self, policy: str, sequence: int) -> None:
         """Drop rollouts of ``policy`` up to ``sequence``, which the trainer's saved state has accounted for."""

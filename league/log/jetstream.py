@@ -52,7 +52,7 @@ class JetStreamLog:
             headers[EXPECTED_HEADER] = str(expected)
         with broker_errors(f"recording {event.key}"):
             ack = await self._js.publish(event_subject(self.league, event), encode_event(event), headers=headers)
-        return ack.seq
+        return int(ack.seq)
 
     def _headers(self, event: Event) -> dict[str, str]:
         return {

@@ -50,7 +50,8 @@ class MemoryLog:
         at = max(first, 1) - 1
         while True:
             async with self._grew:
-                await self._grew.wait_for(lambda: len(self._events) > at)
+                while len(self._events) <= at:
+                    await self._grew.wait()
             yield self._events[at]
             at += 1
 

