@@ -1,6 +1,11 @@
-"""Games by name. Each module registers a factory from its settings (a mapping) to a ``GameSpec``."""
+"""Games by name. Each module or package here is a game of that name and registers its factory.
+
+A factory makes a ``GameSpec`` from the game's settings. Modules are imported on first use, so that an extra that is
+not installed breaks nothing else. ``base`` is the contract, not a game.
+"""
 
 import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,8 +15,6 @@ from schemas.errors import ConfigError, one_of
 Factory = Callable[[Mapping[str, Any]], GameSpec]
 
 _FACTORIES: dict[str, Factory] = {}
-# Modules that register games; imported on first use, so that an extra that is not installed breaks nothing else.
-_MODULES = {"diplomacy": "arena.games.diplomacy", "nim": "arena.games.nim"}
 
 
 def register(name: str) -> Callable[[Factory], Factory]:
@@ -26,7 +29,7 @@ def register(name: str) -> Callable[[Factory], Factory]:
 
 def game_names() -> list[str]:
     """All games that can be asked for, installed or not."""
-    return sorted(_MODULES)
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base")
 
 
 def make_game(name: str, settings: Mapping[str, Any]) -> GameSpec:
@@ -35,7 +38,7 @@ def make_game(name: str, settings: Mapping[str, Any]) -> GameSpec:
     Raises:
         ConfigError: unknown name, a package that is not installed, or a bad setting.
     """
-    if name not in _MODULES:
-        raise ConfigError(f"league.game: no game is called {name!r}; expected {one_of(_MODULES)}")
-    importlib.import_module(_MODULES[name])
+    if name not in game_names():
+        raise ConfigError(f"league.game: no game is called {name!r}; expected {one_of(game_names())}")
+    importlib.import_module(f"{__name__}.{name}")
     return _FACTORIES[name](settings)

@@ -5,11 +5,13 @@ names. ``to_move`` lists the seats that must act before ``apply`` can be called:
 simultaneous game, one in a turn-taking game, none once the game is over.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
 import msgspec
+
+from schemas.errors import GameError
 
 Action = tuple[str, ...]
 """What one seat does: the game's own notation, one string per part (Diplomacy: one per order), sorted."""
@@ -144,3 +146,37 @@ class TextFormat(Protocol):
         Raises:
             GameError: the completion is not one of ``completions``.
         """
+
+
+def ranks(scores: Sequence[float]) -> tuple[int, ...]:
+    """Rank of each score, 1 for the highest; tied ones share the better rank (1, 2, 2, 4)."""
+    return tuple(1 + sum(other > score for other in scores) for score in scores)
+
+
+def sole_leader(values: Sequence[float]) -> int | None:
+    """Seat of the strictly highest value, None if several share it."""
+    best = max(values)
+    return values.index(best) if values.count(best) == 1 else None
+
+
+def checked(game: Game, moment: str, actions: Mapping[int, Action]) -> Iterator[tuple[int, Action]]:
+    """Go through actions in the order of seats, refusing them all if one cannot be applied.
+
+    Args:
+        game: Where they are to be applied.
+        moment: The game's name for now, for the message.
+        actions: Per seat, as given to ``Game.apply``.
+
+    Raises:
+        GameError: a seat is missing or not to move, or an action is illegal.
+    """
+    expected = list(game.to_move())
+    if sorted(actions) != expected:
+        raise GameError(f"{game.name}, {moment}: actions of seats {sorted(actions)}; expected those of {expected}")
+    for seat in expected:
+        if not game.is_legal(seat, actions[seat]):
+            raise GameError(
+                f"{game.name}, {moment}: seat {seat} ({game.seats[seat]}) cannot play {actions[seat]!r}; "
+                "expected a sorted, complete and legal action"
+            )
+    return ((seat, actions[seat]) for seat in expected)

@@ -1,0 +1,41 @@
+"""Seven-player Diplomacy on the standard map, without press.
+
+- ``settings``  when a game ends and how it is scored
+- ``engine``    the only module that touches the ``diplomacy`` package (AGPL-3.0-or-later), which adjudicates
+- ``board``     the map as tables and bit masks
+- ``position``  one phase as everybody sees it; its canonical JSON
+- ``orders``    legal orders
+- ``game``      ``Game`` and ``GameSpec``
+- ``scoring``   the result of a position
+- ``text``      prompts and completions for a language model; ``walk`` holds the places of a completion
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from arena.games import register
+from arena.games.base import GameSpec
+from arena.games.diplomacy.settings import Settings
+from schemas.config import convert
+from schemas.errors import ConfigError
+
+
+@register("diplomacy")
+def make(settings: Mapping[str, Any]) -> GameSpec:
+    """Diplomacy with these settings.
+
+    Raises:
+        ConfigError: a bad setting, or the engine's package is not installed.
+    """
+    parsed = convert(dict(settings), Settings, "game")
+    try:
+        from arena.games.diplomacy.game import DiplomacySpec
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] != "diplomacy":
+            raise
+        raise ConfigError(
+            "league.game: 'diplomacy' needs the package that adjudicates it, which is not installed. It is an extra "
+            "because its licence is AGPL-3.0-or-later: pip install 'event-sourced-league[diplomacy]'. The game "
+            "'nim' needs no extra."
+        ) from None
+    return DiplomacySpec(parsed)

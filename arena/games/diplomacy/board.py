@@ -1,0 +1,141 @@
+"""The map as tables: where each unit can go, whom it can support, which seas a convoy needs.
+
+A *unit* is the package's string, ``A PAR`` or ``F STP/SC``; a *location* may name a coast, a *province* does not.
+Sets of units and of seas are bit masks, so that the legal orders of a unit depend on a few integers.
+"""
+
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+from arena.games.diplomacy.engine import MAP, POWERS
+
+
+class Convoy(NamedTuple):
+    """All ways to convoy an army from one province to another, given the fleets at sea."""
+
+    some: int
+    """Seas that lie on at least one way."""
+    every: int
+    """Seas that lie on every way."""
+
+
+def province(location: str) -> str:
+    """The location without its coast."""
+    return location[:3]
+
+
+def _locations() -> tuple[str, ...]:
+    return tuple(sorted(loc.upper() for loc in MAP.locs if MAP.area_type(loc) != "SHUT"))
+
+
+LOCATIONS = _locations()
+PROVINCES = tuple(sorted({province(loc) for loc in LOCATIONS}))
+CENTERS = tuple(sorted(MAP.scs))
+HOMES: dict[str, tuple[str, ...]] = {power: tuple(sorted(MAP.homes[power])) for power in POWERS}
+UNITS = tuple(f"{kind} {loc}" for kind in "AF" for loc in LOCATIONS if MAP.is_valid_unit(f"{kind} {loc}"))
+UNIT_BIT = {unit: 1 << i for i, unit in enumerate(UNITS)}
+SEA_BIT = {loc: 1 << i for i, loc in enumerate(loc for loc in LOCATIONS if MAP.area_type(loc) == "WATER")}
+
+
+def _reach(kind: str, start: str, how: str) -> list[str]:
+    """Locations that a unit can move to (``-``) or support into (``S``)."""
+    near = sorted(MAP.dest_with_coasts[start])
+    return [dest for dest in near if MAP.abuts(kind, start, how, dest)]
+
+
+MOVES: dict[str, tuple[str, ...]] = {unit: tuple(_reach(unit[0], unit[2:], "-")) for unit in UNITS}
+"""Locations that each unit can move to without a convoy, sorted."""
+
+
+@cache
+def holds_and_moves(unit: str) -> tuple[str, ...]:
+    """Orders that depend on nothing but the map: to hold, and to move without a convoy."""
+    return (f"{unit} H", *(f"{unit} - {dest}" for dest in MOVES[unit]))
+
+
+@cache
+def _supporters_reach(unit: str) -> tuple[str, ...]:
+    return tuple(_reach(unit[0], unit[2:], "S"))
+
+
+@cache
+def supports(unit: str) -> dict[str, tuple[str, ...]]:
+    """Orders by which ``unit`` supports each other unit, where no convoy is needed, by the supported unit."""
+    table: dict[str, list[str]] = {}
+    for dest in _supporters_reach(unit):
+        for kind in "AF":
+            if f"{kind} {dest}" in UNIT_BIT:
+                table.setdefault(f"{kind} {dest}", []).append(f"{unit} S {kind} {dest}")
+    for other in UNITS:
+        if province(other[2:]) == province(unit[2:]):
+            continue
+        for dest in set(_supporters_reach(unit)).intersection(MOVES[other]):
+            # A support may leave out the coast that the fleet moves to.
+            for target in {dest, province(dest)}:
+                table.setdefault(other, []).append(f"{unit} S {other} - {target}")
+    return {other: tuple(sorted(set(orders))) for other, orders in sorted(table.items())}
+
+
+@cache
+def supportable(unit: str) -> int:
+    """Units whose presence adds support orders to ``unit``."""
+    return unit_mask(supports(unit))
+
+
+@cache
+def convoy_supports(unit: str) -> frozenset[str]:
+    """Provinces into which ``unit`` can support an army that comes by sea."""
+    return frozenset(loc for loc in _supporters_reach(unit) if "/" not in loc)
+
+
+def unit_mask(units: Iterable[str]) -> int:
+    """The units as a bit mask."""
+    mask = 0
+    for unit in units:
+        mask |= UNIT_BIT[unit]
+    return mask
+
+
+def _routes() -> dict[str, list[tuple[int, tuple[str, ...]]]]:
+    routes: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
+    tables: dict[int, list[tuple[str, set[str], set[str]]]] = MAP.convoy_paths
+    for start, fleets, dests in (route for length in sorted(tables) for route in tables[length]):
+        mask = sum(SEA_BIT[sea] for sea in fleets)
+        routes.setdefault(start, []).append((mask, tuple(sorted(dests))))
+    return routes
+
+
+_ROUTES: dict[str, list[tuple[int, tuple[str, ...]]]] = _routes()
+
+
+@lru_cache(maxsize=16384)
+def convoys(start: str, seas: int) -> dict[str, Convoy]:
+    """Where an army in ``start`` can be convoyed.
+
+    Args:
+        start: Province of the army.
+        seas: Mask of the seas that hold a fleet.
+
+    Returns:
+        The ways to each province that can be reached, in sorted order.
+    """
+    ways: dict[str, Convoy] = {}
+    for mask, dests in _ROUTES.get(start, ()):
+        if mask & seas == mask:
+            for dest in dests:
+                some, every = ways.get(dest, (0, mask))
+                ways[dest] = Convoy(some | mask, every & mask)
+    return dict(sorted(ways.items()))
+
+
+def build_sites(power: str, centers: Iterable[str], occupied: Iterable[str]) -> tuple[str, ...]:
+    """Home centres that the power owns and nobody stands on, sorted."""
+    taken = set(occupied)
+    return tuple(home for home in HOMES[power] if home in set(centers) and home not in taken)
+
+
+def builds_at(site: str) -> tuple[str, ...]:
+    """Orders that build a unit in a province, by location."""
+    units: list[Any] = [(unit[2:], unit) for unit in UNITS if province(unit[2:]) == site]
+    return tuple(f"{unit} B" for _, unit in sorted(units))

@@ -1,0 +1,208 @@
+"""Diplomacy behind the ``Game`` protocol."""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from arena import bots
+from arena.games.base import Action, Bot, Outcome, TextFormat, checked
+from arena.games.diplomacy.engine import POWERS, Adjudicator
+from arena.games.diplomacy.orders import (
+    Choices,
+    is_legal_adjustment,
+    random_adjustment,
+    unit_choices,
+)
+from arena.games.diplomacy.position import Position, decode_position, read_position
+from arena.games.diplomacy.scoring import outcome_of
+from arena.games.diplomacy.settings import Settings
+from schemas.errors import DecodeError, GameError
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The bytes of ``DiplomacyGame.record``; the order log alone reproduces every phase."""
+
+    game: str
+    settings: Settings
+    seed: int
+    start: str | None
+    """``Game.save`` of the first position where the game did not begin in 1901."""
+    turns: list[dict[str, Action]]
+    """Orders of each phase by power."""
+
+
+class DiplomacyGame:
+    """One play-through. Positions are immutable; ``position`` is replaced by ``apply``."""
+
+    name = "diplomacy"
+    seats: Sequence[str] = POWERS
+
+    def __init__(self, settings: Settings, seed: int, start: Position | None = None) -> None:
+        self.settings = settings
+        self.seed = seed
+        self._engine = Adjudicator()
+        self._start = start
+        self._turns: list[dict[str, Action]] = []
+        if start is not None:
+            start.restore(self._engine)
+        self.position = start or read_position(self._engine, year=1901, turns=0)
+        self._choices: dict[int, tuple[Choices, ...]] = {}
+        self._to_move = self._seats_to_move()
+
+    def is_over(self) -> bool:
+        """Whether the year after the last one has begun or somebody has won outright."""
+        return self.position.kind not in "MRA" or self.position.year > self.settings.max_year
+
+    def to_move(self) -> tuple[int, ...]:
+        """Seats with something to order in this phase, ascending; empty once the game is over."""
+        return self._to_move
+
+    def _seats_to_move(self) -> tuple[int, ...]:
+        if self.is_over():
+            return ()
+        position = self.position
+        if position.kind == "A":
+            return tuple(seat for seat in range(len(POWERS)) if position.adjustment(seat))
+        waiting: Sequence[Any] = position.units if position.kind == "M" else position.retreats
+        return tuple(seat for seat, units in enumerate(waiting) if units)
+
+    def choices(self, seat: int) -> tuple[Choices, ...]:
+        """Legal orders of each unit of the seat; empty in adjustment phases, which choose among places instead."""
+        known = self._choices.get(seat)
+        if known is None:
+            known = () if self.position.kind == "A" else unit_choices(self.position, seat)
+            self._choices[seat] = known
+        return known
+
+    def random_action(self, seat: int, rng: Random) -> Action:
+        """A uniformly random legal action of ``seat``, drawn with ``rng`` only.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        self.check_to_move(seat)
+        if self.position.kind == "A":
+            return random_adjustment(self.position, seat, rng)
+        return tuple(rng.choice(unit.orders) for unit in self.choices(seat))
+
+    def is_legal(self, seat: int, action: Action) -> bool:
+        """Whether ``action`` holds exactly one legal order per unit (per adjustment due), sorted."""
+        if seat not in self.to_move() or not isinstance(action, tuple):
+            return False
+        if self.position.kind == "A":
+            return is_legal_adjustment(self.position, seat, action)
+        choices = self.choices(seat)
+        # Choices are in the sorted order of units, and an order begins with its unit.
+        return len(action) == len(choices) and all(
+            order in unit.orders for order, unit in zip(action, choices, strict=True)
+        )
+
+    def apply(self, actions: Mapping[int, Action]) -> None:
+        """Adjudicate one phase.
+
+        Raises:
+            GameError: a seat is missing or not to move, or an action is illegal; the game is unchanged.
+        """
+        turn = {POWERS[seat]: action for seat, action in checked(self, self.position.phase, actions)}
+        self._engine.process(turn)
+        self._turns.append(turn)
+        self.position = read_position(self._engine, self.position.year, self.position.saved.turns + 1)
+        self._choices = {}
+        self._to_move = self._seats_to_move()
+
+    @property
+    def clock(self) -> int:
+        """The year; after the last adjustments, the one after the cap."""
+        return self.position.year
+
+    def progress(self, seat: int) -> float:
+        """Supply centres of the seat. They change hands after the autumn moves only."""
+        return float(len(self.position.centers[seat]))
+
+    def outcome(self) -> Outcome:
+        """The result.
+
+        Raises:
+            GameError: the game is not over.
+        """
+        if not self.is_over():
+            raise GameError(f"diplomacy: no outcome in {self.position.phase}; the game is not over")
+        return outcome_of(self.position, self.settings)
+
+    def save(self) -> bytes:
+        """The position as canonical JSON: equal positions give equal bytes."""
+        return _encode(self.position.saved)
+
+    def record(self) -> bytes:
+        """Settings, seed and the orders of every phase as canonical JSON."""
+        start = None if self._start is None else _encode(self._start.saved).decode()
+        return _encode(Record(self.name, self.settings, self.seed, start, self._turns))
+
+    def check_to_move(self, seat: int) -> None:
+        """Refuse a seat that has nothing to order.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        if seat not in self.to_move():
+            raise GameError(
+                f"diplomacy, {self.position.phase}: seat {seat} is not to move; expected one of {self.to_move()}"
+            )
+
+
+class DiplomacySpec:
+    """Makes games of Diplomacy with one set of settings."""
+
+    name = "diplomacy"
+    seats: Sequence[str] = POWERS
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.bots: Sequence[str] = bots.bot_names(self.name)
+
+    def new(self, seed: int) -> DiplomacyGame:
+        """A game that begins in spring 1901; nothing in it is left to chance, the seed is only recorded."""
+        return DiplomacyGame(self.settings, seed)
+
+    def load(self, saved: bytes) -> DiplomacyGame:
+        """The position that ``Game.save`` wrote, ready to be played on.
+
+        Raises:
+            DecodeError: not such bytes.
+        """
+        return DiplomacyGame(self.settings, 0, decode_position(saved))
+
+    def replay(self, record: bytes) -> DiplomacyGame:
+        """Play a ``Game.record`` again under the settings it was played with.
+
+        Raises:
+            DecodeError: not such bytes.
+            GameError: an action in it is illegal.
+        """
+        try:
+            told = msgspec.json.decode(record, type=Record)
+        except msgspec.DecodeError as error:
+            raise DecodeError(f"diplomacy record: {error}") from None
+        start = None if told.start is None else decode_position(told.start.encode())
+        game = DiplomacyGame(told.settings, told.seed, start)
+        for turn in told.turns:
+            game.apply({POWERS.index(power): action for power, action in turn.items()})
+        return game
+
+    def bot(self, name: str) -> Bot:
+        """The scripted agent of that name.
+
+        Raises:
+            GameError: no such bot.
+        """
+        return bots.make_bot(name, self.name)
+
+    def text(self) -> TextFormat:
+        """The compact language of ``text.DiplomacyText``."""
+        from arena.games.diplomacy.text import DiplomacyText
+
+        return DiplomacyText()

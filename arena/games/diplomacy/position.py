@@ -1,0 +1,129 @@
+"""A position: what everybody at the table sees, in sorted order."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from arena.games.diplomacy import board
+from arena.games.diplomacy.engine import POWERS, Adjudicator
+from schemas.errors import DecodeError
+
+
+class Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The bytes of ``DiplomacyGame.save``: everything that decides how play goes on."""
+
+    phase: str
+    year: int
+    turns: int
+    units: dict[str, list[str]]
+    retreats: dict[str, dict[str, list[str]]]
+    centers: dict[str, list[str]]
+
+
+class Position:
+    """One phase, seat by seat; seats are in the order of ``POWERS``. Never changed after it was made."""
+
+    def __init__(self, saved: Saved) -> None:
+        self.saved = saved
+        self.phase = saved.phase
+        self.kind = saved.phase[-1]
+        """``M`` movement, ``R`` retreats, ``A`` adjustments; anything else: the package ended the game."""
+        self.year = saved.year
+        self.units = tuple(tuple(saved.units[power]) for power in POWERS)
+        self.centers = tuple(tuple(saved.centers[power]) for power in POWERS)
+        self.retreats: tuple[Mapping[str, list[str]], ...] = tuple(saved.retreats[p] for p in POWERS)
+
+    @cached_property
+    def occupied(self) -> dict[str, int]:
+        """Seat of the unit in each occupied province; dislodged units stand nowhere."""
+        return {unit[2:5]: seat for seat, units in enumerate(self.units) for unit in units}
+
+    @cached_property
+    def owner(self) -> dict[str, int]:
+        """Seat that owns each supply centre that anybody owns."""
+        return {center: seat for seat, centers in enumerate(self.centers) for center in centers}
+
+    @cached_property
+    def unit_mask(self) -> int:
+        """All units on the board, as in ``board.UNIT_BIT``."""
+        return board.unit_mask(unit for units in self.units for unit in units)
+
+    @cached_property
+    def sea_mask(self) -> int:
+        """Seas that hold a fleet, as in ``board.SEA_BIT``."""
+        bits = board.SEA_BIT
+        return sum(bits.get(unit[2:], 0) for units in self.units for unit in units)
+
+    @cached_property
+    def convoyable(self) -> tuple[tuple[str, Mapping[str, board.Convoy]], ...]:
+        """Province and destinations of every army that could be convoyed somewhere, sorted."""
+        if not self.sea_mask:
+            return ()
+        armies = sorted(unit[2:] for units in self.units for unit in units if unit[0] == "A")
+        ways = ((army, board.convoys(army, self.sea_mask)) for army in armies)
+        return tuple((army, way) for army, way in ways if way)
+
+    def adjustment(self, seat: int) -> int:
+        """Units to build (positive, no more than there are free home centres) or to disband (negative)."""
+        surplus = len(self.centers[seat]) - len(self.units[seat])
+        return min(surplus, len(self.sites(seat))) if surplus > 0 else surplus
+
+    def sites(self, seat: int) -> tuple[str, ...]:
+        """Free home centres of the seat, sorted."""
+        return board.build_sites(POWERS[seat], self.centers[seat], self.occupied)
+
+    def restore(self, engine: Adjudicator) -> None:
+        """Put the adjudicator into this position."""
+        engine.restore(self.phase, self.saved.units, self.saved.retreats, self.saved.centers)
+
+
+def read_position(engine: Adjudicator, year: int, turns: int) -> Position:
+    """The position that the adjudicator is in.
+
+    Args:
+        engine: Where the play-through stands.
+        year: The year before; kept once the package has ended the game and names no year any more.
+        turns: Phases played so far.
+    """
+    phase = engine.phase
+    # The package lists a bicoastal province twice among the places to go; a set says it once.
+    retreats = {p: {u: sorted(set(to)) for u, to in sorted(engine.retreats(p).items())} for p in POWERS}
+    return Position(
+        Saved(
+            phase=phase,
+            year=int(phase[1:5]) if phase[1:5].isdigit() else year,
+            turns=turns,
+            units={power: sorted(engine.units(power)) for power in POWERS},
+            retreats=retreats,
+            centers={power: sorted(engine.centers(power)) for power in POWERS},
+        )
+    )
+
+
+def decode_position(saved: bytes) -> Position:
+    """The position in the bytes of ``DiplomacyGame.save``.
+
+    Raises:
+        DecodeError: not such bytes.
+    """
+    try:
+        decoded = msgspec.json.decode(saved, type=Saved)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"diplomacy position: {error}") from None
+    _check(decoded)
+    return Position(decoded)
+
+
+def _check(saved: Saved) -> None:
+    tables: dict[str, dict[str, Any]] = {
+        "units": saved.units,
+        "retreats": saved.retreats,
+        "centers": saved.centers,
+    }
+    for name, table in tables.items():
+        if sorted(table) != list(POWERS):
+            raise DecodeError(f"diplomacy position: {name} of {sorted(table)}; expected {list(POWERS)}")
+    if not saved.phase:
+        raise DecodeError("diplomacy position: no phase; expected one like 'S1901M'")

@@ -1,0 +1,30 @@
+"""The ``[game]`` settings of Diplomacy."""
+
+import msgspec
+
+from schemas.errors import ConfigError
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """When a game ends and how it is scored; defaults are those of the seed document on league training."""
+
+    max_year: int = 1905
+    """Last year that is played, its adjustments included."""
+    win_bonus: float = 5.0
+    """Points for a sole leader with at least ``winner_threshold_sc`` centres."""
+    winner_threshold_sc: int = 10
+    """Supply centres that a sole leader needs for the bonus; the map has 34."""
+
+    def __post_init__(self) -> None:
+        """Check ranges.
+
+        Raises:
+            ConfigError: the message names the key, what was found and what was expected.
+        """
+        # The package declares a draw after a hundred years.
+        if not 1901 <= self.max_year <= 1999:
+            raise ConfigError(f"max_year: found {self.max_year}; expected a year from 1901 to 1999")
+        if not 1 <= self.winner_threshold_sc <= 34:
+            raise ConfigError(f"winner_threshold_sc: found {self.winner_threshold_sc}; expected 1 to 34")
+        if not self.win_bonus >= 0:
+            raise ConfigError(f"win_bonus: found {self.win_bonus}; expected 0 or more")

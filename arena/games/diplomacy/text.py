@@ -1,0 +1,160 @@
+"""Diplomacy's compact language: about 72 pieces for a position, about four for an order.
+
+The prompt lists every place once under the status it has *for the reader*: powers other than the reader's are all
+"theirs". A completion goes through the reader's units in sorted order; where a unit stands is forced, what it does
+is a short code, and the last piece closes the list.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from arena.games.base import Action, Game, Phrases, Pieces
+from arena.games.diplomacy import board, walk
+from arena.games.diplomacy.engine import POWERS
+from arena.games.diplomacy.game import DiplomacyGame
+from arena.games.diplomacy.orders import build_actions
+from arena.games.diplomacy.position import Position
+from schemas.errors import GameError
+
+OPEN = "<orders>"
+SEASONS = {"SM": "<spring>", "SR": "<spring-retreats>", "FM": "<fall>", "FR": "<fall-retreats>", "WA": "<winter>"}
+ROLES = {power: f"<{power.lower()}>" for power in POWERS}
+YEARS_LEFT = tuple(f"<left-{years}>" for years in range(10))
+"""Years to come after this one; the last stands for itself and more."""
+MY_CENTERS, FREE_CENTERS, THEIR_CENTERS = "<my-centers>", "<free-centers>", "<their-centers>"
+THEIR_ARMIES, THEIR_FLEETS = "<their-armies>", "<their-fleets>"
+MY_ARMIES, MY_FLEETS = "<my-armies>", "<my-fleets>"
+MY_DISLODGED, THEIR_DISLODGED = "<my-dislodged>", "<their-dislodged>"
+BUILD, DISBAND = "<build>", "<disband>"
+"""Said once for each adjustment that is due."""
+
+_FIXED = (
+    *(OPEN, walk.CLOSE, BUILD, DISBAND, MY_CENTERS, FREE_CENTERS, THEIR_CENTERS, THEIR_ARMIES, THEIR_FLEETS),
+    *(MY_ARMIES, MY_FLEETS, MY_DISLODGED, THEIR_DISLODGED),
+    *("H", "-", "VIA", "S", "C", "R", "D", "A", "F", "WAIVE"),
+)
+
+
+class DiplomacyText:
+    """The ``TextFormat`` of Diplomacy."""
+
+    def vocabulary(self) -> Sequence[str]:
+        """Every piece that a prompt or completion can hold, sorted."""
+        return sorted({*_FIXED, *SEASONS.values(), *ROLES.values(), *YEARS_LEFT, *board.LOCATIONS})
+
+    def prompt(self, game: Game, seat: int) -> Pieces:
+        """The position as ``seat`` sees it.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        table = _to_move(game, seat)
+        position = table.position
+        years_left = min(table.settings.max_year - position.year, len(YEARS_LEFT) - 1)
+        season = SEASONS[position.phase[0] + position.phase[-1]]
+        return (
+            *(ROLES[POWERS[seat]], season, YEARS_LEFT[years_left]),
+            *_centers(position, seat),
+            *_standing(position, seat),
+            *_due(position, seat),
+            OPEN,
+        )
+
+    def completions(self, game: Game, seat: int) -> Phrases:
+        """All legal completions.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        table = _to_move(game, seat)
+        if table.position.kind == "A":
+            return walk.adjustment_walk(table.position, seat)
+        return walk.unit_walk(table.choices(seat))
+
+    def write(self, game: Game, seat: int, action: Action) -> Pieces:
+        """The completion that says ``action``.
+
+        Raises:
+            GameError: the action is not legal.
+        """
+        table = _to_move(game, seat)
+        if not table.is_legal(seat, action):
+            raise GameError(f"diplomacy text, {table.position.phase}: seat {seat} cannot play {action!r}")
+        codes = [walk.code_of(order) for order in action]
+        if table.position.kind == "A":
+            codes.sort(key=lambda code: (code == ("WAIVE",), code))
+        return (*(piece for code in codes for piece in code), walk.CLOSE)
+
+    def read(self, game: Game, seat: int, completion: Pieces) -> Action:
+        """The action that a completion says.
+
+        Raises:
+            GameError: the completion is not one of ``completions``.
+        """
+        place = self.completions(game, seat)
+        for i, piece in enumerate(completion):
+            options = place.options()
+            if piece not in options:
+                raise GameError(
+                    f"diplomacy text: piece {i} of {completion} is {piece!r}; expected one of {sorted(options)}"
+                )
+            place = options[piece]
+        if place.options():
+            raise GameError(f"diplomacy text: {completion} ends too early; expected {sorted(place.options())}")
+        orders = {walk.code_of(order): order for order in _sayable(_to_move(game, seat), seat)}
+        return tuple(sorted(orders[code] for code in _codes(completion)))
+
+
+def _to_move(game: Game, seat: int) -> DiplomacyGame:
+    table = cast(DiplomacyGame, game)
+    table.check_to_move(seat)
+    return table
+
+
+def _centers(position: Position, seat: int) -> Iterable[str]:
+    theirs = sorted(c for other, owned in enumerate(position.centers) if other != seat for c in owned)
+    yield from (MY_CENTERS, *position.centers[seat])
+    yield from (FREE_CENTERS, *(c for c in board.CENTERS if c not in position.owner))
+    yield from (THEIR_CENTERS, *theirs)
+
+
+def _standing(position: Position, seat: int) -> Iterable[str]:
+    theirs = sorted(u for other, units in enumerate(position.units) if other != seat for u in units)
+    yield from (THEIR_ARMIES, *(unit[2:] for unit in theirs if unit[0] == "A"))
+    yield from (THEIR_FLEETS, *(unit[2:] for unit in theirs if unit[0] == "F"))
+    yield from (MY_ARMIES, *(unit[2:] for unit in position.units[seat] if unit[0] == "A"))
+    yield from (MY_FLEETS, *(unit[2:] for unit in position.units[seat] if unit[0] == "F"))
+
+
+def _due(position: Position, seat: int) -> Iterable[str]:
+    if position.kind == "R":
+        theirs = sorted(u for other, units in enumerate(position.retreats) if other != seat for u in units)
+        yield from (THEIR_DISLODGED, *(unit[2:] for unit in theirs))
+        yield from (MY_DISLODGED, *(unit[2:] for unit in position.retreats[seat]))
+    elif position.kind == "A":
+        due = position.adjustment(seat)
+        yield from [BUILD if due > 0 else DISBAND] * abs(due)
+
+
+def _sayable(table: DiplomacyGame, seat: int) -> Iterable[str]:
+    """Every order that can be part of a legal action of the seat."""
+    position = table.position
+    if position.kind != "A":
+        return (order for unit in table.choices(seat) for order in unit.orders)
+    due = position.adjustment(seat)
+    if due > 0:
+        return {order for action in build_actions(position.sites(seat), due) for order in action}
+    return (f"{unit} D" for unit in position.units[seat])
+
+
+_LENGTH = {"H": 2, "D": 2, "A": 2, "F": 2, "-": 3, "VIA": 3, "R": 3, "S": 4, "C": 4}
+"""Pieces of a code by its second one; ``WAIVE`` has no second."""
+
+
+def _codes(completion: Pieces) -> Iterable[Pieces]:
+    """Cut a legal completion into the codes of its orders."""
+    start, end = 0, len(completion) - 1
+    while start < end:
+        length = 1 if completion[start] == "WAIVE" else _LENGTH[completion[start + 1]]
+        yield completion[start : start + length]
+        start += length
