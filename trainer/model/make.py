@@ -5,11 +5,13 @@ from pathlib import Path
 
 import msgspec
 import tokenizers
-import torch
+from safetensors.torch import save_file
 from tokenizers import models, pre_tokenizers
 
 from schemas.errors import ModelError
+from trainer.decoder import Decoder
 from trainer.model.tokenizer import EOS, PAD, SPECIAL, UNK
+from trainer.shape import read_shape
 
 
 class BaseShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -80,24 +82,32 @@ def _write_tokenizer(folder: Path, words: Sequence[str], shape: BaseShape) -> No
 
 
 def _write_weights(folder: Path, vocab_size: int, shape: BaseShape, seed: int) -> None:
-    from transformers import Qwen3Config, Qwen3ForCausalLM  # slow to import, and only needed here
+    config = {
+        "architectures": ["Qwen3ForCausalLM"],
+        "model_type": "qwen3",
+        "dtype": "float32",
+        "vocab_size": vocab_size,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.mlp,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10_000.0,
+        "max_position_embeddings": shape.max_positions,
+        "tie_word_embeddings": shape.tied,
+        "initializer_range": shape.init_std,
+        "pad_token_id": SPECIAL.index(PAD),
+        "eos_token_id": SPECIAL.index(EOS),
+        "bos_token_id": None,
+    }
+    (folder / "config.json").write_bytes(msgspec.json.format(msgspec.json.encode(config)))
+    write_weights(Decoder.random(read_shape(folder), seed, shape.init_std), folder)
 
-    config = Qwen3Config(
-        vocab_size=vocab_size,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.mlp,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        max_position_embeddings=shape.max_positions,
-        tie_word_embeddings=shape.tied,
-        initializer_range=shape.init_std,
-        pad_token_id=SPECIAL.index(PAD),
-        eos_token_id=SPECIAL.index(EOS),
-        bos_token_id=None,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Qwen3ForCausalLM(config)
-    model.save_pretrained(folder)
+
+def write_weights(decoder: Decoder, folder: Path) -> None:
+    """Write a decoder's weights beside its configuration; the bytes depend on the weights alone."""
+    save_file(decoder.to_hf_state_dict(), folder / "model.safetensors", metadata={"format": "pt"})

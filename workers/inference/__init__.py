@@ -1,1 +1,16 @@
-"""workers/inference."""
+"""Inference backends: many requests, many adapters, one batch.
+
+- ``base``      the contract: request, generation, ``InferenceBackend``
+- ``registry``  backends by name; to add one, write a module with its config struct and ``@register``
+- ``local``     torch in this process: adapters, the event loop's turn, errors to their callers
+- ``engine``    rounds of continuous batching over rows
+- ``rows``      one request: sampled and forced tokens, when it is finished
+- ``forward``   one pass of rows with different adapters
+- ``cache``     keys and values of running rows
+- ``sampling``  seeded draws from what is allowed
+"""
+
+from workers.inference.base import Generation, InferenceBackend, Request, Sampling
+from workers.inference.registry import backend_names, make_backend
+
+__all__ = ["Generation", "InferenceBackend", "Request", "Sampling", "backend_names", "make_backend"]

@@ -36,6 +36,7 @@ class Generation(msgspec.Struct, frozen=True):
     logprobs: list[float]
     """B log-probabilities at the request's temperature, renormalised over the allowed tokens."""
     allowed: list[list[int]]
+    """B sorted lists of allowed tokens; an empty one stands for the whole vocabulary (no constraint)."""
     finish_reason: str
     """``stop`` when the constraint or the model ended it, ``length`` at ``max_tokens``."""
 

@@ -1,0 +1,203 @@
+"""Rounds of continuous batching: waiting rows join, every running row gets its next token, finished rows leave.
+
+A round is synchronous. Rows sit in consecutive cache slots: new ones are added behind the running ones, and when rows
+finish the last ones move into the holes, so that no work is done for a finished row.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, groupby
+
+import msgspec
+import numpy as np
+import torch
+
+from schemas.errors import ModelError
+from trainer.decoder import allowed_logits
+from trainer.forward import Weights
+from workers.inference.cache import Cache
+from workers.inference.forward import Chunk, Forward, make_chunk
+from workers.inference.rows import Row
+from workers.inference.sampling import draw, flatten
+
+
+class Counters(msgspec.Struct):
+    """What an engine has done since it started."""
+
+    requests: int = 0
+    """Requests finished or failed."""
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+    forced_tokens: int = 0
+    forwards: int = 0
+    seconds: float = 0.0
+    """Spent in rounds."""
+    adapters: int = 0
+    """Adapters loaded now."""
+    cache_bytes: int = 0
+
+
+class Engine:
+    """The batch of one base model."""
+
+    def __init__(self, base: Weights, max_rows: int, max_prefill_tokens: int, join_share: float) -> None:
+        """An empty batch.
+
+        Args:
+            base: The base model; adapters come with the rows.
+            max_rows: Most rows at once, which bounds the cache.
+            max_prefill_tokens: Most prompt tokens a pass, padding included; a longer prompt passes alone.
+            join_share: Waiting rows join when they are at least this share of the running ones, or waited long.
+        """
+        self.counters = Counters()
+        self._base = base
+        self._device = base.embed_VD.device
+        self._cache = Cache(base.shape, self._device, base.embed_VD.dtype)
+        self._forward = Forward(base, self._cache)
+        self._max_rows = max_rows
+        self._max_prefill_tokens = max_prefill_tokens
+        self._join_share = join_share
+        self._waiting: deque[Row] = deque()
+        self._running: list[Row] = []  # a row's index is its cache slot
+
+    def submit(self, row: Row) -> None:
+        """Queue a row, or finish it where nothing is left to choose."""
+        self.counters.prompt_tokens += len(row.pending) - row.forced
+        if row.finished:
+            self._leave(row)
+        else:
+            self._waiting.append(row)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a round has anything to do."""
+        return bool(self._waiting or self._running)
+
+    @torch.inference_mode()
+    def round(self) -> None:
+        """Let rows join, then sample one token for every running row."""
+        started = time.perf_counter()
+        self._compact()
+        running = len(self._running)
+        for batch in self._joining():
+            first = len(self._running)
+            self._running += batch
+            self._guarded(first, len(self._running))
+        if running:
+            self._guarded(0, running)
+        self._compact()
+        self.counters.seconds += time.perf_counter() - started
+        self.counters.cache_bytes = self._cache.bytes
+
+    def release(self) -> None:
+        """Give the cache's memory back; only while nothing runs."""
+        assert not self._running
+        self._cache.release()
+
+    def _joining(self) -> Iterable[list[Row]]:
+        """Rows that join now, in order of arrival, in batches that fit into one pass."""
+        free = self._max_rows - len(self._running)
+        for row in self._waiting:
+            row.waited += 1
+        if not self._waiting or free <= 0:
+            return
+        enough = max(1, int(self._join_share * len(self._running)))
+        if len(self._waiting) < enough and self._waiting[0].waited <= PATIENCE:
+            return
+        batch: list[Row] = []
+        longest = 0
+        for _ in range(min(free, len(self._waiting))):
+            row = self._waiting.popleft()
+            if row.future.cancelled():
+                continue
+            longest = max(longest, len(row.pending))
+            if batch and longest * (len(batch) + 1) > self._max_prefill_tokens:
+                yield batch
+                batch, longest = [], len(row.pending)
+            batch.append(row)
+        if batch:
+            yield batch
+
+    def _guarded(self, first: int, last: int) -> None:
+        """Advance rows; where the pass itself fails (out of memory), its rows fail and the engine goes on."""
+        try:
+            self._advance(first, last)
+        except Exception as error:
+            for row in self._running[first:last]:
+                fail(row, ModelError(f"inference: a pass over {last - first} rows failed: {error!r}"))
+
+    def _advance(self, first: int, last: int) -> None:
+        """Bring rows ``first`` to ``last`` into the cache and sample a token for each."""
+        chunk, rows = self._chunk(first, last)
+        hidden_RD = self._forward(chunk)
+        tokens_N, counts_R = flatten([row.choices for row in rows], self._base.shape.vocab_size)
+        row_N = torch.from_numpy(np.repeat(np.arange(len(rows)), counts_R)).to(self._device)
+        token_N = torch.from_numpy(tokens_N).to(self._device)
+        logits_N = allowed_logits(self._base.head_VD, hidden_RD, row_N, token_N).cpu().numpy()
+        temperatures_R = np.array([row.temperature for row in rows])
+        uniforms_R = np.array([row.draw() for row in rows])
+        drawn_R, logprobs_R = draw(logits_N, counts_R, temperatures_R, uniforms_R)
+        sampled_R = tokens_N[np.cumsum(counts_R) - counts_R + drawn_R]
+        self.counters.forwards += 1
+        for row, token, logprob in zip(rows, sampled_R.tolist(), logprobs_R.tolist(), strict=True):
+            attempt(row, row.take, token, logprob)
+
+    def _chunk(self, first: int, last: int) -> tuple[Chunk, list[Row]]:
+        """Lay out the rows' pending tokens, rows of one adapter side by side; they count as cached from here on."""
+        slots = sorted(range(first, last), key=lambda slot: id(self._running[slot].ready))
+        rows = [self._running[slot] for slot in slots]
+        counts = np.fromiter((len(row.pending) for row in rows), np.int64, len(rows))
+        cached = np.fromiter((row.cached for row in rows), np.int64, len(rows))
+        self._cache.reserve(last, int((cached + counts).max()))
+        ids = list(chain.from_iterable(row.pending for row in rows))
+        owners = [(next(same), 1 + sum(1 for _ in same)) for _, same in groupby((row.ready for row in rows), key=id)]
+        for row in rows:
+            row.cached += len(row.pending)
+            row.pending.clear()
+        positions = self._cache.positions
+        return make_chunk(ids, counts, cached, np.array(slots), owners, positions, self._device), rows
+
+    def _compact(self) -> None:
+        """Let finished rows leave and move the last rows into their slots."""
+        gone = {slot for slot, row in enumerate(self._running) if row.finished or row.future.done()}
+        if not gone:
+            return
+        for slot in gone:
+            self._leave(self._running[slot])
+        kept = len(self._running) - len(gone)
+        targets = sorted(slot for slot in gone if slot < kept)
+        sources = [slot for slot in range(kept, len(self._running)) if slot not in gone]
+        for source, target in zip(sources, targets, strict=True):
+            self._running[target] = self._running[source]
+        if sources:
+            self._cache.move(sources, targets)
+        del self._running[kept:]
+
+    def _leave(self, row: Row) -> None:
+        self.counters.requests += 1
+        self.counters.sampled_tokens += row.sampled
+        self.counters.forced_tokens += row.forced
+        if not row.future.done():
+            row.future.set_result(row.generation())
+
+
+PATIENCE = 4
+"""Rounds after which waiting rows join however few they are."""
+
+
+def attempt(row: Row, act: Callable[[int, float], None], token: int, logprob: float) -> None:
+    """Act on one row; what its constraint raises goes to its caller alone."""
+    try:
+        act(token, logprob)
+    except Exception as error:
+        fail(row, error)
+
+
+def fail(row: Row, error: Exception) -> None:
+    """Hand an error to the row's caller; the row leaves at the end of the round."""
+    if not row.future.done():
+        row.future.set_exception(error)
+
+
+__all__: Sequence[str] = ["Counters", "Engine"]

@@ -1,0 +1,264 @@
+"""One forward pass of rows with different adapters, over a key/value cache.
+
+Tokens of all rows lie packed one after the other, rows of one adapter side by side: a *span*. Norms, rotations and
+attention see the whole batch; only linears run span by span, which costs about as much as one product of the same
+size. Attention runs in a rectangle of slots and chunk columns. The last layer computes keys and values for all
+tokens and everything else for each row's last token, the only one that is sampled after.
+
+Shape suffixes: R row (in the order of the spans), S slot of the rectangle, C column of a row's chunk, N packed token,
+T position in the cache, D model width, H query head, G key/value head, K head dimension, P = K/2, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainer.forward import Layer, Linear, Projected, Weights, feed_forward, project
+from trainer.kernels import rms_norm, rotary, rotary_tables, swiglu
+from workers.inference.cache import Cache
+
+TABLE_LIMIT = 4096
+"""Largest vocabulary whose first-layer projections are computed once per adapter and looked up per token."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """An adapter's weights (or the base's) as rollouts use them."""
+
+    weights: Weights
+    table_VQ: Tensor | None
+    """First-layer queries, keys and values of every token side by side, not yet rotated; None for big vocabularies."""
+
+
+class Span(NamedTuple):
+    """Rows ``first`` to ``last`` of the batch run with ``ready``."""
+
+    ready: Ready
+    first: int
+    last: int
+
+
+class Chunk(NamedTuple):
+    """What one pass computes; index tensors are on the device."""
+
+    ids_N: Tensor
+    positions_N: Tensor
+    places_N: Tensor
+    """Where keys and values go: ``slot * cache.positions + position``."""
+    cells_N: Tensor
+    """Where queries go in the rectangle: ``(slot - first slot) * C + column``."""
+    last_R: Tensor
+    """Index of each row's last token."""
+    slots_R: Tensor
+    """Each row's slot, counted from the first slot."""
+    spans: list[Span]
+    """In tokens."""
+    last_spans: list[Span]
+    """In rows."""
+    first_slot: int
+    slots: int
+    columns: int
+    length: int
+    """Cached positions that attention must see, including this chunk's."""
+    cached_S: Tensor
+    """Tokens cached before this pass, by slot."""
+    ends_S: Tensor
+    """Tokens cached after it, by slot."""
+
+
+def prepare(weights: Weights) -> Ready:
+    """Weights with their first-layer table, if the vocabulary is small."""
+    if weights.shape.vocab_size > TABLE_LIMIT:
+        return Ready(weights, None)
+    parts = project(weights.shape, weights.layers[0], weights.embed_VD)
+    return Ready(weights, torch.cat([part.flatten(-2) for part in parts], dim=-1))
+
+
+def make_chunk(
+    ids: Sequence[int],
+    counts: NDArray[np.int64],
+    cached: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    owners: Sequence[tuple[Ready, int]],
+    positions: int,
+    device: torch.device,
+) -> Chunk:
+    """Lay out a pass over rows whose slots are consecutive numbers, in any order.
+
+    Args:
+        ids: Token ids of all rows, one row after the other.
+        counts: Tokens of each row in this pass, at least one.
+        cached: Tokens of each row that are in the cache.
+        slots: Each row's slot.
+        owners: Weights and number of consecutive rows that use them.
+        positions: Positions in a slot of the cache.
+        device: Where the pass runs.
+    """
+    first_slot, columns = int(slots.min()), int(counts.max())
+    ends = np.cumsum(counts)
+    column_N = np.arange(len(ids)) - np.repeat(ends - counts, counts)
+    position_N = column_N + np.repeat(cached, counts)
+    slot_N = np.repeat(slots, counts)
+    by_slot = np.argsort(slots)
+
+    def there(array: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(array).to(device)
+
+    spans, last_spans = _spans(owners, ends)
+    return Chunk(
+        ids_N=torch.tensor(ids, device=device),
+        positions_N=there(position_N),
+        places_N=there(slot_N * positions + position_N),
+        cells_N=there((slot_N - first_slot) * columns + column_N),
+        last_R=there(ends - 1),
+        slots_R=there(slots - first_slot),
+        spans=spans,
+        last_spans=last_spans,
+        first_slot=first_slot,
+        slots=len(slots),
+        columns=columns,
+        length=int((cached + counts).max()),
+        cached_S=there(cached[by_slot]),
+        ends_S=there((cached + counts)[by_slot]),
+    )
+
+
+def _spans(owners: Sequence[tuple[Ready, int]], ends: NDArray[np.int64]) -> tuple[list[Span], list[Span]]:
+    """The same spans counted in tokens and in rows."""
+    spans, last_spans, row, token = [], [], 0, 0
+    for ready, rows in owners:
+        end = int(ends[row + rows - 1])
+        spans.append(Span(ready, token, end))
+        last_spans.append(Span(ready, row, row + rows))
+        row, token = row + rows, end
+    return spans, last_spans
+
+
+class Forward:
+    """Runs chunks of one base model; holds the rotary tables of all positions."""
+
+    def __init__(self, base: Weights, cache: Cache) -> None:
+        self._base = base
+        self._shape = base.shape
+        self._cache = cache
+        self._tables = rotary_tables(
+            torch.arange(0, device=base.embed_VD.device), base.frequencies_P, base.embed_VD.dtype
+        )
+
+    def __call__(self, chunk: Chunk) -> Tensor:
+        """Write the chunk's keys and values; final hidden states [R, D] of each row's last token."""
+        cos_NP, sin_NP = (table.index_select(0, chunk.positions_N) for table in self._tables_for(chunk.length))
+        mask_SCT = _mask(chunk)
+        hidden_ND = F.embedding(chunk.ids_N, self._base.embed_VD)
+        for index, _ in enumerate(self._base.layers[:-1]):
+            q, k, v = self._project(index, chunk, hidden_ND)
+            self._cache.write(index, chunk.places_N, rotary(k, cos_NP, sin_NP), v)
+            attended = self._attend(index, chunk, rotary(q, cos_NP, sin_NP), mask_SCT)
+            hidden_ND = self._rest(index, chunk.spans, hidden_ND, attended)
+        return self._last_layer(chunk, hidden_ND, cos_NP, sin_NP)
+
+    def _last_layer(self, chunk: Chunk, hidden_ND: Tensor, cos_NP: Tensor, sin_NP: Tensor) -> Tensor:
+        index, last_R = len(self._base.layers) - 1, chunk.last_R
+        q, k, v = self._project(index, chunk, hidden_ND)
+        self._cache.write(index, chunk.places_N, rotary(k, cos_NP, sin_NP), v)
+        q_RHK = rotary(q.index_select(0, last_R), cos_NP.index_select(0, last_R), sin_NP.index_select(0, last_R))
+        k_SGTK, v_SGTK = self._cache.read(index, chunk.first_slot, chunk.first_slot + chunk.slots, chunk.length)
+        mask_ST = torch.arange(chunk.length, device=last_R.device) < chunk.ends_S.unsqueeze(-1)
+        q_SHK = torch.empty_like(q_RHK).index_copy_(0, chunk.slots_R, q_RHK)
+        out_SHCK = _attention(q_SHK.unsqueeze(2), k_SGTK, v_SGTK, mask_ST[:, None, None])
+        attended_RD = out_SHCK.flatten(1).index_select(0, chunk.slots_R)
+        hidden_RD = self._rest(index, chunk.last_spans, hidden_ND.index_select(0, last_R), attended_RD)
+        return rms_norm(hidden_RD, self._base.norm_D, self._shape.norm_eps)
+
+    def _project(self, index: int, chunk: Chunk, hidden_ND: Tensor) -> Projected:
+        """Queries, keys and values [N, heads, K], not yet rotated."""
+        shape, layer = self._shape, self._base.layers[index]
+        if index == 0 and chunk.spans[0].ready.table_VQ is not None:
+            return self._split(_look_up(chunk))
+        if len(chunk.spans) == 1:
+            return project(shape, chunk.spans[0].ready.weights.layers[index], hidden_ND)
+        normal_ND = rms_norm(hidden_ND, layer.input_norm_D, shape.norm_eps)
+        q, k, v = self._split(_spread([(s, _layer(s, index).qkv) for s in chunk.spans], normal_ND))
+        if layer.q_norm_K is not None and layer.k_norm_K is not None:
+            q = rms_norm(q, layer.q_norm_K, shape.norm_eps)
+            k = rms_norm(k, layer.k_norm_K, shape.norm_eps)
+        return Projected(q, k, v)
+
+    def _split(self, qkv_NQ: Tensor) -> Projected:
+        shape = self._shape
+        heads = qkv_NQ.view(len(qkv_NQ), -1, shape.head_dim)
+        return Projected(*torch.split(heads, [shape.heads, shape.kv_heads, shape.kv_heads], dim=-2))
+
+    def _attend(self, index: int, chunk: Chunk, q_NHK: Tensor, mask_SCT: Tensor | None) -> Tensor:
+        """Attention output [N, H * K] of every token."""
+        k_SGTK, v_SGTK = self._cache.read(index, chunk.first_slot, chunk.first_slot + chunk.slots, chunk.length)
+        q_cells = q_NHK.new_zeros(chunk.slots * chunk.columns, *q_NHK.shape[1:]).index_copy_(0, chunk.cells_N, q_NHK)
+        q_SHCK = q_cells.view(chunk.slots, chunk.columns, *q_NHK.shape[1:]).transpose(1, 2)
+        mask = None if mask_SCT is None else mask_SCT.unsqueeze(1)
+        out_SHCK = _attention(q_SHCK, k_SGTK, v_SGTK, mask)
+        return out_SHCK.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, chunk.cells_N)
+
+    def _rest(self, index: int, spans: Sequence[Span], hidden_ND: Tensor, attended_ND: Tensor) -> Tensor:
+        """Output projection and feed-forward, with both residuals."""
+        if len(spans) == 1:
+            layer = _layer(spans[0], index)
+            return feed_forward(self._shape, layer, hidden_ND + layer.o(attended_ND))
+        hidden_ND = hidden_ND + _spread([(s, _layer(s, index).o) for s in spans], attended_ND)
+        normal_ND = rms_norm(hidden_ND, self._base.layers[index].post_norm_D, self._shape.norm_eps)
+        inner = swiglu(_spread([(s, _layer(s, index).gate_up) for s in spans], normal_ND))
+        return hidden_ND + _spread([(s, _layer(s, index).down) for s in spans], inner)
+
+    def _tables_for(self, length: int) -> tuple[Tensor, Tensor]:
+        """Rotary tables of at least ``length`` positions."""
+        if self._tables[0].shape[0] < length:
+            positions = torch.arange(2 * length, device=self._base.embed_VD.device)
+            self._tables = rotary_tables(positions, self._base.frequencies_P, self._base.embed_VD.dtype)
+        return self._tables
+
+
+def _layer(span: Span, index: int) -> Layer:
+    return span.ready.weights.layers[index]
+
+
+def _look_up(chunk: Chunk) -> Tensor:
+    parts = [
+        F.embedding(chunk.ids_N[span.first : span.last], span.ready.table_VQ)
+        for span in chunk.spans
+        if span.ready.table_VQ is not None
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _spread(linears: Sequence[tuple[Span, Linear]], x_NI: Tensor) -> Tensor:
+    """Each span's linear on its rows; where adapters ride beside one base, the base's product is shared."""
+    base = linears[0][1]
+    if any(linear.weight_OI is not base.weight_OI for _, linear in linears):
+        return torch.cat([linear(x_NI[span.first : span.last]) for span, linear in linears])
+    out_NO = F.linear(x_NI, base.weight_OI, base.bias_O)
+    for span, linear in linears:
+        if linear.a_RI is not None and linear.b_OR is not None:
+            part = slice(span.first, span.last)
+            out_NO[part] += F.linear(F.linear(x_NI[part], linear.a_RI), linear.b_OR)
+    return out_NO
+
+
+def _mask(chunk: Chunk) -> Tensor | None:
+    """True where a chunk's column may look [S, C, T]; None where plain causality says the same."""
+    if chunk.length == chunk.columns:
+        return None
+    device = chunk.ids_N.device
+    last_SC = chunk.cached_S.unsqueeze(-1) + torch.arange(chunk.columns, device=device)
+    return torch.arange(chunk.length, device=device) <= last_SC.unsqueeze(-1)
+
+
+def _attention(q_SHCK: Tensor, k_SGTK: Tensor, v_SGTK: Tensor, mask: Tensor | None) -> Tensor:
+    grouped = q_SHCK.shape[1] != k_SGTK.shape[1]
+    return F.scaled_dot_product_attention(
+        q_SHCK, k_SGTK, v_SGTK, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped
+    )

@@ -1,0 +1,149 @@
+"""The ``local`` backend: torch in this process, on a CPU or a GPU, many adapters in one batch.
+
+It has no thread: it decodes inside the event loop whenever every other task has had its turn, so that a crowd of
+games asks together, and yields between rounds, so that connections stay alive.
+"""
+
+import asyncio
+import math
+from collections import OrderedDict
+from pathlib import Path
+
+import msgspec
+import torch
+
+from schemas.errors import ModelError, one_of
+from trainer.adapters import Lora, load
+from trainer.decoder import Decoder
+from trainer.model.tokenizer import Tokenizer
+from workers.inference.base import Generation, Request
+from workers.inference.engine import Counters, Engine
+from workers.inference.forward import Ready, prepare
+from workers.inference.registry import register
+from workers.inference.rows import Row
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the ``local`` backend."""
+
+    device: str = "cpu"
+    dtype: str = "float32"
+    max_rows: int = 256
+    """Most rows decoded at once; more wait."""
+    max_prefill_tokens: int = 8192
+    """Most prompt tokens a pass."""
+    join_share: float = 0.125
+    """New requests join a running batch when they are at least this share of it."""
+    max_ready: int = 64
+    """Adapters kept merged; others are merged again when asked for."""
+    turns: int = 4
+    """Turns of the event loop without a new request before a round starts."""
+
+    def build(self, folder: Path) -> "LocalBackend":
+        """The backend of the base model in ``folder``."""
+        return LocalBackend(folder, self)
+
+
+@register("local", LocalConfig)
+class LocalBackend:
+    """Samples from one base model and its adapters."""
+
+    def __init__(self, folder: Path, config: LocalConfig | None = None) -> None:
+        """Load the base model.
+
+        Raises:
+            ModelError: not a model directory, or an unknown dtype.
+        """
+        self._config = config or LocalConfig()
+        if self._config.dtype not in DTYPES:
+            raise ModelError(f"inference.dtype: {self._config.dtype!r}; expected {one_of(DTYPES)}")
+        self._decoder = Decoder.load(folder, device=self._config.device, dtype=DTYPES[self._config.dtype])
+        self._eos = Tokenizer(folder).eos
+        self._loras: dict[str | None, Lora | None] = {None: None}
+        self._ready: OrderedDict[str | None, Ready] = OrderedDict()
+        base = self._prepared(None).weights
+        self._max_positions = base.shape.max_positions
+        limits = self._config.max_rows, self._config.max_prefill_tokens, self._config.join_share
+        self._engine = Engine(base, *limits)
+        self._asked = 0
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def load_adapter(self, digest: str, folder: Path) -> None:
+        """Read an adapter and merge it; see ``InferenceBackend``."""
+        if digest in self._loras:
+            return
+        self._loras[digest] = load(folder, self._decoder.shape, device=self._config.device)
+        self._prepared(digest)
+
+    def drop_adapter(self, digest: str) -> None:
+        """Forget an adapter; requests that run keep its weights until they end."""
+        self._loras.pop(digest, None)
+        self._ready.pop(digest, None)
+
+    async def generate(self, request: Request) -> Generation:
+        """Sample one completion; see ``InferenceBackend``."""
+        if self._closed:
+            raise ModelError("inference: the backend is closed")
+        future: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
+        self._engine.submit(self._row(request, future))
+        self._asked += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._drive())
+        return await future
+
+    async def close(self) -> None:
+        """Finish what is in flight and give the memory back."""
+        self._closed = True
+        if self._task is not None:
+            await self._task
+        self._engine.release()
+        self._ready.clear()
+        self._loras.clear()
+
+    def counters(self) -> Counters:
+        """What was done so far."""
+        self._engine.counters.adapters = len(self._loras) - 1
+        return msgspec.structs.replace(self._engine.counters)
+
+    def _row(self, request: Request, future: asyncio.Future[Generation]) -> Row:
+        prompt, sampling = len(request.prompt_ids), request.sampling
+        if request.adapter not in self._loras:
+            known = [digest for digest in self._loras if digest is not None]
+            raise ModelError(f"inference: adapter {request.adapter!r} is not loaded; loaded are {known}")
+        if not 0 < prompt < self._max_positions:
+            limit = self._max_positions
+            raise ModelError(f"inference: the prompt has {prompt} tokens; the model takes 1 to {limit - 1}")
+        if not (sampling.temperature > 0 and math.isfinite(sampling.temperature)) or sampling.max_tokens < 1:
+            raise ModelError(f"inference: {sampling}; expected a positive temperature and at least one token")
+        if request.constraint is not None and not request.constraint.allowed():
+            raise ModelError("inference: the request's constraint allows no token at all")
+        room = min(sampling.max_tokens, self._max_positions - prompt)
+        return Row(request, self._prepared(request.adapter), room, self._eos, future)
+
+    @torch.inference_mode()
+    def _prepared(self, digest: str | None) -> Ready:
+        """The adapter's merged weights, from those used last or made again."""
+        ready = self._ready.get(digest)
+        if ready is None:
+            ready = self._ready[digest] = prepare(self._decoder.weights(self._loras[digest]))
+            while len(self._ready) > self._config.max_ready:
+                self._ready.popitem(last=False)
+        self._ready.move_to_end(digest)
+        return ready
+
+    async def _drive(self) -> None:
+        """Rounds until nothing is left; new requests start it again."""
+        while self._engine.busy:
+            await self._settle()
+            self._engine.round()
+
+    async def _settle(self) -> None:
+        """Let every other task have its turn, until none asks any more."""
+        quiet = 0
+        while quiet < self._config.turns:
+            asked = self._asked
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if asked == self._asked else 0

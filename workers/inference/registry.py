@@ -1,0 +1,63 @@
+"""Inference backends by name. Each module registers its config struct, which builds the backend."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from schemas.errors import ConfigError, one_of
+from workers.inference.base import InferenceBackend
+
+# Imported on first use: torch and other engines are slow to import, and not every process needs them.
+_MODULES = {"local": "workers.inference.local"}
+
+
+class BackendConfig(Protocol):
+    """A backend's settings; a msgspec struct that forbids unknown fields."""
+
+    def build(self, folder: Path) -> InferenceBackend:
+        """The backend of the base model in ``folder``."""
+
+
+Class = TypeVar("Class")
+_CONFIGS: dict[str, type[Any]] = {}
+
+
+def register(name: str, config: type[Any]) -> Callable[[Class], Class]:
+    """Make a backend's settings known under ``name``."""
+
+    def add(backend: Class) -> Class:
+        _CONFIGS[name] = config
+        return backend
+
+    return add
+
+
+def backend_names() -> list[str]:
+    """All backends that can be asked for."""
+    return sorted(_MODULES)
+
+
+def make_backend(name: str, folder: Path, settings: Mapping[str, Any] | None = None) -> InferenceBackend:
+    """Start the backend of that name on a base model.
+
+    Args:
+        name: One of ``backend_names``.
+        folder: The base model's directory.
+        settings: Its settings; missing ones have defaults.
+
+    Raises:
+        ConfigError: no such backend, or a setting it does not know.
+        ModelError: the folder is not a model the backend can run.
+    """
+    if name not in _MODULES:
+        raise ConfigError(f"inference.backend: no backend is called {name!r}; expected {one_of(_MODULES)}")
+    importlib.import_module(_MODULES[name])
+    try:
+        config = msgspec.convert(dict(settings or {}), _CONFIGS[name])
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"inference.{name}: {error}") from error
+    backend: InferenceBackend = config.build(Path(folder))
+    return backend

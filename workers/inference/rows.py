@@ -1,0 +1,136 @@
+"""One request on its way through the engine: what is sampled, what is forced, when it is finished."""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+from arena.constraints import Constraint, forced_run
+from schemas.errors import ModelError
+from workers.inference.base import Generation, Request
+from workers.inference.forward import Ready
+
+
+class Row:
+    """A completion being sampled. Tokens in ``pending`` are known but not in the cache yet."""
+
+    __slots__ = (
+        "_allowed",
+        "_branches",
+        "_completion",
+        "_limit",
+        "_logprobs",
+        "_place",
+        "_random",
+        "_vocabulary",
+        "cached",
+        "choices",
+        "finished",
+        "future",
+        "pending",
+        "ready",
+        "temperature",
+        "waited",
+    )
+
+    def __init__(
+        self, request: Request, ready: Ready, limit: int, eos: int | None, future: asyncio.Future[Generation]
+    ) -> None:
+        """Start a request; a constraint that raises does so here or in ``take``.
+
+        Args:
+            request: What to sample.
+            ready: Weights of the request's adapter.
+            limit: Most completion tokens, from the request and the model.
+            eos: Token that ends a completion without a constraint.
+            future: Where the result goes.
+
+        Raises:
+            ModelError: the prompt or the constraint names a token that the model does not have.
+        """
+        self.ready = ready
+        self.future = future
+        self.temperature = request.sampling.temperature
+        self.pending = list(request.prompt_ids)
+        self.cached = 0
+        """Tokens of this row in the cache."""
+        self.waited = 0
+        """Rounds spent in the queue."""
+        self.choices: tuple[int, ...] | None = None
+        """Tokens to draw the next one from, ascending; None is the whole vocabulary."""
+        self.finished: str | None = None
+        self._place = request.constraint if request.constraint is not None else Unconstrained(eos)
+        self._random = Random(request.sampling.seed)
+        self._limit = limit
+        self._vocabulary = ready.weights.shape.vocab_size
+        self._completion: list[int] = []
+        self._branches: list[int] = []
+        self._logprobs: list[float] = []
+        self._allowed: list[list[int]] = []
+        self._go_on()
+
+    @property
+    def forced(self) -> int:
+        """Completion tokens that left no choice."""
+        return len(self._completion) - len(self._branches)
+
+    @property
+    def sampled(self) -> int:
+        """Completion tokens that were drawn."""
+        return len(self._branches)
+
+    def draw(self) -> float:
+        """The next uniform number of this request; one a branch."""
+        return self._random.random()
+
+    def take(self, token: int, logprob: float) -> None:
+        """Record a sampled token and whatever it forces."""
+        self._branches.append(len(self._completion))
+        self._logprobs.append(logprob)
+        self._allowed.append(list(self.choices or ()))
+        self._completion.append(token)
+        self.pending.append(token)
+        self._place = self._place.advance(token)
+        self._go_on()
+
+    def generation(self) -> Generation:
+        """The finished completion."""
+        assert self.finished is not None
+        return Generation(self._completion, self._branches, self._logprobs, self._allowed, self.finished)
+
+    def _go_on(self) -> None:
+        run, self._place = forced_run(self._place, self._limit - len(self._completion))
+        self._completion += run
+        self.pending += run
+        self._expect_known(self.pending)
+        if isinstance(self._place, Unconstrained):
+            self.choices = None
+            ended = self._place.ended
+        else:
+            self.choices = tuple(self._place.allowed())
+            self._expect_known(self.choices)
+            ended = not self.choices
+        if ended:
+            self.finished = "stop"
+        elif len(self._completion) >= self._limit:
+            self.finished = "length"
+
+    def _expect_known(self, tokens: Sequence[int]) -> None:
+        if tokens and not (min(tokens) >= 0 and max(tokens) < self._vocabulary):
+            odd = next(token for token in tokens if not 0 <= token < self._vocabulary)
+            raise ModelError(f"inference: token {odd} is outside the vocabulary of {self._vocabulary}")
+
+
+class Unconstrained:
+    """The whole vocabulary until the end token; it has no list of allowed tokens."""
+
+    def __init__(self, eos: int | None, ended: bool = False) -> None:
+        self._eos = eos
+        self.ended = ended
+
+    def allowed(self) -> tuple[int, ...]:
+        """Nothing is forced."""
+        return ()
+
+    def advance(self, token: int) -> Constraint:
+        """The same place, or the end."""
+        return Unconstrained(self._eos, ended=token == self._eos)
