@@ -2,6 +2,8 @@
 
 import hashlib
 
+_MAX_DIGITS = 18
+
 
 def digest(data: bytes) -> str:
     """SHA-256 of ``data`` in hex: the name of an artifact."""
@@ -23,6 +25,12 @@ def agent_name(policy: str, version: int) -> str:
 
 
 def split_agent(agent: str) -> tuple[str, int] | None:
-    """Policy and version of an agent named by ``agent_name``; None for bots, the base model and remotes."""
+    """Policy and version of an agent named by ``agent_name``; None for bots, the base model and remotes.
+
+    Only the spelling that ``agent_name`` gives counts (``main@7``, not ``main@07``), so that joining the parts gives
+    the name again.
+    """
     policy, at, version = agent.rpartition("@")
-    return (policy, int(version)) if at and version.isdigit() else None
+    if not (policy and at and version.isascii() and version.isdigit() and len(version) <= _MAX_DIGITS):
+        return None
+    return (policy, int(version)) if version == "0" or version[0] != "0" else None

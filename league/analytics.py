@@ -1,0 +1,87 @@
+"""Figures for people: shares with intervals, the leaderboard, before and after."""
+
+import math
+
+import msgspec
+
+from league.state import LeagueState
+
+Z_95 = 1.96
+
+
+def wilson(wins: int, n: int, z: float = Z_95) -> tuple[float, float]:
+    """Wilson score interval of a share.
+
+    Args:
+        wins: Successes.
+        n: Trials; with none the interval is (0, 1).
+        z: Quantile of the normal distribution; 1.96 for 95 %.
+
+    Returns:
+        Lower and upper end. Source: Wilson (1927); Brown, Cai and DasGupta (2001), eq. 4.
+    """
+    if n == 0:
+        return 0.0, 1.0
+    share, spread = wins / n, z * z / n
+    centre = (share + spread / 2) / (1 + spread)
+    half = math.sqrt(share * (1 - share) * spread + spread * spread / 4) / (1 + spread)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+class LeaderboardRow(msgspec.Struct, frozen=True):
+    """One line of the leaderboard."""
+
+    rank: int
+    agent: str
+    kind: str
+    rating: float
+    games: int
+    """Rated matches."""
+    active: bool
+    reason: str
+    """Why a checkpoint is in the league."""
+
+
+def leaderboard(state: LeagueState) -> list[LeaderboardRow]:
+    """All entrants by rating, best first; names break ties."""
+    agents = sorted(state.standings().agents.values(), key=lambda agent: (-agent.rating, agent.name))
+    return [
+        LeaderboardRow(rank, a.name, a.kind, a.rating, a.games, a.active, a.reason)
+        for rank, a in enumerate(agents, start=1)
+    ]
+
+
+class BenchmarkRow(msgspec.Struct, frozen=True):
+    """One finished benchmark: an agent in one seat, one opponent in all others."""
+
+    opponent: str
+    agent: str
+    wins: int
+    games: int
+    failed: int
+    share: float
+    """Of games won."""
+    low: float
+    """Ends of the share's 95 % Wilson interval."""
+    high: float
+    mean_score: float
+    mean_rank: float
+
+
+def benchmarks(state: LeagueState) -> list[BenchmarkRow]:
+    """Finished benchmarks in the order of their requests: the base model's first, so before comes before after."""
+    results = [x.finished for x in state.evaluations.values() if x.suite == "benchmark" and x.finished is not None]
+    return [
+        BenchmarkRow(
+            ", ".join(result.opponents),
+            result.agent,
+            result.wins,
+            result.games,
+            result.failed,
+            result.wins / result.games if result.games else 0.0,
+            *wilson(result.wins, result.games),
+            result.mean_score,
+            result.mean_rank,
+        )
+        for result in results
+    ]

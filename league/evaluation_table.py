@@ -1,0 +1,122 @@
+"""Evaluations as the history tells them: what was asked for, what has been played, what came of it."""
+
+import msgspec
+
+from schemas.events import EvaluationFinished, EvaluationRequested, MatchFinished
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Ratings at the moment when the last match of an evaluation had been rated."""
+
+    rating: float
+    """Of the evaluated agent."""
+    best_other: float | None
+    """Best of all other checkpoints that were ever rated; None when there was none."""
+    baselines: dict[str, float]
+    """Of the baseline agents."""
+
+
+class Evaluation(msgspec.Struct):
+    """One evaluation under way or done."""
+
+    requested: EvaluationRequested
+    waiting: set[str]
+    """Matches that have not ended."""
+    unrated: set[str]
+    """Matches that ended, count for ratings, and have not been rated yet."""
+    games: int = 0
+    failed: int = 0
+    wins: int = 0
+    """Matches in which the agent was strictly first."""
+    score_sum: float = 0.0
+    rank_sum: float = 0.0
+    finished: EvaluationFinished | None = None
+    verdict: Verdict | None = None
+    """None until the evaluation is finished and all its matches are rated."""
+
+    @property
+    def agent(self) -> str:
+        """Who is measured."""
+        return self.requested.agent
+
+    @property
+    def suite(self) -> str:
+        """``gatekeepers`` or ``benchmark``."""
+        return self.requested.suite
+
+    @property
+    def ended(self) -> set[str]:
+        """Matches that were played to their end or failed."""
+        return set(self.requested.matches) - self.waiting
+
+    def mean_score(self) -> float:
+        """Mean final score of the agent's seats; 0 without games."""
+        return self.score_sum / self.games if self.games else 0.0
+
+    def mean_rank(self) -> float:
+        """Mean rank of the agent's seats; 0 without games."""
+        return self.rank_sum / self.games if self.games else 0.0
+
+    def count(self, match: MatchFinished) -> None:
+        """Count a finished match; an agent in several seats counts with their mean."""
+        seats = [seat for seat in match.seats if seat.agent == self.agent]
+        self.waiting.discard(match.match_id)
+        self.games += 1
+        self.wins += any(seat.seat == match.winner for seat in seats)
+        if seats:
+            self.score_sum += sum(seat.score for seat in seats) / len(seats)
+            self.rank_sum += sum(seat.rank for seat in seats) / len(seats)
+
+
+class EvaluationTable:
+    """All evaluations, and which of them each match belongs to."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Evaluation] = {}
+        self._owner: dict[str, str] = {}
+
+    def request(self, event: EvaluationRequested) -> None:
+        """Begin an evaluation; a second request of the same id does nothing."""
+        if event.evaluation_id not in self.by_id:
+            self.by_id[event.evaluation_id] = Evaluation(event, set(event.matches), set())
+            self._owner.update(dict.fromkeys(event.matches, event.evaluation_id))
+
+    def finish_match(self, match: MatchFinished, rated: bool) -> None:
+        """Count a match, if it is one of an evaluation's that has not ended."""
+        evaluation = self._waiting_for(match.match_id)
+        if evaluation is not None:
+            evaluation.count(match)
+            if rated:
+                evaluation.unrated.add(match.match_id)
+            else:
+                del self._owner[match.match_id]
+
+    def fail_match(self, match_id: str) -> None:
+        """Count a match that could not be played to its end."""
+        evaluation = self._waiting_for(match_id)
+        if evaluation is not None:
+            evaluation.waiting.discard(match_id)
+            evaluation.failed += 1
+            del self._owner[match_id]
+
+    def rate_match(self, match_id: str) -> Evaluation | None:
+        """Note that a match has been rated; returns the evaluation it belonged to."""
+        owner = self._owner.get(match_id)
+        if owner is None or match_id not in self.by_id[owner].unrated:
+            return None
+        self.by_id[owner].unrated.discard(match_id)
+        del self._owner[match_id]
+        return self.by_id[owner]
+
+    def finish(self, event: EvaluationFinished) -> Evaluation | None:
+        """Take the recorded result; returns the evaluation unless it is unknown or has one."""
+        evaluation = self.by_id.get(event.evaluation_id)
+        if evaluation is None or evaluation.finished is not None:
+            return None
+        evaluation.finished = event
+        return evaluation
+
+    def _waiting_for(self, match_id: str) -> Evaluation | None:
+        owner = self._owner.get(match_id)
+        evaluation = self.by_id[owner] if owner is not None else None
+        return evaluation if evaluation is not None and match_id in evaluation.waiting else None

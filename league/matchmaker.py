@@ -1,0 +1,105 @@
+"""Makes training matches: who plays whom, in which seat, from which seed.
+
+A match is a pure function of (standings, configuration, match id), so anybody can compute it again from the history:
+fold up to ``OpponentsSampled.standings_sequence`` and call ``explain``.
+"""
+
+from collections.abc import Mapping
+from random import Random
+
+import msgspec
+
+from league.samplers.base import OpponentSampler, live_hero, make_sampler
+from schemas.codec import canonical
+from schemas.config import LeagueConfig
+from schemas.errors import UsageError
+from schemas.events import OpponentsSampled, Pick
+from schemas.ids import derive_seed, digest
+from schemas.jobs import PlayMatch
+from schemas.standings import Standings
+
+PURPOSE = "training"
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """What a recorded draw should have been."""
+
+    picks: list[Pick]
+    """Recomputed."""
+    target_shares: Mapping[str, float]
+    """Probability of each bucket for one seat."""
+    agrees: bool
+    """Whether hero, seat, seed, configuration and picks are as recorded."""
+
+
+def make_match(
+    standings: Standings, config: LeagueConfig, sampler: OpponentSampler, worker: str, index: int, seats: int
+) -> tuple[PlayMatch, OpponentsSampled]:
+    """The ``index``-th training match of a worker.
+
+    Args:
+        standings: What the draw is made from.
+        config: Of the league; gives the master seed and the hero's policy.
+        sampler: Made from ``config.matchmaking.sampler``.
+        worker: Name of the rollout worker.
+        index: From ``LeagueState.next_match_index``, then counted up. The hero's seat rotates with it.
+        seats: Number of seats of the game.
+
+    Returns:
+        The match to play, and the event that records how it was made.
+
+    Raises:
+        UsageError: no version of the hero's policy has been published.
+    """
+    match_id = f"{worker}-{index}"
+    policy = config.trainer.policy
+    hero, _ = live_hero(standings, policy)
+    hero_seat = index % seats
+    seed = derive_seed(config.seed, "opponents", match_id)
+    others = [seat for seat in range(seats) if seat != hero_seat]
+    picks = sampler.sample(standings, policy, others, Random(seed))
+    agents = {hero_seat: hero} | {pick.seat: pick.agent for pick in picks}
+    match = PlayMatch(
+        match_id=match_id,
+        purpose=PURPOSE,
+        seats=[agents[seat] for seat in range(seats)],
+        seed=derive_seed(config.seed, "match", match_id),
+    )
+    sampled = OpponentsSampled(
+        match_id=match_id,
+        worker=worker,
+        hero=hero,
+        hero_seat=hero_seat,
+        sampler=sampler.name,
+        sampler_digest=sampler_digest(config),
+        standings_sequence=standings.sequence,
+        draw=seed,
+        picks=picks,
+    )
+    return match, sampled
+
+
+def sampler_digest(config: LeagueConfig) -> str:
+    """SHA-256 of the sampler's configuration."""
+    return digest(canonical(config.matchmaking.sampler))
+
+
+def explain(event: OpponentsSampled, standings: Standings, config: LeagueConfig) -> Explanation:
+    """Recompute a recorded draw.
+
+    Args:
+        event: The recorded draw.
+        standings: Folded up to ``event.standings_sequence``.
+        config: In force at that sequence.
+
+    Raises:
+        UsageError: the match id is not one that ``make_match`` gives, or the hero had no version then.
+    """
+    index = event.match_id.rpartition("-")[2]
+    if not (index.isascii() and index.isdigit()):
+        raise UsageError(f"match id {event.match_id!r}; expected <worker>-<number>")
+    sampler = make_sampler(config.matchmaking.sampler)
+    _, again = make_match(standings, config, sampler, event.worker, int(index), len(event.picks) + 1)
+    shares = sampler.target_shares(standings, config.trainer.policy)
+    recorded = msgspec.structs.replace(event, standings_sequence=again.standings_sequence)
+    return Explanation(picks=again.picks, target_shares=shares, agrees=again == recorded)

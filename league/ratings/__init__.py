@@ -1,0 +1,9 @@
+"""Rating systems, and the fold of match results into ratings.
+
+- ``base``   the contract of a rating system, and the systems by name
+- ``elo``    pairwise Elo for any number of seats
+- ``table``  ratings of one game under one system, and where an agent that was never rated stands
+- ``fold``   which matches count, and what each does to the table
+
+A new system is one file here: its settings struct, its ``rate``, and ``@SYSTEMS.register("name")``.
+"""

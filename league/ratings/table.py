@@ -1,0 +1,75 @@
+"""Ratings of one game under one system, and where an agent that was never rated stands."""
+
+from bisect import bisect_left, insort
+
+from schemas.events import AgentRegistered, RatingChange
+from schemas.ids import agent_name, split_agent
+
+DEFAULT_RATING = 1000.0
+"""Of an agent nobody registered, in a league without a base agent; the specification starts the base model there."""
+
+
+class Starts:
+    """Where registered agents' ratings start; shared by the tables of all games."""
+
+    def __init__(self) -> None:
+        self.ratings: dict[str, float] = {}
+        self.base: str | None = None
+
+    def register(self, event: AgentRegistered) -> None:
+        """Take an agent's starting rating; the first registration of a name holds."""
+        if event.agent in self.ratings:
+            return
+        self.ratings[event.agent] = event.rating
+        if event.kind == "base" and self.base is None:
+            self.base = event.agent
+
+
+class RatingTable:
+    """Current ratings and numbers of rated matches."""
+
+    def __init__(self, starts: Starts) -> None:
+        self._starts = starts
+        self.ratings: dict[str, float] = {}
+        self.games: dict[str, int] = {}
+        self._versions: dict[str, list[int]] = {}
+
+    def rating(self, agent: str) -> float:
+        """An agent's rating.
+
+        One that was never rated stands where it was registered; a version of a policy where the nearest lower rated
+        version stands now; and anything else where the base agent stands.
+        """
+        rated = self.ratings.get(agent)
+        if rated is not None:
+            return rated
+        start = self._starts.ratings.get(agent)
+        return start if start is not None else self._inherited(agent)
+
+    def update(self, changes: list[RatingChange]) -> None:
+        """Set the ratings that one match resulted in."""
+        for change in changes:
+            if change.agent not in self.ratings:
+                self._remember_version(change.agent)
+            self.ratings[change.agent] = change.after
+            self.games[change.agent] = self.games.get(change.agent, 0) + 1
+
+    def versions(self, policy: str) -> list[int]:
+        """Rated versions of a policy, ascending."""
+        return list(self._versions.get(policy, ()))
+
+    def _remember_version(self, agent: str) -> None:
+        named = split_agent(agent)
+        if named is not None:
+            insort(self._versions.setdefault(named[0], []), named[1])
+
+    def _inherited(self, agent: str) -> float:
+        named = split_agent(agent)
+        if named is not None:
+            policy, version = named
+            versions = self._versions.get(policy, [])
+            place = bisect_left(versions, version)
+            if place:
+                return self.ratings[agent_name(policy, versions[place - 1])]
+        base = self._starts.base
+        return DEFAULT_RATING if base is None else self.ratings.get(base, self._starts.ratings[base])

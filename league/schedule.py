@@ -1,0 +1,113 @@
+"""The geometric checkpoint schedule: which versions of a policy join the league, and which leave it.
+
+Source: the league specification's "Checkpointer": every 10th version for the last 100 (the curriculum), every 100th
+for ever (the anchors), and every version with a new high score (the elite). Pure functions of the state.
+"""
+
+from league.state import LeagueState
+from schemas.config import ScheduleConfig
+from schemas.events import AgentRetired, CheckpointAdded, CheckpointPromoted
+from schemas.ids import agent_name, split_agent
+from schemas.standings import Agent
+
+FIRST, LANDMARK, RECENT, ELITE = "first", "landmark", "recent", "elite"
+
+
+def joins(state: LeagueState, policy: str, version: int) -> str | None:
+    """Why a version joins the league when it is published: ``first``, ``landmark`` or ``recent``; None if not.
+
+    Version 0, the untrained adapter, never does: it plays like the base model, which is in the league already.
+    """
+    schedule = _schedule(state)
+    if version < 1 or agent_name(policy, version) in state.agents:
+        return None
+    if not _of_policy(state, policy):
+        return FIRST
+    if version % schedule.landmark_every == 0:
+        return LANDMARK
+    return RECENT if version % schedule.recent_every == 0 else None
+
+
+def joining(state: LeagueState, policy: str, version: int, adapter: str) -> CheckpointAdded | None:
+    """The event by which a version joins the league when it is published; None if it does not."""
+    reason = joins(state, policy, version)
+    return None if reason is None else _added(state, policy, version, adapter, reason)
+
+
+def promotions(state: LeagueState, agent: str) -> list[CheckpointAdded | CheckpointPromoted]:
+    """What an agent's gatekeeper evaluation earned it.
+
+    A rating above that of every other rated checkpoint, at the moment when the last match of the evaluation was rated,
+    makes it elite: it joins the league, or is promoted if it is in. Before that moment, without a new high score,
+    and once the event has been folded, there is nothing; so a worker may ask at any time and again after a restart.
+    """
+    named = split_agent(agent)
+    if not _schedule(state).elite or named is None or not _set_high_score(state, agent):
+        return []
+    member = state.agents.get(agent)
+    if member is not None:
+        promoted = CheckpointPromoted(agent=agent, rating=_verdict_rating(state, agent))
+        return [] if member.reason == ELITE else [promoted]
+    published = state.published.get(named[0], {}).get(named[1])
+    return [] if published is None else [_added(state, *named, published.adapter, ELITE)]
+
+
+def due_promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromoted]:
+    """``promotions`` of every agent that was evaluated, in the order of the requests."""
+    agents = dict.fromkeys(evaluation.agent for evaluation in state.evaluations.values())
+    return [event for agent in agents for event in promotions(state, agent)]
+
+
+def retirements(state: LeagueState, policy: str) -> list[AgentRetired]:
+    """Recent checkpoints that the policy has left ``recent_window`` versions or more behind."""
+    live = state.live(policy)
+    if live is None:
+        return []
+    window = _schedule(state).recent_window
+    old = [
+        agent.name
+        for agent in _of_policy(state, policy)
+        if agent.active and agent.reason == RECENT and agent.version <= live.version - window
+    ]
+    return [
+        AgentRetired(agent=name, reason=f"{window} versions behind {agent_name(policy, live.version)}") for name in old
+    ]
+
+
+def _schedule(state: LeagueState) -> ScheduleConfig:
+    return state.config.schedule if state.config is not None else ScheduleConfig()
+
+
+def _of_policy(state: LeagueState, policy: str) -> list[Agent]:
+    return [agent for agent in state.agents.values() if agent.kind == "checkpoint" and agent.policy == policy]
+
+
+def _added(state: LeagueState, policy: str, version: int, adapter: str, reason: str) -> CheckpointAdded:
+    older = [agent for agent in _of_policy(state, policy) if agent.version < version]
+    base = state.config.base_agent if state.config is not None else "base_model"
+    parent = max(older, key=lambda agent: agent.version).name if older else base
+    return CheckpointAdded(
+        agent=agent_name(policy, version),
+        policy=policy,
+        version=version,
+        parent=parent,
+        reason=reason,
+        adapter=adapter,
+    )
+
+
+def _set_high_score(state: LeagueState, agent: str) -> bool:
+    return any(
+        evaluation.verdict is not None
+        and (evaluation.verdict.best_other is None or evaluation.verdict.rating > evaluation.verdict.best_other)
+        for evaluation in state.evaluations.values()
+        if evaluation.agent == agent and evaluation.suite == "gatekeepers"
+    )
+
+
+def _verdict_rating(state: LeagueState, agent: str) -> float:
+    return max(
+        evaluation.verdict.rating
+        for evaluation in state.evaluations.values()
+        if evaluation.agent == agent and evaluation.suite == "gatekeepers" and evaluation.verdict is not None
+    )

@@ -1,0 +1,328 @@
+"""The fold that workers decide from: agents, ratings, policies, evaluations, workers.
+
+``LeagueState`` is pure and total: the same events give the same state bit for bit, and no event makes it fail. What
+it has seen it ignores, by sequence and by what the event says (a match by its id, a step by its number), because the
+log delivers at least once. What it keeps grows with agents and evaluations, and by about a bit per match.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from league.evaluation_table import Evaluation, EvaluationTable, Verdict
+from league.ratings.fold import is_rated
+from league.ratings.table import RatingTable, Starts
+from league.records import HeadToHead
+from league.seen import Seen
+from schemas import events as e
+from schemas.codec import canonical
+from schemas.config import LeagueConfig, convert
+from schemas.errors import ConfigError
+from schemas.ids import agent_name, digest
+from schemas.standings import Agent, Live, Standings
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A worker process as the history last saw it."""
+
+    joined: e.WorkerJoined
+    left: str | None = None
+    """Why it ended; None while it serves."""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """A version of a policy that can be played."""
+
+    version: int
+    adapter: str
+    parent: str
+
+
+class LeagueState:
+    """The league at one sequence of its history."""
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.league = ""
+        self.model = ""
+        """Where workers find the base model."""
+        self.config: LeagueConfig | None = None
+        self.config_sequence = 0
+        """Sequence of the event that ``config`` is from."""
+        self.agents: dict[str, Agent] = {}
+        """Entrants by name, in the order of joining; ``rating`` and ``games`` are filled in by ``standings``."""
+        self.published: dict[str, dict[int, Published]] = {}
+        """``published[policy][version]``."""
+        self.workers: dict[str, Worker] = {}
+        self.failed = 0
+        """Matches that could not be played to their end."""
+        self._starts = Starts()
+        self._tables: dict[tuple[str, str], RatingTable] = {}
+        self._rated_to: dict[tuple[str, str], int] = {}
+        self._records = HeadToHead()
+        self._evaluations = EvaluationTable()
+        self._seen = Seen()
+        self._games: dict[str, int] = {}
+        self._next_index: dict[str, int] = {}
+        self._live: dict[str, int] = {}
+        self._steps: dict[str, e.GradientStepTaken] = {}
+        self._seconds: dict[str, float] = {}
+        self._finished: dict[str, e.TrainingFinished] = {}
+        self._standings: Standings | None = None
+
+    def apply(self, sequence: int, event: e.Event | None) -> None:
+        """Fold one event.
+
+        Args:
+            sequence: Its place in the history; one at or below ``self.sequence`` is ignored.
+            event: None when this version does not know the type: only the sequence advances.
+        """
+        if sequence <= self.sequence:
+            return
+        self.sequence = sequence
+        handle = _HANDLERS.get(type(event))
+        if handle is not None and handle(self, event):
+            self._standings = None
+
+    def standings(self) -> Standings:
+        """The table that samplers decide from; the same object until something in it changes."""
+        if self._standings is None:
+            self._standings = Standings(
+                sequence=self.sequence,
+                agents={name: self._rated_agent(agent) for name, agent in self.agents.items()},
+                live={policy: self._live_entry(policy) for policy in self._live},
+                records=self._records.table(),
+            )
+        return self._standings
+
+    @property
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Evaluations by id, in the order of their requests."""
+        return self._evaluations.by_id
+
+    @property
+    def checkpoints(self) -> list[Agent]:
+        """All checkpoints, retired ones included, in the order of joining; ratings as they are now."""
+        return [self._rated_agent(agent) for agent in self.agents.values() if agent.kind == "checkpoint"]
+
+    @property
+    def table(self) -> RatingTable:
+        """Ratings of the configured game under the configured system."""
+        config = self.config or LeagueConfig()
+        return self._table(config.game.name, config.ratings.system.name)
+
+    def rating(self, agent: str) -> float:
+        """Rating of an agent or version now, as recorded; ``RatingTable.rating`` says where unrated ones stand."""
+        return self.table.rating(agent)
+
+    def live(self, policy: str) -> Live | None:
+        """A policy's newest published version; None before the first."""
+        return self._live_entry(policy) if policy in self._live else None
+
+    @property
+    def policies(self) -> list[str]:
+        """Policies with a published version, sorted."""
+        return sorted(self._live)
+
+    def last_step(self, policy: str) -> e.GradientStepTaken | None:
+        """A policy's newest gradient step."""
+        return self._steps.get(policy)
+
+    def training_seconds(self, policy: str) -> float:
+        """Wall-clock seconds of a policy's gradient steps (``metrics["wall_s"]``), summed over restarts."""
+        return self._seconds.get(policy, 0.0)
+
+    def training_finished(self, policy: str) -> e.TrainingFinished | None:
+        """The end of a policy's training; None while it goes on, also when a newer version was published since."""
+        finished = self._finished.get(policy)
+        return finished if finished is not None and finished.version >= self._live.get(policy, -1) else None
+
+    def games(self, purpose: str | None = None) -> int:
+        """Matches played to their end, for one purpose or for all."""
+        return sum(self._games.values()) if purpose is None else self._games.get(purpose, 0)
+
+    def next_match_index(self, worker: str) -> int:
+        """The first n for which no match ``<worker>-<n>`` or a later one has been made; 0 at first."""
+        return self._next_index.get(worker, 0)
+
+    def digest(self) -> str:
+        """SHA-256 of everything in the state, for comparing two folds."""
+        published = {policy: list(versions.values()) for policy, versions in self.published.items()}
+        parts = [
+            [self.sequence, self.league, self.model, self.config, self.config_sequence, self.failed],
+            [list(self.agents.values()), published, self.workers, self._starts.ratings, self._starts.base],
+            [[list(place), table.ratings, table.games] for place, table in sorted(self._tables.items())],
+            [[list(place), sequence] for place, sequence in sorted(self._rated_to.items())],
+            [self._records.table(), list(self.evaluations.values()), self._seen.plain(), self._games],
+            [self._next_index, self._live, self._steps, self._seconds, self._finished],
+        ]
+        return digest(canonical(parts))
+
+    def _rated_agent(self, agent: Agent) -> Agent:
+        table = self.table
+        return msgspec.structs.replace(agent, rating=table.rating(agent.name), games=table.games.get(agent.name, 0))
+
+    def _live_entry(self, policy: str) -> Live:
+        version = self._live[policy]
+        adapter = self.published[policy][version].adapter
+        return Live(policy, version, adapter, self.rating(agent_name(policy, version)))
+
+    def _table(self, game: str, system: str) -> RatingTable:
+        place = (game, system)
+        if place not in self._tables:
+            self._tables[place] = RatingTable(self._starts)
+        return self._tables[place]
+
+    # Handlers return whether the standings changed.
+
+    def _configured(self, event: e.LeagueOpened | e.LeagueConfigured) -> bool:
+        if isinstance(event, e.LeagueOpened):
+            if self.league:
+                return False
+            self.league, self.model = event.league, event.model
+        try:
+            self.config = convert(event.config, LeagueConfig, "")
+        except ConfigError:
+            # Written by a newer version; the configuration before it stays in force.
+            return False
+        self.config_sequence = self.sequence
+        return True
+
+    def _registered(self, event: e.AgentRegistered) -> bool:
+        if event.agent in self.agents:
+            return False
+        self._starts.register(event)
+        self.agents[event.agent] = Agent(event.agent, event.kind, event.rating, 0, baseline=event.baseline)
+        return True
+
+    def _added(self, event: e.CheckpointAdded) -> bool:
+        if event.agent in self.agents:
+            return False
+        self.agents[event.agent] = Agent(
+            event.agent,
+            "checkpoint",
+            0.0,
+            0,
+            adapter=event.adapter,
+            policy=event.policy,
+            version=event.version,
+            reason=event.reason,
+        )
+        return True
+
+    def _promoted(self, event: e.CheckpointPromoted) -> bool:
+        return self._change(event.agent, reason="elite", active=True)
+
+    def _retired(self, event: e.AgentRetired) -> bool:
+        return self._change(event.agent, active=False)
+
+    def _change(self, name: str, **fields: Any) -> bool:
+        if name not in self.agents:
+            return False
+        self.agents[name] = msgspec.structs.replace(self.agents[name], **fields)
+        return True
+
+    def _sampled(self, event: e.OpponentsSampled) -> bool:
+        prefix, _, index = event.match_id.rpartition("-")
+        if prefix == event.worker and index.isascii() and index.isdigit() and len(index) < 19:
+            self._next_index[prefix] = max(self._next_index.get(prefix, 0), int(index) + 1)
+        return False
+
+    def _match_finished(self, event: e.MatchFinished) -> bool:
+        if not self._seen.add(event.match_id):
+            return False
+        self._games[event.purpose] = self._games.get(event.purpose, 0) + 1
+        rated = self.config is not None and is_rated(event, self.config.ratings)
+        self._evaluations.finish_match(event, rated)
+        return self._records.count(event)
+
+    def _match_failed(self, event: e.MatchFailed) -> bool:
+        if self._seen.add(event.match_id):
+            self.failed += 1
+            self._evaluations.fail_match(event.match_id)
+        return False
+
+    def _rated(self, event: e.RatingUpdated) -> bool:
+        place = (event.game, event.system)
+        # Ratings are recorded in the order of the matches, so an older match is a copy.
+        if event.match_sequence <= self._rated_to.get(place, 0):
+            return False
+        self._rated_to[place] = event.match_sequence
+        self._table(*place).update(event.changes)
+        self._judge(self._evaluations.rate_match(event.match_id))
+        return True
+
+    def _published(self, event: e.PolicyPublished) -> bool:
+        versions = self.published.setdefault(event.policy, {})
+        if event.version in versions:
+            return False
+        versions[event.version] = Published(event.version, event.adapter, event.parent)
+        self._live[event.policy] = max(versions)
+        return True
+
+    def _stepped(self, event: e.GradientStepTaken) -> bool:
+        last = self._steps.get(event.policy)
+        if last is None or event.step > last.step:
+            self._steps[event.policy] = event
+            seconds = event.metrics.get("wall_s", 0.0)
+            if 0.0 <= seconds < float("inf"):
+                self._seconds[event.policy] = self._seconds.get(event.policy, 0.0) + seconds
+        return False
+
+    def _training_finished(self, event: e.TrainingFinished) -> bool:
+        last = self._finished.get(event.policy)
+        if last is None or event.version > last.version:
+            self._finished[event.policy] = event
+        return False
+
+    def _evaluation_requested(self, event: e.EvaluationRequested) -> bool:
+        self._evaluations.request(event)
+        return False
+
+    def _evaluation_finished(self, event: e.EvaluationFinished) -> bool:
+        self._judge(self._evaluations.finish(event))
+        return False
+
+    def _judge(self, evaluation: Evaluation | None) -> None:
+        """Note the ratings at which an evaluation settled: later ones cannot change what was decided from it."""
+        if evaluation is None or evaluation.finished is None or evaluation.unrated or evaluation.verdict is not None:
+            return
+        # Only rated ones: a newer checkpoint that was never rated stands at this very agent's rating.
+        others = [agent.rating for agent in self.checkpoints if agent.games and agent.name != evaluation.agent]
+        evaluation.verdict = Verdict(
+            rating=self.rating(evaluation.agent),
+            best_other=max(others, default=None),
+            baselines={name: self.rating(name) for name, agent in self.agents.items() if agent.baseline},
+        )
+
+    def _joined(self, event: e.WorkerJoined) -> bool:
+        self.workers[event.worker] = Worker(event)
+        return False
+
+    def _left(self, event: e.WorkerLeft) -> bool:
+        worker = self.workers.get(event.worker)
+        if worker is not None and worker.joined.incarnation == event.incarnation:
+            self.workers[event.worker] = Worker(worker.joined, event.reason)
+        return False
+
+
+_HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
+    e.LeagueOpened: LeagueState._configured,
+    e.LeagueConfigured: LeagueState._configured,
+    e.AgentRegistered: LeagueState._registered,
+    e.CheckpointAdded: LeagueState._added,
+    e.CheckpointPromoted: LeagueState._promoted,
+    e.AgentRetired: LeagueState._retired,
+    e.OpponentsSampled: LeagueState._sampled,
+    e.MatchFinished: LeagueState._match_finished,
+    e.MatchFailed: LeagueState._match_failed,
+    e.RatingUpdated: LeagueState._rated,
+    e.PolicyPublished: LeagueState._published,
+    e.GradientStepTaken: LeagueState._stepped,
+    e.TrainingFinished: LeagueState._training_finished,
+    e.EvaluationRequested: LeagueState._evaluation_requested,
+    e.EvaluationFinished: LeagueState._evaluation_finished,
+    e.WorkerJoined: LeagueState._joined,
+    e.WorkerLeft: LeagueState._left,
+}
