@@ -12,8 +12,8 @@ Shape suffixes: T token of a packed batch, B sequence, L position in it, Q wante
 H query head, G key/value head, K dimension of a head, O/I output and input of a linear, R rank, V vocabulary.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -72,6 +72,40 @@ class Weights:
     norm_D: Tensor
     head_VD: Tensor
     frequencies_P: Tensor
+
+
+class Cut(NamedTuple):
+    """Weights cut off from the adapter they were computed from, and how to sew the gradients back on."""
+
+    weights: Weights
+    computed: list[Tensor]
+    leaves: list[Tensor]
+
+    def backward(self) -> None:
+        """Carry the gradients gathered in the leaves on to what the weights were computed from."""
+        pairs = [(c, leaf.grad) for c, leaf in zip(self.computed, self.leaves, strict=True) if leaf.grad is not None]
+        torch.autograd.backward([c for c, _ in pairs], [grad for _, grad in pairs])
+
+
+def cut(weights: Weights) -> Cut:
+    """Let many backward passes share weights that are computed, and differentiated, once.
+
+    Call ``backward`` on the loss of each rectangle, then once on the ``Cut``.
+    """
+    computed: list[Tensor] = []
+    leaves: list[Tensor] = []
+
+    def leaf(part: Any) -> Any:
+        if isinstance(part, Linear):
+            return Linear(*(leaf(getattr(part, field.name)) for field in fields(part)))
+        if not isinstance(part, Tensor) or part.is_leaf:
+            return part
+        computed.append(part)
+        leaves.append(part.detach().requires_grad_(True))
+        return leaves[-1]
+
+    layers = tuple(Layer(*(leaf(getattr(layer, f.name)) for f in fields(layer))) for layer in weights.layers)
+    return Cut(replace(weights, layers=layers), computed, leaves)
 
 
 class Projected(NamedTuple):

@@ -1,0 +1,161 @@
+"""The learner against the usual loop: Hugging Face + PEFT, one sequence at a time, text tokenised again.
+
+Both compute the same loss on the same synthetic rollouts with the same 91,000-parameter model and a LoRA of rank 16
+on every linear, on one thread; a padded-batch variant of the usual loop is timed too. Run:
+``python -m benchmarks.bench_trainer``.
+"""
+
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from schemas.config import TrainerConfig
+from schemas.trajectories import Rollout, Step
+from trainer import adapters
+from trainer.decoder import Decoder
+from trainer.learner import Learner
+
+VOCABULARY, PROMPT, EPOCHS = 150, 72, 2
+PEER_SECONDS = 5.0
+
+
+def synthetic_rollouts(count: int, steps: int, seed: int) -> list[Rollout]:
+    """Rollouts of ``steps`` sequences of about 110 tokens, about 12 branches of about 8 allowed tokens in each."""
+    rng = np.random.default_rng(seed)
+    rollouts = []
+    for game in range(count):
+        calls = [_step(rng, clock=year // 2, progress=float(rng.integers(1, 9))) for year in range(steps)]
+        role = f"role{game % 7}"
+        rollouts.append(Rollout(f"m{game}", "game", "main", game % 7, role, role, calls, steps // 2, 5.0, 0.5, 1))
+    return rollouts
+
+
+def _step(rng: np.random.Generator, clock: int, progress: float) -> Step:
+    length = int(rng.integers(28, 49))
+    completion = rng.integers(VOCABULARY, size=length).tolist()
+    branches = np.sort(rng.choice(length, size=12, replace=False)).tolist()
+    allowed = [
+        sorted({completion[at], *rng.integers(VOCABULARY, size=rng.integers(1, 15)).tolist()}) for at in branches
+    ]
+    logprobs = [-float(np.log(len(tokens))) for tokens in allowed]
+    prompt = rng.integers(VOCABULARY, size=PROMPT + int(rng.integers(-8, 9))).tolist()
+    return Step(prompt, completion, branches, logprobs, allowed, 0, clock, progress)
+
+
+def make_base(folder: Path) -> Any:
+    """A random model of the prototype's shape as a Hugging Face directory; returns the Hugging Face model."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+    )
+    model = Qwen3ForCausalLM(config)
+    model.save_pretrained(folder)
+    return model
+
+
+def make_tokenizer() -> Tokenizer:
+    tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
+def peer_rate(model: Any, tokenizer: Tokenizer, rollouts: Sequence[Rollout], rows: int) -> float:
+    """Sequences a second of the usual loop, ``rows`` padded sequences at a time, an update every 200."""
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=3e-3)
+    texts = [
+        (" ".join(f"w{i}" for i in step.prompt_ids), " ".join(f"w{i}" for i in step.completion_ids), step)
+        for rollout in rollouts
+        for step in rollout.steps
+    ]
+    began, done = time.perf_counter(), 0
+    while time.perf_counter() - began < PEER_SECONDS:
+        at = done % (len(texts) - rows)
+        peer_loss(model, tokenizer, texts[at : at + rows]).backward()
+        done += rows
+        if done % 200 < rows:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    return done / (time.perf_counter() - began)
+
+
+def peer_loss(model: Any, tokenizer: Tokenizer, batch: Sequence[tuple[str, str, Step]]) -> torch.Tensor:
+    """The clipped objective on the branches, over the allowed tokens, by padded Hugging Face forward."""
+    prompts = [tokenizer.encode(prompt).ids for prompt, _, _ in batch]
+    completions = [tokenizer.encode(completion).ids for _, completion, _ in batch]
+    rows = [torch.tensor(p + c) for p, c in zip(prompts, completions, strict=True)]
+    ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    logits = model(input_ids=ids, attention_mask=mask).logits
+    total = torch.zeros(())
+    for row, (prompt, (_, _, step)) in enumerate(zip(prompts, batch, strict=True)):
+        places = torch.tensor(step.branches) + len(prompt) - 1
+        allowed = torch.zeros(len(places), logits.shape[-1], dtype=torch.bool)
+        for branch, tokens in enumerate(step.allowed):
+            allowed[branch, tokens] = True
+        logprobs = logits[row, places].masked_fill(~allowed, -torch.inf).log_softmax(-1)
+        chosen = logprobs.gather(1, ids[row, places + 1, None]).squeeze(1)
+        entropy = -(logprobs.exp() * logprobs.masked_fill(~allowed, 0.0)).sum()
+        ratio = (chosen - torch.tensor(step.logprobs)).exp()
+        total = total - torch.minimum(ratio, ratio.clamp(0.8, 1.25)).sum() - 0.01 * entropy
+    return total
+
+
+def learner_rate(folder: Path, rollouts: list[Rollout], rounds: int = 3) -> tuple[float, float]:
+    """Sequences and tokens a second of ``Learner.step``, the better of a few rounds, each with both epochs."""
+    decoder = Decoder.load(folder)
+    lora = adapters.create(decoder.shape, adapters.LoraConfig(), seed=0)
+    learner = Learner(decoder, lora, TrainerConfig(learner={"epochs": EPOCHS}), seed=0)
+    best = min((learner.step(rollouts) for _ in range(rounds)), key=lambda report: report.seconds)
+    return best.sequences * EPOCHS / best.seconds, best.tokens * EPOCHS / best.seconds
+
+
+def main(write: Callable[[str], object] = print) -> dict[str, float]:
+    """Measure, print one line each, and return the figures."""
+    from peft import PeftModel
+
+    torch.set_num_threads(1)
+    rollouts = synthetic_rollouts(count=70, steps=12, seed=1)
+    with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        base = make_base(Path(scratch) / "base")
+        sequences, tokens = learner_rate(Path(scratch) / "base", rollouts)
+        decoder = Decoder.load(Path(scratch) / "base")
+        adapters.save(adapters.create(decoder.shape, adapters.LoraConfig(), seed=0), Path(scratch) / "lora")
+        model = PeftModel.from_pretrained(base, Path(scratch) / "lora", is_trainable=True)
+        tokenizer = make_tokenizer()
+        single = peer_rate(model, tokenizer, rollouts, rows=1)
+        padded = peer_rate(model, tokenizer, rollouts, rows=16)
+    per_sequence = tokens / sequences
+    write(f"trainer: learner                        {tokens:10,.0f} tokens/s  {sequences:8,.0f} sequences/s")
+    write(
+        f"trainer: HF + PEFT, one sequence a time {single * per_sequence:10,.0f} tokens/s  {single:8,.0f} sequences/s"
+    )
+    write(
+        f"trainer: HF + PEFT, padded batches of 16{padded * per_sequence:10,.0f} tokens/s  {padded:8,.0f} sequences/s"
+    )
+    write(f"trainer: ratio {sequences / single:.1f}x one at a time, {sequences / padded:.1f}x padded batches")
+    return {"tokens_per_s": tokens, "ratio_single": sequences / single, "ratio_padded": sequences / padded}
+
+
+if __name__ == "__main__":
+    main()

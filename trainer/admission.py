@@ -1,0 +1,82 @@
+"""Which rollouts are trained on: pure functions, so that every refusal is a fact with a reason.
+
+A damaged rollout is refused alone; the batch goes on without it.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from schemas.trajectories import Rollout, Step
+
+
+def admit(rollouts: Sequence[Rollout], current_version: int, max_lag: int) -> tuple[list[Rollout], list[Rollout]]:
+    """Split rollouts into those fresh enough and the stale, both in their order.
+
+    Args:
+        rollouts: each with at least one step.
+        current_version: version of the policy that the next step starts from.
+        max_lag: versions that a rollout's oldest step may be behind.
+    """
+    fresh = [current_version - rollout.version <= max_lag for rollout in rollouts]
+    accepted = [rollout for rollout, ok in zip(rollouts, fresh, strict=True) if ok]
+    return accepted, [rollout for rollout, ok in zip(rollouts, fresh, strict=True) if not ok]
+
+
+def check(rollout: Rollout, vocab_size: int | None = None, max_positions: int | None = None) -> str | None:
+    """Say why a rollout cannot be trained on, or None when it can.
+
+    Args:
+        rollout: as it was received.
+        vocab_size: tokens of the model; None leaves token ids unchecked above.
+        max_positions: longest sequence of the model; None leaves lengths unchecked.
+    """
+    if not rollout.steps:
+        return "no steps"
+    if not math.isfinite(rollout.score) or not math.isfinite(rollout.final_progress):
+        return f"score {rollout.score} or final progress {rollout.final_progress} is not a finite number"
+    clocks = [step.clock for step in rollout.steps]
+    if any(later < earlier for earlier, later in pairwise(clocks)):
+        return "clocks of the steps decrease"
+    for index, step in enumerate(rollout.steps):
+        reason = _check_step(step, vocab_size, max_positions)
+        if reason is not None:
+            return f"step {index}: {reason}"
+    return None
+
+
+def _check_step(step: Step, vocab_size: int | None, max_positions: int | None) -> str | None:
+    counts = {len(step.branches), len(step.logprobs), len(step.allowed)}
+    length = len(step.prompt_ids) + len(step.completion_ids)
+    if len(counts) > 1:
+        sizes = f"{len(step.branches)}, {len(step.logprobs)}, {len(step.allowed)}"
+        return f"branches, logprobs and allowed have different lengths: {sizes}"
+    if not step.prompt_ids:
+        return "the prompt is empty"
+    if max_positions is not None and length > max_positions:
+        return f"{length} tokens, the model has {max_positions} positions"
+    if not math.isfinite(step.progress) or not (math.isfinite(step.temperature) and step.temperature > 0):
+        return f"progress {step.progress} or temperature {step.temperature} is not usable"
+    return _check_tokens(step, vocab_size) or _check_branches(step)
+
+
+def _check_tokens(step: Step, vocab_size: int | None) -> str | None:
+    lists = [step.prompt_ids, step.completion_ids, *step.allowed]
+    lowest = min((min(tokens) for tokens in lists if tokens), default=0)
+    highest = max((max(tokens) for tokens in lists if tokens), default=0)
+    if lowest < 0 or (vocab_size is not None and highest >= vocab_size):
+        return f"token ids from {lowest} to {highest}, the model has {vocab_size}"
+    return None
+
+
+def _check_branches(step: Step) -> str | None:
+    size, last = len(step.completion_ids), -1
+    for at, logprob, allowed in zip(step.branches, step.logprobs, step.allowed, strict=True):
+        if not last < at < size:
+            return f"branch position {at} is out of order or beyond the completion's {size} tokens"
+        if not (math.isfinite(logprob) and logprob <= 1e-4):
+            return f"log-probability {logprob} at position {at}"
+        if allowed.count(step.completion_ids[at]) != 1 or len(set(allowed)) != len(allowed):
+            return f"sampled token {step.completion_ids[at]} is not exactly once among the allowed at {at}"
+        last = at
+    return None

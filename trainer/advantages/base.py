@@ -1,0 +1,51 @@
+"""The protocol of an advantage estimator, and the registry.
+
+Shape suffixes: S step of a rollout, G rollout of the batch.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.trajectories import Rollout
+from trainer.registry import Registry
+
+State = Mapping[str, float]
+"""What an estimator remembers between batches, by name: plain data that is saved with the learner."""
+
+
+class Estimate(NamedTuple):
+    """Advantages of a batch, and what to remember."""
+
+    advantages: list[NDArray[np.float64]]
+    """One array [S] per rollout, in the batch's order."""
+    state: State
+
+
+class Advantage(Protocol):
+    """How much better a step did than was to be expected."""
+
+    def __call__(self, rollouts: Sequence[Rollout], rewards: Sequence[NDArray[np.float64]], state: State) -> Estimate:
+        """Estimate the advantages of a batch; pure in its arguments.
+
+        Args:
+            rollouts: the batch; every rollout has at least one step.
+            rewards: [S] per rollout, from a ``Reward``.
+            state: what the last call returned; empty at first.
+        """
+
+
+ADVANTAGES: Registry[Advantage] = Registry("advantage", "trainer.advantages")
+register = ADVANTAGES.register
+
+
+def totals(rewards: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return [G] of each rollout: the sum of its rewards."""
+    return np.array([rewards_S.sum() for rewards_S in rewards])
+
+
+def spread(values_G: NDArray[np.float64], rollouts: Sequence[Rollout]) -> list[NDArray[np.float64]]:
+    """Give every step of a rollout the rollout's value."""
+    return [np.full(len(r.steps), value) for value, r in zip(values_G, rollouts, strict=True)]

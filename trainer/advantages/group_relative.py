@@ -1,0 +1,42 @@
+"""Group-relative advantages: GRPO, as in the self-play engine's credit assignment.
+
+Shape suffixes: G rollout of the batch, U group.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.trajectories import Rollout
+from trainer.advantages.base import Estimate, State, register, spread, totals
+
+
+@register("group_relative")
+class GroupRelative(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A_i = R_i - mean(R of i's group) (Shao et al. 2024, section 4.1.2); a group of one learns nothing."""
+
+    normalize: bool = False
+    """Divide by the group's (population) standard deviation; groups without spread stay at zero."""
+    positive_only: bool = False
+    """Clamp negative advantages to 0."""
+
+    def build(self) -> "GroupRelative":
+        """Settings and implementation are one."""
+        return self
+
+    def __call__(self, rollouts: Sequence[Rollout], rewards: Sequence[NDArray[np.float64]], state: State) -> Estimate:
+        """Every step of a rollout gets the advantage of the rollout's total reward within ``Rollout.group``."""
+        _, group_G = np.unique([rollout.group for rollout in rollouts], return_inverse=True)
+        counts_U = np.bincount(group_G)
+        returns_G = totals(rewards)
+        means_U = np.bincount(group_G, weights=returns_G) / counts_U
+        advantages_G = returns_G - means_U[group_G]
+        if self.normalize:
+            deviations_U = np.sqrt(np.bincount(group_G, weights=advantages_G**2) / counts_U)
+            scales_U = np.divide(1.0, deviations_U, out=np.zeros_like(means_U), where=deviations_U > 1e-9)
+            advantages_G = advantages_G * scales_U[group_G]
+        if self.positive_only:
+            advantages_G = np.maximum(advantages_G, 0.0)
+        return Estimate(spread(advantages_G, rollouts), state)

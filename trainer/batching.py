@@ -1,0 +1,170 @@
+"""Rollouts as flat arrays, and minibatches of them as rectangles of tensors.
+
+A step becomes one sequence: its prompt, and its completion up to the token before the last branch, since nothing
+behind that is looked at. A branch's distribution comes from the hidden state one position before its token.
+
+Shape suffixes: S sequence, T token of all sequences, W branch of all sequences, N allowed token of all branches;
+B sequence of a rectangle, L position in it, Q branch of a sequence in it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from schemas.trajectories import Rollout
+from trainer.packing import rectangles
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Every trainable branch of some rollouts, as flat arrays in the order of rollouts, steps and branches."""
+
+    ids_T: Ints
+    length_S: Ints
+    branches_S: Ints
+    """Branches of each sequence, at least one."""
+    position_W: Ints
+    """Position in its sequence of the hidden state that predicts the branch."""
+    old_logprob_W: Floats
+    advantage_W: Floats
+    temperature_W: Floats
+    allowed_W: Ints
+    """Allowed tokens of each branch."""
+    chosen_W: Ints
+    """Place of the sampled token among the branch's allowed tokens."""
+    token_N: Ints
+    tokens: int
+    """Tokens of all prompts and completions, those behind the last branch included."""
+
+    def __len__(self) -> int:
+        return len(self.length_S)
+
+
+def flatten(rollouts: Sequence[Rollout], advantages: Sequence[NDArray[np.float64]]) -> Batch:
+    """Lay checked rollouts out as arrays; steps without a branch have nothing to learn from and are left out.
+
+    Args:
+        rollouts: accepted by ``trainer.admission.check``.
+        advantages: [steps] per rollout.
+    """
+    pairs = [
+        (step, float(advantage))
+        for rollout, advantage_S in zip(rollouts, advantages, strict=True)
+        for step, advantage in zip(rollout.steps, advantage_S, strict=True)
+        if step.branches
+    ]
+    steps = [step for step, _ in pairs]
+    prompts_S = _ints(len(step.prompt_ids) for step in steps)
+    branches_S = _ints(len(step.branches) for step in steps)
+    branch_W = _ints(chain.from_iterable(step.branches for step in steps))
+    token_N = _ints(chain.from_iterable(chain.from_iterable(step.allowed for step in steps)))
+    allowed_W = _ints(len(tokens) for step in steps for tokens in step.allowed)
+    sampled_W = _ints(step.completion_ids[at] for step in steps for at in step.branches)
+    return Batch(
+        ids_T=_ints(chain.from_iterable(chain(s.prompt_ids, s.completion_ids[: s.branches[-1]]) for s in steps)),
+        length_S=prompts_S + _ints(step.branches[-1] for step in steps),
+        branches_S=branches_S,
+        position_W=np.repeat(prompts_S, branches_S) + branch_W - 1,
+        old_logprob_W=_floats(chain.from_iterable(step.logprobs for step in steps)),
+        advantage_W=np.repeat(_floats(advantage for _, advantage in pairs), branches_S),
+        temperature_W=np.repeat(_floats(step.temperature for step in steps), branches_S),
+        allowed_W=allowed_W,
+        chosen_W=np.flatnonzero(token_N == np.repeat(sampled_W, allowed_W)) - starts(allowed_W),
+        token_N=token_N,
+        tokens=sum(len(step.prompt_ids) + len(step.completion_ids) for step in steps),
+    )
+
+
+def minibatches(batch: Batch, rng: np.random.Generator, sequences: int, tokens: int) -> list[Ints]:
+    """Shuffle the sequences into minibatches of nearly equal count.
+
+    Args:
+        batch: the sequences.
+        rng: decides the order.
+        sequences: about so many in each.
+        tokens: about so many tokens in each at most.
+    """
+    by_count = round(len(batch) / sequences)
+    by_tokens = -(-int(batch.length_S.sum()) // tokens)
+    return np.array_split(rng.permutation(len(batch)), min(max(by_count, by_tokens, 1), len(batch)))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One rectangle of a minibatch, ready for ``forward_rectangle`` and the loss; the branches W are its own."""
+
+    ids_BL: Tensor
+    wanted_BQ: Tensor
+    cell_W: Tensor
+    """Where each branch's hidden state stands in the flattened [B * Q]."""
+    old_logprob_W: Tensor
+    advantage_W: Tensor
+    temperature_W: Tensor
+    row_N: Tensor
+    """Which branch each allowed token belongs to."""
+    token_N: Tensor
+    chosen_W: Tensor
+    """Where each branch's sampled token stands in ``token_N``."""
+
+
+def chunks(batch: Batch, sequences_S: Ints, cells: int, device: torch.device) -> Iterator[Chunk]:
+    """The rectangles of one minibatch.
+
+    Args:
+        batch: all sequences.
+        sequences_S: those of the minibatch.
+        cells: tokens, padding included, of a rectangle; on a CPU so few that activations stay in cache.
+        device: where the tensors go.
+    """
+    first_T, first_W, first_N = starts(batch.length_S), starts(batch.branches_S), starts(batch.allowed_W)
+    for grid in rectangles(batch.length_S[sequences_S], cells):
+        chosen_B = sequences_S[grid.sequences_B]
+        lengths_B1 = batch.length_S[chosen_B, None]
+        columns_L = np.minimum(np.arange(grid.index_BL.shape[1]), lengths_B1 - 1)
+        counts_B = batch.branches_S[chosen_B]
+        branch_W = ragged(first_W[chosen_B], counts_B)
+        allowed_W = batch.allowed_W[branch_W]
+        width = int(counts_B.max())
+        cell_W = ragged(np.arange(len(chosen_B)) * width, counts_B)
+        wanted = np.zeros(len(chosen_B) * width, dtype=np.int64)
+        wanted[cell_W] = batch.position_W[branch_W]
+        arrays = {
+            "ids_BL": batch.ids_T[first_T[chosen_B, None] + columns_L],
+            "wanted_BQ": wanted.reshape(-1, width),
+            "cell_W": cell_W,
+            "old_logprob_W": batch.old_logprob_W[branch_W],
+            "advantage_W": batch.advantage_W[branch_W],
+            "temperature_W": batch.temperature_W[branch_W],
+            "row_N": np.repeat(np.arange(len(branch_W)), allowed_W),
+            "token_N": batch.token_N[ragged(first_N[branch_W], allowed_W)],
+            "chosen_W": starts(allowed_W) + batch.chosen_W[branch_W],
+        }
+        yield Chunk(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
+
+
+def starts(counts: Ints) -> Ints:
+    """Where each run begins when runs of ``counts`` stand one after the other."""
+    first: Ints = np.cumsum(counts) - counts
+    return first
+
+
+def ragged(begin: Ints, counts: Ints) -> Ints:
+    """``begin[i], begin[i] + 1, ...``, ``counts[i]`` of them for each i, one after the other."""
+    total: Ints = np.repeat(begin - starts(counts), counts) + np.arange(int(counts.sum()))
+    return total
+
+
+def _ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, dtype=np.int64)
+
+
+def _floats(values: Iterable[float]) -> Floats:
+    return np.fromiter(values, dtype=np.float32)

@@ -1,0 +1,224 @@
+"""One gradient step after the other: rollouts, rewards, advantages, minibatches, loss, AdamW on the adapter.
+
+The random order of a step's minibatches derives from the seed and the step's number, so a learner that resumes from
+``save_state`` continues bit for bit on a CPU with one thread.
+
+Shape suffixes: P parameters of the adapter, S step of a rollout, B sequence of a rectangle, Q branch of a sequence,
+D model width, W branch.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from schemas.config import TrainerConfig, convert
+from schemas.errors import ConfigError
+from schemas.trajectories import Rollout
+from trainer import adapters, state
+from trainer.adapters import Lora
+from trainer.admission import check
+from trainer.advantages.base import ADVANTAGES, State
+from trainer.batching import Batch, Chunk, Ints, chunks, flatten, minibatches
+from trainer.decoder import Decoder, allowed_logits
+from trainer.forward import Weights, cut, forward_rectangle
+from trainer.losses.base import LOSSES, Terms, allowed_distribution
+from trainer.report import StepReport, Tally
+from trainer.rewards.base import REWARDS
+
+
+class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Optimiser and minibatches: the ``trainer.learner`` table."""
+
+    epochs: int = 2
+    """Passes over a step's rollouts."""
+    learning_rate: float = 3e-3
+    """At the start; falls linearly to 0 at the end of the training budget."""
+    weight_decay: float = 0.01
+    grad_clip: float = 1.0
+    """Largest L2 norm of a minibatch's gradient."""
+    minibatch_sequences: int = 200
+    """About so many sequences per optimiser update."""
+    minibatch_tokens: int = 65_536
+    """About so many tokens per optimiser update at most."""
+    rectangle_tokens: int = 4_096
+    """Tokens computed at once, padding included; a GPU wants more, a CPU's cache no more."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value < 0 or (value == 0 and name != "weight_decay"):
+                raise ConfigError(f"{name}: {value}; expected more than 0")
+
+
+class Learner:
+    """Trains one adapter on a frozen base."""
+
+    def __init__(self, decoder: Decoder, lora: Lora, config: TrainerConfig, seed: int) -> None:
+        """Make a learner at step 0.
+
+        Args:
+            decoder: the base model, frozen.
+            lora: the adapter to train, on the decoder's device; changed in place.
+            config: reward, advantage estimator, loss, and the ``LearnerConfig`` table.
+            seed: decides the order of minibatches.
+
+        Raises:
+            ConfigError: an unknown plugin or setting.
+        """
+        self.decoder = decoder
+        self.lora = lora
+        self.seed = seed
+        self.steps = 0
+        self.baselines: State = {}
+        """What the advantage estimator remembers."""
+        self.config = convert(config.learner, LearnerConfig, "trainer.learner")
+        self._reward = REWARDS.build(config.reward)
+        self._advantage = ADVANTAGES.build(config.advantage)
+        self._loss = LOSSES.build(config.loss)
+        decay, rate = self.config.weight_decay, self.config.learning_rate
+        self._optimizer = torch.optim.AdamW([lora.flat_P], lr=rate, weight_decay=decay)
+
+    def step(self, rollouts: Sequence[Rollout], progress: float = 0.0) -> StepReport:
+        """Train on a batch of rollouts, all epochs of it.
+
+        Damaged rollouts are refused one by one. If a loss or gradient is not finite, weights, optimiser and baselines
+        are put back to what they were before the step, and the report says so.
+
+        Args:
+            rollouts: fresh enough ones, see ``trainer.admission.admit``.
+            progress: share of the training budget that is used up, 0 to 1.
+        """
+        began = time.perf_counter()
+        self.steps += 1
+        kept, rewards, refused = self._receive(rollouts)
+        report = StepReport(self.steps, refused=refused, rollouts=len(kept), epochs=self.config.epochs)
+        if not kept:
+            return msgspec.structs.replace(report, skipped="no usable rollout")
+        advantages, baselines = self._advantage(kept, rewards, self.baselines)
+        batch = flatten(kept, advantages)
+        if not len(batch):
+            return msgspec.structs.replace(report, skipped="no step with a choice")
+        rate = self.config.learning_rate * (1.0 - min(max(progress, 0.0), 1.0))
+        tally, skipped = self._train(batch, rate)
+        if not skipped:
+            self.baselines = baselines
+        return msgspec.structs.replace(
+            report,
+            skipped=skipped,
+            sequences=len(batch),
+            branches=len(batch.position_W),
+            tokens=batch.tokens,
+            learning_rate=rate,
+            reward_mean=float(np.mean([rewards_S.sum() for rewards_S in rewards])),
+            advantage_std=float(np.concatenate(advantages).std()),
+            seconds=time.perf_counter() - began,
+            **tally.numbers(),
+        )
+
+    def adapter(self, folder: Path, base_model: str = "") -> Path:
+        """Save the adapter in PEFT's format and return the folder."""
+        adapters.save(self.lora, folder, base_model)
+        return folder
+
+    def save_state(self, folder: Path) -> None:
+        """Write everything a killed trainer resumes from; the bytes depend on the state alone."""
+        moments = self._optimizer.state.get(self.lora.flat_P, {})
+        saved = state.LearnerState(
+            steps=self.steps,
+            updates=int(moments["step"]) if moments else 0,
+            seed=self.seed,
+            rank=self.lora.rank,
+            alpha=self.lora.alpha,
+            sizes=self.lora.sizes,
+            baselines=dict(self.baselines),
+        )
+        zeros_P = torch.zeros_like(self.lora.flat_P)
+        tensors = {key: moments.get(key, zeros_P) for key in state.MOMENTS} | {"flat": self.lora.flat_P}
+        state.save(folder, saved, tensors)
+
+    def load_state(self, folder: Path) -> None:
+        """Continue where ``save_state`` left off.
+
+        Raises:
+            ModelError: no saved state, a damaged one, or one of an adapter of another shape.
+        """
+        saved, tensors = state.load(folder, self.lora.rank, self.lora.alpha, self.lora.sizes)
+        self._restore({name: tensor.to(self.decoder.device) for name, tensor in tensors.items()}, saved.updates)
+        self.steps, self.seed, self.baselines = saved.steps, saved.seed, saved.baselines
+
+    def _receive(
+        self, rollouts: Sequence[Rollout]
+    ) -> tuple[list[Rollout], list[NDArray[np.float64]], list[tuple[str, str]]]:
+        """Usable rollouts with their rewards, and the others with a reason."""
+        shape = self.decoder.shape
+        kept, rewards, refused = [], [], []
+        for rollout in rollouts:
+            reason = check(rollout, shape.vocab_size, shape.max_positions)
+            if reason is None:
+                rewards_S = self._reward(rollout)
+                if np.isfinite(rewards_S).all():
+                    kept.append(rollout)
+                    rewards.append(rewards_S)
+                    continue
+                reason = "a reward is not a finite number"
+            refused.append((rollout.match_id, reason))
+        return kept, rewards, refused
+
+    def _train(self, batch: Batch, rate: float) -> tuple[Tally, str]:
+        """All epochs; on a number that is not finite, everything is put back and the reason returned."""
+        before, updates = self._snapshot()
+        tally = Tally(self.decoder.device)
+        rng = np.random.default_rng([self.seed, self.steps])
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        for _ in range(self.config.epochs):
+            for sequences_S in minibatches(batch, rng, self.config.minibatch_sequences, self.config.minibatch_tokens):
+                norm = self._accumulate(batch, sequences_S, tally)
+                if not math.isfinite(norm):
+                    self._restore(before, updates)
+                    return tally, f"gradient norm is {norm}"
+                self._optimizer.step()
+        return tally, ""
+
+    def _accumulate(self, batch: Batch, sequences_S: Ints, tally: Tally) -> float:
+        """Leave a minibatch's clipped gradient in the adapter; return its norm before clipping."""
+        self.lora.flat_P.grad = None
+        branches = int(batch.branches_S[sequences_S].sum())
+        shared = cut(self.decoder.weights(self.lora))
+        for chunk in chunks(batch, sequences_S, self.config.rectangle_tokens, self.decoder.device):
+            terms = branch_terms(shared.weights, chunk)
+            value = self._loss(terms)
+            torch.autograd.backward(value.loss_W.sum() / branches)
+            tally.add(terms, value)
+        shared.backward()
+        norm = float(torch.nn.utils.clip_grad_norm_([self.lora.flat_P], self.config.grad_clip))
+        tally.grad_norms.append(norm)
+        return norm
+
+    def _snapshot(self) -> tuple[dict[str, torch.Tensor], int]:
+        moments = self._optimizer.state.get(self.lora.flat_P, {})
+        tensors = {key: moments[key].clone() for key in state.MOMENTS if moments}
+        return tensors | {"flat": self.lora.flat_P.detach().clone()}, int(moments["step"]) if moments else 0
+
+    def _restore(self, tensors: dict[str, torch.Tensor], updates: int) -> None:
+        with torch.no_grad():
+            self.lora.flat_P.copy_(tensors["flat"])
+        self._optimizer.state.clear()
+        if updates:
+            moments = {key: tensors[key].clone() for key in state.MOMENTS}
+            self._optimizer.state[self.lora.flat_P] = moments | {"step": torch.tensor(float(updates))}
+
+
+def branch_terms(weights: Weights, chunk: Chunk) -> Terms:
+    """Run the model on a rectangle and look at its branches."""
+    hidden_BQD = forward_rectangle(weights, chunk.ids_BL, chunk.wanted_BQ)
+    hidden_WD = hidden_BQD.flatten(0, 1).index_select(0, chunk.cell_W)
+    logits_N = allowed_logits(weights.head_VD, hidden_WD, chunk.row_N, chunk.token_N)
+    logprob_W, entropy_W = allowed_distribution(logits_N, chunk.row_N, chunk.chosen_W, chunk.temperature_W)
+    return Terms(logprob_W, chunk.old_logprob_W, entropy_W, chunk.advantage_W)

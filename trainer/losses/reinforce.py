@@ -1,0 +1,33 @@
+"""REINFORCE with truncated importance weights.
+
+Shape suffix: W branch.
+"""
+
+import msgspec
+
+from schemas.errors import ConfigError
+from trainer.losses.base import LossValue, Terms, register
+
+
+@register("reinforce")
+class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``-min(ratio, cap) * A * logprob - entropy * H``, the weight held constant (Ionides 2008; Williams 1992)."""
+
+    cap: float = 2.0
+    """Largest importance weight."""
+    entropy: float = 0.01
+    """Weight of the entropy bonus."""
+
+    def __post_init__(self) -> None:
+        if self.cap < 1:
+            raise ConfigError(f"cap: {self.cap}; expected at least 1")
+
+    def build(self) -> "Reinforce":
+        """Settings and implementation are one."""
+        return self
+
+    def __call__(self, terms: Terms) -> LossValue:
+        """Loss of each branch; a branch counts as clipped where its weight was truncated."""
+        ratio_W = terms.ratio_W().detach()
+        loss_W = -ratio_W.clamp(max=self.cap) * terms.advantage_W * terms.logprob_W
+        return LossValue(loss_W - self.entropy * terms.entropy_W, ratio_W > self.cap)

@@ -1,0 +1,92 @@
+"""What a gradient step says about itself."""
+
+import math
+from dataclasses import dataclass, field
+
+import msgspec
+import torch
+from torch import Tensor
+
+from trainer.losses.base import LossValue, Terms
+
+
+class StepReport(msgspec.Struct, frozen=True):
+    """One call of ``Learner.step``. Means are over the branches of all epochs."""
+
+    step: int
+    """Number of the step, from 1."""
+    skipped: str = ""
+    """Why the weights were left as they were; empty when they moved."""
+    refused: list[tuple[str, str]] = []
+    """Match id and reason of every rollout that could not be used."""
+    rollouts: int = 0
+    """Rollouts that were used."""
+    sequences: int = 0
+    branches: int = 0
+    tokens: int = 0
+    """Tokens of the sequences' prompts and completions, counted once."""
+    epochs: int = 0
+    seconds: float = 0.0
+    learning_rate: float = 0.0
+    reward_mean: float = 0.0
+    """Mean of the rollouts' total rewards."""
+    advantage_std: float = 0.0
+    """Standard deviation over steps."""
+    loss: float = 0.0
+    entropy: float = 0.0
+    """Nats per branch, under the weights while they moved."""
+    ratio_mean: float = 1.0
+    """Raw importance ratios, before any clipping or truncation."""
+    ratio_max: float = 1.0
+    ratio_min: float = 1.0
+    clipped: float = 0.0
+    """Share of branches whose ratio met a bound."""
+    kl: float = 0.0
+    """Schulman's estimate ``ratio - 1 - log(ratio)`` of KL(sampling policy || current), nats per branch."""
+    sampler_gap: float = 0.0
+    """Largest log-probability difference to the sampler in the first minibatch: about 1e-6 on policy."""
+    grad_norm: float = 0.0
+    """Mean over minibatches, before clipping."""
+
+    def metrics(self) -> dict[str, float]:
+        """The finite numbers, by name, and the rate of tokens trained on."""
+        numbers = {k: v for k, v in msgspec.structs.asdict(self).items() if isinstance(v, int | float)}
+        rate = self.tokens * self.epochs / self.seconds if self.seconds > 0 else 0.0
+        return {name: float(v) for name, v in numbers.items() if math.isfinite(v)} | {"tokens_per_s": rate}
+
+
+@dataclass
+class Tally:
+    """Running sums of a step, kept on the device so that a GPU is not waited for in every rectangle."""
+
+    device: torch.device
+    sums: Tensor = field(init=False)
+    extremes: Tensor = field(init=False)
+    gap: Tensor = field(init=False)
+    grad_norms: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sums = torch.zeros(6, dtype=torch.float64, device=self.device)
+        self.extremes = torch.full((2,), -math.inf, device=self.device)
+        self.gap = torch.zeros((), device=self.device)
+
+    @torch.no_grad()
+    def add(self, terms: Terms, value: LossValue) -> None:
+        """Count a rectangle's branches."""
+        log_ratio = (terms.logprob_W - terms.old_logprob_W).detach()
+        ratio = log_ratio.exp()
+        parts = [value.loss_W, terms.entropy_W, ratio, ratio - 1 - log_ratio, value.clipped_W, torch.ones_like(ratio)]
+        self.sums += torch.stack([part.sum(dtype=torch.float64) for part in parts])
+        self.extremes = torch.maximum(self.extremes, torch.stack([ratio.max(), -ratio.min()]))
+        if not self.grad_norms:
+            self.gap = torch.maximum(self.gap, log_ratio.abs().max())
+
+    def numbers(self) -> dict[str, float]:
+        """The fields of ``StepReport`` that are means and extremes."""
+        *sums, count = self.sums.tolist()
+        names = ("loss", "entropy", "ratio_mean", "kl", "clipped")
+        means = {name: total / max(count, 1.0) for name, total in zip(names, sums, strict=True)}
+        top, bottom = self.extremes.tolist()
+        norm = sum(self.grad_norms) / max(len(self.grad_norms), 1)
+        ends = {"ratio_max": top, "ratio_min": -bottom, "sampler_gap": float(self.gap), "grad_norm": norm}
+        return means | ends

@@ -1,0 +1,23 @@
+"""The protocol of a reward, and the registry.
+
+Shape suffix: S step of a rollout.
+"""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.trajectories import Rollout
+from trainer.registry import Registry
+
+
+class Reward(Protocol):
+    """Raw signal: what a seat earned by each of its steps, before any baseline."""
+
+    def __call__(self, rollout: Rollout) -> NDArray[np.float64]:
+        """Rewards [S] of a rollout's steps; pure in the rollout."""
+
+
+REWARDS: Registry[Reward] = Registry("reward", "trainer.rewards")
+register = REWARDS.register

@@ -1,0 +1,72 @@
+"""A learner's state on disk: one safetensors file, written whole or not at all."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from schemas.errors import ModelError
+
+FILE = "learner.safetensors"
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""AdamW's running averages of the gradient and of its square."""
+
+
+class LearnerState(msgspec.Struct, frozen=True):
+    """What is not a tensor."""
+
+    steps: int
+    updates: int
+    """Optimiser updates so far: AdamW's bias correction depends on them."""
+    seed: int
+    rank: int
+    alpha: float
+    sizes: dict[str, tuple[int, int]]
+    """(out, in) of every adapted linear, by name."""
+    baselines: dict[str, float] = {}
+    """What the advantage estimator remembers."""
+
+
+def save(folder: Path, saved: LearnerState, tensors: Mapping[str, Tensor]) -> None:
+    """Write the state; equal states give equal bytes."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    # One metadata key only: the format does not fix the order of several.
+    metadata = {"state": msgspec.json.encode(saved, order="deterministic").decode()}
+    data = to_bytes({name: tensor.detach().cpu() for name, tensor in tensors.items()}, metadata)
+    partial = folder / f".{FILE}.{os.getpid()}"
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(folder / FILE)
+
+
+def load(
+    folder: Path, rank: int, alpha: float, sizes: Mapping[str, tuple[int, int]]
+) -> tuple[LearnerState, dict[str, Tensor]]:
+    """Read a state of an adapter of the given shape.
+
+    Raises:
+        ModelError: no saved state, a damaged one, or one of an adapter of another shape.
+    """
+    path = Path(folder) / FILE
+    try:
+        with safe_open(path, framework="pt") as file:
+            saved = msgspec.json.decode((file.metadata() or {})["state"], type=LearnerState)
+            tensors = {name: file.get_tensor(name) for name in (*MOMENTS, "flat")}
+    except (OSError, SafetensorError, KeyError, msgspec.MsgspecError) as error:
+        raise ModelError(f"{path}: no readable learner state ({error})") from error
+    if (saved.rank, saved.alpha, saved.sizes) != (rank, alpha, dict(sizes)):
+        raise ModelError(
+            f"{path}: saved for an adapter of rank {saved.rank}, alpha {saved.alpha} on {len(saved.sizes)} linears, "
+            f"expected rank {rank}, alpha {alpha} on {len(sizes)} of this base model's"
+        )
+    expected = rank * sum(out + into for out, into in sizes.values())
+    if any(tuple(tensor.shape) != (expected,) for tensor in tensors.values()):
+        raise ModelError(f"{path}: tensors have other sizes than the adapter's {expected} parameters")
+    return saved, tensors
