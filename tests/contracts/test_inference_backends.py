@@ -274,4 +274,4 @@ def test_unknown_backends_settings_and_folders_are_named(base, tmp_path):
     with pytest.raises(ModelError, match=str(tmp_path)):
         make_backend("local", tmp_path)
     with pytest.raises(ConfigError, match="max_row"):
-        make_backend("local", base, {"max_row": 3})
+        make_backend("local", base, max_row=3)

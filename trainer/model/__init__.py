@@ -6,8 +6,8 @@
 - ``cloning``   teaches a model the play of scripted bots by cross-entropy
 """
 
-from trainer.model.load import Base, load_base
+from trainer.model.load import Base, find_base, load_base
 from trainer.model.make import BaseShape, make_base
 from trainer.model.tokenizer import Tokenizer
 
-__all__ = ["Base", "BaseShape", "Tokenizer", "load_base", "make_base"]
+__all__ = ["Base", "BaseShape", "Tokenizer", "find_base", "load_base", "make_base"]

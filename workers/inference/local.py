@@ -30,6 +30,8 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     device: str = "cpu"
     dtype: str = "float32"
+    threads: int = 1
+    """Threads torch computes with in this process; a small model is fastest on one."""
     max_rows: int = 256
     """Most rows decoded at once; more wait."""
     max_prefill_tokens: int = 8192
@@ -59,6 +61,7 @@ class LocalBackend:
         self._config = config or LocalConfig()
         if self._config.dtype not in DTYPES:
             raise ModelError(f"inference.dtype: {self._config.dtype!r}; expected {one_of(DTYPES)}")
+        torch.set_num_threads(self._config.threads)
         self._decoder = Decoder.load(folder, device=self._config.device, dtype=DTYPES[self._config.dtype])
         self._eos = Tokenizer(folder).eos
         self._loras: dict[str | None, Lora | None] = {None: None}

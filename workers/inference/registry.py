@@ -1,7 +1,7 @@
 """Inference backends by name. Each module registers its config struct, which builds the backend."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -40,13 +40,13 @@ def backend_names() -> list[str]:
     return sorted(_MODULES)
 
 
-def make_backend(name: str, folder: Path, settings: Mapping[str, Any] | None = None) -> InferenceBackend:
+def make_backend(name: str, folder: Path, **settings: Any) -> InferenceBackend:
     """Start the backend of that name on a base model.
 
     Args:
         name: One of ``backend_names``.
         folder: The base model's directory.
-        settings: Its settings; missing ones have defaults.
+        **settings: Its settings; missing ones have defaults.
 
     Raises:
         ConfigError: no such backend, or a setting it does not know.
@@ -56,7 +56,7 @@ def make_backend(name: str, folder: Path, settings: Mapping[str, Any] | None = N
         raise ConfigError(f"inference.backend: no backend is called {name!r}; expected {one_of(_MODULES)}")
     importlib.import_module(_MODULES[name])
     try:
-        config = msgspec.convert(dict(settings or {}), _CONFIGS[name])
+        config = msgspec.convert(settings, _CONFIGS[name])
     except msgspec.ValidationError as error:
         raise ConfigError(f"inference.{name}: {error}") from error
     backend: InferenceBackend = config.build(Path(folder))
