@@ -13,7 +13,7 @@ import diplomacy
 
 from arena.games import make_game
 from arena.games.diplomacy import board, orders
-from arena.games.diplomacy.engine import POWERS, package_form
+from arena.games.diplomacy.engine import POWERS, SEA_BIT, package_form
 from arena.games.diplomacy.game import DiplomacyGame
 from schemas.ids import derive_seed
 
@@ -110,7 +110,7 @@ def test_compared_games_meet_every_kind_of_order() -> None:
 
 
 def test_convoy_routes_are_the_same_in_both_directions() -> None:
-    every_sea = sum(board.SEA_BIT.values())
+    every_sea = sum(SEA_BIT.values())
     for start in board.PROVINCES:
         for dest, way in board.convoys(start, every_sea).items():
             assert board.convoys(dest, every_sea)[start] == way

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-from arena.games.diplomacy.engine import MAP, POWERS
+from arena.games.diplomacy.engine import MAP, POWERS, ROUTES
 
 
 class Convoy(NamedTuple):
@@ -35,7 +35,6 @@ CENTERS = tuple(sorted(MAP.scs))
 HOMES: dict[str, tuple[str, ...]] = {power: tuple(sorted(MAP.homes[power])) for power in POWERS}
 UNITS = tuple(f"{kind} {loc}" for kind in "AF" for loc in LOCATIONS if MAP.is_valid_unit(f"{kind} {loc}"))
 UNIT_BIT = {unit: 1 << i for i, unit in enumerate(UNITS)}
-SEA_BIT = {loc: 1 << i for i, loc in enumerate(loc for loc in LOCATIONS if MAP.area_type(loc) == "WATER")}
 
 
 def _reach(kind: str, start: str, how: str) -> list[str]:
@@ -52,6 +51,20 @@ MOVES: dict[str, tuple[str, ...]] = {unit: tuple(_reach(unit[0], unit[2:], "-"))
 def holds_and_moves(unit: str) -> tuple[str, ...]:
     """Orders that depend on nothing but the map: to hold, and to move without a convoy."""
     return (f"{unit} H", *(f"{unit} - {dest}" for dest in MOVES[unit]))
+
+
+@cache
+def distances(unit: str) -> dict[str, int]:
+    """Moves that ``unit`` needs to each province it can ever reach without a convoy."""
+    steps: dict[str, int] = {}
+    edge, seen, step = {unit}, {unit}, 0
+    while edge:
+        for at in edge:
+            steps.setdefault(province(at[2:]), step)
+        edge = {f"{at[0]} {dest}" for at in edge for dest in MOVES[at]} - seen
+        seen |= edge
+        step += 1
+    return steps
 
 
 @cache
@@ -78,6 +91,18 @@ def supports(unit: str) -> dict[str, tuple[str, ...]]:
 
 
 @cache
+def support_lines(unit: str) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Each unit that ``unit`` can support, as its bit, with the orders that do."""
+    return tuple((UNIT_BIT[other], lines) for other, lines in supports(unit).items())
+
+
+@cache
+def supported_by(unit: str) -> dict[str, int]:
+    """Bit of the supported unit by order, for all orders of ``supports``."""
+    return {line: bit for bit, lines in support_lines(unit) for line in lines}
+
+
+@cache
 def supportable(unit: str) -> int:
     """Units whose presence adds support orders to ``unit``."""
     return unit_mask(supports(unit))
@@ -99,14 +124,12 @@ def unit_mask(units: Iterable[str]) -> int:
 
 def _routes() -> dict[str, list[tuple[int, tuple[str, ...]]]]:
     routes: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
-    tables: dict[int, list[tuple[str, set[str], set[str]]]] = MAP.convoy_paths
-    for start, fleets, dests in (route for length in sorted(tables) for route in tables[length]):
-        mask = sum(SEA_BIT[sea] for sea in fleets)
+    for mask, (start, _, dests) in ROUTES:
         routes.setdefault(start, []).append((mask, tuple(sorted(dests))))
     return routes
 
 
-_ROUTES: dict[str, list[tuple[int, tuple[str, ...]]]] = _routes()
+_ROUTES_FROM = _routes()
 
 
 @lru_cache(maxsize=16384)
@@ -118,15 +141,15 @@ def convoys(start: str, seas: int) -> dict[str, Convoy]:
         seas: Mask of the seas that hold a fleet.
 
     Returns:
-        The ways to each province that can be reached, in sorted order.
+        The ways to each province that can be reached.
     """
     ways: dict[str, Convoy] = {}
-    for mask, dests in _ROUTES.get(start, ()):
+    for mask, dests in _ROUTES_FROM.get(start, ()):
         if mask & seas == mask:
             for dest in dests:
                 some, every = ways.get(dest, (0, mask))
                 ways[dest] = Convoy(some | mask, every & mask)
-    return dict(sorted(ways.items()))
+    return ways
 
 
 def build_sites(power: str, centers: Iterable[str], occupied: Iterable[str]) -> tuple[str, ...]:

@@ -7,9 +7,8 @@ table of possible convoys is remembered by where the fleets are.
 
 import re
 import warnings
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 with warnings.catch_warnings():
@@ -21,31 +20,58 @@ with warnings.catch_warnings():
 
 POWERS: tuple[str, ...] = tuple(sorted(MAP.powers))
 _MOVE_TO_COAST = re.compile(r" S F \S+ - .../..$").search
-_CONVOY_TABLES = 2048
-_convoy_tables: "OrderedDict[frozenset[str], tuple[Any, Any]]" = OrderedDict()
-_SEAS = frozenset(loc for loc in map(str.upper, MAP.locs) if MAP.area_type(loc) == "WATER")
+SEA_BIT = {loc: 1 << i for i, loc in enumerate(sorted(loc for loc in MAP.locs if MAP.area_type(loc) == "WATER"))}
+Route = tuple[str, set[str], set[str]]
+"""A convoy as the package lists it: the army's province, the fleets on the way, where they can bring it."""
+ROUTES: tuple[tuple[int, Route], ...] = tuple(
+    (sum(SEA_BIT[sea] for sea in route[1]), route)
+    for length in sorted(MAP.convoy_paths)
+    for route in MAP.convoy_paths[length]
+)
+"""Every convoy of the map with its seas as a mask, the shortest first."""
+
+
+@lru_cache(maxsize=2048)
+def _convoy_tables(seas: int) -> tuple[list[Route], dict[str, dict[str, list[set[str]]]]]:
+    """The convoys that fleets in these seas allow, as a list and by province and destination."""
+    possible = [route for mask, route in ROUTES if mask & seas == mask]
+    table: dict[str, dict[str, list[set[str]]]] = {}
+    for start, fleets, dests in possible:
+        ways = table.setdefault(start, {})
+        for dest in sorted(dests):
+            ways.setdefault(dest, []).append(fleets)
+    return possible, table
+
+
+class _Forgetful(dict[Any, Any]):
+    """In the place of a history: takes every phase and keeps none, so nothing of it is checked or copied either."""
+
+    def put(self, phase: object, filed: object) -> None:
+        """Forget it."""
+
+    def __missing__(self, phase: object) -> dict[str, Any]:
+        return {}
 
 
 class LeanGame(diplomacy.Game):  # type: ignore[misc]
     """The package's game without the records it keeps of every phase; the rules are untouched."""
 
     def build_caches(self) -> None:
-        """Take the table of possible convoys from memory where the same seas have held fleets before."""
+        """Set the tables of possible convoys, from memory where the same seas have held fleets before."""
         self.clear_cache()
-        fleets = frozenset(unit[2:] for power in self.powers.values() for unit in power.units if unit[2:] in _SEAS)
-        known = _convoy_tables.get(fleets)
-        if known is not None:
-            _convoy_tables.move_to_end(fleets)
-            self.convoy_paths_possible, self.convoy_paths_dest = known
-            return
-        super().build_caches()
-        _convoy_tables[fleets] = (self.convoy_paths_possible, self.convoy_paths_dest)
-        if len(_convoy_tables) > _CONVOY_TABLES:
-            _convoy_tables.popitem(last=False)
+        mask = 0
+        for power in self.powers.values():
+            for unit in power.units:
+                mask |= SEA_BIT.get(unit[2:], 0)
+        self.convoy_paths_possible, self.convoy_paths_dest = _convoy_tables(mask)
 
     def get_state(self) -> dict[str, Any]:
         """Nothing: the package asks for it only to file the phase away."""
         return {}
+
+    def get_orders(self, power_name: str | None = None) -> Any:
+        """Nothing for the question about all powers, which the package asks only to file the phase away."""
+        return {} if power_name is None else super().get_orders(power_name)
 
     def get_orderable_locations(self, power_name: str | None = None) -> Any:
         """Nothing for the question about all powers, which the package asks only to mark who need not answer."""
@@ -56,7 +82,10 @@ class Adjudicator:
     """One play-through inside the package."""
 
     def __init__(self) -> None:
-        self._game: Any = LeanGame()
+        game: Any = LeanGame()
+        game.state_history, game.order_history = _Forgetful(), _Forgetful()
+        game.result_history, game.message_history = _Forgetful(), _Forgetful()
+        self._game = game
 
     @property
     def phase(self) -> str:
@@ -94,8 +123,6 @@ class Adjudicator:
             else:
                 game.set_orders(power, list(lines), expand=False)
         game.process()
-        for history in (game.state_history, game.order_history, game.result_history, game.message_history):
-            history.clear()
 
     def restore(
         self,

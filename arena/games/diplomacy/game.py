@@ -97,9 +97,7 @@ class DiplomacyGame:
             return is_legal_adjustment(self.position, seat, action)
         choices = self.choices(seat)
         # Choices are in the sorted order of units, and an order begins with its unit.
-        return len(action) == len(choices) and all(
-            order in unit.orders for order, unit in zip(action, choices, strict=True)
-        )
+        return len(action) == len(choices) and all(order in unit for order, unit in zip(action, choices, strict=True))
 
     def apply(self, actions: Mapping[int, Action]) -> None:
         """Adjudicate one phase.

@@ -10,33 +10,66 @@ from itertools import combinations, product
 from random import Random
 
 from arena.games.diplomacy import board
+from arena.games.diplomacy.engine import SEA_BIT
 from arena.games.diplomacy.position import Position
 
 
 class Choices:
-    """The legal orders of one unit, sorted. Equal choices are mostly the same object."""
+    """The legal orders of one unit. Equal choices are mostly the same object."""
 
-    __slots__ = ("orders", "unit")
+    __slots__ = ("__weakref__", "_listed", "by_sea", "neighbours", "retreats", "unit")
 
-    def __init__(self, unit: str, orders: tuple[str, ...]) -> None:
+    def __init__(
+        self, unit: str, neighbours: int = 0, by_sea: tuple[str, ...] = (), retreats: tuple[str, ...] = ()
+    ) -> None:
+        """Take what the orders follow from.
+
+        Args:
+            unit: The unit to order.
+            neighbours: Mask of the units that it could support, in movement phases.
+            by_sea: Its orders that need a convoy, in movement phases.
+            retreats: Its orders in retreat phases; empty in movement phases.
+        """
         self.unit = unit
-        self.orders = orders
+        self.neighbours = neighbours
+        self.by_sea = by_sea
+        self.retreats = retreats
+        self._listed: tuple[str, ...] | None = None
+
+    @property
+    def orders(self) -> tuple[str, ...]:
+        """All of them, sorted."""
+        if self._listed is None:
+            self._listed = self.retreats or self._movement()
+        return self._listed
+
+    def __contains__(self, order: str) -> bool:
+        """Whether the order is legal; cheaper than to list them all."""
+        if self.retreats:
+            return order in self.retreats
+        return (
+            order in board.holds_and_moves(self.unit)
+            or bool(board.supported_by(self.unit).get(order, 0) & self.neighbours)
+            or order in self.by_sea
+        )
+
+    def _movement(self) -> tuple[str, ...]:
+        orders = [*board.holds_and_moves(self.unit)]
+        for bit, lines in board.support_lines(self.unit):
+            if bit & self.neighbours:
+                orders.extend(lines)
+        # An army that is next to its goal and could also be convoyed there is supported by the same order.
+        return tuple(sorted({*orders, *self.by_sea} if self.by_sea else orders))
 
 
-@lru_cache(maxsize=16384)
-def _movement(unit: str, neighbours: int, by_sea: tuple[str, ...]) -> Choices:
-    orders = {*board.holds_and_moves(unit), *by_sea}
-    for other, lines in board.supports(unit).items():
-        if board.UNIT_BIT[other] & neighbours:
-            orders.update(lines)
-    return Choices(unit, tuple(sorted(orders)))
+_movement = lru_cache(maxsize=16384)(Choices)
 
 
 def _by_sea(position: Position, unit: str) -> tuple[str, ...]:
     """Orders of ``unit`` that need a convoy: to go by it, to be part of it, or to support what it brings."""
     orders: list[str] = []
     here = unit[2:]
-    sea = board.SEA_BIT.get(here, 0)
+    sea = SEA_BIT.get(here, 0)
     targets = board.convoy_supports(unit)
     for army, ways in position.convoyable:
         if army == here:
@@ -53,7 +86,7 @@ def _by_sea(position: Position, unit: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _retreat(unit: str, free: tuple[str, ...]) -> Choices:
-    return Choices(unit, tuple(sorted([f"{unit} D", *(f"{unit} R {dest}" for dest in free)])))
+    return Choices(unit, retreats=tuple(sorted([f"{unit} D", *(f"{unit} R {dest}" for dest in free)])))
 
 
 def unit_choices(position: Position, seat: int) -> tuple[Choices, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from arena.games.diplomacy import board
-from arena.games.diplomacy.engine import POWERS, Adjudicator
+from arena.games.diplomacy.engine import POWERS, SEA_BIT, Adjudicator
 from schemas.errors import DecodeError
 
 
@@ -52,8 +52,8 @@ class Position:
 
     @cached_property
     def sea_mask(self) -> int:
-        """Seas that hold a fleet, as in ``board.SEA_BIT``."""
-        bits = board.SEA_BIT
+        """Seas that hold a fleet, as in ``engine.SEA_BIT``."""
+        bits = SEA_BIT
         return sum(bits.get(unit[2:], 0) for units in self.units for unit in units)
 
     @cached_property

@@ -12,7 +12,6 @@ from arena.games.base import Action, Game, Phrases, Pieces
 from arena.games.diplomacy import board, walk
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame
-from arena.games.diplomacy.orders import build_actions
 from arena.games.diplomacy.position import Position
 from schemas.errors import GameError
 
@@ -101,8 +100,7 @@ class DiplomacyText:
             place = options[piece]
         if place.options():
             raise GameError(f"diplomacy text: {completion} ends too early; expected {sorted(place.options())}")
-        orders = {walk.code_of(order): order for order in _sayable(_to_move(game, seat), seat)}
-        return tuple(sorted(orders[code] for code in _codes(completion)))
+        return tuple(sorted(_said(cast(DiplomacyGame, game), seat, list(_codes(completion)))))
 
 
 def _to_move(game: Game, seat: int) -> DiplomacyGame:
@@ -136,15 +134,17 @@ def _due(position: Position, seat: int) -> Iterable[str]:
         yield from [BUILD if due > 0 else DISBAND] * abs(due)
 
 
-def _sayable(table: DiplomacyGame, seat: int) -> Iterable[str]:
-    """Every order that can be part of a legal action of the seat."""
+def _said(table: DiplomacyGame, seat: int, codes: Sequence[Pieces]) -> Iterable[str]:
+    """The orders that the codes of a legal completion say."""
     position = table.position
     if position.kind != "A":
-        return (order for unit in table.choices(seat) for order in unit.orders)
+        return (walk.order_of(unit, code) for unit, code in zip(table.choices(seat), codes, strict=True))
     due = position.adjustment(seat)
+    orders = [f"{unit} D" for unit in position.units[seat]]
     if due > 0:
-        return {order for action in build_actions(position.sites(seat), due) for order in action}
-    return (f"{unit} D" for unit in position.units[seat])
+        orders = ["WAIVE", *(line for site in position.sites(seat) for line in board.builds_at(site))]
+    known = {walk.code_of(order): order for order in orders}
+    return (known[code] for code in codes)
 
 
 _LENGTH = {"H": 2, "D": 2, "A": 2, "F": 2, "-": 3, "VIA": 3, "R": 3, "S": 4, "C": 4}

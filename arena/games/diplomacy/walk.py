@@ -5,7 +5,7 @@ from there to the end. Both memos are bounded; a place that was forgotten is mad
 """
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from arena.games.base import Phrases, Pieces
 from arena.games.diplomacy import board
@@ -16,22 +16,24 @@ CLOSE = "</orders>"
 
 
 class Trie:
-    """Ways to go on within one unit's order; at its end there are none."""
+    """Ways to go on within one unit's order; at its end there are none. Shared parts are never changed."""
 
     __slots__ = ("branches",)
 
-    def __init__(self, codes: Iterable[Pieces] = ()) -> None:
-        self.branches: dict[str, Trie] = {}
-        for code in codes:
-            self._grow(code)
+    def __init__(self, branches: Mapping[str, "Trie"]) -> None:
+        self.branches = branches
 
-    def _grow(self, code: Pieces) -> None:
-        trie = self
-        for piece in code:
-            branch = trie.branches.get(piece)
-            if branch is None:
-                branch = trie.branches[piece] = Trie()
-            trie = branch
+
+LEAF = Trie({})
+
+
+def trie_of(codes: Iterable[Pieces]) -> Trie:
+    """The trie of these codes, of which none may begin another."""
+    by_first: dict[str, list[Pieces]] = {}
+    for code in codes:
+        if code:
+            by_first.setdefault(code[0], []).append(code[1:])
+    return Trie({piece: trie_of(rests) for piece, rests in by_first.items()}) if by_first else LEAF
 
 
 class Place:
@@ -87,9 +89,63 @@ def code_of(order: str) -> Pieces:
     return (place, verb, word[4], word[6] if len(word) > 5 else "H")
 
 
+def order_of(choices: Choices, code: Pieces) -> str:
+    """The one legal order of the unit that the code says."""
+    for order in _sayable(choices.unit).get(code, ()):
+        if order in choices:
+            return order
+    return next(order for order in choices.retreats or choices.by_sea if code_of(order) == code)
+
+
+@cache
+def _sayable(unit: str) -> dict[Pieces, tuple[str, ...]]:
+    """Orders by code; a support may name an army or a fleet in the same place."""
+    table: dict[Pieces, tuple[str, ...]] = {}
+    for order in (*board.holds_and_moves(unit), *board.supported_by(unit)):
+        table[code_of(order)] = (*table.get(code_of(order), ()), order)
+    return table
+
+
 @lru_cache(maxsize=8192)
 def _unit_trie(choices: Choices) -> Trie:
-    return Trie(map(code_of, choices.orders))
+    if choices.retreats:
+        return trie_of(map(code_of, choices.retreats))
+    verbs = dict(_alone(choices.unit))
+    supports = {place: trie for bit, place, trie in _support_tries(choices.unit) if bit & choices.neighbours}
+    if choices.by_sea:
+        _add_by_sea(verbs, supports, choices.by_sea)
+    if supports:
+        verbs["S"] = Trie(supports)
+    return Trie({choices.unit[2:]: Trie(verbs)})
+
+
+@cache
+def _alone(unit: str) -> dict[str, Trie]:
+    """Verbs of the orders that involve no other unit."""
+    (trie,) = trie_of(map(code_of, board.holds_and_moves(unit))).branches.values()
+    return dict(trie.branches)
+
+
+@cache
+def _support_tries(unit: str) -> tuple[tuple[int, str, Trie], ...]:
+    """Bit and place of each unit that ``unit`` can support, with what follows its place."""
+    return tuple(
+        (board.UNIT_BIT[other], other[2:], trie_of(code_of(line)[3:] for line in lines))
+        for other, lines in board.supports(unit).items()
+    )
+
+
+def _add_by_sea(verbs: dict[str, Trie], supports: dict[str, Trie], orders: Iterable[str]) -> None:
+    by_verb: dict[str, list[Pieces]] = {"VIA": [], "C": [], "S": []}
+    for order in orders:
+        code = code_of(order)
+        by_verb[code[1]].append(code[2:])
+    for verb in ("VIA", "C"):
+        if by_verb[verb]:
+            verbs[verb] = trie_of(by_verb[verb])
+    for place, trie in trie_of(by_verb["S"]).branches.items():
+        known = supports.get(place, LEAF).branches
+        supports[place] = Trie({**known, **trie.branches})
 
 
 @lru_cache(maxsize=16384)
@@ -125,7 +181,7 @@ def _builds(sites: tuple[str, ...], due: int) -> Phrases:
         return CLOSING
     options: dict[str, Phrases] = {}
     for i, site in enumerate(sites):
-        builds = Trie(map(code_of, board.builds_at(site)))
+        builds = trie_of(map(code_of, board.builds_at(site)))
         options.update(Place(builds, _builds(sites[i + 1 :], due - 1)).options())
     options["WAIVE"] = _builds((), due - 1)
     return Junction(options)

