@@ -5,8 +5,11 @@
 - ``state``         the fold that workers decide from: agents, ratings, policies, evaluations
 - ``ratings/``      rating systems, one file each, and the fold over match results
 - ``samplers/``     opponent samplers, one file each
+- ``matchmaker``    makes training matches, and explains recorded ones
 - ``schedule``      which versions join the league and which retire
+- ``evaluations``   what is measured, against whom, and when training may stop
 - ``projections/``  the history as DuckDB tables, for SQL
 - ``replay``        refolds history and compares it with what was recorded
-- ``analytics``     shares, intervals and other figures for people
+- ``analytics``     shares, intervals and other figures for people; ``plots`` draws them
+- ``plugins``       registries that find their plugins by themselves
 """

@@ -1,10 +1,12 @@
 """Figures for people: shares with intervals, the leaderboard, before and after."""
 
+import itertools
 import math
 
 import msgspec
 
 from league.state import LeagueState
+from schemas.ids import split_agent
 
 Z_95 = 1.96
 
@@ -85,3 +87,36 @@ def benchmarks(state: LeagueState) -> list[BenchmarkRow]:
         )
         for result in results
     ]
+
+
+class EloCurve(msgspec.Struct, frozen=True):
+    """Ratings over a policy's training: one point per evaluated version, as they stood when it had been rated."""
+
+    policy: str
+    steps: list[int]
+    hero: list[float]
+    past_best: list[float]
+    """Best rating of this and all earlier versions."""
+    baselines: dict[str, list[float]]
+
+
+def elo_curve(state: LeagueState, policy: str) -> EloCurve:
+    """The policy's gatekeeper evaluations as a curve, by version."""
+    verdicts = {
+        named[1]: evaluation.verdict
+        for evaluation in state.evaluations.values()
+        if evaluation.suite == "gatekeepers"
+        and evaluation.verdict is not None
+        and (named := split_agent(evaluation.agent)) is not None
+        and named[0] == policy
+    }
+    steps = sorted(verdicts)
+    hero = [verdicts[step].rating for step in steps]
+    names = sorted({name for verdict in verdicts.values() for name in verdict.baselines})
+    return EloCurve(
+        policy=policy,
+        steps=steps,
+        hero=hero,
+        past_best=list(itertools.accumulate(hero, max)),
+        baselines={name: [verdicts[step].baselines.get(name, math.nan) for step in steps] for name in names},
+    )

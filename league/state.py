@@ -212,15 +212,15 @@ class LeagueState:
         return True
 
     def _promoted(self, event: e.CheckpointPromoted) -> bool:
-        return self._change(event.agent, reason="elite", active=True)
+        return self._change_once(event, reason="elite", active=True)
 
     def _retired(self, event: e.AgentRetired) -> bool:
-        return self._change(event.agent, active=False)
+        return self._change_once(event, active=False)
 
-    def _change(self, name: str, **fields: Any) -> bool:
-        if name not in self.agents:
+    def _change_once(self, event: e.CheckpointPromoted | e.AgentRetired, **fields: Any) -> bool:
+        if event.agent not in self.agents or not self._seen.add(event.key):
             return False
-        self.agents[name] = msgspec.structs.replace(self.agents[name], **fields)
+        self.agents[event.agent] = msgspec.structs.replace(self.agents[event.agent], **fields)
         return True
 
     def _sampled(self, event: e.OpponentsSampled) -> bool:

@@ -1,0 +1,32 @@
+"""Opens a projection's DuckDB file, and says in words why it cannot."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import duckdb
+
+from schemas.errors import LeagueError, UsageError
+
+
+def connect(
+    path: Path | None, config: Mapping[str, str | int | bool], *, read_only: bool = False
+) -> duckdb.DuckDBPyConnection:
+    """A connection to a file, or to memory (None).
+
+    Raises:
+        LeagueError: another process has the file open; the message says which.
+        UsageError: the file cannot be opened or is no DuckDB file.
+    """
+    try:
+        return duckdb.connect(":memory:" if path is None else str(path), read_only=read_only, config=dict(config))
+    except duckdb.Error as error:
+        raise _explain(path, str(error)) from None
+
+
+def _explain(path: Path | None, message: str) -> LeagueError:
+    if "lock on file" not in message:
+        return UsageError(f"{path}: cannot be opened as a DuckDB file: {message}")
+    holder = re.search(r"held in (.*?) \(PID (\d+)\)", message)
+    who = f" (process {holder[2]}, {holder[1]})" if holder else ""
+    return LeagueError(f"{path}: another process has this projection open{who}; wait for it or use another file")
