@@ -40,6 +40,19 @@ def forced_run(place: Constraint, limit: int) -> tuple[list[int], Constraint]:
     return run, place
 
 
+def read_branches(place: Constraint, ids: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+    """Where a finished completion could have gone another way: positions, and the tokens allowed at each."""
+    branches: list[int] = []
+    choices: list[list[int]] = []
+    for position, token in enumerate(ids):
+        allowed = place.allowed()
+        if len(allowed) > 1:
+            branches.append(position)
+            choices.append(list(allowed))
+        place = place.advance(token)
+    return branches, choices
+
+
 class TokenWalk:
     """One place of a walk over tokens; made by ``TokenWalks``. Its moves are look-ups once they were made."""
 
@@ -206,4 +219,4 @@ class Fixed:
         return Fixed([rest[1:] for rest in self._completions if rest and rest[0] == token])
 
 
-__all__ = ["Constraint", "Encode", "Fixed", "TokenWalk", "TokenWalks", "forced_run"]
+__all__ = ["Constraint", "Encode", "Fixed", "TokenWalk", "TokenWalks", "forced_run", "read_branches"]

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from arena.constraints import TokenWalks
+from arena.constraints import TokenWalks, read_branches
 from arena.games.base import Action, Game, TextFormat
 from schemas.errors import ModelError
 from schemas.trajectories import Step
+from trainer.model.cloning import Example
 from trainer.model.tokenizer import Tokenizer
 from workers.inference.base import Generation, InferenceBackend, Request, Sampling
 
@@ -80,3 +81,11 @@ class PolicyPlayer:
 def token_walks(tokenizer: Tokenizer) -> TokenWalks:
     """The walks of a tokenizer, shared by everyone in this process who plays with it."""
     return TokenWalks(tokenizer.encode_piece, end=tokenizer.eos)
+
+
+def example(tokenizer: Tokenizer, text: TextFormat, game: Game, seat: int, action: Action) -> Example:
+    """A decision as a model would have to say it: what behaviour cloning learns from."""
+    walk = token_walks(tokenizer)(text.completions(game, seat))
+    completion_ids = tokenizer.encode(text.write(game, seat, action))
+    branches, allowed = read_branches(walk, completion_ids)
+    return Example(tokenizer.encode(text.prompt(game, seat)), completion_ids, branches, allowed)

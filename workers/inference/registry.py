@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import msgspec
-
+from schemas.config import convert
 from schemas.errors import ConfigError, one_of
 from workers.inference.base import InferenceBackend
 
@@ -55,9 +54,6 @@ def make_backend(name: str, folder: Path, **settings: Any) -> InferenceBackend:
     if name not in _MODULES:
         raise ConfigError(f"inference.backend: no backend is called {name!r}; expected {one_of(_MODULES)}")
     importlib.import_module(_MODULES[name])
-    try:
-        config = msgspec.convert(settings, _CONFIGS[name])
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"inference.{name}: {error}") from error
+    config = convert(settings, _CONFIGS[name], "inference")
     backend: InferenceBackend = config.build(Path(folder))
     return backend

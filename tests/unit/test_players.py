@@ -1,0 +1,115 @@
+"""A model in a seat plays legal games and keeps what it needs to learn from them."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from arena.constraints import read_branches
+from arena.games import make_game
+from arena.games.base import GameSpec
+from arena.match import BotPlayer, play
+from schemas.errors import ModelError
+from trainer.model import Tokenizer, make_base
+from trainer.model.cloning import CloningConfig, Example, clone_behaviour
+from workers.inference import InferenceBackend, Sampling, make_backend
+from workers.players import PolicyPlayer, example, token_walks
+
+
+@pytest.fixture(scope="module")
+def nim() -> GameSpec:
+    return make_game("nim", {})
+
+
+@pytest.fixture(scope="module")
+def base(nim: GameSpec, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base"), nim.text().vocabulary())
+
+
+def player(backend: InferenceBackend, base: Path, nim: GameSpec, **sampling: float) -> PolicyPlayer:
+    return PolicyPlayer(backend, Tokenizer(base), nim.text(), lambda: (7, None), Sampling(**sampling))
+
+
+def games(base: Path, nim: GameSpec, count: int) -> list[tuple[bytes, list[PolicyPlayer]]]:
+    """Model against model and bot, all at once."""
+
+    async def run() -> list[tuple[bytes, list[PolicyPlayer]]]:
+        backend = make_backend("local", base)
+        bot = BotPlayer(nim.bot("random_bot"))
+
+        async def one(seed: int) -> tuple[bytes, list[PolicyPlayer]]:
+            model = player(backend, base, nim, temperature=0.8)
+            others = [player(backend, base, nim)] if seed % 2 else [bot]
+            game = nim.new(seed)
+            seated = [model, *others, *[bot] * len(nim.seats)][: len(nim.seats)]
+            await play(game, seated, seed)
+            return game.record(), [p for p in seated if isinstance(p, PolicyPlayer)]
+
+        done = await asyncio.gather(*map(one, range(count)))
+        await backend.close()
+        return done
+
+    return asyncio.run(run())
+
+
+def test_models_play_legal_games_to_their_end(base: Path, nim: GameSpec):
+    for record, models in games(base, nim, 20):
+        assert not nim.replay(record).to_move()
+        assert all(model.steps for model in models[:1])
+
+
+def test_steps_hold_what_was_allowed_and_sampled(base: Path, nim: GameSpec):
+    for _, models in games(base, nim, 10):
+        for step in models[0].steps:
+            assert (step.version, step.temperature) == (7, 0.8)
+            assert len(step.branches) == len(step.logprobs) == len(step.allowed)
+            for branch, allowed in zip(step.branches, step.allowed, strict=True):
+                assert step.completion_ids[branch] in allowed
+                assert allowed == sorted(allowed)
+
+
+def test_same_seeds_play_the_same_games(base: Path, nim: GameSpec):
+    assert [record for record, _ in games(base, nim, 6)] == [record for record, _ in games(base, nim, 6)]
+
+
+def test_newly_published_version_serves_the_next_decision(base: Path, nim: GameSpec):
+    published = iter([(1, None), (2, None)])
+
+    async def run() -> list[int]:
+        backend = make_backend("local", base)
+        model = PolicyPlayer(backend, Tokenizer(base), nim.text(), lambda: next(published), Sampling())
+        for seed in range(2):
+            await model.act(nim.new(0), nim.new(0).to_move()[0], seed)
+        await backend.close()
+        return [step.version for step in model.steps]
+
+    assert asyncio.run(run()) == [1, 2]
+
+
+def test_completion_that_is_cut_off_is_an_error(base: Path, nim: GameSpec):
+    async def run() -> None:
+        backend = make_backend("local", base)
+        try:
+            await player(backend, base, nim, max_tokens=1).act(nim.new(0), nim.new(0).to_move()[0], 0)
+        finally:
+            await backend.close()
+
+    with pytest.raises(ModelError, match="has not ended"):
+        asyncio.run(run())
+
+
+def test_bots_decisions_become_examples_that_a_model_can_learn(nim: GameSpec, tmp_path: Path):
+    folder = make_base(tmp_path / "base", nim.text().vocabulary())
+    tokenizer, bot, text = Tokenizer(folder), nim.bot("random_bot"), nim.text()
+    examples: list[Example] = []
+    for seed in range(20):
+        game = nim.new(seed)
+        while moving := game.to_move():
+            actions = {seat: bot.act(game, seat, Random(seed)) for seat in moving}
+            examples += [example(tokenizer, text, game, seat, action) for seat, action in actions.items()]
+            walk = token_walks(tokenizer)(text.completions(game, moving[0]))
+            last = examples[-len(moving)]
+            assert read_branches(walk, last.completion_ids) == (last.branches, last.allowed)
+            game.apply(actions)
+    assert clone_behaviour(folder, examples, CloningConfig(sequences=64)).sequences == 64
