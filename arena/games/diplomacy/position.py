@@ -1,14 +1,16 @@
 """A position: what everybody at the table sees, in sorted order."""
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 import msgspec
 
 from arena.games.diplomacy import board
 from arena.games.diplomacy.engine import POWERS, SEA_BIT, Adjudicator
 from schemas.errors import DecodeError
+
+_PHASE = re.compile(r"[SF]\d{4}[MR]|W\d{4}A|COMPLETED").fullmatch
 
 
 class Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,13 +119,16 @@ def decode_position(saved: bytes) -> Position:
 
 
 def _check(saved: Saved) -> None:
-    tables: dict[str, dict[str, Any]] = {
-        "units": saved.units,
-        "retreats": saved.retreats,
-        "centers": saved.centers,
+    """Refuse what the adjudicator would silently drop."""
+    standing = {unit for units in saved.units.values() for unit in units}
+    dislodged = {unit for retreats in saved.retreats.values() for unit in retreats}
+    tables = (saved.units, saved.retreats, saved.centers)
+    unknown = {
+        "powers": {power for table in tables for power in table.keys() ^ set(POWERS)},
+        "units": (standing | dislodged) - board.UNIT_BIT.keys(),
+        "centers": {center for centers in saved.centers.values() for center in centers}.difference(board.CENTERS),
+        "phase": set() if _PHASE(saved.phase) else {saved.phase},
     }
-    for name, table in tables.items():
-        if sorted(table) != list(POWERS):
-            raise DecodeError(f"diplomacy position: {name} of {sorted(table)}; expected {list(POWERS)}")
-    if not saved.phase:
-        raise DecodeError("diplomacy position: no phase; expected one like 'S1901M'")
+    for what, names in unknown.items():
+        if names:
+            raise DecodeError(f"diplomacy position: {what} {sorted(names)}; expected those of the standard map")
