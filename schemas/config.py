@@ -31,13 +31,12 @@ class ModelConfig(_Table, frozen=True):
 
     base: str = "made"
     """``made`` (a small model for the game, made without any download), a folder, or a hub id."""
-    width: int = 64
-    layers: int = 2
-    heads: int = 2
-    mlp_width: int = 128
+    shape: dict[str, Any] = {}
+    """Sizes of a made model; ``trainer.model.BaseShape`` explains them."""
     clone_bot: str = "random_bot"
     """The bot whose play a made model first imitates."""
-    clone_sequences: int = 35_000
+    cloning: dict[str, Any] = {}
+    """How a made model is taught; ``trainer.model.CloningConfig`` explains it."""
     lora_rank: int = 16
     lora_alpha: float = 32.0
 

@@ -38,8 +38,6 @@ def _handler(handler: logging.Handler, renderer: structlog.typing.Processor) -> 
     drop_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     exceptions = [structlog.processors.dict_tracebacks] if isinstance(handler, logging.FileHandler) else []
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_SHARED, processors=[drop_meta, *exceptions, renderer]
-        )
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=_SHARED, processors=[drop_meta, *exceptions, renderer])
     )
     return handler

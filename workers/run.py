@@ -1,7 +1,7 @@
 """A run's folder, and how its broker is reached."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from nats.aio.client import Client
@@ -11,6 +11,8 @@ from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, league_on, wait_closed
 from league.log.server import EmbeddedServer
 from schemas.errors import UsageError
+
+DEFAULT_RUN = Path(".league")
 
 
 class Run:
@@ -38,7 +40,7 @@ class Run:
         return (self.folder / "nats" / "store").exists()
 
     @contextlib.contextmanager
-    def _broker(self) -> "contextlib.Iterator[str]":
+    def _broker(self) -> Iterator[str]:
         if self.nats is not None:
             yield self.nats
             return

@@ -6,8 +6,9 @@ import os
 import platform
 import secrets
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from importlib.metadata import version
+from typing import Any, TypeVar
 
 import structlog
 import uvloop
@@ -20,11 +21,15 @@ from league.log.jetstream import JetStreamLog
 from league.log.work import WorkQueue
 from league.state import LeagueState
 from schemas.config import LeagueConfig
-from schemas.errors import LeagueError
-from schemas.events import WorkerJoined, WorkerLeft
+from schemas.errors import BackpressureError, DecodeError, LeagueError, LogUnavailableError, StoreFullError
+from schemas.events import Event, WorkerJoined, WorkerLeft
 from workers.run import Run
 
 log = structlog.get_logger()
+
+_LONGEST_RETRY_S = 2.0
+
+T = TypeVar("T")
 
 
 class Context:
@@ -40,8 +45,7 @@ class Context:
         self.artifacts: CachedStore = run.artifacts(client)
         self.state = LeagueState()
         self.stopping = asyncio.Event()
-        self._moved = asyncio.Condition()
-        self._listeners: list[Callable[[Recorded], None]] = []
+        self._wake = asyncio.Event()
 
     @property
     def config(self) -> LeagueConfig:
@@ -49,45 +53,62 @@ class Context:
         assert self.state.config is not None
         return self.state.config
 
-    def listen(self, listener: Callable[[Recorded], None]) -> None:
-        """Call ``listener`` with every event from now on, after the state has taken it in."""
-        self._listeners.append(listener)
-
     async def follow(self) -> None:
         """Take in the history, for ever."""
         async for recorded in self.log.follow(self.state.sequence + 1, undecodable=self._undecodable):
             self.state.apply(recorded.sequence, recorded.event)
-            for listener in self._listeners:
-                listener(recorded)
-            async with self._moved:
-                self._moved.notify_all()
+            self._wake_all()
 
-    async def _undecodable(self, recorded: Recorded, error: LeagueError) -> None:
+    async def _undecodable(self, recorded: Recorded, error: DecodeError) -> None:
         log.warning("undecodable message set aside", sequence=recorded.sequence, error=str(error))
         await self.log.bury(recorded, error)
 
+    async def moved(self, timeout_s: float) -> None:
+        """Wait for the next event, for the word to stop, or for ``timeout_s``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._wake.wait()
+
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until the state satisfies ``condition`` or the worker is told to stop."""
-        async with self._moved:
-            while not (condition() or self.stopping.is_set()):
-                await self._moved.wait()
-
-    async def moved(self, timeout_s: float) -> None:
-        """Wait for the next event, at most ``timeout_s``, or until the worker is told to stop."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s), self._moved:
-                if not self.stopping.is_set():
-                    await self._moved.wait()
+        while not (condition() or self.stopping.is_set()):
+            await self.moved(timeout_s=60.0)
 
     async def reached(self, sequence: int) -> None:
         """Wait until the state has taken in the event at ``sequence``."""
         await self.until(lambda: self.state.sequence >= sequence)
 
-    async def stop(self) -> None:
+    async def record(self, event: Event) -> int:
+        """Append an event to the history, however long the broker takes to come back; return its sequence."""
+        return await self.persistently(lambda: self.log.append(event))
+
+    async def persistently(self, attempt: Callable[[], Awaitable[T]], give_up: Callable[[], bool] = lambda: False) -> T:
+        """Try until it works: through a broker's restart, a full store, a full stream.
+
+        Raises:
+            LogError: the last failure, once ``give_up`` says so; or one that waiting does not mend.
+        """
+        delay_s = 0.05
+        while True:
+            try:
+                return await attempt()
+            except (BackpressureError, LogUnavailableError, StoreFullError) as error:
+                if give_up():
+                    raise
+                if not isinstance(error, BackpressureError):
+                    log.warning("waiting for the broker", error=str(error), retry_s=delay_s)
+            await asyncio.sleep(delay_s)
+            delay_s = min(delay_s * 2, _LONGEST_RETRY_S)
+
+    def stop(self) -> None:
         """Tell the worker to finish what it has in hand and leave."""
         self.stopping.set()
-        async with self._moved:
-            self._moved.notify_all()
+        self._wake_all()
+
+    def _wake_all(self) -> None:
+        """Wake those who wait now; whoever waits next waits for the next event."""
+        waiting, self._wake = self._wake, asyncio.Event()
+        waiting.set()
 
 
 Serve = Callable[[Context], Awaitable[None]]
@@ -99,35 +120,25 @@ def run_worker(run: Run, role: str, name: str, serve: Serve) -> int:
     This is the process's one boundary for unexpected errors: they are logged, recorded as the reason of leaving,
     and end the process with exit code 1, so that its supervisor starts it again.
     """
-    return uvloop.run(_main(run, role, name, serve))
+    code: int = uvloop.run(_main(run, role, name, serve))
+    return code
 
 
 async def _main(run: Run, role: str, name: str, serve: Serve) -> int:
     async with run.history(name) as history:
-        context = Context(run, history._client, history, name)
-        async with _following(context):
+        context = Context(run, history.client, history, name)
+        _stop_on_signals(context)
+        async with beside(context.follow()):
             await context.reached(await history.last_sequence())
             async with _membership(context, role) as leave:
                 leave.reason = await _served(context, serve)
     return 0 if leave.reason == "done" else 1
 
 
-@contextlib.asynccontextmanager
-async def _following(context: Context) -> AsyncIterator[None]:
-    """Follow the history in the background; without it a worker would decide from an old state, so its end ends us."""
+def _stop_on_signals(context: Context) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: asyncio.ensure_future(context.stop()))
-    task = asyncio.create_task(context.follow())
-    me = asyncio.current_task()
-    assert me is not None
-    task.add_done_callback(lambda done: None if done.cancelled() else me.cancel(f"following ended: {done.exception()}"))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        loop.add_signal_handler(number, context.stop)
 
 
 class _Leave:
@@ -167,15 +178,28 @@ async def _served(context: Context, serve: Serve) -> str:
     return "done"
 
 
-async def together(*jobs: Awaitable[None]) -> None:
-    """Run coroutines side by side; the first error ends all and is raised as it is."""
+@contextlib.asynccontextmanager
+async def beside(*jobs: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run coroutines in the background of a block: they end with it, and if one fails, the block does."""
+    me = asyncio.current_task()
+    assert me is not None
+    failures: list[BaseException] = []
+
+    def ended(task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            failures.append(error)
+            me.cancel()
+
+    tasks = [asyncio.create_task(job) for job in jobs]
+    for task in tasks:
+        task.add_done_callback(ended)
     try:
-        async with asyncio.TaskGroup() as group:
-            for job in jobs:
-                group.create_task(_awaited(job))
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-
-
-async def _awaited(job: Awaitable[None]) -> None:
-    await job
+        yield
+    except asyncio.CancelledError:
+        if failures:
+            raise failures[0] from None
+        raise
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

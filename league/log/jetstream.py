@@ -42,7 +42,7 @@ class JetStreamLog:
     def __init__(self, client: Client, league: str, producer: str) -> None:
         self.league = league
         self.producer = producer
-        self._client = client
+        self.client = client
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
 
     async def append(self, event: Event, *, expected: int | None = None) -> int:
@@ -78,14 +78,14 @@ class JetStreamLog:
 
     async def _append_atomically(self, events: Sequence[Event], expected: int | None) -> list[int] | None:
         """Sequences, or None when the broker would not take these events as one batch."""
-        batch = self._client.new_inbox().rpartition(".")[2]
+        batch = self.client.new_inbox().rpartition(".")[2]
         for nth, event in enumerate(events, 1):
             headers = self._headers(event) | {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(nth)}
             if nth == 1 and expected is not None:
                 headers[EXPECTED_HEADER] = str(expected)
             subject, payload = event_subject(self.league, event), encode_event(event)
             if nth < len(events):
-                await self._client.publish(subject, payload, headers=headers)
+                await self.client.publish(subject, payload, headers=headers)
                 continue
             headers["Nats-Batch-Commit"] = "1"
             with broker_errors(f"recording {len(events)} events"):
@@ -115,7 +115,7 @@ class JetStreamLog:
             yield recorded
 
     async def _recorded(self, first: int, stop: int | None, undecodable: Undecodable | None) -> AsyncIterator[Recorded]:
-        async for msg in pull(self._client, LEAGUE_STREAM, league_subjects(self.league), first, stop):
+        async for msg in pull(self.client, LEAGUE_STREAM, league_subjects(self.league), first, stop):
             recorded, error = _decode(msg)
             if error is not None and undecodable is not None:
                 await undecodable(recorded, error)

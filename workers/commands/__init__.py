@@ -1,0 +1,28 @@
+"""The commands of ``league``, by what they touch.
+
+- ``serving``  ``up`` and ``worker``: processes that make history
+- ``history``  ``leaderboard``, ``events``, ``sql``, ``replay``: reading it
+- ``setup``    ``doctor`` and ``model init``: this machine and its model
+"""
+
+import typer
+
+from workers.commands import history, serving, setup
+
+app = typer.Typer(
+    help="An event-sourced league for training language-model agents by self-play.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+model = typer.Typer(help="Base models.", no_args_is_help=True)
+app.add_typer(model, name="model")
+
+app.command()(serving.up)
+app.command()(serving.worker)
+app.command()(history.leaderboard)
+app.command()(history.events)
+app.command()(history.sql)
+app.command()(history.replay)
+app.command()(setup.doctor)
+model.command("init")(setup.model_init)

@@ -1,0 +1,136 @@
+"""``league leaderboard``, ``events``, ``sql`` and ``replay``: reading a league's history."""
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+import typer
+import uvloop
+
+from league.log.base import Recorded
+from league.projections.render import render
+from league.replay import verify_log
+from schemas.errors import UsageError, one_of
+from schemas.events import EVENT_TYPES
+from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
+from workers.report import verdict_line
+from workers.run import DEFAULT_RUN, Run
+from workers.tables import LEADERBOARD, ask
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+def leaderboard(
+    run: RunOption = DEFAULT_RUN, nats: NatsOption = None, league: LeagueOption = None, as_json: JsonOption = False
+) -> None:
+    """Print the leaderboard, rebuilt from the events."""
+    _print(the_run(run, nats, league), LEADERBOARD, "json" if as_json else "table")
+
+
+def _print(run: Run, statement: str, form: str) -> None:
+    result = uvloop.run(ask(run, statement))
+    print(render(result.columns, result.types, result.rows, form), end="")
+
+
+def events(
+    run: RunOption = DEFAULT_RUN,
+    nats: NatsOption = None,
+    league: LeagueOption = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with new events until Ctrl-C.")] = False,
+    kind: Annotated[list[str] | None, typer.Option("--type", help="Only events of this type; may be repeated.")] = None,
+    first: Annotated[int, typer.Option("--from", help="Sequence to begin at.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the history, one event a line."""
+    for name in kind or ():
+        if name not in EVENT_TYPES:
+            raise UsageError(f"--type {name}: no such event; expected {one_of(EVENT_TYPES)}")
+    uvloop.run(_events(the_run(run, nats, league), set(kind or ()), first, follow, as_json))
+
+
+async def _events(run: Run, kinds: set[str], first: int, follow: bool, as_json: bool) -> None:
+    async with run.history() as history:
+        source = history.follow(first) if follow else history.read(first)
+        async for recorded in source:
+            name = type(recorded.event).__name__ if recorded.event is not None else "unknown"
+            if not kinds or name in kinds:
+                print(_as_json(recorded) if as_json else _as_line(recorded, name), flush=follow)
+
+
+def _as_json(recorded: Recorded) -> str:
+    """One JSON object: the event with its place, time and producer around it."""
+    head = {
+        "sequence": recorded.sequence,
+        "time": _clock(recorded).isoformat(),
+        "subject": recorded.subject,
+        "producer": recorded.producer,
+        "event": msgspec.Raw(recorded.payload)
+        if recorded.event is not None
+        else recorded.payload.decode(errors="replace"),
+    }
+    return msgspec.json.encode(head).decode()
+
+
+def _as_line(recorded: Recorded, name: str) -> str:
+    fields = msgspec.to_builtins(recorded.event) if recorded.event is not None else {}
+    fields.pop("type", None)
+    short = " ".join(f"{key}={_short(value)}" for key, value in fields.items())
+    return f"{recorded.sequence:>8}  {_clock(recorded):%H:%M:%S}  {name:<20}  {short}"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, list | dict) and len(value) > 3:
+        return f"[{len(value)}]"
+    text = str(value)
+    return text if len(text) <= 40 else text[:37] + "…"
+
+
+def _clock(recorded: Recorded) -> datetime:
+    return datetime.fromtimestamp(recorded.time_ns / 1e9, tz=UTC)
+
+
+def sql(
+    statement: Annotated[str, typer.Argument(help="A query; `SHOW TABLES` lists what there is.")],
+    run: RunOption = DEFAULT_RUN,
+    nats: NatsOption = None,
+    league: LeagueOption = None,
+    form: Annotated[Format, typer.Option("--format", help="How rows are printed.")] = Format.table,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask the history in SQL; read-only, over tables rebuilt from the events."""
+    _print(the_run(run, nats, league), statement, "json" if as_json else form.value)
+
+
+def replay(
+    run: RunOption = DEFAULT_RUN,
+    nats: NatsOption = None,
+    league: LeagueOption = None,
+    check: Annotated[bool, typer.Option("--verify", help="Compare with the recorded ratings.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Fold the whole history again from its first event; --verify exits 1 when recorded ratings differ."""
+    if not check:
+        raise UsageError("replay: nothing to do; expected --verify")
+    raise typer.Exit(uvloop.run(_verify(the_run(run, nats, league), as_json)))
+
+
+async def _verify(run: Run, as_json: bool) -> int:
+    async with run.history() as history:
+        report = await verify_log(history.read())
+    if as_json:
+        print(msgspec.json.encode(report).decode())
+        return 0 if report.identical else 1
+    print(verdict_line(report))
+    for difference in report.differences[:20]:
+        print(
+            f"  event {difference.sequence}, match {difference.match_id}, {difference.agent}: "
+            f"recorded {difference.recorded}, refolded {difference.refolded}"
+        )
+    return 0 if report.identical else 1

@@ -1,0 +1,91 @@
+"""The evaluator: plans what is to be measured, and plays its matches off the training path.
+
+Any number of evaluators share the work. All of them plan, from the same history, so all plan the same; the log keeps
+one copy of each plan, and the queue hands each match to one of them.
+"""
+
+import asyncio
+from functools import partial
+
+import structlog
+
+from league import evaluations
+from league.log.work import ACK_WAIT_S, Taken
+from schemas.events import EvaluationRequested
+from workers.matches import Matches
+from workers.models import Models
+from workers.runtime import Context, beside
+
+log = structlog.get_logger()
+
+
+async def serve(context: Context) -> None:
+    """Measure agents until told to stop; matches in hand are played to their end."""
+    await context.work.open()
+    models = await Models.open(context)
+    evaluator = Evaluator(context, models)
+    async with beside(models.follow(), evaluator.plan(), evaluator.extend()):
+        await evaluator.take()
+    await models.close()
+
+
+class Evaluator:
+    """Plans evaluations and plays their matches."""
+
+    def __init__(self, context: Context, models: Models) -> None:
+        self._context = context
+        self._matches = Matches(context, models)
+        self._in_hand: dict[asyncio.Task[None], Taken] = {}
+
+    async def plan(self) -> None:
+        """Ask for what should be measured, and say when a measurement is complete; for ever."""
+        state = self._context.state
+        for evaluation in state.evaluations.values():
+            if evaluation.finished is None:
+                await self._submit(evaluation.requested)
+        while True:
+            for finished in evaluations.finished(state):
+                await self._context.reached(await self._context.record(finished))
+            for requested in evaluations.plan(state):
+                await self._context.reached(await self._context.record(requested))
+                await self._submit(requested)
+            await self._context.moved(timeout_s=60.0)
+
+    async def _submit(self, requested: EvaluationRequested) -> None:
+        for job in evaluations.jobs(self._context.state, requested, self._matches.seats):
+            await self._context.persistently(partial(self._context.work.submit, job))
+
+    async def take(self) -> None:
+        """Play jobs from the queue, a bounded number at a time, until told to stop."""
+        most = self._context.config.evaluation.games_in_flight
+        while not self._context.stopping.is_set():
+            free = most - len(self._in_hand)
+            for taken in await self._context.work.take(free, timeout_s=0.5) if free else []:
+                self._in_hand[asyncio.create_task(self._play(taken))] = taken
+            await self._reap(at_least_one=free == 0)
+        while self._in_hand:
+            await self._reap(at_least_one=True)
+
+    async def _reap(self, at_least_one: bool) -> None:
+        """Let go of matches that ended; an error that is not one match's own ends the worker."""
+        if at_least_one:
+            await asyncio.wait(self._in_hand, return_when=asyncio.FIRST_COMPLETED)
+        for task in [task for task in self._in_hand if task.done()]:
+            del self._in_hand[task]
+            task.result()
+
+    async def _play(self, taken: Taken) -> None:
+        job = taken.job
+        evaluation = self._context.state.evaluations.get(job.evaluation_id)
+        if evaluation is None or job.match_id in evaluation.waiting:
+            played = await self._matches.play(job)
+            if played is not None:
+                await self._matches.finish(played)
+        await taken.done()
+
+    async def extend(self) -> None:
+        """Tell the queue that the matches in hand are still being played; for ever."""
+        while True:
+            await asyncio.sleep(ACK_WAIT_S / 3)
+            for taken in list(self._in_hand.values()):
+                await taken.extend()

@@ -1,0 +1,199 @@
+"""Plays one match between agents in seats, and reports what became of it."""
+
+import time
+from collections.abc import Collection, Sequence
+
+import msgspec
+import structlog
+import zstandard
+
+from arena.games import make_game
+from arena.games.base import Outcome
+from arena.match import BotPlayer, Player, play
+from league.artifacts import BrokerStore
+from schemas.errors import LeagueError, LogError, UsageError
+from schemas.events import MatchFailed, MatchFinished, SeatResult
+from schemas.ids import digest, split_agent
+from schemas.jobs import PlayMatch
+from schemas.trajectories import Rollout
+from workers.inference.base import Sampling
+from workers.models import Models
+from workers.players import AdapterProvider, PolicyPlayer
+from workers.runtime import Context
+
+log = structlog.get_logger()
+
+# So many failures in a row are not bad luck with one match: the process gives up, and says why.
+_PATIENCE = 25
+
+
+class Played(msgspec.Struct, frozen=True):
+    """A match that ended, and what its seats did."""
+
+    job: PlayMatch
+    outcome: Outcome
+    players: Sequence[Player]
+    final_clock: int
+    final_progress: tuple[float, ...]
+    record: bytes
+    seconds: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that models wrote in this match, forced ones included."""
+        steps = (step for player in self.players if isinstance(player, PolicyPlayer) for step in player.steps)
+        return sum(len(step.completion_ids) for step in steps)
+
+
+class Matches:
+    """Plays matches of a league's game in this process."""
+
+    def __init__(self, context: Context, models: Models) -> None:
+        self._context = context
+        self._models = models
+        self._game = make_game(context.config.game.name, context.config.game.settings)
+        self._text = self._game.text()
+        self._records = BrokerStore(context.client)
+        self._failures = 0
+
+    @property
+    def seats(self) -> int:
+        """Number of seats of the game."""
+        return len(self._game.seats)
+
+    async def play(self, job: PlayMatch, live: Collection[int] = ()) -> Played | None:
+        """Play a match; None when it failed, which is recorded then.
+
+        Args:
+            job: Who plays.
+            live: Seats in which a policy's newest version acts, whichever it is at each decision.
+
+        This is the boundary for errors of one match: they are recorded once, and other matches go on.
+        """
+        try:
+            played = await self._play(job, live)
+        except LogError:
+            raise
+        except Exception as error:
+            self._failures += 1
+            if not isinstance(error, LeagueError):
+                log.exception("match failed unexpectedly", match=job.match_id)
+            await self._report_failure(job, error)
+            if self._failures >= _PATIENCE:
+                raise
+            return None
+        self._failures = 0
+        return played
+
+    async def _report_failure(self, job: PlayMatch, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        log.warning("match failed", match=job.match_id, error=text)
+        failed = MatchFailed(
+            match_id=job.match_id,
+            purpose=job.purpose,
+            worker=self._context.name,
+            error=text,
+            evaluation_id=job.evaluation_id,
+        )
+        await self._context.record(failed)
+
+    async def _play(self, job: PlayMatch, live: Collection[int]) -> Played:
+        started = time.monotonic()
+        players = [await self._player(job, seat, seat in live) for seat in range(self.seats)]
+        game = self._game.new(job.seed)
+        outcome = await play(game, players, job.seed)
+        return Played(
+            job=job,
+            outcome=outcome,
+            players=players,
+            final_clock=game.clock,
+            final_progress=tuple(game.progress(seat) for seat in range(self.seats)),
+            record=zstandard.compress(game.record()),
+            seconds=time.monotonic() - started,
+        )
+
+    async def _player(self, job: PlayMatch, seat: int, live: bool) -> Player:
+        """Who acts in a seat. In a live seat it is a policy's newest version at each decision, else the named agent."""
+        agent = job.seats[seat]
+        known = self._context.state.standings().agents.get(agent)
+        if known is not None and known.kind == "bot":
+            return BotPlayer(self._game.bot(agent))
+        if known is not None and known.kind == "base":
+            provider: AdapterProvider = _no_adapter
+        elif live and (version := split_agent(agent)) is not None:
+            provider = self._models.live(version[0])
+        else:
+            provider = await self._fixed(agent)
+        inference = self._context.config.inference
+        training = job.purpose == "training"
+        temperature = inference.temperature if training else inference.evaluation_temperature
+        sampling = Sampling(temperature=temperature)
+        return PolicyPlayer(self._models.backend, self._models.tokenizer, self._text, provider, sampling)
+
+    async def _fixed(self, agent: str) -> AdapterProvider:
+        policy, version = split_agent(agent) or ("", 0)
+        published = self._context.state.published.get(policy, {}).get(version)
+        if published is None:
+            raise UsageError(f"seat of {agent!r}: no such agent; expected a registered one or a published version")
+        await self._models.ensure(published.adapter)
+        return lambda: (version, published.adapter)
+
+    async def finish(self, played: Played, trainable: Sequence[int] = (), experience: str = "") -> MatchFinished:
+        """Keep the match's record and record its result in the history."""
+        record = await self._context.persistently(lambda: self._records.put(played.record))
+        outcome, job = played.outcome, played.job
+        seats = [
+            SeatResult(
+                seat=seat,
+                role=self._game.seats[seat],
+                agent=agent,
+                score=outcome.scores[seat],
+                rank=outcome.ranks[seat],
+                trainable=seat in trainable,
+                metrics=outcome.metrics[seat],
+            )
+            for seat, agent in enumerate(job.seats)
+        ]
+        finished = MatchFinished(
+            match_id=job.match_id,
+            game=self._game.name,
+            purpose=job.purpose,
+            worker=self._context.name,
+            seed=job.seed,
+            seats=seats,
+            winner=outcome.winner,
+            reason=outcome.reason,
+            length=outcome.length,
+            seconds=round(played.seconds, 3),
+            tokens=played.tokens,
+            record=record,
+            experience=experience,
+            evaluation_id=job.evaluation_id,
+        )
+        await self._context.record(finished)
+        return finished
+
+    def rollout(self, played: Played, seat: int, policy: str) -> Rollout | None:
+        """What a trainable seat did; None when it was never asked to move."""
+        player = played.players[seat]
+        if not isinstance(player, PolicyPlayer) or not player.steps:
+            return None
+        role = self._game.seats[seat]
+        lineup = "\n".join(agent if s != seat else policy for s, agent in enumerate(played.job.seats))
+        return Rollout(
+            match_id=played.job.match_id,
+            game=self._game.name,
+            policy=policy,
+            seat=seat,
+            role=role,
+            group=f"{role}:{digest(lineup.encode())[:16]}",
+            steps=player.steps,
+            final_clock=played.final_clock,
+            final_progress=played.final_progress[seat],
+            score=played.outcome.scores[seat],
+            rank=played.outcome.ranks[seat],
+        )
+
+
+def _no_adapter() -> tuple[int, str | None]:
+    return 0, None

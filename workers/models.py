@@ -1,0 +1,133 @@
+"""The base model and adapters of a process that plays: fetched by digest, swapped as they are published."""
+
+import asyncio
+import contextlib
+import tempfile
+from collections import OrderedDict
+from pathlib import Path
+
+import structlog
+
+from schemas.errors import LeagueError
+from trainer.archive import unpack
+from trainer.model import Tokenizer
+from trainer.model.load import find_base
+from workers.inference import make_backend
+from workers.inference.base import InferenceBackend
+from workers.players import AdapterProvider
+from workers.runtime import Context
+
+log = structlog.get_logger()
+
+
+async def base_folder(context: Context) -> Path:
+    """Folder of the league's base model, fetched if it was made for this league.
+
+    Raises:
+        ModelError: it cannot be used.
+        ArtifactError: it is missing or damaged.
+    """
+    source = context.state.model
+    kind, _, digest = source.partition(":")
+    if kind != "artifact":
+        return find_base(source)
+    folder = context.run.folder / "models" / digest[:16]
+    if not folder.exists():
+        await unpack_artifact(context, digest, folder)
+    return folder
+
+
+async def unpack_artifact(context: Context, digest: str, folder: Path) -> None:
+    """Fetch a packed folder; other processes of this machine see it whole or not at all."""
+    unpack_whole(await context.artifacts.get(digest), folder)
+
+
+def unpack_whole(data: bytes, folder: Path) -> None:
+    """Unpack beside ``folder`` and put it in place in one move; whoever was first wins."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
+        content = Path(draft) / "content"
+        unpack(data, content)
+        with contextlib.suppress(OSError):
+            content.rename(folder)
+
+
+class Models:
+    """A backend with the adapters that its matches need.
+
+    The newest version of every policy is loaded in the background as it is published; matches that run ask for it
+    at each decision, so a new version serves from the next decision on.
+    """
+
+    def __init__(self, context: Context, backend: InferenceBackend, tokenizer: Tokenizer) -> None:
+        self.backend = backend
+        self.tokenizer = tokenizer
+        self._context = context
+        self._loaded: OrderedDict[str, None] = OrderedDict()
+        self._live: dict[str, tuple[int, str | None]] = {}
+        self._loading = asyncio.Lock()
+
+    @classmethod
+    async def open(cls, context: Context) -> "Models":
+        """Load the base model and the newest version of every policy."""
+        folder = await base_folder(context)
+        inference = context.config.inference
+        backend = make_backend(
+            inference.backend,
+            folder,
+            device=inference.device,
+            threads=inference.threads,
+            max_rows=inference.max_rows,
+        )
+        models = cls(context, backend, Tokenizer(folder))
+        await models._swap()
+        return models
+
+    async def follow(self) -> None:
+        """Load new versions of policies as they are published, for ever."""
+        while True:
+            await self._context.moved(timeout_s=60.0)
+            await self._swap()
+
+    async def _swap(self) -> None:
+        for policy, live in self._context.state.standings().live.items():
+            if self._live.get(policy, (-1, None))[0] == live.version or live.adapter is None:
+                continue
+            try:
+                await self.ensure(live.adapter)
+            except LeagueError as error:
+                # The version before goes on serving; the next one may be sound.
+                log.error("a published adapter cannot be used", policy=policy, version=live.version, error=str(error))
+                continue
+            self._live[policy] = (live.version, live.adapter)
+
+    async def ensure(self, adapter: str) -> None:
+        """Have an adapter ready for requests.
+
+        Raises:
+            ArtifactError: it is missing or damaged.
+            ModelError: it does not fit the base model.
+        """
+        async with self._loading:
+            if adapter not in self._loaded:
+                with tempfile.TemporaryDirectory() as folder:
+                    unpack(await self._context.artifacts.get(adapter), Path(folder) / "adapter")
+                    self.backend.load_adapter(adapter, Path(folder) / "adapter")
+            self._loaded[adapter] = None
+            self._loaded.move_to_end(adapter)
+            self._make_room()
+
+    def _make_room(self) -> None:
+        serving = {adapter for _, adapter in self._live.values()}
+        idle = [adapter for adapter in self._loaded if adapter not in serving]
+        for adapter in idle[: max(len(self._loaded) - self._context.config.inference.max_adapters, 0)]:
+            self.backend.drop_adapter(adapter)
+            del self._loaded[adapter]
+
+    def live(self, policy: str) -> AdapterProvider:
+        """Version and adapter of a policy at the moment of asking."""
+        return lambda: self._live.get(policy, (0, None))
+
+    async def close(self) -> None:
+        """Release the backend."""
+        await self.backend.close()

@@ -1,0 +1,81 @@
+"""Opens a league: streams, base model, first events. Opening an open one changes nothing but its settings."""
+
+import structlog
+from nats.aio.client import Client
+
+from league.log.jetstream import JetStreamLog, league_on
+from league.log.streams import ensure_streams
+from league.state import LeagueState
+from schemas.codec import canonical
+from schemas.config import LeagueConfig, plain
+from schemas.errors import UsageError
+from schemas.events import AgentRegistered, LeagueConfigured, LeagueOpened
+from schemas.ids import digest
+from trainer.archive import pack
+from workers.basemodel import make_model
+from workers.progress import Report
+from workers.run import Run
+
+log = structlog.get_logger()
+
+# What the recorded history was made with; another value would make it another league.
+_FIXED = ("name", "seed", "game", "model", "agents")
+
+
+async def open_league(run: Run, client: Client, config: LeagueConfig | None, report: Report) -> JetStreamLog:
+    """Open the league of a run, or find it open.
+
+    Args:
+        run: Where a made base model is kept.
+        client: A connection to the run's broker.
+        config: How it shall be; None leaves an open league as it is.
+        report: Told about slow parts.
+
+    Raises:
+        UsageError: no league and no configuration, or one that would make it another league.
+    """
+    found = await league_on(client)
+    if found is not None:
+        history = JetStreamLog(client, found, "supervisor")
+        if config is not None:
+            await _reconfigure(history, config)
+        return history
+    if config is None:
+        raise UsageError(f"{run.folder}: no league was opened here; expected --config FILE to open one")
+    await ensure_streams(client.jetstream(), config.experience)
+    history = JetStreamLog(client, config.name, "supervisor")
+    model = await _base_model(run, client, config, report)
+    opened = LeagueOpened(league=config.name, config=plain(config), model=model)
+    agents = [
+        AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating)
+        for name, agent in config.agents.items()
+    ]
+    await history.append_batch([opened, *agents], expected=0)
+    return history
+
+
+async def _base_model(run: Run, client: Client, config: LeagueConfig, report: Report) -> str:
+    """Where workers find the base model; one made here is handed to them through the broker."""
+    if config.model.base != "made":
+        return config.model.base
+    if not (run.model / "config.json").exists():
+        make_model(run.model, config, report)
+    return "artifact:" + await run.artifacts(client).put(pack(run.model))
+
+
+async def _reconfigure(history: JetStreamLog, config: LeagueConfig) -> None:
+    state = LeagueState()
+    async for recorded in history.read():
+        state.apply(recorded.sequence, recorded.event)
+    assert state.config is not None
+    old, new = plain(state.config), plain(config)
+    changed = [key for key in new if new[key] != old[key]]
+    if fixed := [key for key in changed if key in _FIXED]:
+        raise UsageError(
+            f"the league {history.league!r} of this run was opened with another {', '.join(fixed)}; expected the same, "
+            "or another --run folder for another league"
+        )
+    if changed:
+        event = LeagueConfigured(config=new, config_digest=digest(canonical(new))[:16], after=state.sequence)
+        await history.append(event)
+        log.info("settings changed", keys=changed)

@@ -1,0 +1,66 @@
+"""What a finished run shows: who is strongest, whether training helped, and that the history can be trusted."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from league.analytics import BenchmarkRow, benchmarks, draw_ratings
+from league.log.base import EventLog
+from league.projections.query import run_query
+from league.projections.render import render
+from league.replay import VerifyReport, verify_log
+from league.state import LeagueState
+from workers.run import DEFAULT_RUN, Run
+from workers.tables import LEADERBOARD, catch_up
+
+
+async def folded(history: EventLog) -> LeagueState:
+    """The state that a league's history adds up to."""
+    state = LeagueState()
+    async for recorded in history.read():
+        state.apply(recorded.sequence, recorded.event)
+    return state
+
+
+def benchmark_table(rows: list[BenchmarkRow]) -> Table:
+    """Shares of won benchmark games before and after training, for a terminal."""
+    table = Table(title="Games won against six of one bot (strictly the most of all seats)", title_justify="left")
+    for column in ("agent", "against", "won", "share", "95 % interval"):
+        table.add_column(column, justify="left" if column in ("agent", "against") else "right")
+    for row in rows:
+        interval = f"{100 * row.low:.1f} – {100 * row.high:.1f} %"
+        table.add_row(row.agent, row.opponent, f"{row.wins} of {row.games}", f"{100 * row.share:.1f} %", interval)
+    return table
+
+
+def verdict_line(report: VerifyReport) -> str:
+    """The verdict of a replay in one line."""
+    counted = f"{report.events:,} events folded, {report.rated:,} rated matches"
+    if report.pending:
+        counted += f", {report.pending:,} not rated yet"
+    word = "identical" if report.identical else f"{report.different:,} DIFFERENCES"
+    return f"{counted}: {word}"
+
+
+async def print_report(run: Run, history: EventLog, console: Console) -> bool:
+    """Print the end-of-run report; whether the replay was identical."""
+    state = await folded(history)
+    await catch_up(run, history)
+    console.print("Leaderboard, rebuilt from the events")
+    board = run_query(run.projection, LEADERBOARD)
+    console.print(render(board.columns, board.types, board.rows), markup=False, highlight=False)
+    console.print(benchmark_table(benchmarks(state)))
+    report = await verify_log(history.read())
+    console.print(f"replay --verify: {verdict_line(report)}", highlight=False)
+    plot: Path = draw_ratings(state, run.plot)
+    console.print(f"Elo over training: {plot}", highlight=False, soft_wrap=True)
+    where = f" --run {run.folder}" if run.folder != DEFAULT_RUN.resolve() else ""
+    console.print("Try next:", highlight=False)
+    for command in (
+        f'league sql "SELECT purpose, count(*), avg(length) FROM matches GROUP BY purpose"{where}',
+        f"league events --type CheckpointAdded{where}",
+        f"league replay --verify{where}",
+    ):
+        console.print(f"  {command}", highlight=False, soft_wrap=True)
+    return report.identical

@@ -1,0 +1,81 @@
+"""The rollout worker: makes matches from the standings, plays them, hands on what the hero did."""
+
+import asyncio
+
+import structlog
+
+from league.matchmaker import make_match
+from league.samplers.base import make_sampler
+from schemas.errors import BackpressureError
+from schemas.jobs import PlayMatch
+from schemas.trajectories import Rollout
+from workers.matches import Matches, Played
+from workers.models import Models
+from workers.runtime import Context, beside
+
+log = structlog.get_logger()
+
+
+async def serve(context: Context) -> None:
+    """Play training matches until the policy has finished training or the worker is told to stop.
+
+    Told to stop, it plays the matches in flight to their end, so that nothing that was begun is lost.
+    """
+    policy = context.config.trainer.policy
+    await context.until(lambda: policy in context.state.standings().live)
+    if context.stopping.is_set():
+        return
+    models = await Models.open(context)
+    worker = RolloutWorker(context, models, policy)
+    async with beside(models.follow()):
+        await asyncio.gather(*(worker.play_on() for _ in range(context.config.rollout.games_in_flight)))
+    await models.close()
+
+
+class RolloutWorker:
+    """Keeps a number of training matches in flight."""
+
+    def __init__(self, context: Context, models: Models, policy: str) -> None:
+        self._context = context
+        self._policy = policy
+        self._matches = Matches(context, models)
+        self._next = context.state.next_match_index(context.name)
+
+    def _done(self) -> bool:
+        return self._context.stopping.is_set() or self._finished()
+
+    def _finished(self) -> bool:
+        return self._context.state.training_finished(self._policy) is not None
+
+    async def play_on(self) -> None:
+        """Play one match after another."""
+        while not self._done():
+            await self._one()
+
+    async def _one(self) -> None:
+        state, config = self._context.state, self._context.config
+        sampler = make_sampler(config.matchmaking.sampler)
+        job, sampled = make_match(
+            state.standings(), config, sampler, self._context.name, self._next, self._matches.seats
+        )
+        self._next += 1
+        recording = asyncio.create_task(self._context.record(sampled))
+        live = {sampled.hero_seat} | {pick.seat for pick in sampled.picks if pick.bucket == "mirror"}
+        played = await self._matches.play(job, live)
+        await recording
+        if played is not None:
+            await self._hand_on(job, played, sampled.hero_seat)
+
+    async def _hand_on(self, job: PlayMatch, played: Played, seat: int) -> None:
+        rollout = self._matches.rollout(played, seat, self._policy)
+        experience = await self._publish(rollout) if rollout is not None else ""
+        await self._matches.finish(played, trainable=[seat] if experience else [], experience=experience)
+
+    async def _publish(self, rollout: Rollout) -> str:
+        """Publish a rollout; when the trainer has ended there is nobody to wait for, and it is not used."""
+        try:
+            return await self._context.persistently(
+                lambda: self._context.experience.publish(rollout), give_up=self._finished
+            )
+        except BackpressureError:
+            return ""

@@ -1,0 +1,185 @@
+"""Starts, watches and restarts the workers of one machine, and shows how the league is doing."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import structlog
+from rich.console import Console
+from rich.live import Live
+
+from schemas.config import LeagueConfig
+from schemas.errors import LeagueError
+from schemas.events import WorkerLeft
+from workers.dashboard import Dashboard
+from workers.runtime import Context, beside
+
+log = structlog.get_logger()
+
+Refresh = Callable[[], None]
+
+ROLES = ("rater", "trainer", "evaluator", "rollout")
+"""In the order of starting; stopping goes backward, so that what is played is still trained on and rated."""
+
+_GRACE_S = {"rollout": 120.0, "evaluator": 120.0, "trainer": 120.0, "rater": 60.0}
+_MAX_BACKOFF_S = 30.0
+_STEADY_S = 60.0
+_LINE_EVERY_S = 10.0
+
+
+def counts(config: LeagueConfig) -> dict[str, int]:
+    """Worker processes of each role."""
+    return {
+        "rollout": config.rollout.workers,
+        "evaluator": config.evaluation.workers,
+        "rater": 1,
+        "trainer": config.trainer.workers,
+    }
+
+
+class Child:
+    """One worker process, kept alive until it is done."""
+
+    def __init__(self, context: Context, role: str, name: str) -> None:
+        self.role = role
+        self.name = name
+        self._context = context
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = False
+
+    async def keep(self) -> None:
+        """Run the worker; start it again when it fails, after a pause that grows while it keeps failing."""
+        pause_s = 0.5
+        while not self._stopping:
+            started = time.monotonic()
+            code = await self._run()
+            if code == 0 or self._stopping:
+                return
+            pause_s = 0.5 if time.monotonic() - started > _STEADY_S else min(pause_s * 2, _MAX_BACKOFF_S)
+            log.error("worker ended, starting it again", name=self.name, code=code, pause_s=pause_s)
+            await self._say_it_left(code)
+            await asyncio.sleep(pause_s)
+
+    async def _run(self) -> int:
+        run = self._context.run
+        command = [sys.executable, "-m", "workers", "worker", self.role, "--run", str(run.folder), "--name", self.name]
+        if run.nats is not None:
+            command += ["--nats", run.nats]
+        # Its own session: Ctrl-C at the terminal reaches us alone, and we stop the workers in order.
+        self._process = await asyncio.create_subprocess_exec(
+            *command, "--quiet", start_new_session=True, stdin=asyncio.subprocess.DEVNULL, env=_environment()
+        )
+        return await self._process.wait()
+
+    async def _say_it_left(self, code: int) -> None:
+        """A killed worker cannot say that it left."""
+        known = self._context.state.workers.get(self.name)
+        if known is not None and known.left is None:
+            incarnation = known.joined.incarnation
+            left = WorkerLeft(worker=self.name, incarnation=incarnation, reason=f"ended with code {code}")
+            with contextlib.suppress(LeagueError):
+                await self._context.log.append(left)
+
+    async def stop(self) -> None:
+        """Ask the worker to finish what it has in hand; end it when it takes too long."""
+        self._stopping = True
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(_GRACE_S[self.role]):
+                await process.wait()
+        except TimeoutError:
+            log.error("worker did not drain in time, ending it", name=self.name)
+            self.kill()
+
+    def kill(self) -> None:
+        """End the worker now."""
+        self._stopping = True
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+
+def _environment() -> dict[str, str]:
+    # Threads of the numeric libraries fight for the cores of a machine that runs several workers.
+    return {"OMP_NUM_THREADS": "1", **os.environ}
+
+
+class Supervisor:
+    """The workers of one machine.
+
+    Args:
+        context: A connection and a state that is being kept up to date.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._policy = context.config.trainer.policy
+        self._children = [
+            Child(context, role, f"{role}-{number}")
+            for role in ROLES
+            for number in range(1, counts(context.config)[role] + 1)
+        ]
+
+    async def run(self) -> bool:
+        """Run all workers until training and measuring are done, or until told to stop; whether they are done."""
+        tasks = [asyncio.create_task(child.keep()) for child in self._children]
+        await self._context.until(self._is_done)
+        done = self._is_done()
+        for role in reversed(ROLES):
+            await asyncio.gather(*(child.stop() for child in self._children if child.role == role))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return done
+
+    def kill(self) -> None:
+        """End all workers now; what they had in hand is played or trained again another time."""
+        for child in self._children:
+            child.kill()
+
+    def _is_done(self) -> bool:
+        state = self._context.state
+        if state.training_finished(self._policy) is None:
+            return False
+        asked = [evaluation.agent for evaluation in state.evaluations.values()]
+        measured = all(e.finished is not None and not e.unrated for e in state.evaluations.values())
+        return measured and self._last_version() in asked
+
+    def _last_version(self) -> str:
+        finished = self._context.state.training_finished(self._policy)
+        return f"{self._policy}@{finished.version}" if finished else ""
+
+
+@contextlib.asynccontextmanager
+async def shown(context: Context, console: Console) -> AsyncIterator[None]:
+    """Show progress while a block runs: a live table on a terminal, a line now and then elsewhere."""
+    dashboard = Dashboard(context.state, context.config.trainer.policy)
+    with _picture(dashboard, context, console) as refresh:
+        async with beside(_watch(context, dashboard), _every(refresh, 0.5 if console.is_terminal else _LINE_EVERY_S)):
+            yield
+
+
+async def _watch(context: Context, dashboard: Dashboard) -> None:
+    async for recorded in context.log.follow(context.state.sequence + 1):
+        dashboard.take(recorded)
+
+
+async def _every(refresh: Refresh, seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        refresh()
+
+
+@contextlib.contextmanager
+def _picture(dashboard: Dashboard, context: Context, console: Console) -> Iterator[Refresh]:
+    if not console.is_terminal:
+        yield lambda: console.print(dashboard.line(context.config.stop), highlight=False, soft_wrap=True)
+        return
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield lambda: live.update(dashboard.render(context.config.stop), refresh=True)

@@ -1,0 +1,211 @@
+"""The trainer: turns rollouts into gradient steps, published policies and checkpoints.
+
+All it knows is in the history: the last ``GradientStepTaken`` says which state to load and which rollouts were used.
+A step's events are appended as one atomic batch, so a killed trainer either took the step or did not.
+"""
+
+import asyncio
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import structlog
+import torch
+
+from league import schedule
+from league.log.experience import Received
+from schemas.events import Event, GradientStepTaken, PolicyPublished, TrainingFinished
+from schemas.ids import agent_name, derive_seed, digest
+from schemas.trajectories import Rollout
+from trainer import adapters
+from trainer.adapters import LoraConfig
+from trainer.admission import check
+from trainer.archive import pack
+from trainer.decoder import Decoder
+from trainer.learner import Learner
+from trainer.report import StepReport
+from workers.budget import share_used, stop_reason
+from workers.models import base_folder, unpack_artifact
+from workers.runtime import Context, beside
+
+log = structlog.get_logger()
+
+
+async def serve(context: Context) -> None:
+    """Train until a stop condition is met or the worker is told to stop."""
+    torch.set_num_threads(context.config.trainer.threads)
+    worker = TrainerWorker(context, await _learner(context))
+    await worker.resume()
+    async with beside(worker.receive()):
+        await worker.train()
+
+
+async def _learner(context: Context) -> Learner:
+    config = context.config
+    decoder = Decoder.load(await base_folder(context), device=config.trainer.device)
+    seed = derive_seed(config.seed, "trainer", config.trainer.policy)
+    lora = adapters.create(
+        decoder.shape, LoraConfig(config.model.lora_rank, config.model.lora_alpha), seed, decoder.device
+    )
+    return Learner(decoder, lora, config.trainer, seed)
+
+
+class Batch(msgspec.Struct):
+    """Rollouts gathered for one step, and what became of the others on the way."""
+
+    first: int
+    """Sequence of ``EXPERIENCE`` at which gathering began."""
+    rollouts: list[Rollout] = []
+    last: int = 0
+    stale: int = 0
+    refused: int = 0
+
+
+class TrainerWorker:
+    """One policy's trainer."""
+
+    def __init__(self, context: Context, learner: Learner) -> None:
+        self._context = context
+        self._learner = learner
+        self._config = context.config.trainer
+        self._policy = self._config.policy
+        self._consumed = 0
+        self._old_state = ""
+        self._stepped_at = time.monotonic()
+        # What is received ahead lies in memory a second time, so only about a step's worth is.
+        self._received: asyncio.Queue[Received] = asyncio.Queue(self._config.rollouts_per_step)
+
+    async def resume(self) -> None:
+        """Continue after the last recorded step; publish version 0 if there was never any."""
+        state = self._context.state
+        step = state.last_step(self._policy)
+        if step is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                await unpack_artifact(self._context, step.state, Path(folder) / "state")
+                self._learner.load_state(Path(folder) / "state")
+            self._consumed, self._old_state = step.experience_to, step.state
+            log.info("resumed", step=step.step, experience=step.experience_to)
+        elif state.live(self._policy) is None:
+            adapter, _ = await self._store()
+            parent = self._context.config.base_agent
+            published = PolicyPublished(policy=self._policy, version=0, adapter=adapter, parent=parent)
+            await self._context.reached(await self._context.record(published))
+
+    async def receive(self) -> None:
+        """Take rollouts from the stream, for ever."""
+        async for received in self._context.experience.follow(self._policy, self._consumed + 1):
+            await self._received.put(received)
+
+    async def train(self) -> None:
+        """Take one step after another."""
+        while not self._context.stopping.is_set():
+            if await self._finished():
+                return
+            batch = await self._gather()
+            if batch is not None:
+                await self._step(batch)
+
+    async def _finished(self) -> bool:
+        state, stop = self._context.state, self._context.config.stop
+        if state.training_finished(self._policy) is not None:
+            return True
+        reason = stop_reason(state, self._policy, stop)
+        if reason is None:
+            return False
+        finished = TrainingFinished(policy=self._policy, version=self._learner.steps, reason=reason)
+        await self._context.reached(await self._context.record(finished))
+        log.info("training finished", reason=reason, version=finished.version)
+        return True
+
+    async def _gather(self) -> Batch | None:
+        """Enough fresh rollouts for a step, in the order of the stream; None when told to stop first."""
+        batch = Batch(self._consumed + 1)
+        stopping = asyncio.create_task(self._context.stopping.wait())
+        try:
+            while len(batch.rollouts) < self._config.rollouts_per_step:
+                getting = asyncio.create_task(self._received.get())
+                await asyncio.wait((getting, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if not getting.done():
+                    getting.cancel()
+                    return None
+                self._admit(getting.result(), batch)
+        finally:
+            stopping.cancel()
+        return batch
+
+    def _admit(self, received: Received, batch: Batch) -> None:
+        batch.last = received.sequence
+        rollout = received.rollout
+        shape = self._learner.decoder.shape
+        damage = received.error if rollout is None else check(rollout, shape.vocab_size, shape.max_positions)
+        if rollout is None or damage:
+            batch.refused += 1
+            log.warning("rollout refused", sequence=received.sequence, reason=damage)
+        elif self._learner.steps - rollout.version > self._config.max_lag_steps:
+            batch.stale += 1
+        else:
+            batch.rollouts.append(rollout)
+
+    async def _step(self, batch: Batch) -> None:
+        waited_s = time.monotonic() - self._stepped_at
+        progress = share_used(self._context.state, self._policy, self._context.config.stop)
+        # In a thread: the connection to the broker must stay alive while the cores compute.
+        report = await asyncio.to_thread(self._learner.step, batch.rollouts, progress)
+        if report.skipped:
+            log.error("step skipped, weights untouched", step=report.step, reason=report.skipped)
+        adapter, state = await self._store()
+        now = time.monotonic()
+        times = {"wait_s": round(waited_s, 3), "wall_s": round(now - self._stepped_at, 3)}
+        self._stepped_at = now
+        events = self._events(batch, report, adapter, state, times)
+        sequences = await self._context.persistently(lambda: self._context.log.append_batch(events))
+        await self._context.reached(max(sequences))
+        await self._forget(batch.last, state)
+
+    def _events(
+        self, batch: Batch, report: StepReport, adapter: str, state: str, times: dict[str, float]
+    ) -> list[Event]:
+        matches = [rollout.match_id for rollout in batch.rollouts]
+        published = PolicyPublished(
+            policy=self._policy,
+            version=report.step,
+            adapter=adapter,
+            parent=agent_name(self._policy, report.step - 1),
+        )
+        step = GradientStepTaken(
+            policy=self._policy,
+            step=report.step,
+            batch=digest("\n".join(matches).encode()),
+            matches=matches,
+            experience_from=batch.first,
+            experience_to=batch.last,
+            accepted=len(matches),
+            stale=batch.stale,
+            refused=batch.refused,
+            state=state,
+            skipped=bool(report.skipped),
+            metrics=report.metrics() | times,
+        )
+        joining = schedule.joining(self._context.state, self._policy, report.step, adapter)
+        return [published, step] if joining is None else [published, step, joining]
+
+    async def _store(self) -> tuple[str, str]:
+        """Store the adapter and the learner's state; return their digests."""
+        with tempfile.TemporaryDirectory() as folder:
+            self._learner.adapter(Path(folder) / "adapter")
+            self._learner.save_state(Path(folder) / "state")
+            packed = [pack(Path(folder) / part) for part in ("adapter", "state")]
+        adapter, state = [
+            await self._context.persistently(partial(self._context.artifacts.put, data)) for data in packed
+        ]
+        return adapter, state
+
+    async def _forget(self, consumed: int, state: str) -> None:
+        """Let go of what the recorded step has made useless: rollouts used, and the state before."""
+        self._consumed = consumed
+        await self._context.persistently(lambda: self._context.experience.forget_through(self._policy, consumed))
+        if self._old_state and self._old_state != state:
+            await self._context.persistently(lambda: self._context.artifacts.delete(self._old_state))
+        self._old_state = state
