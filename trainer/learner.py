@@ -46,7 +46,7 @@ class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """About so many sequences per optimiser update."""
     minibatch_tokens: int = 65_536
     """About so many tokens per optimiser update at most."""
-    rectangle_tokens: int = 4_096
+    rectangle_tokens: int = 2_048
     """Tokens computed at once, padding included; a GPU wants more, a CPU's cache no more."""
 
     def __post_init__(self) -> None:
@@ -138,8 +138,9 @@ class Learner:
             sizes=self.lora.sizes,
             baselines=dict(self.baselines),
         )
-        zeros_P = torch.zeros_like(self.lora.flat_P)
-        tensors = {key: moments.get(key, zeros_P) for key in state.MOMENTS} | {"flat": self.lora.flat_P}
+        # Separate zeros for each moment: the file format refuses tensors that share memory.
+        tensors = {key: moments.get(key, torch.zeros_like(self.lora.flat_P)) for key in state.MOMENTS}
+        tensors["flat"] = self.lora.flat_P
         state.save(folder, saved, tensors)
 
     def load_state(self, folder: Path) -> None:

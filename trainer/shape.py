@@ -131,32 +131,33 @@ def shape_from_config(config: dict[str, Any]) -> DecoderShape:
     theta, rope = _rope(config)
     heads = config["num_attention_heads"]
     bias = bool(config.get("attention_bias", False))
-    return DecoderShape(
-        model_type=kind,
-        vocab_size=config["vocab_size"],
-        hidden_size=config["hidden_size"],
-        intermediate_size=config["intermediate_size"],
-        layers=config["num_hidden_layers"],
-        heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-        norm_eps=config.get("rms_norm_eps", 1e-6),
-        rope_theta=theta,
-        rope=rope,
-        max_positions=config.get("max_position_embeddings", 32_768),
-        tied=bool(config.get("tie_word_embeddings", False)),
-        qk_norm=kind == "qwen3",
-        qkv_bias=kind == "qwen2" or bias,
-        o_bias=kind != "qwen2" and bias,
-        mlp_bias=kind == "llama" and bool(config.get("mlp_bias", False)),
-    )
+    fields = {
+        "model_type": kind,
+        "vocab_size": config["vocab_size"],
+        "hidden_size": config["hidden_size"],
+        "intermediate_size": config["intermediate_size"],
+        "layers": config["num_hidden_layers"],
+        "heads": heads,
+        "kv_heads": config.get("num_key_value_heads") or heads,
+        "head_dim": config.get("head_dim") or config["hidden_size"] // heads,
+        "norm_eps": config.get("rms_norm_eps", 1e-6),
+        "rope_theta": theta,
+        "rope": rope,
+        "max_positions": config.get("max_position_embeddings", 32_768),
+        "tied": bool(config.get("tie_word_embeddings", False)),
+        "qk_norm": kind == "qwen3",
+        "qkv_bias": kind == "qwen2" or bias,
+        "o_bias": kind != "qwen2" and bias,
+        "mlp_bias": kind == "llama" and bool(config.get("mlp_bias", False)),
+    }
+    return msgspec.convert(fields, DecoderShape)
 
 
-def _rope(config: dict[str, Any]) -> tuple[float, RopeScaling]:
+def _rope(config: dict[str, Any]) -> tuple[float, dict[str, Any]]:
     """Base and scaling; transformers 5 writes ``rope_parameters``, 4 wrote ``rope_theta`` and ``rope_scaling``."""
     found = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     found.setdefault("rope_type", found.pop("type", "default"))
     if found["rope_type"] not in ROPE_TYPES:
         raise ModelError(f"rope type is {found['rope_type']!r}, supported are {one_of(ROPE_TYPES)}")
     theta = float(found.pop("rope_theta", config.get("rope_theta", 10_000.0)))
-    return theta, msgspec.convert(found, RopeScaling)
+    return theta, found

@@ -15,12 +15,15 @@ from trainer.rewards.base import register
 class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The last step earns the seat's final score."""
 
+    scale: float = 1.0
+    """Multiplies the score."""
+
     def build(self) -> "Outcome":
         """Settings and implementation are one."""
         return self
 
     def __call__(self, rollout: Rollout) -> NDArray[np.float64]:
-        """Rewards [S], in the units of the score."""
+        """Rewards [S]: zeros, then the scaled score."""
         rewards_S = np.zeros(len(rollout.steps))
-        rewards_S[-1] = rollout.score
+        rewards_S[-1] = self.scale * rollout.score
         return rewards_S

@@ -1,0 +1,109 @@
+"""Every registered reward, advantage estimator and loss keeps its protocol."""
+
+import copy
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from schemas.config import Plugin
+from schemas.errors import ConfigError
+from schemas.trajectories import Rollout, Step
+from trainer.advantages import ADVANTAGES
+from trainer.losses import LOSSES, Terms
+from trainer.registry import Registry
+from trainer.rewards import REWARDS
+
+REGISTRIES: list[Registry[Any]] = [REWARDS, ADVANTAGES, LOSSES]
+PLUGINS = [(registry, name) for registry in REGISTRIES for name in registry.names()]
+
+
+def batch() -> list[Rollout]:
+    rng = np.random.default_rng(0)
+    rollouts = []
+    for game in range(12):
+        clocks = sorted(rng.integers(1, 5, size=rng.integers(1, 6)).tolist())
+        steps = [Step([1], [2], [0], [-0.5], [[2, 3]], 0, clock, float(rng.integers(1, 9))) for clock in clocks]
+        role = "ABC"[game % 3]
+        score = float(rng.random())
+        rollouts.append(Rollout(f"m{game}", "game", "main", 0, role, role, steps, 5, 4.0, score, 1))
+    return rollouts
+
+
+@pytest.mark.parametrize(("registry", "name"), PLUGINS, ids=[f"{r.kind}-{n}" for r, n in PLUGINS])
+def test_settings_are_frozen_and_reject_unknown_fields(registry: Registry[Any], name: str) -> None:
+    with pytest.raises(ConfigError, match=f"trainer.{registry.kind}.settings.*nonsense"):
+        registry.build(Plugin(name=name, settings={"nonsense": 1}))
+    settings = registry._settings[name]
+    assert settings.__struct_config__.frozen
+    assert settings.__doc__
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda r: r.kind)
+def test_unknown_names_list_the_valid_ones(registry: Registry[Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        registry.build(Plugin(name="nonsense"))
+    assert all(repr(name) in str(caught.value) for name in registry.names())
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda r: r.kind)
+def test_a_name_is_registered_once(registry: Registry[Any]) -> None:
+    with pytest.raises(ConfigError, match="registered twice"):
+        registry.register(registry.names()[0])(msgspec.Struct)
+
+
+@pytest.mark.parametrize("name", REWARDS.names())
+def test_a_reward_gives_each_step_a_finite_number_and_is_pure(name: str) -> None:
+    reward = REWARDS.build(Plugin(name=name))
+    for rollout in batch():
+        before = copy.deepcopy(rollout)
+        rewards_S = reward(rollout)
+        assert rewards_S.shape == (len(rollout.steps),)
+        assert np.isfinite(rewards_S).all()
+        assert rollout == before
+        assert np.array_equal(reward(rollout), rewards_S)
+
+
+@pytest.mark.parametrize("name", ADVANTAGES.names())
+def test_an_estimator_gives_each_step_a_finite_number_and_is_pure(name: str) -> None:
+    estimator, rollouts = ADVANTAGES.build(Plugin(name=name)), batch()
+    rewards = [REWARDS.build(Plugin(name="progress"))(r) for r in rollouts]
+    state = {"game/A": 2.0}
+    first = estimator(rollouts, rewards, state)
+    again = estimator(rollouts, rewards, state)
+    assert state == {"game/A": 2.0}
+    assert [a.shape for a in first.advantages] == [(len(r.steps),) for r in rollouts]
+    assert all(np.isfinite(a).all() for a in first.advantages)
+    assert all(np.array_equal(a, b) for a, b in zip(first.advantages, again.advantages, strict=True))
+    assert msgspec.json.decode(msgspec.json.encode(first.state)) == dict(again.state)
+
+
+@pytest.mark.parametrize("name", ADVANTAGES.names())
+def test_an_estimator_does_not_depend_on_the_order_of_the_batch(name: str) -> None:
+    estimator, rollouts = ADVANTAGES.build(Plugin(name=name)), batch()
+    rewards = [REWARDS.build(Plugin(name="progress"))(r) for r in rollouts]
+    straight = estimator(rollouts, rewards, {}).advantages
+    turned = estimator(rollouts[::-1], rewards[::-1], {}).advantages[::-1]
+    assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(straight, turned, strict=True))
+
+
+@pytest.mark.parametrize("name", ADVANTAGES.names())
+def test_an_estimator_copes_with_one_rollout(name: str) -> None:
+    rollout = batch()[0]
+    estimate = ADVANTAGES.build(Plugin(name=name))([rollout], [np.ones(len(rollout.steps))], {})
+    assert np.isfinite(estimate.advantages[0]).all()
+
+
+@pytest.mark.parametrize("name", LOSSES.names())
+def test_a_loss_pushes_up_what_was_better_and_down_what_was_worse(name: str) -> None:
+    logprob_W = torch.tensor([-1.0, -1.0, -1.0], requires_grad=True)
+    terms = Terms(logprob_W, torch.full((3,), -1.0), torch.zeros(3), torch.tensor([1.0, -1.0, 0.0]))
+    value = LOSSES.build(Plugin(name=name))(terms)
+    value.loss_W.sum().backward()
+    assert value.loss_W.shape == value.clipped_W.shape == (3,)
+    assert value.clipped_W.dtype == torch.bool
+    assert not value.clipped_W.any()
+    assert logprob_W.grad is not None
+    assert logprob_W.grad.tolist() == pytest.approx([-1.0, 1.0, 0.0])

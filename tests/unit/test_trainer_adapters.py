@@ -1,0 +1,176 @@
+"""Adapters on disk: PEFT reads them, digests name them, damaged ones are refused with a reason."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from schemas.config import convert
+from schemas.errors import ConfigError, ModelError
+from trainer import adapters
+from trainer.adapters import CONFIG_FILE, WEIGHTS_FILE, LoraConfig
+from trainer.shape import DecoderShape
+
+SHAPE = DecoderShape("qwen3", 50, 32, 48, layers=2, heads=4, kv_heads=2, head_dim=16, tied=True, qk_norm=True)
+WIDER = DecoderShape("qwen3", 50, 64, 48, layers=2, heads=4, kv_heads=2, head_dim=16, tied=True, qk_norm=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    adapters.save(adapters.create(SHAPE, LoraConfig(rank=4, alpha=8), seed=1), tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def rewrite(folder: Path, **changes: object) -> None:
+    config = msgspec.json.decode((folder / CONFIG_FILE).read_bytes())
+    (folder / CONFIG_FILE).write_bytes(msgspec.json.encode(config | changes))
+
+
+def test_a_fresh_adapter_changes_nothing_and_depends_on_its_seed() -> None:
+    lora = adapters.create(SHAPE, LoraConfig(rank=4), seed=1)
+    assert set(lora.matrices()) == set(SHAPE.linears())
+    for a_RI, b_OR in lora.matrices().values():
+        assert a_RI.abs().max() > 0
+        assert not b_OR.any()
+    assert torch.equal(lora.flat_P, adapters.create(SHAPE, LoraConfig(rank=4), seed=1).flat_P)
+    assert not torch.equal(lora.flat_P, adapters.create(SHAPE, LoraConfig(rank=4), seed=2).flat_P)
+
+
+def test_save_and_load_round_trip(folder: Path) -> None:
+    lora = adapters.load(folder, SHAPE)
+    assert (lora.rank, lora.alpha, lora.scale) == (4, 8.0, 2.0)
+    assert torch.equal(lora.flat_P, adapters.create(SHAPE, LoraConfig(rank=4, alpha=8), seed=1).flat_P)
+    assert lora.flat_P.requires_grad
+
+
+def test_only_the_asked_linears_are_adapted(tmp_path: Path) -> None:
+    lora = adapters.create(SHAPE, LoraConfig(rank=2, target_modules=("q_proj", "down_proj")), seed=0)
+    adapters.save(lora, tmp_path)
+    assert {name.rpartition(".")[2] for name in adapters.load(tmp_path, SHAPE).sizes} == {"q_proj", "down_proj"}
+
+
+# PEFT asks transformers under a name that transformers is about to drop.
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_an_adapter_written_by_peft_is_read(tmp_path: Path) -> None:
+    from peft import LoraConfig as PeftConfig
+    from peft import get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    model = LlamaForCausalLM(
+        LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4)
+    )
+    config = PeftConfig(r=3, lora_alpha=6, target_modules=["q_proj", "up_proj"], use_rslora=True)
+    get_peft_model(model, config).save_pretrained(tmp_path)
+    shape = DecoderShape("llama", 50, 32, 48, layers=1, heads=4, kv_heads=4, head_dim=8)
+    lora = adapters.load(tmp_path, shape)
+    assert set(lora.sizes) == {"layers.0.self_attn.q_proj", "layers.0.mlp.up_proj"}
+    assert lora.scale == pytest.approx(6 / 3**0.5)
+
+
+def test_equal_adapters_have_equal_bytes(folder: Path, tmp_path: Path) -> None:
+    data = adapters.pack(folder)
+    adapters.unpack(data, tmp_path / "copy")
+    assert adapters.pack(tmp_path / "copy") == data
+    adapters.save(adapters.create(SHAPE, LoraConfig(rank=4, alpha=8), seed=1), tmp_path / "again")
+    assert adapters.pack(tmp_path / "again") == data
+
+
+@pytest.mark.parametrize("keep", [0, 100, 512, 4096, -1, -512])
+def test_truncated_archives_are_refused(folder: Path, tmp_path: Path, keep: int) -> None:
+    with pytest.raises(ModelError, match="truncated"):
+        adapters.unpack(adapters.pack(folder)[:keep], tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_archives_cannot_write_outside_their_folder(folder: Path, tmp_path: Path) -> None:
+    (folder / "x").write_text("y")
+    data = bytearray(adapters.pack(folder))
+    at = data.rindex(b"x" + bytes(99))
+    header = data[at : at + 512]
+    header[:4], header[148:156] = b"../x", b" " * 8
+    header[148:156] = f"{sum(header):06o}".encode() + b"\0 "
+    data[at : at + 512] = header
+    with pytest.raises(ModelError, match=r"'\.\./x' is not a plain file"):
+        adapters.unpack(bytes(data), tmp_path / "copy")
+
+
+def test_links_and_empty_folders_are_not_packed(folder: Path, tmp_path: Path) -> None:
+    (folder / "link").symlink_to(folder / CONFIG_FILE)
+    with pytest.raises(ModelError, match="link is not a regular file"):
+        adapters.pack(folder)
+    with pytest.raises(ModelError, match="nothing to pack"):
+        adapters.pack(tmp_path / "missing")
+
+
+def test_a_folder_without_an_adapter_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="not an adapter"):
+        adapters.load(tmp_path, SHAPE)
+
+
+def test_an_adapter_of_another_base_is_refused(folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"has shape \(4, 32\), .* need \(4, 64\)"):
+        adapters.load(folder, WIDER)
+    shallow = msgspec.structs.replace(SHAPE, layers=1)
+    with pytest.raises(ModelError, match=r"layers\.1\..* no linear of this base model"):
+        adapters.load(folder, shallow)
+
+
+def test_a_rank_above_the_limit_is_refused(folder: Path) -> None:
+    with pytest.raises(ModelError, match="rank is 4, at most 2"):
+        adapters.load(folder, SHAPE, max_rank=2)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(folder: Path, value: float) -> None:
+    tensors = load_file(folder / WEIGHTS_FILE)
+    next(iter(tensors.values()))[0, 0] = value
+    save_file(tensors, folder / WEIGHTS_FILE)
+    with pytest.raises(ModelError, match="NaN or infinite"):
+        adapters.load(folder, SHAPE)
+
+
+def test_damaged_weights_are_refused(folder: Path) -> None:
+    whole = (folder / WEIGHTS_FILE).read_bytes()
+    for data in (whole[:-10], whole[:20], b""):
+        (folder / WEIGHTS_FILE).write_bytes(data)
+        with pytest.raises(ModelError, match="not a readable safetensors file"):
+            adapters.load(folder, SHAPE)
+
+
+def test_pickled_weights_are_never_loaded(folder: Path) -> None:
+    (folder / WEIGHTS_FILE).rename(folder / "adapter_model.bin")
+    with pytest.raises(ModelError, match="other formats are not loaded"):
+        adapters.load(folder, SHAPE)
+
+
+def test_a_missing_half_is_refused(folder: Path) -> None:
+    tensors = load_file(folder / WEIGHTS_FILE)
+    tensors.pop(next(name for name in tensors if "lora_B" in name))
+    save_file(tensors, folder / WEIGHTS_FILE)
+    with pytest.raises(ModelError, match=r"lora_B\.weight' is missing"):
+        adapters.load(folder, SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"peft_type": "IA3"}, "peft_type is 'IA3', expected 'LORA'"),
+        ({"use_dora": True}, "use_dora is True"),
+        ({"bias": "all"}, "bias is 'all', supported is 'none'"),
+        ({"rank_pattern": {"q_proj": 8}}, "rank_pattern"),
+        ({"r": "four"}, "must be numbers"),
+    ],
+)
+def test_variants_that_are_not_computed_are_refused(folder: Path, change: dict[str, object], message: str) -> None:
+    rewrite(folder, **change)
+    with pytest.raises(ModelError, match=message):
+        adapters.load(folder, SHAPE)
+
+
+def test_unknown_target_modules_name_the_valid_ones() -> None:
+    with pytest.raises(ConfigError, match=r"'nose'.*'down_proj'"):
+        convert({"target_modules": ["nose"]}, LoraConfig, "model.lora")
+    with pytest.raises(ConfigError, match="at least 1"):
+        convert({"rank": 0}, LoraConfig, "model.lora")

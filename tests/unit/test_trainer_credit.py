@@ -1,0 +1,144 @@
+"""Rewards and advantages against cases worked out by hand and against plain float64 loops."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from schemas.config import Plugin
+from schemas.errors import ConfigError
+from schemas.trajectories import Rollout, Step
+from trainer.advantages import ADVANTAGES
+from trainer.rewards import REWARDS
+
+
+def rollout(
+    progress: Sequence[float],
+    clocks: Sequence[int],
+    final: float,
+    role: str = "A",
+    group: str = "g",
+    score: float = 0.5,
+) -> Rollout:
+    steps = [
+        Step([1], [2], [0], [-0.5], [[2, 3]], version=0, clock=clock, progress=p)
+        for p, clock in zip(progress, clocks, strict=True)
+    ]
+    return Rollout("m", "game", "main", 0, role, group, steps, clocks[-1] + 1, final, score, 1)
+
+
+def returning(value: float, role: str = "A", group: str = "g") -> Rollout:
+    """A rollout of two steps whose progress rewards add up to ``value``."""
+    return rollout([0.0, 0.0], [1, 2], value, role, group)
+
+
+def estimate(name: str, rollouts: list[Rollout], state: dict[str, float] | None = None, **settings: Any) -> Any:
+    rewards = [REWARDS.build(Plugin(name="progress"))(r) for r in rollouts]
+    return ADVANTAGES.build(Plugin(name=name, settings=settings))(rollouts, rewards, state or {})
+
+
+def test_progress_rewards_the_change_until_the_next_step_and_the_end() -> None:
+    reward = REWARDS.build(Plugin(name="progress"))
+    assert reward(rollout([3, 3, 5, 4], [1, 1, 2, 3], final=6)).tolist() == [0, 2, -1, 2]
+
+
+def test_progress_can_add_the_final_score() -> None:
+    reward = REWARDS.build(Plugin(name="progress", settings={"score_weight": 10.0}))
+    assert reward(rollout([3, 4], [1, 2], final=4, score=0.5)).tolist() == [1, 5]
+
+
+def test_outcome_rewards_only_the_last_step() -> None:
+    reward = REWARDS.build(Plugin(name="outcome"))
+    assert reward(rollout([3, 3, 5], [1, 1, 2], final=6, score=0.75)).tolist() == [0, 0, 0.75]
+
+
+def test_group_relative_subtracts_the_mean_of_the_group() -> None:
+    batch = [returning(1, group="x"), returning(5, group="x"), returning(7, group="y"), returning(3, group="x")]
+    assert [a.tolist() for a in estimate("group_relative", batch).advantages] == [[-2, -2], [2, 2], [0, 0], [0, 0]]
+
+
+def test_group_relative_normalizes_each_group_and_leaves_equal_ones_at_zero() -> None:
+    batch = [returning(1, group="x"), returning(5, group="x"), returning(4, group="y"), returning(4, group="y")]
+    advantages = estimate("group_relative", batch, normalize=True).advantages
+    assert [a[0] for a in advantages] == [-1, 1, 0, 0]
+
+
+def test_group_relative_can_keep_only_the_better_half() -> None:
+    batch = [returning(1), returning(5)]
+    assert [a[0] for a in estimate("group_relative", batch, positive_only=True).advantages] == [0, 2]
+
+
+def test_clock_leave_one_out_by_hand() -> None:
+    # Yearly changes: [1, 2] and [0, 4] and [3]; reward-to-go at 0.5 a year: [2, 2], [2, 4], [3].
+    batch = [
+        rollout([3, 3, 4], [1901, 1901, 1902], 6),
+        rollout([3, 3], [1901, 1902], 7),
+        rollout([3], [1901], 6),
+    ]
+    advantages = estimate("clock_leave_one_out", batch, gamma=0.5, normalize=False).advantages
+    assert [a.tolist() for a in advantages] == [[-0.5, -0.5, -2.0], [-0.5, 2.0], [1.0]]
+
+
+def test_clock_leave_one_out_compares_within_a_role_only() -> None:
+    batch = [returning(1, role="A"), returning(9, role="B"), returning(3, role="A")]
+    advantages = estimate("clock_leave_one_out", batch, normalize=False).advantages
+    assert advantages[1].tolist() == [0, 0]
+    assert advantages[0].tolist() == pytest.approx([-1.6, -2.0])
+
+
+def test_clock_leave_one_out_has_one_global_scale() -> None:
+    rng = np.random.default_rng(0)
+    batch = [returning(float(v), role=r) for v, r in zip(rng.normal(size=20) * 50, "ABCDE" * 4, strict=True)]
+    scaled = estimate("clock_leave_one_out", batch).advantages
+    raw = estimate("clock_leave_one_out", batch, normalize=False).advantages
+    assert np.mean(np.concatenate(scaled) ** 2) == pytest.approx(1.0)
+    ratios = np.concatenate(raw) / np.concatenate(scaled)
+    assert ratios == pytest.approx(ratios[0])
+
+
+def test_clock_leave_one_out_equals_a_plain_loop() -> None:
+    rng = np.random.default_rng(1)
+    batch = []
+    for i in range(30):
+        clocks = sorted(rng.integers(1901, 1908, size=rng.integers(1, 9)).tolist())
+        batch.append(rollout(rng.normal(size=len(clocks)).tolist(), clocks, float(rng.normal()), role="ABC"[i % 3]))
+    rewards = [REWARDS.build(Plugin(name="progress"))(r) for r in batch]
+
+    def to_go(i: int, clock: int) -> float:
+        pairs = zip(batch[i].steps, rewards[i], strict=True)
+        return sum(0.8 ** (step.clock - clock) * reward for step, reward in pairs if step.clock >= clock)
+
+    for i, got in enumerate(estimate("clock_leave_one_out", batch, normalize=False).advantages):
+        for step, value in zip(batch[i].steps, got, strict=True):
+            peers = [
+                to_go(j, step.clock)
+                for j in range(len(batch))
+                if j != i and batch[j].role == batch[i].role and step.clock in {s.clock for s in batch[j].steps}
+            ]
+            expected = to_go(i, step.clock) - float(np.mean(peers)) if peers else 0.0
+            assert value == pytest.approx(expected, abs=1e-12)
+
+
+def test_rae_uses_the_baseline_before_it_updates_it() -> None:
+    batch = [returning(2, role="A"), returning(4, role="A"), returning(10, role="B")]
+    first = estimate("rae", batch)
+    assert [a[0] for a in first.advantages] == [2, 4, 10]
+    assert first.state == pytest.approx({"game/A": 0.05 * 3, "game/B": 0.05 * 10})
+    second = estimate("rae", batch[:1], state=dict(first.state))
+    assert second.advantages[0][0] == pytest.approx(2 - 0.15)
+    assert second.state == pytest.approx({"game/A": 0.95 * 0.15 + 0.05 * 2, "game/B": 0.5})
+
+
+def test_estimators_without_memory_hand_the_state_on() -> None:
+    for name in ("group_relative", "clock_leave_one_out"):
+        assert estimate(name, [returning(1)], state={"kept": 1.0}).state == {"kept": 1.0}
+
+
+def test_unknown_plugins_and_settings_list_the_valid_ones() -> None:
+    with pytest.raises(ConfigError, match=r"trainer\.reward\.name: 'glory', valid names are 'outcome' or 'progress'"):
+        REWARDS.build(Plugin(name="glory"))
+    with pytest.raises(ConfigError, match=r"trainer\.advantage\.name: 'x'.*'clock_leave_one_out'.*'rae'"):
+        ADVANTAGES.build(Plugin(name="x"))
+    with pytest.raises(ConfigError, match="decay_rate: unknown key; expected 'decay'"):
+        ADVANTAGES.build(Plugin(name="rae", settings={"decay_rate": 0.9}))
