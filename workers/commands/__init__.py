@@ -1,6 +1,6 @@
 """The commands of ``league``, by what they touch.
 
-- ``serving``  ``up`` and ``worker``: processes that make history
+- ``serving``  ``up``, ``open`` and ``worker``: processes that make history
 - ``history``  ``leaderboard``, ``events``, ``sql``, ``replay``: reading it
 - ``setup``    ``doctor`` and ``model init``: this machine and its model
 """
@@ -19,6 +19,7 @@ model = typer.Typer(help="Base models.", no_args_is_help=True)
 app.add_typer(model, name="model")
 
 app.command()(serving.up)
+app.command("open")(serving.open_only)
 app.command()(serving.worker)
 app.command()(history.leaderboard)
 app.command()(history.events)

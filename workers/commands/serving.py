@@ -53,6 +53,26 @@ def up(
     raise typer.Exit(uvloop.run(_up(here, settings, console)))
 
 
+def open_only(
+    config: Annotated[Path, typer.Option("--config", help="The league's settings, a TOML file.")],
+    run: RunOption = DEFAULT_RUN,
+    nats: NatsOption = None,
+) -> None:
+    """Open a league on a broker, or change an open one's settings, without starting any worker."""
+    settings = load_config(config)
+    check_config(settings)
+    console = Console(stderr=True)
+    uvloop.run(_open(the_run(run, nats, None), settings, console))
+    console.print(f"league {settings.name!r} is open", highlight=False)
+
+
+async def _open(run: Run, settings: LeagueConfig, console: Console) -> None:
+    run.folder.mkdir(parents=True, exist_ok=True)
+    async with run.connected("opener") as client:
+        with reporting(console, "opening the league") as report:
+            await open_league(run, client, settings, report)
+
+
 async def _up(run: Run, settings: LeagueConfig | None, console: Console) -> int:
     run.folder.mkdir(parents=True, exist_ok=True)
     set_up_logging("supervisor", run.logs / "supervisor.log", terminal=False)

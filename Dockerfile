@@ -1,0 +1,11 @@
+# One image for every kind of worker.
+FROM python:3.11-slim
+WORKDIR /league
+COPY pyproject.toml constraints.txt README.md ./
+COPY schemas schemas
+COPY league league
+COPY arena arena
+COPY trainer trainer
+COPY workers workers
+COPY configs configs
+RUN pip install --no-cache-dir -c constraints.txt '.[diplomacy]'

@@ -1,0 +1,137 @@
+"""A whole league in real processes: trained, rated, read back by strangers, replayed identically."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nats
+import pytest
+from nats.js.api import ConsumerConfig, DeliverPolicy
+
+from league.log.server import EmbeddedServer
+from schemas.codec import decode_event
+from schemas.events import (
+    CheckpointAdded,
+    EvaluationFinished,
+    Event,
+    GradientStepTaken,
+    MatchFinished,
+    OpponentsSampled,
+    PolicyPublished,
+    RatingUpdated,
+    TrainingFinished,
+    WorkerJoined,
+    WorkerLeft,
+)
+
+CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
+
+
+def league(*arguments: str, run: Path, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "workers", *arguments, "--run", str(run)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("tiny") / "run"
+    result = league("up", "--config", str(CONFIG), run=run)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "identical" in result.stdout
+    return run
+
+
+@pytest.fixture(scope="module")
+def history(finished: Path) -> list[Event]:
+    """Read as a stranger would: a bare client of the broker, no code of the log."""
+
+    async def read() -> list[Event]:
+        with EmbeddedServer(finished / "nats") as server:
+            client = await nats.connect(server.url)
+            js = client.jetstream()
+            last = (await js.stream_info("LEAGUE")).state.last_seq
+            subscription = await js.subscribe(
+                "league.nim.>", ordered_consumer=True, config=ConsumerConfig(deliver_policy=DeliverPolicy.ALL)
+            )
+            events = []
+            while len(events) < last:
+                message = await subscription.next_msg(timeout=20)
+                assert json.loads(message.data)["type"]
+                events.append(decode_event(message.data, int(message.headers["League-Schema"])))
+            await client.close()
+            return events
+
+    return asyncio.run(read())
+
+
+def of(history: list[Event], kind: type[Event]) -> list:
+    return [event for event in history if isinstance(event, kind)]
+
+
+def test_every_step_of_training_is_an_event(history):
+    assert [step.step for step in of(history, GradientStepTaken)] == [1, 2, 3]
+    assert [published.version for published in of(history, PolicyPublished)] == [0, 1, 2, 3]
+    assert of(history, TrainingFinished)[0].reason == "3 steps"
+    assert [added.reason for added in of(history, CheckpointAdded)][:1] == ["first"]
+
+
+def test_every_rollout_is_accounted_for(history):
+    published = [m for m in of(history, MatchFinished) if m.purpose == "training" and m.experience]
+    steps = of(history, GradientStepTaken)
+    used = [match for step in steps for match in step.matches]
+    assert len(used) == len(set(used)) == sum(step.accepted for step in steps)
+    assert set(used) <= {match.match_id for match in published}
+    assert [step.experience_from for step in steps] == [1, *(step.experience_to + 1 for step in steps[:-1])]
+
+
+def test_every_training_match_was_drawn_and_trains_the_hero_only(history):
+    drawn = {sampled.match_id: sampled for sampled in of(history, OpponentsSampled)}
+    for match in of(history, MatchFinished):
+        if match.purpose == "training":
+            trainable = [seat.seat for seat in match.seats if seat.trainable]
+            assert trainable in ([], [drawn[match.match_id].hero_seat])
+
+
+def test_evaluation_matches_are_rated_each_once(history):
+    rated = [update.match_id for update in of(history, RatingUpdated)]
+    evaluated = [match.match_id for match in of(history, MatchFinished) if match.purpose == "evaluation"]
+    assert sorted(rated) == sorted(evaluated)
+    agents = {(result.agent, result.suite) for result in of(history, EvaluationFinished)}
+    assert {("base_model", "benchmark"), ("main@3", "benchmark"), ("main@3", "gatekeepers")} <= agents
+
+
+def test_workers_join_and_leave_in_good_order(history):
+    joined = {(event.worker, event.incarnation) for event in of(history, WorkerJoined)}
+    left = {(event.worker, event.incarnation) for event in of(history, WorkerLeft) if event.reason == "done"}
+    assert {worker for worker, _ in joined} == {"rater-1", "trainer-1", "evaluator-1", "rollout-1"}
+    assert joined == left
+
+
+def test_replay_of_a_stopped_run_is_identical(finished):
+    result = league("replay", "--verify", run=finished)
+    assert (result.returncode, "identical" in result.stdout) == (0, True), result.stderr
+    report = json.loads(league("replay", "--verify", "--json", run=finished).stdout)
+    assert report["different"] == 0
+    assert report["rated"] > 0
+
+
+def test_commands_read_a_stopped_run(finished):
+    board = json.loads(league("leaderboard", "--json", run=finished).stdout)
+    assert {"base_model", "random_bot", "main@1"} <= {row["agent"] for row in board}
+    counted = league("sql", "SELECT count(*) AS n FROM matches", "--format", "csv", run=finished)
+    assert counted.stdout.split()[0] == "n"
+    assert int(counted.stdout.split()[1]) > 24
+    lines = league("events", "--type", "CheckpointAdded", "--json", run=finished).stdout.splitlines()
+    assert json.loads(lines[0])["event"]["agent"] == "main@1"
+
+
+def test_going_on_with_a_finished_run_only_reports(finished):
+    result = league("up", run=finished)
+    assert result.returncode == 0
+    assert "identical" in result.stdout
+
+
+def test_no_broker_is_left_behind(finished):
+    assert not (finished / "nats" / "server.json").exists()
