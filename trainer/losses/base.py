@@ -9,7 +9,6 @@ Shape suffixes: W branch, N allowed token of a branch (all branches' lists one a
 
 from typing import NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 
 from trainer.registry import Registry
@@ -67,11 +66,9 @@ def allowed_distribution(
         Log-probabilities [W] and entropies [W] in nats.
     """
     scaled_N = logits_N / temperature_W[row_N]
-    with torch.no_grad():
-        lowest_W = torch.full_like(temperature_W, -torch.inf)
-        top_W = lowest_W.scatter_reduce(0, row_N, scaled_N, "amax")
+    zeros_W = scaled_N.new_zeros(len(temperature_W))
+    top_W = zeros_W.scatter_reduce(0, row_N, scaled_N.detach(), "amax", include_self=False)
     centred_N = scaled_N - top_W[row_N]
-    zeros_W = torch.zeros_like(temperature_W)
     logprob_N = centred_N - zeros_W.index_add(0, row_N, centred_N.exp()).log()[row_N]
     entropy_W = -zeros_W.index_add(0, row_N, logprob_N.exp() * logprob_N)
     return logprob_N[chosen_W], entropy_W
