@@ -69,6 +69,7 @@ class LeagueState:
         self._steps: dict[str, e.GradientStepTaken] = {}
         self._seconds: dict[str, float] = {}
         self._finished: dict[str, e.TrainingFinished] = {}
+        self._changed_at = 0
         self._standings: Standings | None = None
 
     def apply(self, sequence: int, event: e.Event | None) -> None:
@@ -83,13 +84,17 @@ class LeagueState:
         self.sequence = sequence
         handle = _HANDLERS.get(type(event))
         if handle is not None and handle(self, event):
+            self._changed_at = sequence
             self._standings = None
 
     def standings(self) -> Standings:
-        """The table that samplers decide from; the same object until something in it changes."""
+        """The table that samplers decide from, at the sequence of the last event that changed it.
+
+        The same object until the next change; folding the history up to its sequence gives it again.
+        """
         if self._standings is None:
             self._standings = Standings(
-                sequence=self.sequence,
+                sequence=self._changed_at,
                 agents={name: self._rated_agent(agent) for name, agent in self.agents.items()},
                 live={policy: self._live_entry(policy) for policy in self._live},
                 records=self._records.table(),
@@ -152,8 +157,8 @@ class LeagueState:
         parts = [
             [self.sequence, self.league, self.model, self.config, self.config_sequence, self.failed],
             [list(self.agents.values()), published, self.workers, self._starts.ratings, self._starts.base],
-            [[list(place), table.ratings, table.games] for place, table in sorted(self._tables.items())],
-            [[list(place), sequence] for place, sequence in sorted(self._rated_to.items())],
+            # By what was rated: looking up a rating makes an empty table, which is no difference.
+            [[*p, to, self._tables[p].ratings, self._tables[p].games] for p, to in sorted(self._rated_to.items())],
             [self._records.table(), list(self.evaluations.values()), self._seen.plain(), self._games],
             [self._next_index, self._live, self._steps, self._seconds, self._finished],
         ]

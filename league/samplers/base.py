@@ -51,8 +51,7 @@ def live_hero(standings: Standings, policy: str) -> tuple[str, Live]:
     """
     live = standings.live.get(policy)
     if live is None:
-        known = one_of(standings.live) if standings.live else "none yet"
-        raise UsageError(f"policy {policy!r} has no published version; published policies: {known}")
+        raise UsageError(f"policy {policy!r} has no published version; published are {one_of(standings.live)}")
     return agent_name(policy, live.version), live
 
 

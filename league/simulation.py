@@ -1,0 +1,150 @@
+"""A league whose matches are drawn instead of played: histories of any length, in no time, from a seed.
+
+Everything else is the real thing: matchmaking, ratings, schedule, evaluations. It serves tests and benchmarks, and
+shows what a sampler or a schedule would do before a run is spent on it.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from league.evaluations import finished, jobs, plan
+from league.log.base import Recorded
+from league.matchmaker import make_match
+from league.ratings.fold import RatingFold
+from league.samplers.base import make_sampler
+from league.schedule import due_promotions, joining, retirements
+from league.state import LeagueState
+from schemas import events as e
+from schemas.codec import encode_event
+from schemas.config import LeagueConfig, plain
+from schemas.ids import digest, split_agent
+from schemas.jobs import PlayMatch
+from schemas.subjects import event_subject
+
+_START_NS = 1_700_000_000_000_000_000
+_STEP_NS = 1_000_000
+
+Skill = Callable[[str], float]
+
+
+def growing_skill(agent: str) -> float:
+    """A policy that gains 0.01 per version on bots and the base model, which have 0."""
+    named = split_agent(agent)
+    return 0.0 if named is None else named[1] * 0.01
+
+
+class Simulation:
+    """A history under way.
+
+    Args:
+        config: Of the league.
+        seats: Of the game.
+        skill: Strength of an agent; a seat's score is its agent's skill plus a draw from [0, 1).
+    """
+
+    def __init__(self, config: LeagueConfig, seats: int = 7, skill: Skill = growing_skill) -> None:
+        self.config = config
+        self.seats = seats
+        self.records: list[Recorded] = []
+        """The history so far."""
+        self.state = LeagueState()
+        self._skill = skill
+        self._fold = RatingFold(config)
+        self._sampler = make_sampler(config.matchmaking.sampler)
+        self._policy = config.trainer.policy
+
+    def run(self, steps: int, matches_per_step: int) -> list[Recorded]:
+        """Open the league, train so many steps, finish; returns the whole history."""
+        self.open()
+        for version in range(steps + 1):
+            self.publish(version)
+            matches = [self.play_training() for _ in range(matches_per_step)]
+            self.evaluate()
+            self.append(self._step(version + 1, matches))
+        self.append(e.TrainingFinished(policy=self._policy, version=steps, reason="steps"))
+        self.evaluate()
+        return self.records
+
+    def append(self, event: e.Event) -> None:
+        """Record an event, and the ratings that follow from it."""
+        sequence = len(self.records) + 1
+        subject = event_subject(self.config.name, event)
+        time_ns = _START_NS + sequence * _STEP_NS
+        self.records.append(Recorded(sequence, time_ns, subject, "simulation", encode_event(event), event))
+        self.state.apply(sequence, event)
+        update = self._fold.apply(sequence, event)
+        if update is not None:
+            self.append(update)
+
+    def open(self) -> None:
+        """Open the league and register its first agents."""
+        self.append(e.LeagueOpened(league=self.config.name, config=plain(self.config), model="none"))
+        for name, agent in self.config.agents.items():
+            self.append(e.AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating))
+        self.evaluate()
+
+    def publish(self, version: int) -> None:
+        """Publish a version and let the schedule act."""
+        adapter = digest(f"{self._policy}@{version}".encode())
+        self.append(e.PolicyPublished(policy=self._policy, version=version, adapter=adapter, parent=""))
+        joined = joining(self.state, self._policy, version, adapter)
+        for event in ([joined] if joined is not None else []) + retirements(self.state, self._policy):
+            self.append(event)
+
+    def play_training(self, worker: str = "rollout-0") -> str:
+        """Make and play one training match; returns its id."""
+        index = self.state.next_match_index(worker)
+        match, sampled = make_match(self.state.standings(), self.config, self._sampler, worker, index, self.seats)
+        self.append(sampled)
+        self.append(self.play(match, worker))
+        return match.match_id
+
+    def evaluate(self) -> None:
+        """Play everything that should be measured by now."""
+        for request in plan(self.state):
+            self.append(request)
+            for job in jobs(self.state, request, self.seats):
+                self.append(self.play(job, "evaluator-0"))
+            for event in [*finished(self.state)]:
+                self.append(event)
+            for promotion in due_promotions(self.state):
+                self.append(promotion)
+
+    def play(self, match: PlayMatch, worker: str) -> e.MatchFinished:
+        """The result that skills and the match's seed give."""
+        rng = Random(match.seed)
+        scores = [self._skill(agent) + rng.random() for agent in match.seats]
+        ranks = [1 + sum(other > score for other in scores) for score in scores]
+        return e.MatchFinished(
+            match_id=match.match_id,
+            game=self.config.game.name,
+            purpose=match.purpose,
+            worker=worker,
+            seed=match.seed,
+            seats=[
+                e.SeatResult(seat, f"SEAT{seat}", agent, scores[seat], ranks[seat])
+                for seat, agent in enumerate(match.seats)
+            ],
+            winner=ranks.index(1) if ranks.count(1) == 1 else None,
+            reason="simulated",
+            length=1,
+            seconds=0.0,
+            evaluation_id=match.evaluation_id,
+        )
+
+    def _step(self, step: int, matches: list[str]) -> e.GradientStepTaken:
+        return e.GradientStepTaken(
+            policy=self._policy,
+            step=step,
+            batch=digest(msgspec.json.encode(matches)),
+            matches=matches,
+            experience_from=0,
+            experience_to=0,
+            accepted=len(matches),
+            stale=0,
+            refused=0,
+            state="",
+            metrics={"wall_s": 1.0},
+        )

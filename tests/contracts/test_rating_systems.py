@@ -1,0 +1,95 @@
+"""What every registered rating system does, whatever its formula."""
+
+import math
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from league.ratings.base import SYSTEMS, RatingSystem, make_rating_system
+from schemas.config import Plugin
+from schemas.errors import ConfigError
+from schemas.events import MatchFinished, SeatResult
+
+systems = pytest.mark.parametrize("system", [make_rating_system(Plugin(name=name)) for name in SYSTEMS.names()])
+AGENTS = ["base_model", "main@1", "main@10", "random_bot"]
+
+
+def match(seats: list[tuple[str, float]]) -> MatchFinished:
+    results = [
+        SeatResult(seat, f"S{seat}", agent, score, 1 + sum(other > score for _, other in seats))
+        for seat, (agent, score) in enumerate(seats)
+    ]
+    return MatchFinished(
+        match_id="w-0",
+        game="nim",
+        purpose="evaluation",
+        worker="w",
+        seed=0,
+        seats=results,
+        winner=None,
+        reason="",
+        length=1,
+        seconds=0.0,
+    )
+
+
+scores = st.floats(-1e6, 1e6)
+line_ups = st.lists(st.tuples(st.sampled_from(AGENTS), scores), min_size=2, max_size=9).filter(
+    lambda seats: len({agent for agent, _ in seats}) > 1
+)
+tables = st.fixed_dictionaries({agent: st.floats(-5_000, 5_000) for agent in AGENTS})
+
+
+@systems
+@given(line_up=line_ups, ratings=tables)
+def test_every_agent_of_the_match_changes_once_from_its_rating(
+    system: RatingSystem, line_up: list[tuple[str, float]], ratings: dict[str, float]
+) -> None:
+    changes = system.rate(match(line_up), ratings)
+    assert [change.agent for change in changes] == list(dict.fromkeys(agent for agent, _ in line_up))
+    assert all(change.before == ratings[change.agent] and math.isfinite(change.after) for change in changes)
+
+
+@systems
+@given(line_up=line_ups, ratings=tables)
+def test_equal_matches_give_equal_bits(
+    system: RatingSystem, line_up: list[tuple[str, float]], ratings: dict[str, float]
+) -> None:
+    assert system.rate(match(line_up), ratings) == system.rate(match(list(line_up)), dict(reversed(ratings.items())))
+
+
+@systems
+@given(line_up=line_ups, ratings=tables, order=st.integers(0, 1_000))
+def test_where_agents_sit_does_not_matter(
+    system: RatingSystem, line_up: list[tuple[str, float]], ratings: dict[str, float], order: int
+) -> None:
+    shuffled = Random(order).sample(line_up, len(line_up))
+    after = {change.agent: change.after for change in system.rate(match(line_up), ratings)}
+    moved = {change.agent: change.after for change in system.rate(match(shuffled), ratings)}
+    assert moved == pytest.approx(after, abs=1e-6)
+
+
+@systems
+def test_beating_an_equal_raises_and_losing_lowers(system: RatingSystem) -> None:
+    winner, loser = system.rate(match([("main@1", 2.0), ("main@10", 1.0)]), dict.fromkeys(AGENTS, 1000.0))
+    assert winner.after > winner.before
+    assert loser.after < loser.before
+
+
+@systems
+def test_ratings_however_far_apart_stay_finite(system: RatingSystem) -> None:
+    changes = system.rate(match([("main@1", 1.0), ("main@10", 2.0)]), {"main@1": 1e9, "main@10": -1e9})
+    assert all(math.isfinite(change.after) for change in changes)
+
+
+@systems
+def test_an_unknown_setting_is_refused_by_name(system: RatingSystem) -> None:
+    with pytest.raises(ConfigError, match=r"ratings\.system\.settings\.surprise: unknown key"):
+        make_rating_system(Plugin(name=system.name, settings={"surprise": 1}))
+
+
+def test_an_unknown_system_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"ratings\.system\.name: 'glicko'.*'elo'"):
+        make_rating_system(Plugin(name="glicko"))

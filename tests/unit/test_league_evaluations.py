@@ -1,0 +1,203 @@
+"""Evaluations: what is asked for and when, who sits where, what is reported, when training may stop."""
+
+from collections import Counter
+
+import msgspec
+import pytest
+
+from league.evaluations import criterion_met, finished, jobs, plan
+from league.simulation import Simulation
+from league.state import LeagueState
+from schemas import events as e
+from schemas.config import Criterion, EvaluationConfig, LeagueConfig, StopConfig, plain
+from schemas.ids import derive_seed
+
+CONFIG = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=14, benchmark_games=21))
+
+
+def state_with(*events: e.Event, config: LeagueConfig = CONFIG) -> LeagueState:
+    state = LeagueState()
+    opening: list[e.Event] = [e.LeagueOpened(league="t", config=plain(config), model="m")]
+    agents = [
+        e.AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating)
+        for name, agent in config.agents.items()
+    ]
+    for sequence, event in enumerate([*opening, *agents, *events], start=1):
+        state.apply(sequence, event)
+    return state
+
+
+def then(state: LeagueState, *events: e.Event) -> LeagueState:
+    for event in events:
+        state.apply(state.sequence + 1, event)
+    return state
+
+
+def published(version: int) -> e.PolicyPublished:
+    return e.PolicyPublished(policy="main", version=version, adapter=f"{version:064d}", parent="base_model")
+
+
+def added(version: int, reason: str = "recent") -> e.CheckpointAdded:
+    return e.CheckpointAdded(
+        agent=f"main@{version}", policy="main", version=version, parent="base_model", reason=reason, adapter="0" * 64
+    )
+
+
+def rated(agent: str, rating: float, sequence: int) -> e.RatingUpdated:
+    changes = [e.RatingChange(agent, 0.0, rating)]
+    return e.RatingUpdated(
+        match_id=f"x-{sequence}", match_sequence=sequence, game="diplomacy", system="elo", changes=changes
+    )
+
+
+def planned(state: LeagueState) -> list[tuple[str, str, list[str]]]:
+    return [(request.agent, request.suite, request.opponents) for request in plan(state)]
+
+
+def test_a_league_begins_with_the_base_models_benchmark() -> None:
+    state = state_with()
+    assert planned(LeagueState()) == []
+    assert planned(state) == [("base_model", "benchmark", ["random_bot"])]
+    assert planned(then(state, *plan(state))) == []
+
+
+def test_versions_on_the_cadence_and_all_checkpoints_are_evaluated_once() -> None:
+    history = [published(v) for v in range(8)] + [added(1, "first"), added(7)]
+    state = state_with(*history)
+    assert [agent for agent, suite, _ in planned(state) if suite == "gatekeepers"] == ["main@1", "main@5", "main@7"]
+    then(state, *plan(state))
+    assert planned(state) == []
+    assert [agent for agent, _, _ in planned(then(state, published(10)))] == ["main@10"]
+
+
+def test_gatekeepers_are_resolved_to_names_from_the_state() -> None:
+    state = state_with(published(5))
+    assert ("main@5", "gatekeepers", ["random_bot"]) in planned(state)
+    then(state, added(1, "first"), added(2), added(3), rated("main@2", 1300.0, 4))
+    assert ("main@5", "gatekeepers", ["random_bot", "main@2", "main@3"]) in planned(state)
+    then(state, e.AgentRetired(agent="main@2", reason="old"), e.AgentRetired(agent="main@3", reason="old"))
+    assert ("main@5", "gatekeepers", ["random_bot", "main@1", "main@1"]) in planned(state)
+
+
+def test_unknown_gatekeepers_are_left_out_and_without_any_there_is_no_evaluation() -> None:
+    def config(*gatekeepers: str) -> LeagueConfig:
+        return LeagueConfig(evaluation=EvaluationConfig(every=5, gatekeepers=gatekeepers))
+
+    some = state_with(published(5), config=config("nobody", "chaos_bot", "main@5", "recent"))
+    none = state_with(published(5), config=config("nobody", "previous_best"))
+    assert ("main@5", "gatekeepers", ["chaos_bot"]) in planned(some)
+    assert [suite for _, suite, _ in planned(none)] == ["benchmark"]
+
+
+def test_after_training_the_last_version_is_measured_like_the_base_model() -> None:
+    state = state_with(published(1), published(3), e.TrainingFinished(policy="main", version=3, reason="steps"))
+    assert planned(state)[1:] == [("main@3", "gatekeepers", ["random_bot"]), ("main@3", "benchmark", ["random_bot"])]
+    assert planned(then(state, *plan(state))) == []
+
+
+def test_a_criterion_is_measured_on_the_cadence_too() -> None:
+    stop = StopConfig(criterion=Criterion(opponent="chaos_bot", win_rate=0.8))
+    state = state_with(published(4), published(5), config=msgspec.structs.replace(CONFIG, stop=stop))
+    assert ("main@5", "benchmark", ["chaos_bot"]) in planned(state)
+    assert ("main@4", "benchmark", ["chaos_bot"]) not in planned(state)
+
+
+@pytest.mark.parametrize(("seats", "rounds"), [(7, 2), (2, 7)])
+def test_every_seat_and_every_opponent_come_up_equally_often(seats: int, rounds: int) -> None:
+    request = e.EvaluationRequested(
+        evaluation_id="x",
+        agent="main@5",
+        suite="gatekeepers",
+        opponents=["a", "b", "c"],
+        matches=[f"eval-x-{i}" for i in range(seats * 3)],
+    )
+    matches = jobs(state_with(), request, seats)
+    own = Counter(job.seats.index("main@5") for job in matches)
+    others = Counter(agent for job in matches for agent in job.seats if agent != "main@5")
+    assert set(own.values()) == {3}
+    assert len(set(others.values())) == 1
+    assert all(len(job.seats) == seats and job.seats.count("main@5") == 1 for job in matches)
+
+
+def test_a_benchmark_puts_one_opponent_in_all_other_seats() -> None:
+    state = state_with()
+    request = plan(state)[0]
+    matches = jobs(state, request, 7)
+    assert [job.match_id for job in matches[:2]] == [
+        "eval-base_model-benchmark-random_bot-0",
+        "eval-base_model-benchmark-random_bot-1",
+    ]
+    assert matches[1].seats == ["random_bot", "base_model", *["random_bot"] * 5]
+    assert matches[1].seed == derive_seed(4, "match", matches[1].match_id)
+    assert {job.evaluation_id for job in matches} == {request.evaluation_id}
+    assert len(matches) == 21
+
+
+def test_only_matches_that_have_not_ended_are_jobs_and_the_result_comes_when_none_is_left() -> None:
+    simulation = Simulation(CONFIG)
+    state = simulation.state
+    for event in [e.LeagueOpened(league="league", config=plain(CONFIG), model="m")]:
+        simulation.append(event)
+    for name, agent in CONFIG.agents.items():
+        simulation.append(e.AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating))
+    request = plan(state)[0]
+    assert len(jobs(state, request, 7)) == 21
+    simulation.append(request)
+    first, second, *rest = jobs(state, request, 7)
+    simulation.append(simulation.play(first, "w"))
+    simulation.append(e.MatchFailed(match_id=second.match_id, purpose="evaluation", worker="w", error="x"))
+    assert jobs(state, request, 7) == rest
+    assert finished(state) == []
+    results = [simulation.play(job, "w") for job in rest]
+    for result in results:
+        simulation.append(result)
+    (end,) = finished(state)
+    played = [simulation.play(first, "w"), *results]
+    own = [next(seat for seat in m.seats if seat.agent == "base_model") for m in played]
+    assert (end.games, end.failed) == (20, 1)
+    assert end.wins == sum(seat.rank == 1 for seat in own)
+    assert end.mean_rank == pytest.approx(sum(seat.rank for seat in own) / 20)
+    assert end.mean_score == pytest.approx(sum(seat.score for seat in own) / 20)
+    simulation.append(end)
+    assert finished(state) == []
+
+
+def test_an_evaluation_that_only_failed_has_no_games() -> None:
+    state = state_with()
+    request = plan(state)[0]
+    then(state, request)
+    for match_id in request.matches:
+        then(state, e.MatchFailed(match_id=match_id, purpose="evaluation", worker="w", error="x"))
+    (end,) = finished(state)
+    assert (end.games, end.failed, end.mean_score, end.mean_rank) == (0, 21, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("agent", "opponent", "wins", "met"),
+    [
+        ("main@5", "random_bot", 190, True),
+        ("main@5", "random_bot", 178, False),
+        ("main@5", "chaos_bot", 210, False),
+        ("base_model", "random_bot", 210, False),
+        ("other@5", "random_bot", 210, False),
+    ],
+)
+def test_the_criterion_needs_the_lower_end_of_the_interval(agent: str, opponent: str, wins: int, met: bool) -> None:
+    stop = StopConfig(criterion=Criterion(opponent="random_bot", win_rate=0.8))
+    request = e.EvaluationRequested(
+        evaluation_id="x", agent=agent, suite="benchmark", opponents=[opponent], matches=["eval-x-0"]
+    )
+    end = e.EvaluationFinished(
+        evaluation_id="x",
+        agent=agent,
+        suite="benchmark",
+        opponents=[opponent],
+        games=210,
+        failed=0,
+        wins=wins,
+        mean_score=0.0,
+        mean_rank=1.0,
+    )
+    state = state_with(request, end, config=msgspec.structs.replace(CONFIG, stop=stop))
+    assert (criterion_met(state) is not None) == met
+    assert criterion_met(state_with(request, end)) is None

@@ -1,0 +1,249 @@
+"""The fold that workers decide from: total, idempotent, the same bit for bit."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from league.seen import Seen
+from league.simulation import Simulation
+from league.state import LeagueState
+from schemas import events as e
+from schemas.config import EvaluationConfig, LeagueConfig, plain
+from schemas.standings import Record
+
+SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
+HISTORY = Simulation(SMALL).run(25, 2)
+
+
+def folded(*events: e.Event) -> LeagueState:
+    state = LeagueState()
+    for sequence, event in enumerate(events, start=1):
+        state.apply(sequence, event)
+    return state
+
+
+def opened(config: LeagueConfig = SMALL) -> list[e.Event]:
+    agents = [
+        e.AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating)
+        for name, agent in config.agents.items()
+    ]
+    return [e.LeagueOpened(league="t", config=plain(config), model="m"), *agents]
+
+
+def published(version: int, policy: str = "main") -> e.PolicyPublished:
+    return e.PolicyPublished(policy=policy, version=version, adapter=f"{version:064d}", parent="base_model")
+
+
+def added(version: int, reason: str = "recent", policy: str = "main") -> e.CheckpointAdded:
+    return e.CheckpointAdded(
+        agent=f"{policy}@{version}",
+        policy=policy,
+        version=version,
+        parent="base_model",
+        reason=reason,
+        adapter="0" * 64,
+    )
+
+
+def match(match_id: str, *seats: tuple[str, float], purpose: str = "training") -> e.MatchFinished:
+    results = [e.SeatResult(seat, f"S{seat}", agent, score, 1) for seat, (agent, score) in enumerate(seats)]
+    return e.MatchFinished(
+        match_id=match_id,
+        game="diplomacy",
+        purpose=purpose,
+        worker="w",
+        seed=0,
+        seats=results,
+        winner=None,
+        reason="",
+        length=1,
+        seconds=0.0,
+    )
+
+
+def step(number: int, seconds: float = 1.0) -> e.GradientStepTaken:
+    return e.GradientStepTaken(
+        policy="main",
+        step=number,
+        batch="",
+        matches=[],
+        experience_from=0,
+        experience_to=0,
+        accepted=0,
+        stale=0,
+        refused=0,
+        state="",
+        metrics={"wall_s": seconds},
+    )
+
+
+def test_the_same_history_gives_the_same_state_bit_for_bit() -> None:
+    first, second = LeagueState(), LeagueState()
+    for recorded in HISTORY:
+        first.apply(recorded.sequence, recorded.event)
+        second.apply(recorded.sequence, recorded.event)
+        second.standings()
+    assert first.digest() == second.digest()
+    assert first.standings() == second.standings()
+
+
+@given(st.lists(st.tuples(st.integers(0, len(HISTORY)), st.integers(0, 50)), max_size=5))
+def test_redelivery_changes_nothing(again: list[tuple[int, int]]) -> None:
+    once, twice = LeagueState(), LeagueState()
+    for recorded in HISTORY:
+        once.apply(recorded.sequence, recorded.event)
+    place = 0
+    for until, back in [*sorted(again), (len(HISTORY), 0)]:
+        for recorded in HISTORY[place:until]:
+            twice.apply(recorded.sequence, recorded.event)
+        place = max(0, until - back)
+    assert once.digest() == twice.digest()
+
+
+@given(st.sets(st.integers(0, len(HISTORY) - 1), max_size=30))
+def test_copies_at_later_sequences_change_nothing_but_the_sequence(copied: set[int]) -> None:
+    state, plain_state, sequence = LeagueState(), LeagueState(), 0
+    for place, recorded in enumerate(HISTORY):
+        plain_state.apply(recorded.sequence, recorded.event)
+        for _ in range(2 if place in copied else 1):
+            sequence += 1
+            state.apply(sequence, recorded.event)
+    assert state.standings().agents == plain_state.standings().agents
+    assert state.standings().records == plain_state.standings().records
+    assert state.games() == plain_state.games()
+    assert list(state.evaluations.values()) == list(plain_state.evaluations.values())
+    assert state.training_seconds("main") == plain_state.training_seconds("main")
+
+
+def test_unknown_events_advance_the_sequence_only() -> None:
+    state = folded(*opened())
+    before = state.standings()
+    state.apply(90, None)
+    assert state.sequence == 90
+    assert state.standings() is before
+
+
+def test_a_configuration_that_cannot_be_read_leaves_the_last_one_in_force() -> None:
+    newer = e.LeagueConfigured(config={**plain(SMALL), "from_the_future": 1}, config_digest="", after=1)
+    state = folded(*opened(), newer)
+    assert state.config == SMALL
+    assert state.config_sequence == 1
+
+
+def test_changed_configuration_holds_from_its_event_on() -> None:
+    changed = msgspec.structs.replace(SMALL, seed=99)
+    state = folded(*opened(), e.LeagueConfigured(config=plain(changed), config_digest="", after=1))
+    assert state.config == changed
+    assert state.config_sequence == 5
+
+
+def test_the_live_version_is_the_newest_and_rated_as_the_last_evaluated() -> None:
+    update = e.RatingUpdated(
+        match_id="x-0",
+        match_sequence=1,
+        game="diplomacy",
+        system="elo",
+        changes=[e.RatingChange("main@2", 1000.0, 1100.0)],
+    )
+    state = folded(*opened(), published(0), published(3), published(2), update)
+    live = state.live("main")
+    assert live is not None
+    assert (live.version, live.rating, live.adapter) == (3, 1100.0, f"{3:064d}")
+    assert state.live("second") is None
+    assert state.policies == ["main"]
+
+
+def test_head_to_head_pools_versions_on_their_own_side_only() -> None:
+    state = folded(
+        *opened(),
+        match("w-0", ("main@9", 3.0), ("main@9", 1.0), ("main@5", 2.0), ("random_bot", 1.0)),
+        match("w-1", ("main@8", 1.0), ("main@5", 2.0)),
+        match("w-2", ("main@8", float("nan")), ("main@5", 2.0)),
+    )
+    records = state.standings().records
+    assert set(records) == {"main"}
+    assert records["main"]["main@5"] == Record(wins=1, losses=2)
+    assert records["main"]["random_bot"] == Record(wins=2, draws=1)
+    assert records["main"]["main@9"] == Record(wins=1, losses=1)
+    assert records["main"]["main@8"] == Record(wins=1)
+
+
+def test_games_and_failures_are_counted_once_per_match() -> None:
+    failed = e.MatchFailed(match_id="w-1", purpose="training", worker="w", error="x")
+    late = match("w-1", ("a", 1.0), ("b", 2.0))
+    state = folded(match("w-0", ("a", 1.0)), match("w-0", ("a", 1.0)), failed, failed, late)
+    assert (state.games("training"), state.games("evaluation"), state.games(), state.failed) == (1, 0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [([], 0), (["w-0"], 1), (["w-0", "w-7", "w-3"], 8), (["v-5", "w-x", "w-²", "w"], 0), (["w-1-4"], 0)],
+)
+def test_the_next_match_index_follows_the_highest_drawn(ids: list[str], expected: int) -> None:
+    draws = [
+        e.OpponentsSampled(
+            match_id=match_id,
+            worker="w",
+            hero="main@1",
+            hero_seat=0,
+            sampler="pfsp",
+            sampler_digest="",
+            standings_sequence=1,
+            draw=0,
+            picks=[],
+        )
+        for match_id in ids
+    ]
+    assert folded(*draws).next_match_index("w") == expected
+
+
+def test_steps_are_summed_once_over_restarts() -> None:
+    state = folded(step(1), step(2), step(2, 50.0), step(1, 50.0), step(3, float("nan")))
+    last = state.last_step("main")
+    assert last is not None
+    assert last.step == 3
+    assert state.training_seconds("main") == 2.0
+
+
+def test_training_goes_on_when_a_newer_version_is_published() -> None:
+    end = e.TrainingFinished(policy="main", version=5, reason="steps")
+    state = folded(published(5), end)
+    assert state.training_finished("main") == end
+    state.apply(9, published(6))
+    assert state.training_finished("main") is None
+
+
+def test_promotion_keeps_a_checkpoint_for_ever() -> None:
+    retired = e.AgentRetired(agent="main@10", reason="old")
+    promoted = e.CheckpointPromoted(agent="main@10", rating=1.0)
+    state = folded(added(10), retired, promoted, retired)
+    assert state.agents["main@10"].active
+    assert state.agents["main@10"].reason == "elite"
+    assert folded(added(10), retired).agents["main@10"].active is False
+    assert folded(retired, promoted).agents == {}
+
+
+def test_an_agents_second_registration_or_joining_is_ignored() -> None:
+    bot = e.AgentRegistered(agent="x", kind="bot", baseline=False, rating=900.0)
+    state = folded(bot, msgspec.structs.replace(bot, rating=1.0), added(10), added(10, "elite"))
+    assert state.standings().agents["x"].rating == 900.0
+    assert state.agents["main@10"].reason == "recent"
+
+
+def test_workers_are_known_by_their_newest_process() -> None:
+    def joined(incarnation: str) -> e.WorkerJoined:
+        return e.WorkerJoined(worker="w", role="rollout", incarnation=incarnation, host="h", pid=1, version="0")
+
+    state = folded(joined("a"), joined("b"), e.WorkerLeft(worker="w", incarnation="a", reason="killed"))
+    assert state.workers["w"].left is None
+    state.apply(9, e.WorkerLeft(worker="w", incarnation="b", reason="drained"))
+    assert state.workers["w"].left == "drained"
+
+
+@given(st.lists(st.sampled_from(["w-0", "w-1", "w-01", "w-9", "v-1", "-1", "1", "w-²", "w-99999999", "", "é-3"])))
+def test_seen_is_a_set(ids: list[str]) -> None:
+    seen, known = Seen(), set[str]()
+    for name in ids:
+        assert seen.add(name) == (name not in known)
+        known.add(name)
