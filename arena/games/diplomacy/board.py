@@ -4,9 +4,9 @@ A *unit* is the package's string, ``A PAR`` or ``F STP/SC``; a *location* may na
 Sets of units and of seas are bit masks, so that the legal orders of a unit depend on a few integers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from arena.games.diplomacy.engine import MAP, POWERS, ROUTES
 
@@ -152,13 +152,13 @@ def convoys(start: str, seas: int) -> dict[str, Convoy]:
     return ways
 
 
-def build_sites(power: str, centers: Iterable[str], occupied: Iterable[str]) -> tuple[str, ...]:
+def build_sites(power: str, centers: Iterable[str], occupied: Container[str]) -> tuple[str, ...]:
     """Home centres that the power owns and nobody stands on, sorted."""
-    taken = set(occupied)
-    return tuple(home for home in HOMES[power] if home in set(centers) and home not in taken)
+    owned = set(centers)
+    return tuple(home for home in HOMES[power] if home in owned and home not in occupied)
 
 
 def builds_at(site: str) -> tuple[str, ...]:
     """Orders that build a unit in a province, by location."""
-    units: list[Any] = [(unit[2:], unit) for unit in UNITS if province(unit[2:]) == site]
-    return tuple(f"{unit} B" for _, unit in sorted(units))
+    units = [unit for unit in UNITS if province(unit[2:]) == site]
+    return tuple(f"{unit} B" for unit in sorted(units, key=lambda unit: unit[2:]))

@@ -2,12 +2,12 @@
 
 The package (AGPL-3.0-or-later) decides every phase; this module only feeds it and reads it. Three things make it
 fast: legal orders come from ``orders`` and are handed over without being parsed again, no history is kept, and the
-table of possible convoys is remembered by where the fleets are.
+table of possible convoys is worked out only where it is asked for.
 """
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -31,16 +31,40 @@ ROUTES: tuple[tuple[int, Route], ...] = tuple(
 """Every convoy of the map with its seas as a mask, the shortest first."""
 
 
-@lru_cache(maxsize=2048)
-def _convoy_tables(seas: int) -> tuple[list[Route], dict[str, dict[str, list[set[str]]]]]:
-    """The convoys that fleets in these seas allow, as a list and by province and destination."""
-    possible = [route for mask, route in ROUTES if mask & seas == mask]
-    table: dict[str, dict[str, list[set[str]]]] = {}
-    for start, fleets, dests in possible:
-        ways = table.setdefault(start, {})
-        for dest in sorted(dests):
-            ways.setdefault(dest, []).append(fleets)
-    return possible, table
+Ways = dict[str, list[set[str]]]
+"""Fleets on each way by sea from one province, by destination."""
+
+
+@lru_cache(maxsize=16384)
+def _ways(start: str, seas: int) -> Ways:
+    ways: Ways = {}
+    for mask, (origin, fleets, dests) in ROUTES:
+        if origin == start and mask & seas == mask:
+            for dest in sorted(dests):
+                ways.setdefault(dest, []).append(fleets)
+    return ways
+
+
+class _Convoys(dict[str, Ways]):
+    """The package's table of ways by sea, worked out for a province when it is asked about: few ever are."""
+
+    def __init__(self, seas: int) -> None:
+        super().__init__()
+        self._seas = seas
+
+    def get(self, start: str, default: Any = None) -> Any:
+        """The ways from ``start``; none if there are none."""
+        return _ways(start, self._seas)
+
+
+class _PossibleRoutes:
+    """The package's list of convoys that the fleets allow, worked out when it is read."""
+
+    def __init__(self, seas: int) -> None:
+        self._seas = seas
+
+    def __iter__(self) -> Iterator[Route]:
+        return (route for mask, route in ROUTES if mask & self._seas == mask)
 
 
 class _Forgetful(dict[Any, Any]):
@@ -57,13 +81,13 @@ class LeanGame(diplomacy.Game):  # type: ignore[misc]
     """The package's game without the records it keeps of every phase; the rules are untouched."""
 
     def build_caches(self) -> None:
-        """Set the tables of possible convoys, from memory where the same seas have held fleets before."""
+        """Set the tables of possible convoys without working them out."""
         self.clear_cache()
-        mask = 0
+        seas = 0
         for power in self.powers.values():
             for unit in power.units:
-                mask |= SEA_BIT.get(unit[2:], 0)
-        self.convoy_paths_possible, self.convoy_paths_dest = _convoy_tables(mask)
+                seas |= SEA_BIT.get(unit[2:], 0)
+        self.convoy_paths_possible, self.convoy_paths_dest = _PossibleRoutes(seas), _Convoys(seas)
 
     def get_state(self) -> dict[str, Any]:
         """Nothing: the package asks for it only to file the phase away."""

@@ -90,8 +90,7 @@ def read_position(engine: Adjudicator, year: int, turns: int) -> Position:
         turns: Phases played so far.
     """
     phase = engine.phase
-    # The package lists a bicoastal province twice among the places to go; a set says it once.
-    retreats = {p: {u: sorted(set(to)) for u, to in sorted(engine.retreats(p).items())} for p in POWERS}
+    retreats = {p: {u: sorted(to) for u, to in sorted(engine.retreats(p).items())} for p in POWERS}
     return Position(
         Saved(
             phase=phase,
