@@ -1,0 +1,247 @@
+"""The history as tables: whatever the batches, whenever the process was killed, the same rows."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from league.analytics import leaderboard
+from league.log.base import Recorded
+from league.projections.projection import Projection
+from league.projections.tables import TABLES, VERSION
+from league.simulation import Simulation
+from league.state import LeagueState
+from schemas.codec import decode_event, encode_event
+from schemas.config import EvaluationConfig, LeagueConfig
+from schemas.errors import LeagueError, UsageError
+from schemas.events import AgentRetired, CheckpointPromoted, MatchFailed, MatchFinished
+
+SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
+GOLDEN = Path(__file__).parent.parent / "golden" / "events" / "v1.jsonl"
+
+
+def golden_history() -> list[Recorded]:
+    lines = [msgspec.json.decode(line) for line in GOLDEN.read_bytes().splitlines()]
+    events = [decode_event(msgspec.json.encode(line["event"])) for line in lines]
+    return [Recorded(i, i * 1_000_000, "s", "w", encode_event(event), event) for i, event in enumerate(events, start=1)]
+
+
+def with_copies_and_strangers(records: list[Recorded]) -> list[Recorded]:
+    """The history with later copies of every fifth event, events of unknown types, and bytes that are no event."""
+    found: list[Recorded] = []
+    for place, recorded in enumerate(records):
+        found += [recorded, recorded] if place % 5 == 0 else [recorded]
+    retired = AgentRetired(agent="main@10", reason="again")
+    early = CheckpointPromoted(agent="main@10", rating=1.0)
+    failed = MatchFailed(match_id="rollout-0-0", purpose="training", worker="w", error="too late")
+    lost = MatchFailed(match_id="rollout-9-0", purpose="training", worker="w", error="lost")
+    more = [Recorded(0, 5, "s", "w", encode_event(event), event) for event in (retired, failed, lost)]
+    strange = [
+        Recorded(0, 5, "s", "w", b'{"type":"SeasonBegun","n":1}', None),
+        Recorded(0, 5, "s", "w", b"\xff{", None),
+    ]
+    first = [Recorded(0, 5, "s", "w", encode_event(early), early)]
+    renumbered = enumerate(first + found + more + strange, start=1)
+    return [msgspec.structs.replace(recorded, sequence=sequence) for sequence, recorded in renumbered]
+
+
+HISTORY = with_copies_and_strangers(Simulation(SMALL).run(12, 1) + golden_history())
+
+
+def dump(projection: Projection) -> dict[str, list[tuple[Any, ...]]]:
+    return {name: projection.query(f"FROM {name} ORDER BY ALL") for name in TABLES}
+
+
+def projected(records: list[Recorded], cuts: list[int]) -> dict[str, list[tuple[Any, ...]]]:
+    with Projection() as projection:
+        for start, end in zip([0, *cuts], [*cuts, len(records)], strict=True):
+            projection.apply(records[max(0, start - 3) : end])
+        return dump(projection)
+
+
+WHOLE = projected(HISTORY, [])
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.integers(0, len(HISTORY)), max_size=5))
+def test_any_split_into_batches_gives_the_same_tables(cuts: list[int]) -> None:
+    assert projected(HISTORY, sorted(cuts)) == WHOLE
+
+
+def test_one_event_at_a_time_gives_the_same_tables() -> None:
+    few = HISTORY[:30] + HISTORY[-24:]
+    assert projected(few, list(range(1, len(few)))) == projected(few, [])
+
+
+def test_every_table_is_filled() -> None:
+    assert {name for name, rows in WHOLE.items() if not rows} == set()
+
+
+def test_tables_hold_what_the_state_holds() -> None:
+    state = LeagueState()
+    for recorded in HISTORY:
+        state.apply(recorded.sequence, recorded.event)
+    with Projection() as projection:
+        projection.apply(HISTORY)
+        games = dict(projection.query("SELECT purpose, count(*) FROM matches GROUP BY purpose"))
+        assert games == {purpose: state.games(purpose) for purpose in games}
+        assert projection.query("SELECT count(*) FROM match_failures") == [(state.failed,)]
+        assert projection.query("SELECT count(*), max(sequence) FROM events") == [(len(HISTORY), state.sequence)]
+        agents = projection.query("SELECT agent, active, reason FROM agents ORDER BY joined_sequence")
+        assert agents == [(a.name, a.active, a.reason) for a in state.agents.values()]
+        seconds = projection.query("SELECT sum(metrics['wall_s']) FROM gradient_steps")
+        assert seconds == [(state.training_seconds("main"),)]
+        published = projection.query("SELECT version, adapter FROM policies WHERE policy = 'main' ORDER BY version")
+        assert published == [(p.version, p.adapter) for _, p in sorted(state.published["main"].items())]
+
+
+def test_the_leaderboard_says_what_the_state_says() -> None:
+    state = LeagueState()
+    records = Simulation(SMALL).run(33, 1)
+    for recorded in records:
+        state.apply(recorded.sequence, recorded.event)
+    with Projection() as projection:
+        projection.apply(records)
+        rows = projection.query("SELECT rank, agent, kind, rating, rated_games, active, reason FROM leaderboard")
+        assert rows == [(r.rank, r.agent, r.kind, r.rating, r.games, r.active, r.reason) for r in leaderboard(state)]
+        rated = "SELECT agent FROM match_seats JOIN ratings USING (match_id, agent) WHERE agent = 'random_bot'"
+        wins = sum(
+            recorded.event.seats[recorded.event.winner].agent == "random_bot"
+            for recorded in records
+            if isinstance(recorded.event, MatchFinished)
+            and recorded.event.purpose == "evaluation"
+            and recorded.event.winner is not None
+        )
+        assert projection.query("SELECT wins FROM leaderboard WHERE agent = 'random_bot'") == [(wins,)]
+        assert projection.query(f"SELECT count(*) > 0 FROM ({rated})") == [(True,)]
+
+
+def test_an_unrated_agent_stands_where_the_state_puts_it() -> None:
+    unrated = [r for r in HISTORY if type(r.event).__name__ != "RatingUpdated"]
+    state = LeagueState()
+    with Projection() as projection:
+        projection.apply(unrated)
+        for recorded in unrated:
+            state.apply(recorded.sequence, recorded.event)
+        rows = projection.query("SELECT agent, rating FROM leaderboard")
+        assert rows == [(r.agent, r.rating) for r in leaderboard(state)]
+
+
+def test_unknown_events_and_damage_are_kept_as_they_are() -> None:
+    with Projection() as projection:
+        projection.apply(HISTORY)
+        strange = projection.query("SELECT type, payload::VARCHAR FROM events ORDER BY sequence DESC LIMIT 2")
+        assert strange == [(None, '"\ufffd{"'), ("SeasonBegun", '{"type":"SeasonBegun","n":1}')]
+
+
+def test_a_closed_file_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "league.duckdb"
+    half = len(HISTORY) // 2
+    with Projection(path) as projection:
+        assert projection.apply(HISTORY[:half]) == half
+    with Projection(path) as projection:
+        assert projection.position == half
+        assert projection.rebuilt == ""
+        assert projection.apply(HISTORY) == len(HISTORY) - half
+        assert projection.apply(HISTORY) == 0
+        assert dump(projection) == WHOLE
+
+
+def test_a_batch_that_fails_half_way_leaves_nothing_behind() -> None:
+    class Interrupted(BaseException):
+        pass
+
+    class Interrupting:
+        """Stands in for the connection: dies in the middle of the third batch's statements."""
+
+        def __init__(self, inner: duckdb.DuckDBPyConnection) -> None:
+            self.inner = inner
+
+        def execute(self, sql: str, *args: Any) -> Any:
+            if "INSERT INTO match_seats" in sql:
+                raise Interrupted
+            return self.inner.execute(sql, *args)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+    with Projection() as projection:
+        projection.apply(HISTORY[:5])
+        connection = projection.connection
+        projection.connection = Interrupting(connection)  # type: ignore[assignment]
+        with pytest.raises(Interrupted):
+            projection.apply(HISTORY[5:])
+        projection.connection = connection
+        assert projection.position == 5
+        assert projection.query("SELECT count(*) FROM events") == [(5,)]
+        projection.apply(HISTORY[5:])
+        assert dump(projection) == WHOLE
+
+
+def test_a_killed_process_leaves_a_file_that_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "league.duckdb"
+    program = """
+import os, sys
+from pathlib import Path
+from league.projections.projection import Projection
+from league.simulation import Simulation
+from schemas.config import EvaluationConfig, LeagueConfig
+config = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
+records = Simulation(config).run(12, 1)
+projection = Projection(Path(sys.argv[1]))
+projection.apply(records[:40])
+projection.connection.begin()
+projection._insert(records[40:90])
+os._exit(9)
+"""
+    records = Simulation(SMALL).run(12, 1)
+    assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == 9
+    with Projection(path) as projection:
+        assert projection.position == 40
+        projection.apply(records)
+        assert dump(projection) == projected(records, [])
+
+
+def test_a_file_of_another_version_is_rebuilt_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "league.duckdb"
+    with Projection(path) as projection:
+        projection.apply(HISTORY)
+        projection.connection.execute("UPDATE position SET schema_version = 0")
+        projection.connection.execute("CREATE TABLE of_the_past (x INTEGER)")
+    with Projection(path) as projection:
+        assert f"tables of version 0 were dropped; this version keeps {VERSION}" in projection.rebuilt
+        assert projection.position == 0
+        projection.apply(HISTORY)
+        assert dump(projection) == WHOLE
+        assert projection.query("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'of_the_past'") == [(0,)]
+
+
+def test_a_file_that_another_process_holds_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "league.duckdb"
+    program = "import sys; from league.projections.projection import Projection; from pathlib import Path\n"
+    program += "p = Projection(Path(sys.argv[1])); print('open', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        with pytest.raises(LeagueError, match=rf"league\.duckdb: another process has this .*{holder.pid}"):
+            Projection(path)
+        holder.communicate("")
+
+
+def test_files_that_are_no_projection_are_left_alone(tmp_path: Path) -> None:
+    foreign, text = tmp_path / "foreign.duckdb", tmp_path / "text.duckdb"
+    with duckdb.connect(str(foreign)) as connection:
+        connection.execute("CREATE TABLE mine (x INTEGER)")
+    text.write_text("this is not a database " * 1000)
+    with pytest.raises(UsageError, match="holds other tables"):
+        Projection(foreign)
+    with pytest.raises(UsageError, match="cannot be opened as a DuckDB file"):
+        Projection(text)

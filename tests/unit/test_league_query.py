@@ -1,0 +1,133 @@
+"""SQL by people: answers, limits, refusals, and the forms that results are printed in."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from league.projections.projection import Projection
+from league.projections.query import run_query
+from league.projections.render import render
+from league.simulation import Simulation
+from schemas.config import EvaluationConfig, LeagueConfig
+from schemas.errors import LeagueError, UsageError
+
+SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("query") / "league.duckdb"
+    with Projection(file) as projection:
+        projection.apply(Simulation(SMALL).run(6, 1))
+    return file
+
+
+def test_a_query_gives_columns_types_and_rows(path: Path) -> None:
+    result = run_query(
+        path, "SELECT kind, count(*) AS n, max(rating) AS best FROM leaderboard GROUP BY kind ORDER BY 1"
+    )
+    assert result.columns == ["kind", "n", "best"]
+    assert result.types == ["VARCHAR", "BIGINT", "DOUBLE"]
+    assert [row[:2] for row in result.rows] == [("base", 1), ("bot", 2), ("checkpoint", 3)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["SHOW TABLES", "DESCRIBE matches", "SUMMARIZE agents", "FROM position", "EXPLAIN FROM matches", "VALUES (1)"],
+)
+def test_all_statements_that_read_are_taken(path: Path, sql: str) -> None:
+    assert run_query(path, sql).rows
+
+
+def test_values_of_every_kind_come_back(path: Path) -> None:
+    sql = (
+        "SELECT 170141183460469231731687303715884105727::HUGEINT, 1.5::DECIMAL(4,2), now(), [1, NULL], {'a': 'b'}, NULL"
+    )
+    (row,) = run_query(path, sql).rows
+    assert row[0] == 2**127 - 1
+    assert row[3:] == ([1, None], {"a": "b"}, None)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM matches",
+        "CREATE TABLE x AS SELECT 1",
+        "CREATE TEMP TABLE x AS SELECT 1",
+        "COPY matches TO '/tmp/matches.csv'",
+        "SET memory_limit = '100GB'",
+        "ATTACH '/tmp/other.duckdb'",
+        "INSTALL httpfs",
+        "SELECT 1; SELECT 2",
+        "",
+        "SELECT * FROM read_text('/etc/hostname')",
+        "SELECT * FROM '/etc/hostname'",
+        "FROM glob('/*')",
+    ],
+)
+def test_everything_that_writes_or_leaves_the_file_is_refused(path: Path, sql: str) -> None:
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=r"^SQL: "):
+        run_query(path, sql)
+    assert path.read_bytes() == before
+
+
+def test_a_mistake_is_pointed_at(path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        run_query(path, "SELECT match_id\nFORM matches")
+    assert 'syntax error at or near "matches"' in str(error.value)
+    assert "LINE 2: FORM matches" in str(error.value)
+    with pytest.raises(UsageError, match=r"(?s)no_such.*LINE 1"):
+        run_query(path, "SELECT no_such FROM matches")
+
+
+def test_a_query_that_runs_too_long_is_stopped(path: Path) -> None:
+    with pytest.raises(LeagueError, match="longer than 1 s"):
+        run_query(path, "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b", timeout_s=1.0)
+
+
+def test_a_query_that_wants_too_much_memory_is_stopped(path: Path) -> None:
+    sql = "SELECT list(range) FROM range(30000000)"
+    with pytest.raises(LeagueError, match="more than 50MB of memory"):
+        run_query(path, sql, memory="50MB")
+
+
+def test_a_result_of_too_many_rows_is_refused(path: Path) -> None:
+    with pytest.raises(UsageError, match="more than 10 rows"):
+        run_query(path, "FROM range(11)", max_rows=10)
+    assert len(run_query(path, "FROM range(10)", max_rows=10).rows) == 10
+
+
+def test_a_missing_file_and_one_in_use_are_named(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        run_query(tmp_path / "none.duckdb", "SELECT 1")
+    with Projection(tmp_path / "used.duckdb"), pytest.raises(LeagueError, match="another process has this projection"):
+        run_query(tmp_path / "used.duckdb", "SELECT 1")
+
+
+COLUMNS, TYPES = ["agent", "rating", "note"], ["VARCHAR", "DOUBLE", "VARCHAR"]
+ROWS = [("main@10", 1234.56789, 'says "hi", [bold]'), ("random_bot", 800.0, None)]
+
+
+def test_a_table_is_readable_and_takes_nothing_for_markup() -> None:
+    text = render(COLUMNS, TYPES, ROWS)
+    assert all(word in text for word in ("agent", "main@10", "1234.57", "[bold]", "random_bot"))
+    assert len({len(line) for line in text.splitlines()}) == 1
+
+
+def test_csv_reads_back() -> None:
+    read = list(csv.reader(io.StringIO(render(COLUMNS, TYPES, ROWS, "csv"))))
+    assert read == [COLUMNS, ["main@10", "1234.56789", 'says "hi", [bold]'], ["random_bot", "800.0", ""]]
+
+
+def test_json_reads_back() -> None:
+    read = json.loads(render(COLUMNS, TYPES, ROWS, "json"))
+    assert read == [dict(zip(COLUMNS, row, strict=True)) for row in ROWS]
+
+
+def test_another_form_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match="'csv', 'json' or 'table'"):
+        render(COLUMNS, TYPES, ROWS, "xml")
