@@ -1,12 +1,11 @@
 """What a finished run shows: who is strongest, whether training helped, and that the history can be trusted."""
 
-from pathlib import Path
-
 from rich.console import Console
 from rich.table import Table
 
-from league.analytics import BenchmarkRow, benchmarks, draw_ratings
+from league.analytics import BenchmarkRow, benchmarks, elo_curve
 from league.log.base import EventLog
+from league.plots import draw_elo
 from league.projections.query import run_query
 from league.projections.render import render
 from league.replay import VerifyReport, verify_log
@@ -53,8 +52,9 @@ async def print_report(run: Run, history: EventLog, console: Console) -> bool:
     console.print(benchmark_table(benchmarks(state)))
     report = await verify_log(history.read())
     console.print(f"replay --verify: {verdict_line(report)}", highlight=False)
-    plot: Path = draw_ratings(state, run.plot)
-    console.print(f"Elo over training: {plot}", highlight=False, soft_wrap=True)
+    assert state.config is not None
+    draw_elo(elo_curve(state, state.config.trainer.policy), run.plot)
+    console.print(f"Elo over training: {run.plot}", highlight=False, soft_wrap=True)
     where = f" --run {run.folder}" if run.folder != DEFAULT_RUN.resolve() else ""
     console.print("Try next:", highlight=False)
     for command in (

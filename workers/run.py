@@ -23,13 +23,23 @@ class Run:
         nats: Address of a broker; None means the run's own, embedded one.
         port: Port of the embedded broker; 0 takes a free one.
         name: Name of the league on the broker; None takes the only one there is.
+        max_store_mb: Limit of the embedded broker's store; None is what the disk has.
     """
 
-    def __init__(self, folder: Path, nats: str | None = None, port: int = 0, name: str | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nats: str | None = None,
+        port: int = 0,
+        name: str | None = None,
+        max_store_mb: int | None = None,
+    ) -> None:
         self.folder = folder.resolve()
         self.nats = nats
         self.port = port
         self.name = name
+        self.max_store_bytes = max_store_mb * 1024 * 1024 if max_store_mb is not None else None
         self.logs = self.folder / "logs"
         self.model = self.folder / "model"
         self.projection = self.folder / "projection.duckdb"
@@ -44,7 +54,7 @@ class Run:
         if self.nats is not None:
             yield self.nats
             return
-        with EmbeddedServer(self.folder / "nats", self.port) as server:
+        with EmbeddedServer(self.folder / "nats", self.port, self.max_store_bytes) as server:
             yield server.url
 
     @contextlib.asynccontextmanager

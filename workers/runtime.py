@@ -27,6 +27,9 @@ from workers.run import Run
 
 log = structlog.get_logger()
 
+EXIT_STORE_FULL = 74
+"""Exit code that tells the supervisor that starting the worker again is of no use (EX_IOERR of sysexits.h)."""
+
 _LONGEST_RETRY_S = 2.0
 
 T = TypeVar("T")
@@ -83,16 +86,17 @@ class Context:
         return await self.persistently(lambda: self.log.append(event))
 
     async def persistently(self, attempt: Callable[[], Awaitable[T]], give_up: Callable[[], bool] = lambda: False) -> T:
-        """Try until it works: through a broker's restart, a full store, a full stream.
+        """Try until it works: through a broker's restart, a full stream.
 
         Raises:
             LogError: the last failure, once ``give_up`` says so; or one that waiting does not mend.
+            StoreFullError: the broker stores nothing any more, and will not before it is started again.
         """
         delay_s = 0.05
         while True:
             try:
                 return await attempt()
-            except (BackpressureError, LogUnavailableError, StoreFullError) as error:
+            except (BackpressureError, LogUnavailableError) as error:
                 if give_up():
                     raise
                 if not isinstance(error, BackpressureError):
@@ -120,7 +124,11 @@ def run_worker(run: Run, role: str, name: str, serve: Serve) -> int:
     This is the process's one boundary for unexpected errors: they are logged, recorded as the reason of leaving,
     and end the process with exit code 1, so that its supervisor starts it again.
     """
-    code: int = uvloop.run(_main(run, role, name, serve))
+    try:
+        code: int = uvloop.run(_main(run, role, name, serve))
+    except StoreFullError as error:
+        log.error("the broker's store is full", error=str(error))
+        return EXIT_STORE_FULL
     return code
 
 
@@ -169,6 +177,8 @@ async def _membership(context: Context, role: str) -> AsyncIterator[_Leave]:
 async def _served(context: Context, serve: Serve) -> str:
     try:
         await serve(context)
+    except StoreFullError:
+        raise
     except LeagueError as error:
         log.error("stopped by an error", error=str(error))
         return f"{type(error).__name__}: {error}"

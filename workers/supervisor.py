@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.live import Live
 
 from schemas.config import LeagueConfig
-from schemas.errors import LeagueError
+from schemas.errors import LeagueError, StoreFullError
 from schemas.events import WorkerLeft
 from workers.dashboard import Dashboard
-from workers.runtime import Context, beside
+from workers.runtime import EXIT_STORE_FULL, Context, beside
 
 log = structlog.get_logger()
 
@@ -52,13 +52,22 @@ class Child:
         self._stopping = False
 
     async def keep(self) -> None:
-        """Run the worker; start it again when it fails, after a pause that grows while it keeps failing."""
+        """Run the worker; start it again when it fails, after a pause that grows while it keeps failing.
+
+        Raises:
+            StoreFullError: the worker found the broker's store full.
+        """
         pause_s = 0.5
         while not self._stopping:
             started = time.monotonic()
             code = await self._run()
             if code == 0 or self._stopping:
                 return
+            if code == EXIT_STORE_FULL:
+                raise StoreFullError(
+                    f"{self._context.run.nats or self._context.run.folder}: the broker's store is full, so nothing new "
+                    "can be recorded. What was recorded is safe: free some space, then run the same command again"
+                )
             pause_s = 0.5 if time.monotonic() - started > _STEADY_S else min(pause_s * 2, _MAX_BACKOFF_S)
             log.error("worker ended, starting it again", name=self.name, code=code, pause_s=pause_s)
             await self._say_it_left(code)
@@ -127,15 +136,19 @@ class Supervisor:
         ]
 
     async def run(self) -> bool:
-        """Run all workers until training and measuring are done, or until told to stop; whether they are done."""
-        tasks = [asyncio.create_task(child.keep()) for child in self._children]
-        await self._context.until(self._is_done)
-        done = self._is_done()
-        for role in reversed(ROLES):
-            await asyncio.gather(*(child.stop() for child in self._children if child.role == role))
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Run all workers until training and measuring are done, or until told to stop; whether they are done.
+
+        Raises:
+            StoreFullError: the broker's store is full.
+        """
+        try:
+            async with beside(*(child.keep() for child in self._children)):
+                await self._context.until(self._is_done)
+                done = self._is_done()
+                for role in reversed(ROLES):
+                    await asyncio.gather(*(child.stop() for child in self._children if child.role == role))
+        finally:
+            self.kill()
         return done
 
     def kill(self) -> None:

@@ -13,6 +13,6 @@ LeagueOption = Annotated[str | None, typer.Option("--league", help="Which league
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one value for programs.")]
 
 
-def the_run(folder: Path, nats: str | None, league: str | None, port: int = 0) -> Run:
+def the_run(folder: Path, nats: str | None, league: str | None) -> Run:
     """The run that the shared options name."""
-    return Run(folder, nats=nats, port=port, name=league)
+    return Run(folder, nats=nats, name=league)

@@ -41,6 +41,7 @@ def up(
     nats: NatsOption = None,
     league: LeagueOption = None,
     port: Annotated[int, typer.Option(help="Port of the run's own broker; 0 takes a free one.")] = 0,
+    max_store_mb: Annotated[int | None, typer.Option(help="Limit of the run's own store; none: the disk.")] = None,
 ) -> None:
     """Open a league, or go on with it, and run all its workers on this machine until training is done."""
     if not 0 <= port <= 65535:
@@ -48,7 +49,9 @@ def up(
     settings = load_config(config) if config is not None else None
     if settings is not None:
         check_config(settings)
-    here = the_run(run, nats, league, port)
+    if max_store_mb is not None and max_store_mb < 1:
+        raise UsageError(f"--max-store-mb {max_store_mb}: expected 1 or more")
+    here = Run(run, nats=nats, port=port, name=league, max_store_mb=max_store_mb)
     console = Console(stderr=True)
     raise typer.Exit(uvloop.run(_up(here, settings, console)))
 

@@ -78,7 +78,6 @@ class Engine:
     def round(self) -> None:
         """Let rows join, then sample one token for every running row."""
         started = time.perf_counter()
-        self._compact()
         running = len(self._running)
         for batch in self._joining():
             first = len(self._running)
@@ -136,7 +135,7 @@ class Engine:
         token_N = torch.from_numpy(tokens_N).to(self._device)
         logits_N = allowed_logits(self._base.head_VD, hidden_RD, row_N, token_N).cpu().numpy()
         temperatures_R = np.array([row.temperature for row in rows])
-        uniforms_R = np.array([row.draw() for row in rows])
+        uniforms_R = np.array([row.uniform() for row in rows])
         drawn_R, logprobs_R = draw(logits_N, counts_R, temperatures_R, uniforms_R)
         sampled_R = tokens_N[np.cumsum(counts_R) - counts_R + drawn_R]
         self.counters.forwards += 1
@@ -145,13 +144,15 @@ class Engine:
 
     def _chunk(self, first: int, last: int) -> tuple[Chunk, list[Row]]:
         """Lay out the rows' pending tokens, rows of one adapter side by side; they count as cached from here on."""
-        slots = sorted(range(first, last), key=lambda slot: id(self._running[slot].ready))
+        adapters = [id(row.ready) for row in self._running]
+        slots = sorted(range(first, last), key=adapters.__getitem__)
         rows = [self._running[slot] for slot in slots]
-        counts = np.fromiter((len(row.pending) for row in rows), np.int64, len(rows))
-        cached = np.fromiter((row.cached for row in rows), np.int64, len(rows))
+        counts = np.array([len(row.pending) for row in rows])
+        cached = np.array([row.cached for row in rows])
         self._cache.reserve(last, int((cached + counts).max()))
         ids = list(chain.from_iterable(row.pending for row in rows))
-        owners = [(next(same), 1 + sum(1 for _ in same)) for _, same in groupby((row.ready for row in rows), key=id)]
+        groups = (list(same) for _, same in groupby((row.ready for row in rows), key=id))
+        owners = [(same[0], len(same)) for same in groups]
         for row in rows:
             row.cached += len(row.pending)
             row.pending.clear()

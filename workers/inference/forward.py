@@ -19,8 +19,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.forward import Layer, Linear, Projected, Weights, feed_forward, project
+from trainer.forward import Layer, Linear, Weights, feed_forward, project
 from trainer.kernels import rms_norm, rotary, rotary_tables, swiglu
+from trainer.shape import DecoderShape
 from workers.inference.cache import Cache
 
 TABLE_LIMIT = 4096
@@ -147,53 +148,52 @@ class Forward:
         self._base = base
         self._shape = base.shape
         self._cache = cache
+        self._qk_norms = [_qk_norm(base.shape, layer) for layer in base.layers]
         self._tables = rotary_tables(
             torch.arange(0, device=base.embed_VD.device), base.frequencies_P, base.embed_VD.dtype
         )
 
     def __call__(self, chunk: Chunk) -> Tensor:
         """Write the chunk's keys and values; final hidden states [R, D] of each row's last token."""
-        cos_NP, sin_NP = (table.index_select(0, chunk.positions_N) for table in self._tables_for(chunk.length))
+        tables = tuple(table.index_select(0, chunk.positions_N) for table in self._tables_for(chunk.length))
         mask_SCT = _mask(chunk)
         hidden_ND = F.embedding(chunk.ids_N, self._base.embed_VD)
-        for index, _ in enumerate(self._base.layers[:-1]):
-            q, k, v = self._project(index, chunk, hidden_ND)
-            self._cache.write(index, chunk.places_N, rotary(k, cos_NP, sin_NP), v)
-            attended = self._attend(index, chunk, rotary(q, cos_NP, sin_NP), mask_SCT)
+        last = len(self._base.layers) - 1
+        for index in range(last):
+            q_NHK = self._project(index, chunk, hidden_ND, tables)
+            attended = self._attend(index, chunk, q_NHK, mask_SCT)
             hidden_ND = self._rest(index, chunk.spans, hidden_ND, attended)
-        return self._last_layer(chunk, hidden_ND, cos_NP, sin_NP)
-
-    def _last_layer(self, chunk: Chunk, hidden_ND: Tensor, cos_NP: Tensor, sin_NP: Tensor) -> Tensor:
-        index, last_R = len(self._base.layers) - 1, chunk.last_R
-        q, k, v = self._project(index, chunk, hidden_ND)
-        self._cache.write(index, chunk.places_N, rotary(k, cos_NP, sin_NP), v)
-        q_RHK = rotary(q.index_select(0, last_R), cos_NP.index_select(0, last_R), sin_NP.index_select(0, last_R))
-        k_SGTK, v_SGTK = self._cache.read(index, chunk.first_slot, chunk.first_slot + chunk.slots, chunk.length)
-        mask_ST = torch.arange(chunk.length, device=last_R.device) < chunk.ends_S.unsqueeze(-1)
-        q_SHK = torch.empty_like(q_RHK).index_copy_(0, chunk.slots_R, q_RHK)
-        out_SHCK = _attention(q_SHK.unsqueeze(2), k_SGTK, v_SGTK, mask_ST[:, None, None])
-        attended_RD = out_SHCK.flatten(1).index_select(0, chunk.slots_R)
-        hidden_RD = self._rest(index, chunk.last_spans, hidden_ND.index_select(0, last_R), attended_RD)
+        q_NHK = self._project(last, chunk, hidden_ND, tables)
+        attended_RD = self._attend_last(last, chunk, q_NHK.index_select(0, chunk.last_R))
+        hidden_RD = self._rest(last, chunk.last_spans, hidden_ND.index_select(0, chunk.last_R), attended_RD)
         return rms_norm(hidden_RD, self._base.norm_D, self._shape.norm_eps)
 
-    def _project(self, index: int, chunk: Chunk, hidden_ND: Tensor) -> Projected:
-        """Queries, keys and values [N, heads, K], not yet rotated."""
+    def _project(self, index: int, chunk: Chunk, hidden_ND: Tensor, tables: tuple[Tensor, ...]) -> Tensor:
+        """Queries [N, H, K]; keys and values go to the cache. Queries and keys are normed and rotated as one."""
         shape, layer = self._shape, self._base.layers[index]
-        if index == 0 and chunk.spans[0].ready.table_VQ is not None:
-            return self._split(_look_up(chunk))
-        if len(chunk.spans) == 1:
-            return project(shape, chunk.spans[0].ready.weights.layers[index], hidden_ND)
-        normal_ND = rms_norm(hidden_ND, layer.input_norm_D, shape.norm_eps)
-        q, k, v = self._split(_spread([(s, _layer(s, index).qkv) for s in chunk.spans], normal_ND))
-        if layer.q_norm_K is not None and layer.k_norm_K is not None:
-            q = rms_norm(q, layer.q_norm_K, shape.norm_eps)
-            k = rms_norm(k, layer.k_norm_K, shape.norm_eps)
-        return Projected(q, k, v)
-
-    def _split(self, qkv_NQ: Tensor) -> Projected:
-        shape = self._shape
+        looked_up = index == 0 and chunk.spans[0].ready.table_VQ is not None
+        if looked_up:
+            qkv_NQ = _look_up(chunk)
+        else:
+            normal_ND = rms_norm(hidden_ND, layer.input_norm_D, shape.norm_eps)
+            qkv_NQ = _spread([(span, _layer(span, index).qkv) for span in chunk.spans], normal_ND)
         heads = qkv_NQ.view(len(qkv_NQ), -1, shape.head_dim)
-        return Projected(*torch.split(heads, [shape.heads, shape.kv_heads, shape.kv_heads], dim=-2))
+        rotated = shape.heads + shape.kv_heads
+        qk_NHK, v_NGK = heads[:, :rotated], heads[:, rotated:]
+        norm_HK = self._qk_norms[index]
+        if norm_HK is not None and not looked_up:
+            qk_NHK = rms_norm(qk_NHK, norm_HK, shape.norm_eps)
+        qk_NHK = rotary(qk_NHK, *tables)
+        self._cache.write(index, chunk.places_N, qk_NHK[:, shape.heads :], v_NGK)
+        return qk_NHK[:, : shape.heads]
+
+    def _attend_last(self, index: int, chunk: Chunk, q_RHK: Tensor) -> Tensor:
+        """Attention output [R, H * K] of each row's last token."""
+        k_SGTK, v_SGTK = self._cache.read(index, chunk.first_slot, chunk.first_slot + chunk.slots, chunk.length)
+        mask_ST = torch.arange(chunk.length, device=q_RHK.device) < chunk.ends_S.unsqueeze(-1)
+        q_SHK = torch.empty_like(q_RHK).index_copy_(0, chunk.slots_R, q_RHK)
+        out_SHCK = _attention(q_SHK.unsqueeze(2), k_SGTK, v_SGTK, mask_ST[:, None, None])
+        return out_SHCK.flatten(1).index_select(0, chunk.slots_R)
 
     def _attend(self, index: int, chunk: Chunk, q_NHK: Tensor, mask_SCT: Tensor | None) -> Tensor:
         """Attention output [N, H * K] of every token."""
@@ -222,6 +222,13 @@ class Forward:
         return self._tables
 
 
+def _qk_norm(shape: DecoderShape, layer: Layer) -> Tensor | None:
+    """Weights [H + G, K] of the norm over query and key heads."""
+    if layer.q_norm_K is None or layer.k_norm_K is None:
+        return None
+    return torch.cat([layer.q_norm_K.expand(shape.heads, -1), layer.k_norm_K.expand(shape.kv_heads, -1)])
+
+
 def _layer(span: Span, index: int) -> Layer:
     return span.ready.weights.layers[index]
 
@@ -238,6 +245,8 @@ def _look_up(chunk: Chunk) -> Tensor:
 def _spread(linears: Sequence[tuple[Span, Linear]], x_NI: Tensor) -> Tensor:
     """Each span's linear on its rows; where adapters ride beside one base, the base's product is shared."""
     base = linears[0][1]
+    if len(linears) == 1:
+        return base(x_NI)
     if any(linear.weight_OI is not base.weight_OI for _, linear in linears):
         return torch.cat([linear(x_NI[span.first : span.last]) for span, linear in linears])
     out_NO = F.linear(x_NI, base.weight_OI, base.bias_O)

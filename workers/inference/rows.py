@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from random import Random
 
-from arena.constraints import Constraint, forced_run
+from arena.constraints import Constraint
 from schemas.errors import ModelError
 from workers.inference.base import Generation, Request
 from workers.inference.forward import Ready
@@ -20,7 +20,6 @@ class Row:
         "_limit",
         "_logprobs",
         "_place",
-        "_random",
         "_vocabulary",
         "cached",
         "choices",
@@ -29,6 +28,7 @@ class Row:
         "pending",
         "ready",
         "temperature",
+        "uniform",
         "waited",
     )
 
@@ -55,18 +55,20 @@ class Row:
         """Tokens of this row in the cache."""
         self.waited = 0
         """Rounds spent in the queue."""
-        self.choices: tuple[int, ...] | None = None
+        self.choices: Sequence[int] | None = None
         """Tokens to draw the next one from, ascending; None is the whole vocabulary."""
         self.finished: str | None = None
-        self._place = request.constraint if request.constraint is not None else Unconstrained(eos)
-        self._random = Random(request.sampling.seed)
+        self._place: Constraint = Unconstrained(eos) if request.constraint is None else request.constraint
+        self.uniform = Random(request.sampling.seed).random
+        """The next uniform number of this request; one a branch."""
         self._limit = limit
         self._vocabulary = ready.weights.shape.vocab_size
         self._completion: list[int] = []
         self._branches: list[int] = []
         self._logprobs: list[float] = []
         self._allowed: list[list[int]] = []
-        self._go_on()
+        self._expect_known(min(self.pending), max(self.pending))
+        self._go_on(self._place)
 
     @property
     def forced(self) -> int:
@@ -78,10 +80,6 @@ class Row:
         """Completion tokens that were drawn."""
         return len(self._branches)
 
-    def draw(self) -> float:
-        """The next uniform number of this request; one a branch."""
-        return self._random.random()
-
     def take(self, token: int, logprob: float) -> None:
         """Record a sampled token and whatever it forces."""
         self._branches.append(len(self._completion))
@@ -89,34 +87,38 @@ class Row:
         self._allowed.append(list(self.choices or ()))
         self._completion.append(token)
         self.pending.append(token)
-        self._place = self._place.advance(token)
-        self._go_on()
+        self._go_on(self._place.advance(token))
 
     def generation(self) -> Generation:
         """The finished completion."""
         assert self.finished is not None
         return Generation(self._completion, self._branches, self._logprobs, self._allowed, self.finished)
 
-    def _go_on(self) -> None:
-        run, self._place = forced_run(self._place, self._limit - len(self._completion))
-        self._completion += run
-        self.pending += run
-        self._expect_known(self.pending)
-        if isinstance(self._place, Unconstrained):
+    def _go_on(self, place: Constraint) -> None:
+        """Follow forced tokens to the next choice, the end, or the limit. The hottest loop here, hence spelled out."""
+        allowed, completion = place.allowed(), self._completion
+        while len(allowed) == 1 and len(completion) < self._limit:
+            token = allowed[0]
+            self._expect_known(token, token)
+            completion.append(token)
+            self.pending.append(token)
+            place = place.advance(token)
+            allowed = place.allowed()
+        self._place = place
+        if allowed:
+            self._expect_known(allowed[0], allowed[-1])
+            self.choices = allowed
+        elif isinstance(place, Unconstrained) and not place.ended:
             self.choices = None
-            ended = self._place.ended
         else:
-            self.choices = tuple(self._place.allowed())
-            self._expect_known(self.choices)
-            ended = not self.choices
-        if ended:
             self.finished = "stop"
-        elif len(self._completion) >= self._limit:
+            return
+        if len(completion) >= self._limit:
             self.finished = "length"
 
-    def _expect_known(self, tokens: Sequence[int]) -> None:
-        if tokens and not (min(tokens) >= 0 and max(tokens) < self._vocabulary):
-            odd = next(token for token in tokens if not 0 <= token < self._vocabulary)
+    def _expect_known(self, lowest: int, highest: int) -> None:
+        if lowest < 0 or highest >= self._vocabulary:
+            odd = lowest if lowest < 0 else highest
             raise ModelError(f"inference: token {odd} is outside the vocabulary of {self._vocabulary}")
 
 

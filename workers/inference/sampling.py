@@ -7,6 +7,7 @@ Shape suffixes: R row, A allowed token of a row (padded), N allowed token of all
 """
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,11 @@ def draw(
 
 def flatten(choices: Sequence[Sequence[int] | None], vocabulary: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Allowed tokens of all rows one after the other, and how many each row has; None is the whole vocabulary."""
-    lists = [range(vocabulary) if tokens is None else tokens for tokens in choices]
-    counts_R = np.fromiter(map(len, lists), np.int64, len(lists))
-    tokens_N = np.concatenate([np.asarray(tokens, np.int64) for tokens in lists])
-    return tokens_N, counts_R
+    counts_R = np.fromiter(
+        (vocabulary if tokens is None else len(tokens) for tokens in choices), np.int64, len(choices)
+    )
+    if any(tokens is None for tokens in choices):
+        whole = np.arange(vocabulary)
+        return np.concatenate([whole if tokens is None else np.asarray(tokens) for tokens in choices]), counts_R
+    constrained = chain.from_iterable(tokens for tokens in choices if tokens is not None)
+    return np.fromiter(constrained, np.int64, int(counts_R.sum())), counts_R
