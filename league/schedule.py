@@ -41,21 +41,13 @@ def promotions(state: LeagueState, agent: str) -> list[CheckpointAdded | Checkpo
     makes it elite: it joins the league, or is promoted if it is in. Before that moment, without a new high score,
     and once the event has been folded, there is nothing; so a worker may ask at any time and again after a restart.
     """
-    named = split_agent(agent)
-    if not _schedule(state).elite or named is None or not _set_high_score(state, agent):
-        return []
-    member = state.agents.get(agent)
-    if member is not None:
-        promoted = CheckpointPromoted(agent=agent, rating=_verdict_rating(state, agent))
-        return [] if member.reason == ELITE else [promoted]
-    published = state.published.get(named[0], {}).get(named[1])
-    return [] if published is None else [_added(state, *named, published.adapter, ELITE)]
+    rating = _high_scores(state).get(agent)
+    return [] if rating is None else _promotion(state, agent, rating)
 
 
 def due_promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromoted]:
     """``promotions`` of every agent that was evaluated, in the order of the requests."""
-    agents = dict.fromkeys(evaluation.agent for evaluation in state.evaluations.values())
-    return [event for agent in agents for event in promotions(state, agent)]
+    return [event for agent, rating in _high_scores(state).items() for event in _promotion(state, agent, rating)]
 
 
 def retirements(state: LeagueState, policy: str) -> list[AgentRetired]:
@@ -96,18 +88,25 @@ def _added(state: LeagueState, policy: str, version: int, adapter: str, reason: 
     )
 
 
-def _set_high_score(state: LeagueState, agent: str) -> bool:
-    return any(
-        evaluation.verdict is not None
-        and (evaluation.verdict.best_other is None or evaluation.verdict.rating > evaluation.verdict.best_other)
+def _high_scores(state: LeagueState) -> dict[str, float]:
+    """Agents that set a new best rating in their gatekeeper evaluation, and that rating."""
+    if not _schedule(state).elite:
+        return {}
+    return {
+        evaluation.agent: verdict.rating
         for evaluation in state.evaluations.values()
-        if evaluation.agent == agent and evaluation.suite == "gatekeepers"
-    )
+        if evaluation.suite == "gatekeepers"
+        and (verdict := evaluation.verdict) is not None
+        and (verdict.best_other is None or verdict.rating > verdict.best_other)
+    }
 
 
-def _verdict_rating(state: LeagueState, agent: str) -> float:
-    return max(
-        evaluation.verdict.rating
-        for evaluation in state.evaluations.values()
-        if evaluation.agent == agent and evaluation.suite == "gatekeepers" and evaluation.verdict is not None
-    )
+def _promotion(state: LeagueState, agent: str, rating: float) -> list[CheckpointAdded | CheckpointPromoted]:
+    member, named = state.agents.get(agent), split_agent(agent)
+    if member is not None:
+        is_due = member.kind == "checkpoint" and member.reason != ELITE
+        return [CheckpointPromoted(agent=agent, rating=rating)] if is_due else []
+    published = state.published.get(named[0], {}).get(named[1]) if named is not None else None
+    if named is None or published is None:
+        return []
+    return [_added(state, *named, published.adapter, ELITE)]
