@@ -2,7 +2,6 @@
 
 - ``games/``      one package or file per game, behind ``games.base.Game``
 - ``bots/``       scripted agents that never call a model
-- ``text``        ``TextFormat``: a position as prompt pieces, an action as completion pieces
 - ``constraints`` token-level walk through the set of legal completions
 - ``match``       plays one game between agents in seats
 

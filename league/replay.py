@@ -56,6 +56,12 @@ class VerifyReport(msgspec.Struct, frozen=True):
         """Whether everything recorded was reproduced bit for bit."""
         return self.different == 0
 
+    def verdict(self) -> str:
+        """The comparison in one line."""
+        pending = f", {self.pending:,} not rated yet" if self.pending else ""
+        word = "identical" if self.identical else f"{self.different:,} DIFFERENCES"
+        return f"{self.events:,} events folded, {self.rated:,} rated matches{pending}: {word}"
+
 
 class Verifier:
     """Takes the events of a history in order; ``report`` tells how they compare at any time.

@@ -8,7 +8,7 @@ from league.log.base import EventLog
 from league.plots import draw_elo
 from league.projections.query import run_query
 from league.projections.render import render
-from league.replay import VerifyReport, verify_log
+from league.replay import verify_log
 from league.state import LeagueState
 from workers.run import DEFAULT_RUN, Run
 from workers.tables import LEADERBOARD, catch_up
@@ -33,15 +33,6 @@ def benchmark_table(rows: list[BenchmarkRow]) -> Table:
     return table
 
 
-def verdict_line(report: VerifyReport) -> str:
-    """The verdict of a replay in one line."""
-    counted = f"{report.events:,} events folded, {report.rated:,} rated matches"
-    if report.pending:
-        counted += f", {report.pending:,} not rated yet"
-    word = "identical" if report.identical else f"{report.different:,} DIFFERENCES"
-    return f"{counted}: {word}"
-
-
 async def print_report(run: Run, history: EventLog, console: Console) -> bool:
     """Print the end-of-run report; whether the replay was identical."""
     state = await folded(history)
@@ -51,7 +42,7 @@ async def print_report(run: Run, history: EventLog, console: Console) -> bool:
     console.print(render(board.columns, board.types, board.rows), markup=False, highlight=False)
     console.print(benchmark_table(benchmarks(state)))
     report = await verify_log(history.read())
-    console.print(f"replay --verify: {verdict_line(report)}", highlight=False)
+    console.print(f"replay --verify: {report.verdict()}", highlight=False)
     assert state.config is not None
     draw_elo(elo_curve(state, state.config.trainer.policy), run.plot)
     console.print(f"Elo over training: {run.plot}", highlight=False, soft_wrap=True)

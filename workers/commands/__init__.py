@@ -19,7 +19,7 @@ model = typer.Typer(help="Base models.", no_args_is_help=True)
 app.add_typer(model, name="model")
 
 app.command()(serving.up)
-app.command("open")(serving.open_only)
+app.command("open")(serving.open_league)
 app.command()(serving.worker)
 app.command()(history.leaderboard)
 app.command()(history.events)

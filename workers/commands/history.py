@@ -14,7 +14,6 @@ from league.replay import verify_log
 from schemas.errors import UsageError, one_of
 from schemas.events import EVENT_TYPES
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
-from workers.report import verdict_line
 from workers.run import DEFAULT_RUN, Run
 from workers.tables import LEADERBOARD, ask
 
@@ -127,7 +126,7 @@ async def _verify(run: Run, as_json: bool) -> int:
     if as_json:
         print(msgspec.json.encode(report).decode())
         return 0 if report.identical else 1
-    print(verdict_line(report))
+    print(report.verdict())
     for difference in report.differences[:20]:
         print(
             f"  event {difference.sequence}, match {difference.match_id}, {difference.agent}: "

@@ -19,8 +19,6 @@ from league.log.jetstream import league_on, wait_closed
 from league.log.server import EmbeddedServer
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import LeagueError, UsageError
-from workers.basemodel import make_model
-from workers.checks import check_config
 from workers.commands.options import JsonOption, NatsOption, RunOption, the_run
 from workers.progress import reporting
 from workers.run import DEFAULT_RUN, Run
@@ -95,6 +93,9 @@ def model_init(
     ] = None,
 ) -> None:
     """Make a small base model for a game without any download, and teach it a bot's legal play."""
+    from workers.basemodel import make_model
+    from workers.checks import check_config
+
     settings = load_config(config) if config is not None else LeagueConfig()
     check_config(settings)
     if out.exists():

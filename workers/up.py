@@ -1,0 +1,72 @@
+"""Runs a league on one machine from its opening to its report."""
+
+import asyncio
+import signal
+
+from rich.console import Console
+
+from schemas.config import LeagueConfig
+from workers.checks import check_config
+from workers.logs import set_up_logging
+from workers.opening import open_league
+from workers.progress import reporting
+from workers.report import print_report
+from workers.run import Run
+from workers.runtime import Context, beside
+from workers.supervisor import Supervisor, shown
+
+
+async def open_only(run: Run, settings: LeagueConfig, console: Console) -> None:
+    """Open a league, or change an open one's settings, without starting any worker.
+
+    Raises:
+        ConfigError: the settings are not those of a league.
+    """
+    check_config(settings)
+    run.folder.mkdir(parents=True, exist_ok=True)
+    async with run.connected("opener") as client:
+        with reporting(console, "opening the league") as report:
+            await open_league(run, client, settings, report)
+
+
+async def up_league(run: Run, settings: LeagueConfig | None, console: Console) -> int:
+    """Open a league or go on with it, run its workers until training is done, and report; the exit code.
+
+    Raises:
+        ConfigError: the settings are not those of a league.
+        UsageError: there is no league and no settings to open one with.
+    """
+    if settings is not None:
+        check_config(settings)
+    run.folder.mkdir(parents=True, exist_ok=True)
+    set_up_logging("supervisor", run.logs / "supervisor.log", terminal=False)
+    async with run.connected("supervisor") as client:
+        with reporting(console, "opening the league") as report:
+            history = await open_league(run, client, settings, report)
+        context = Context(run, client, history, "supervisor")
+        async with beside(context.follow()):
+            await context.reached(await history.last_sequence())
+            console.print(f"league {history.league!r} in {run.folder}, logs in {run.logs}", highlight=False)
+            supervisor = Supervisor(context)
+            _stop_on_signals(context, supervisor, console)
+            async with shown(context, console):
+                done = await supervisor.run()
+        if not done:
+            console.print("stopped; the same command goes on from here", highlight=False)
+            return 0
+        identical = await print_report(run, history, Console())
+        return 0 if identical else 1
+
+
+def _stop_on_signals(context: Context, supervisor: Supervisor, console: Console) -> None:
+    """The first Ctrl-C drains; the second ends everything at once."""
+
+    def stop() -> None:
+        if context.stopping.is_set():
+            supervisor.kill()
+            return
+        console.print("stopping: matches in hand are finished first (again to stop now)", highlight=False)
+        context.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
