@@ -11,8 +11,12 @@
     rewards/        what a step earned: one file each
     advantages/     what the estimator makes of it: one file each
     losses/         what is minimised: one file each
-    batching.py     rollouts as flat arrays and minibatches
-    learner.py      one gradient step, and the state a killed trainer resumes from
+    registry.py     how the three find their plugins
+    admission.py    which rollouts are trained on, and why the others are not
+    batching.py     rollouts as flat arrays, and minibatches of them
+    learner.py      one gradient step after the other
+    report.py       what a step says about itself
+    state.py        what a killed trainer resumes from
     model/          making a small base model
 
 A new reward, advantage or loss is one file in its folder: config struct, implementation, ``@register("name")``.

@@ -109,6 +109,31 @@ def test_a_step_makes_good_tokens_likelier(decoder: Decoder, rollouts: list[Roll
     assert agreement() > before + 1.0
 
 
+def test_it_learns_to_choose_what_is_rewarded(decoder: Decoder) -> None:
+    """Even tokens pay: exact policy gradient takes this model from 0.47 to 0.61 of the choices, and so do we."""
+    player = learner(decoder, moved=False, learner={"minibatch_sequences": 50, "rectangle_tokens": 2048})
+    rng = np.random.default_rng(0)
+    shares = [player.step(one_choice_games(player, 200, rng)).reward_mean for _ in range(12)]
+    assert np.mean(shares[:2]) < 0.52
+    assert np.mean(shares[-4:]) > 0.57
+
+
+def one_choice_games(player: Learner, count: int, rng: np.random.Generator) -> list[Rollout]:
+    """Games of one step with one choice among four tokens; the progress gained is 1 for an even token."""
+    prompts = rng.integers(SHAPE.vocab_size, size=(count, 8))
+    allowed = np.stack([np.sort(rng.choice(SHAPE.vocab_size, 4, replace=False)) for _ in range(count)])
+    with torch.no_grad():
+        hidden = forward_rectangle(player.decoder.weights(player.lora), torch.from_numpy(prompts))[:, -1]
+        logprobs = player.decoder.logits(hidden).double().gather(1, torch.from_numpy(allowed)).log_softmax(-1).numpy()
+    rollouts = []
+    for prompt, tokens, scores in zip(prompts.tolist(), allowed.tolist(), logprobs, strict=True):
+        pick = int(rng.choice(4, p=np.exp(scores)))
+        step = Step(prompt, [tokens[pick]], [0], [float(scores[pick])], [tokens], 0, 1, 0.0)
+        won = float(tokens[pick] % 2 == 0)
+        rollouts.append(Rollout("m", "game", "main", 0, "A", "A", [step], 1, won, won, 1))
+    return rollouts
+
+
 def test_only_branches_get_gradient(decoder: Decoder, rollouts: list[Rollout]) -> None:
     """The loss reacts to the hidden states that predict branches, and to no other position."""
     trainable = Decoder.random(SHAPE, seed=0, std=0.2)

@@ -18,7 +18,7 @@ from trainer.advantages.base import Estimate, State, register
 
 @register("clock_leave_one_out")
 class ClockLeaveOneOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A = G(clock) - mean of the others' G(clock) at the same role (Kool et al. 2019, eq. 8), over one global scale."""
+    """A = G(clock) - mean of the others' G(clock) at the same role (Kool et al. 2019), over one global scale."""
 
     gamma: float = 0.8
     """Discount per unit of the clock."""

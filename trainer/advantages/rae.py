@@ -15,7 +15,7 @@ from trainer.advantages.base import Estimate, State, register, spread, totals
 
 @register("rae")
 class Rae(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A_i = R_i - baseline[role], then baseline <- decay * baseline + (1 - decay) * batch mean (SPIRAL, eq. 5-6).
+    """A_i = R_i - baseline[role], then baseline <- decay * baseline + (1 - decay) * batch mean (SPIRAL, Liu et al. 2025).
 
     The baseline is updated after it was used, so that it does not depend on the rollouts it judges.
     """
