@@ -15,7 +15,8 @@ GRAIN = 64
 class Cache:
     """Keys and values of every layer. Unused positions hold finite leftovers and must be masked."""
 
-    def __init__(self, shape: DecoderShape, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, shape: DecoderShape, most_slots: int, device: torch.device, dtype: torch.dtype) -> None:
+        self._most_slots = most_slots
         self._size = (shape.layers, 2)
         self._heads = (shape.kv_heads, shape.head_dim)
         self._kv = torch.zeros(*self._size, 0, 0, *self._heads, device=device, dtype=dtype)
@@ -36,10 +37,10 @@ class Cache:
         return self._kv.numel() * self._kv.element_size()
 
     def reserve(self, slots: int, positions: int) -> None:
-        """Make room, keeping what is held; slots at least double, so that growth is rare."""
+        """Make room, keeping what is held; slots double up to the most there may be, so that growth is rare."""
         if slots <= self.slots and positions <= self.positions:
             return
-        slots = self.slots if slots <= self.slots else max(slots, 2 * self.slots)
+        slots = self.slots if slots <= self.slots else max(slots, min(2 * self.slots, self._most_slots))
         positions = max(self.positions, -(-positions // GRAIN) * GRAIN)
         grown = self._kv.new_zeros(*self._size, slots, positions, *self._heads)
         grown[:, :, : self.slots, : self.positions] = self._kv

@@ -53,7 +53,7 @@ class Engine:
         self.counters = Counters()
         self._base = base
         self._device = base.embed_VD.device
-        self._cache = Cache(base.shape, self._device, base.embed_VD.dtype)
+        self._cache = Cache(base.shape, max_rows, self._device, base.embed_VD.dtype)
         self._forward = Forward(base, self._cache)
         self._max_rows = max_rows
         self._max_prefill_tokens = max_prefill_tokens
@@ -88,6 +88,13 @@ class Engine:
         self._compact()
         self.counters.seconds += time.perf_counter() - started
         self.counters.cache_bytes = self._cache.bytes
+
+    def abort(self, error: Exception) -> None:
+        """Fail everything, waiting or running."""
+        for row in (*self._waiting, *self._running):
+            fail(row, ModelError(f"inference: the engine stopped: {error!r}"))
+        self._waiting.clear()
+        self._running.clear()
 
     def release(self) -> None:
         """Give the cache's memory back; only while nothing runs."""

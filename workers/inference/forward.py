@@ -247,13 +247,13 @@ def _spread(linears: Sequence[tuple[Span, Linear]], x_NI: Tensor) -> Tensor:
     base = linears[0][1]
     if len(linears) == 1:
         return base(x_NI)
+    parts = torch.split(x_NI, [span.last - span.first for span, _ in linears])
     if any(linear.weight_OI is not base.weight_OI for _, linear in linears):
-        return torch.cat([linear(x_NI[span.first : span.last]) for span, linear in linears])
+        return torch.cat([linear(part) for (_, linear), part in zip(linears, parts, strict=True)])
     out_NO = F.linear(x_NI, base.weight_OI, base.bias_O)
-    for span, linear in linears:
+    for (span, linear), part in zip(linears, parts, strict=True):
         if linear.a_RI is not None and linear.b_OR is not None:
-            part = slice(span.first, span.last)
-            out_NO[part] += F.linear(F.linear(x_NI[part], linear.a_RI), linear.b_OR)
+            out_NO[span.first : span.last].addmm_(F.linear(part, linear.a_RI), linear.b_OR.t())
     return out_NO
 
 

@@ -1,0 +1,219 @@
+"""What is particular to the local engine: joining, bounds, the ways adapters are applied, counters."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from arena.constraints import Fixed
+from schemas.errors import ConfigError, ModelError
+from trainer.adapters import LoraConfig, create, load, save
+from trainer.decoder import Decoder
+from trainer.model import BaseShape, make_base
+from workers.inference import Generation, Request, Sampling
+from workers.inference import engine as engine_module
+from workers.inference import forward as forward_module
+from workers.inference import local as local_module
+from workers.inference.local import LocalBackend, LocalConfig
+
+SHAPE = BaseShape(hidden=32, layers=3, heads=4, kv_heads=2, head_dim=16, mlp=48, tied=False, max_positions=64)
+ANY = Fixed([(a, b, c) for a in (3, 4, 5) for b in (6, 7) for c in (8, 9, 10, 11)])
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A base with fewer key/value heads than query heads, and adapters that cover all or some of its linears."""
+    base = make_base(tmp_path_factory.mktemp("base"), [f"w{i}" for i in range(17)], SHAPE, seed=2)
+    made = {"base": base}
+    for seed, targets in enumerate([("q_proj", "down_proj"), ("k_proj", "v_proj", "o_proj", "gate_proj", "up_proj")]):
+        lora = create(Decoder.load(base).shape, LoraConfig(rank=3 + seed, target_modules=targets), seed)
+        with torch.no_grad():
+            lora.flat_P.add_(0.3 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(seed)))
+        made[f"a{seed}"] = tmp_path_factory.mktemp(f"a{seed}")
+        save(lora, made[f"a{seed}"])
+    return made
+
+
+def start(folders: dict[str, Path], **settings: object) -> LocalBackend:
+    backend = LocalBackend(folders["base"], LocalConfig(**settings))  # type: ignore[arg-type]
+    for name in ("a0", "a1"):
+        backend.load_adapter(name, folders[name])
+    return backend
+
+
+def request_of(index: int) -> Request:
+    prompt = [3 + (index * 5 + position) % 14 for position in range(2 + index * 7 % 11)]
+    return Request(prompt, [None, "a0", "a1"][index % 3], ANY, Sampling(seed=index))
+
+
+def sample(backend: LocalBackend, indices: Sequence[int]) -> list[Generation]:
+    async def run() -> list[Generation]:
+        return await asyncio.gather(*(backend.generate(request_of(index)) for index in indices))
+
+    return asyncio.run(run())
+
+
+def same(ours: Sequence[Generation], theirs: Sequence[Generation]) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.completion_ids == other.completion_ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def expected(folders: dict[str, Path]) -> list[Generation]:
+    return sample(start(folders), range(30))
+
+
+def test_logprobs_hold_with_grouped_heads_and_partial_adapters(folders, expected):
+    decoder = Decoder.load(folders["base"])
+    loras = {None: None} | {name: load(folders[name], decoder.shape) for name in ("a0", "a1")}
+    for index, generation in enumerate(expected):
+        request = request_of(index)
+        ids = torch.tensor([*request.prompt_ids, *generation.completion_ids])
+        with torch.no_grad():
+            logits_TV = decoder.logits(decoder.forward_packed(ids, [len(ids)], loras[request.adapter]))
+        for branch, allowed, logprob in zip(generation.branches, generation.allowed, generation.logprobs, strict=True):
+            row = logits_TV[len(request.prompt_ids) + branch - 1, allowed].log_softmax(-1)
+            assert logprob == pytest.approx(row[allowed.index(generation.completion_ids[branch])].item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("merge_limit", [0, 1 << 30])
+@pytest.mark.parametrize("table_limit", [0, 1 << 30])
+def test_merged_or_beside_looked_up_or_computed_is_the_same(folders, expected, monkeypatch, merge_limit, table_limit):
+    monkeypatch.setattr(local_module, "MERGE_LIMIT", merge_limit)
+    monkeypatch.setattr(forward_module, "TABLE_LIMIT", table_limit)
+    same(sample(start(folders), range(30)), expected)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"max_rows": 3}, {"max_prefill_tokens": 8}, {"max_ready": 1}, {"join_share": 2.0}]
+)
+def test_bounds_change_nothing_but_speed(folders, expected, settings):
+    same(sample(start(folders, **settings), range(30)), expected)
+
+
+def test_cache_is_bounded_by_max_rows(folders):
+    backend = start(folders, max_rows=4)
+    for crowd in (3, 4, 30):
+        sample(backend, range(crowd))
+    per_slot = 2 * SHAPE.layers * 64 * SHAPE.kv_heads * SHAPE.head_dim * 4
+    assert backend.counters().cache_bytes <= 4 * per_slot
+
+
+def test_requests_that_come_while_a_batch_runs_join_it(folders, expected):
+    async def run() -> list[Generation]:
+        backend = start(folders)
+        results: list[Generation] = []
+
+        async def player(first: int) -> None:
+            results.extend([await backend.generate(request_of(index)) for index in range(first, 30, 3)])
+
+        await asyncio.gather(*map(player, range(3)))
+        assert backend.counters().forwards < 30 * 3
+        return results
+
+    done = {tuple(g.logprobs): g for g in asyncio.run(run())}
+    assert sorted(g.completion_ids for g in done.values()) == sorted(g.completion_ids for g in expected)
+
+
+def test_lone_latecomer_is_not_starved_by_a_busy_batch(folders):
+    async def run() -> bool:
+        backend = start(folders, join_share=100.0)
+        stop = asyncio.Event()
+
+        async def busy(index: int) -> None:
+            while not stop.is_set():
+                await backend.generate(request_of(index))
+
+        crowd = [asyncio.ensure_future(busy(index)) for index in range(8)]
+        await asyncio.sleep(0.01)
+        await asyncio.wait_for(backend.generate(request_of(9)), timeout=10)
+        stop.set()
+        await asyncio.gather(*crowd)
+        return True
+
+    assert asyncio.run(run())
+
+
+def test_event_loop_gets_its_turn_between_rounds(folders):
+    async def run() -> int:
+        backend, turns, done = start(folders), 0, False
+
+        async def beside() -> None:
+            nonlocal turns
+            while not done:
+                turns += 1
+                await asyncio.sleep(0)
+
+        other = asyncio.ensure_future(beside())
+        await backend.generate(request_of(0))
+        done = True
+        await other
+        return turns
+
+    assert asyncio.run(run()) >= 3
+
+
+def test_pass_that_fails_fails_its_requests_and_the_engine_goes_on(folders, expected, monkeypatch):
+    backend = start(folders)
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine_module, "make_chunk", broken)
+        with pytest.raises(ModelError, match="out of memory"):
+            sample(backend, [0])
+    same(sample(backend, range(30)), expected)
+
+
+def test_nobody_waits_on_an_engine_that_stopped(folders, expected, monkeypatch):
+    backend = start(folders)
+
+    def broken(_: object) -> None:
+        raise RuntimeError("a fault of the engine itself")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine_module.Engine, "_compact", broken)
+        with pytest.raises(ModelError, match="a fault of the engine itself"):
+            sample(backend, [0, 1])
+    same(sample(backend, range(30)), expected)
+
+
+def test_counters_add_up(folders):
+    backend = start(folders)
+    generations = sample(backend, range(10))
+    counters = backend.counters()
+    assert (counters.requests, counters.adapters) == (10, 2)
+    assert counters.prompt_tokens == sum(len(request_of(i).prompt_ids) for i in range(10))
+    assert counters.sampled_tokens == sum(len(g.branches) for g in generations) == 30
+    assert counters.forced_tokens == 0
+    assert counters.forwards == 3
+    assert counters.seconds > 0
+
+
+def test_close_waits_for_what_is_in_flight(folders, expected):
+    async def run() -> list[Generation]:
+        backend = start(folders)
+        tasks = [asyncio.ensure_future(backend.generate(request_of(index))) for index in range(30)]
+        await asyncio.sleep(0)
+        await backend.close()
+        return [task.result() for task in tasks]
+
+    same(asyncio.run(run()), expected)
+
+
+def test_prompt_and_completion_never_outgrow_the_model(folders):
+    async def run() -> Generation:
+        return await start(folders).generate(Request([3] * 60, None, None, Sampling(seed=1)))
+
+    generation = asyncio.run(run())
+    assert len(generation.completion_ids) <= 4
+
+
+def test_settings_are_checked(folders):
+    for settings, message in [({"dtype": "float8"}, "'float8'"), ({"max_rows": 0}, "max_rows")]:
+        with pytest.raises(ConfigError, match=message):
+            LocalConfig(**settings)
