@@ -15,9 +15,10 @@ from trainer.advantages.base import Estimate, State, register, spread, totals
 
 @register("rae")
 class Rae(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A_i = R_i - baseline[role], then baseline <- decay * baseline + (1 - decay) * batch mean (SPIRAL, Liu et al. 2025).
+    """A_i = R_i - baseline[role], then baseline <- decay * baseline + (1 - decay) * batch mean.
 
-    The baseline is updated after it was used, so that it does not depend on the rollouts it judges.
+    Liu et al. 2025 (SPIRAL), role-conditioned advantage estimation. The baseline is updated after it was used,
+    so that it does not depend on the rollouts it judges.
     """
 
     decay: float = 0.95
