@@ -31,15 +31,6 @@ Thread = tuple[tuple[int, ...], Phrases]
 """A piece begun: its tokens still to come (at least one), and the place of the game's walk after it."""
 
 
-def forced_run(place: Constraint, limit: int) -> tuple[list[int], Constraint]:
-    """Collect up to ``limit`` tokens that leave no choice, and the place after them."""
-    run: list[int] = []
-    while len(run) < limit and len(allowed := place.allowed()) == 1:
-        run.append(allowed[0])
-        place = place.advance(allowed[0])
-    return run, place
-
-
 def read_branches(place: Constraint, ids: Sequence[int]) -> tuple[list[int], list[list[int]]]:
     """Where a finished completion could have gone another way: positions, and the tokens allowed at each."""
     branches: list[int] = []
@@ -152,6 +143,21 @@ class TokenWalks:
                 stack.extend(reversed(fits))
         raise ModelError(f"constraint: tokens {list(ids)} are not a whole completion")
 
+    def write(self, phrases: Phrases, pieces: Pieces) -> list[int]:
+        """The tokens of a whole completion, its end token included where it needs one.
+
+        Raises:
+            ModelError: the pieces are not a whole completion of ``phrases``.
+        """
+        ids = [token for piece in pieces for token in self.tokens(piece)]
+        place = self(phrases)
+        for token in ids:
+            place = place.advance(token)
+        if place.allowed():
+            ids.append(self.end_token(()))
+            place = place.advance(ids[-1])
+        return ids
+
     def tokens(self, piece: str) -> tuple[int, ...]:
         """The piece's tokens, remembered.
 
@@ -217,6 +223,3 @@ class Fixed:
     def advance(self, token: int) -> "Fixed":
         """The place after ``token``."""
         return Fixed([rest[1:] for rest in self._completions if rest and rest[0] == token])
-
-
-__all__ = ["Constraint", "Encode", "Fixed", "TokenWalk", "TokenWalks", "forced_run", "read_branches"]

@@ -1,15 +1,15 @@
 """How many tokens a second the local engine samples, against Hugging Face ``generate`` with PEFT on the same model.
 
-Both sample the same number of unconstrained tokens after the same prompts, 64 of them, one thread, float32. The peer
-takes adapters one after the other (its usual way) and mixed in one batch (``adapter_names``). Then what forced tokens
-and constraints add, as games have them.
+Both sample the same number of tokens after the same 64 prompts, on one thread in float32: once as games do, under a
+constraint that forces every other token, once without any. The peer takes adapters one after the other (its usual way)
+or mixed in one batch (``adapter_names``); it takes the constraint as ``prefix_allowed_tokens_fn``.
 """
 
 import asyncio
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -28,6 +28,14 @@ ROWS, PROMPT, TOKENS, VOCABULARY = 64, 72, 64, 160
 ADAPTERS = [f"adapter{index}" for index in range(8)]
 
 
+LINE_UPS = [ADAPTERS[:1], ADAPTERS]
+RATIOS = [
+    ("games: adapter by adapter", "games: local engine", "games: generate + PEFT, adapter by adapter"),
+    ("free: adapter by adapter", "free: local engine", "free: generate + PEFT, adapter by adapter"),
+    ("free: mixed adapters", "free: local engine", "free: generate + PEFT, mixed adapters"),
+]
+
+
 class Orders:
     """So many orders, each a forced place and one of twelve codes: the rhythm of a game's completion."""
 
@@ -44,6 +52,14 @@ class Orders:
     def advance(self, token: int) -> Constraint:
         """The next place."""
         return Orders(self._orders - self._inside, not self._inside)
+
+
+def order_places() -> Iterator[Constraint]:
+    """Every place of ``Orders``; which codes are chosen changes nothing after them."""
+    place: Constraint = Orders(TOKENS // 2)
+    while allowed := place.allowed():
+        yield place
+        place = place.advance(allowed[0])
 
 
 def make_models(folder: Path) -> dict[str, Path]:
@@ -104,13 +120,18 @@ class Peer:
             self._model.load_adapter(folders[name], adapter_name=name)
         self._model.eval()
 
-    def one_by_one(self, names: Sequence[str]) -> int:
+    def one_by_one(self, names: Sequence[str], **options: Any) -> int:
         """A batch for each adapter, one after the other."""
         tokens = 0
         for index, name in enumerate(names):
             self._model.set_adapter(name)
-            tokens += self._generate(prompts()[index :: len(names)])
+            tokens += self._generate(prompts()[index :: len(names)], **options)
         return tokens
+
+    def orders(self, names: Sequence[str]) -> int:
+        """The same under the constraint of ``Orders``."""
+        allowed = [list(place.allowed()) for place in order_places()]
+        return self.one_by_one(names, prefix_allowed_tokens_fn=lambda _, ids: allowed[len(ids) - PROMPT])
 
     def mixed(self, names: Sequence[str]) -> int:
         """One batch in which each row names its adapter."""
@@ -133,7 +154,7 @@ class Peer:
         return int(out[:, PROMPT:].numel())
 
 
-def rate(sample: Callable[[], int], seconds: float) -> float:
+def rate(sample: Callable[[], int], seconds: float = 1.5) -> float:
     """Completion tokens per second of processor time, which other work on the machine hardly disturbs.
 
     The best of the runs that begin within ``seconds``, after one that warms up.
@@ -154,20 +175,21 @@ def main() -> None:
         warnings.simplefilter("ignore")
         folders = make_models(Path(folder))
         ours, peer = Ours(folders).start(), Peer(folders)
-        one, eight = rate(lambda: ours.run(ADAPTERS[:1], None), 2), rate(lambda: ours.run(ADAPTERS, None), 2)
         orders = Orders(TOKENS // 2)
-        game_one = rate(lambda: ours.run(ADAPTERS[:1], orders), 1)
-        game_eight = rate(lambda: ours.run(ADAPTERS, orders), 1)
-        peer_one = rate(lambda: peer.one_by_one(ADAPTERS[:1]), 3)
-        peer_eight, peer_mixed = rate(lambda: peer.one_by_one(ADAPTERS), 3), rate(lambda: peer.mixed(ADAPTERS), 3)
+        rates = {
+            "games: local engine": [rate(lambda n=n: ours.run(n, orders)) for n in LINE_UPS],
+            "games: generate + PEFT, adapter by adapter": [rate(lambda n=n: peer.orders(n)) for n in LINE_UPS],
+            "free: local engine": [rate(lambda n=n: ours.run(n, None)) for n in LINE_UPS],
+            "free: generate + PEFT, adapter by adapter": [rate(lambda n=n: peer.one_by_one(n)) for n in LINE_UPS],
+            "free: generate + PEFT, mixed adapters": [rate(lambda n=n: peer.mixed(n)) for n in LINE_UPS],
+        }
     print(f"completion tokens/s, {ROWS} rows, prompts of {PROMPT}, {TOKENS} new tokens, 91k parameters, one thread")
     print(f"{'':44}{'1 adapter':>12}{'8 adapters':>12}")
-    print(f"{'local engine, unconstrained':44}{one:>12,.0f}{eight:>12,.0f}")
-    print(f"{'local engine, every other token forced':44}{game_one:>12,.0f}{game_eight:>12,.0f}")
-    print(f"{'generate + PEFT, adapter by adapter':44}{peer_one:>12,.0f}{peer_eight:>12,.0f}")
-    print(f"{'generate + PEFT, mixed by adapter_names':44}{'':>12}{peer_mixed:>12,.0f}")
-    print(f"{'ratio to adapter by adapter, unconstrained':44}{one / peer_one:>11.1f}×{eight / peer_eight:>11.1f}×")
-    print(f"{'ratio to mixed, unconstrained':44}{'':>12}{eight / peer_mixed:>11.1f}×")
+    for name, (one, eight) in rates.items():
+        print(f"{name:44}{one:>12,.0f}{eight:>12,.0f}")
+    for name, ours_name, peer_name in RATIOS:
+        one, eight = (a / b for a, b in zip(rates[ours_name], rates[peer_name], strict=True))
+        print(f"{'ratio, ' + name:44}{one:>11.1f}×{eight:>11.1f}×")
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def token_walks(tokenizer: Tokenizer) -> TokenWalks:
 
 def example(tokenizer: Tokenizer, text: TextFormat, game: Game, seat: int, action: Action) -> Example:
     """A decision as a model would have to say it: what behaviour cloning learns from."""
-    walk = token_walks(tokenizer)(text.completions(game, seat))
-    completion_ids = tokenizer.encode(text.write(game, seat, action))
-    branches, allowed = read_branches(walk, completion_ids)
+    walks, phrases = token_walks(tokenizer), text.completions(game, seat)
+    completion_ids = walks.write(phrases, text.write(game, seat, action))
+    branches, allowed = read_branches(walks(phrases), completion_ids)
     return Example(tokenizer.encode(text.prompt(game, seat)), completion_ids, branches, allowed)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arena.constraints import Constraint, Fixed, TokenWalks, forced_run
+from arena.constraints import Constraint, Fixed, TokenWalks, read_branches
 from schemas.errors import ModelError
 
 END = 99
@@ -63,6 +63,26 @@ def test_every_walk_reads_back_as_pieces_that_the_game_knows(completions):
         assert letters("".join(pieces)) == tuple(t for t in run if t != END)
 
 
+@given(completion_sets)
+def test_every_completion_can_be_written_and_read_back_in_tokens(completions):
+    walks, trie = TokenWalks(letters, end=END), Trie(completions)
+    runs = all_runs(walks(trie))
+    for completion in completions:
+        ids = walks.write(trie, completion)
+        assert tuple(ids) in runs
+        assert "".join(walks.read(trie, ids)) == "".join(completion)
+
+
+def test_unfinished_completion_cannot_be_written():
+    with pytest.raises(ModelError):
+        TokenWalks(letters, end=END).write(Trie([("a", "b")]), ("a",))
+
+
+def test_branches_of_a_completion_are_where_it_could_have_gone_another_way():
+    place = TokenWalks(letters)(Trie([("a", "bc", "a"), ("a", "bc", "b"), ("a", "c")]))
+    assert read_branches(place, [0, 1, 2, 1]) == ([1, 3], [[1, 2], [0, 1]])
+
+
 def test_one_piece_may_begin_with_all_tokens_of_another():
     trie = Trie([("a", "c"), ("ab", "d")])
     walks = TokenWalks(letters)
@@ -92,14 +112,6 @@ def test_places_are_made_once():
 def test_forgetting_places_changes_nothing():
     trie = Trie([("a", "b", "c"), ("a", "c", "b"), ("b", "a", "a")])
     assert all_runs(TokenWalks(letters, capacity=1)(trie)) == all_runs(TokenWalks(letters)(trie))
-
-
-def test_forced_run_collects_tokens_up_to_the_next_choice():
-    place = TokenWalks(letters)(Trie([("a", "bc", "a"), ("a", "bc", "b")]))
-    run, after = forced_run(place, limit=10)
-    assert run == [0, 1, 2]
-    assert list(after.allowed()) == [0, 1]
-    assert forced_run(place, limit=2)[0] == [0, 1]
 
 
 def test_misuse_is_named():

@@ -113,3 +113,22 @@ def test_bots_decisions_become_examples_that_a_model_can_learn(nim: GameSpec, tm
             assert read_branches(walk, last.completion_ids) == (last.branches, last.allowed)
             game.apply(actions)
     assert clone_behaviour(folder, examples, CloningConfig(sequences=64)).sequences == 64
+
+
+def test_sub_word_tokenizer_of_a_hub_model_plays_legal_games_too(nim: GameSpec, tmp_path: Path):
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models, pre_tokenizers, trainers
+
+    folder = make_base(tmp_path / "base", [f"w{index}" for index in range(277)])
+    library = Library(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=280, initial_alphabet=alphabet, special_tokens=["<eos>"], show_progress=False
+    )
+    library.train_from_iterator([" ".join(nim.text().vocabulary())], trainer)
+    library.save(str(folder / "tokenizer.json"))
+    assert max(len(Tokenizer(folder).encode_piece(piece)) for piece in nim.text().vocabulary()) > 1
+    for record, players in games(folder, nim, 10):
+        assert not nim.replay(record).to_move()
+        assert players[0].steps

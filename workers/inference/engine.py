@@ -6,7 +6,7 @@ finish the last ones move into the holes, so that no work is done for a finished
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import chain, groupby
 
 import msgspec
@@ -20,6 +20,9 @@ from workers.inference.cache import Cache
 from workers.inference.forward import Chunk, Forward, make_chunk
 from workers.inference.rows import Row
 from workers.inference.sampling import draw, flatten
+
+PATIENCE = 4
+"""Rounds after which waiting rows join however few they are."""
 
 
 class Counters(msgspec.Struct):
@@ -190,10 +193,6 @@ class Engine:
             row.future.set_result(row.generation())
 
 
-PATIENCE = 4
-"""Rounds after which waiting rows join however few they are."""
-
-
 def attempt(row: Row, act: Callable[[int, float], None], token: int, logprob: float) -> None:
     """Act on one row; what its constraint raises goes to its caller alone."""
     try:
@@ -206,6 +205,3 @@ def fail(row: Row, error: Exception) -> None:
     """Hand an error to the row's caller; the row leaves at the end of the round."""
     if not row.future.done():
         row.future.set_exception(error)
-
-
-__all__: Sequence[str] = ["Counters", "Engine"]
