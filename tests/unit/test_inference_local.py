@@ -94,6 +94,19 @@ def test_bounds_change_nothing_but_speed(folders, expected, settings):
     same(sample(start(folders, **settings), range(30)), expected)
 
 
+@pytest.mark.parametrize("merge_limit", [0, 1 << 30])
+def test_half_precision_is_near(folders, expected, monkeypatch, merge_limit):
+    monkeypatch.setattr(local_module, "MERGE_LIMIT", merge_limit)
+    near = sample(start(folders, dtype="bfloat16"), range(30))
+    firsts = [
+        (one.logprobs[0], other.logprobs[0])
+        for one, other in zip(near, expected, strict=True)
+        if one.completion_ids[0] == other.completion_ids[0]
+    ]
+    assert len(firsts) > 25
+    assert max(abs(one - other) for one, other in firsts) < 0.1
+
+
 def test_cache_is_bounded_by_max_rows(folders):
     backend = start(folders, max_rows=4)
     for crowd in (3, 4, 30):
