@@ -53,9 +53,9 @@ class FolderStore:
         """Write ``data`` unless it is there already; a reader never sees half a file."""
         name = digest(data)
         path = self.path(name)
-        if path.exists() and path.stat().st_size == len(data):
-            return name
         try:
+            if path.exists() and digest(path.read_bytes()) == name:
+                return name
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, draft = tempfile.mkstemp(dir=path.parent)
             with os.fdopen(handle, "wb") as file:

@@ -12,6 +12,7 @@ from schemas.errors import UsageError
 from schemas.events import AgentRegistered, LeagueConfigured, LeagueOpened
 from schemas.ids import digest
 from trainer.archive import pack
+from trainer.model import load_base
 from workers.basemodel import make_model
 from workers.progress import Report
 from workers.run import Run
@@ -33,6 +34,7 @@ async def open_league(run: Run, client: Client, config: LeagueConfig | None, rep
 
     Raises:
         UsageError: no league and no configuration, or one that would make it another league.
+        ModelError: the configured base model cannot be used.
     """
     found = await league_on(client)
     if found is not None:
@@ -57,6 +59,7 @@ async def open_league(run: Run, client: Client, config: LeagueConfig | None, rep
 async def _base_model(run: Run, client: Client, config: LeagueConfig, report: Report) -> str:
     """Where workers find the base model; one made here is handed to them through the broker."""
     if config.model.base != "made":
+        load_base(config.model.base)
         return config.model.base
     if not (run.model / "config.json").exists():
         make_model(run.model, config, report)

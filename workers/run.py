@@ -40,6 +40,7 @@ class Run:
         self.port = port
         self.name = name
         self.max_store_bytes = max_store_mb * 1024 * 1024 if max_store_mb is not None else None
+        self._server: EmbeddedServer | None = None
         self.logs = self.folder / "logs"
         self.model = self.folder / "model"
         self.projection = self.folder / "projection.duckdb"
@@ -55,7 +56,20 @@ class Run:
             yield self.nats
             return
         with EmbeddedServer(self.folder / "nats", self.port, self.max_store_bytes) as server:
-            yield server.url
+            self._server = server
+            try:
+                yield server.url
+            finally:
+                self._server = None
+
+    def check_store(self) -> None:
+        """Look whether the run's own broker can still write; another broker's disk is its keeper's business.
+
+        Raises:
+            StoreFullError: it cannot.
+        """
+        if self._server is not None:
+            self._server.check_store()
 
     @contextlib.asynccontextmanager
     async def connected(self, name: str) -> AsyncIterator[Client]:

@@ -29,6 +29,7 @@ _GRACE_S = {"rollout": 120.0, "evaluator": 120.0, "trainer": 120.0, "rater": 60.
 _MAX_BACKOFF_S = 30.0
 _STEADY_S = 60.0
 _LINE_EVERY_S = 10.0
+_LOOK_EVERY_S = 2.0
 
 
 def counts(config: LeagueConfig) -> dict[str, int]:
@@ -65,8 +66,9 @@ class Child:
                 return
             if code == EXIT_STORE_FULL:
                 raise StoreFullError(
-                    f"{self._context.run.nats or self._context.run.folder}: the broker's store is full, so nothing new "
-                    "can be recorded. What was recorded is safe: free some space, then run the same command again"
+                    f"{self._context.run.nats or self._context.run.folder}: the broker's store is at its limit, so "
+                    "nothing new can be recorded. What was recorded is safe: give it more room (--max-store-mb), then "
+                    "run the same command again"
                 )
             pause_s = 0.5 if time.monotonic() - started > _STEADY_S else min(pause_s * 2, _MAX_BACKOFF_S)
             log.error("worker ended, starting it again", name=self.name, code=code, pause_s=pause_s)
@@ -142,7 +144,7 @@ class Supervisor:
             StoreFullError: the broker's store is full.
         """
         try:
-            async with beside(*(child.keep() for child in self._children)):
+            async with beside(self._watch_store(), *(child.keep() for child in self._children)):
                 await self._context.until(self._is_done)
                 done = self._is_done()
                 for role in reversed(ROLES):
@@ -150,6 +152,11 @@ class Supervisor:
         finally:
             self.kill()
         return done
+
+    async def _watch_store(self) -> None:
+        while True:
+            self._context.run.check_store()
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     def kill(self) -> None:
         """End all workers now; what they had in hand is played or trained again another time."""

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 import nats.errors
 from nats.aio.client import Client
-from nats.js.errors import APIError, NoStreamResponseError, ServiceUnavailableError
+from nats.js.errors import APIError, NoStreamResponseError
 
 from schemas.errors import BackpressureError, ConflictError, LogError, LogUnavailableError, StoreFullError
 
 CONNECT_TIMEOUT_S = 5.0
-REQUEST_TIMEOUT_S = 30.0
+REQUEST_TIMEOUT_S = 10.0
 
 # Codes of the server's API errors (its errors.json).
 _WRONG_LAST_SEQUENCE = {10071, 10164}
@@ -47,9 +47,6 @@ def broker_errors(doing: str) -> Iterator[None]:
     """Turn the client library's errors into ours; ``doing`` says what was tried, for the message."""
     try:
         yield
-    except ServiceUnavailableError as error:
-        # The server switches JetStream off when its store cannot be written.
-        raise StoreFullError(f"{doing}: the broker cannot store messages now (503); is its disk full?") from error
     except NoStreamResponseError as error:
         raise LogError(f"{doing}: no stream takes this subject; was the league opened on this broker?") from error
     except APIError as error:
@@ -70,4 +67,7 @@ def _from_api(doing: str, error: APIError) -> LogError:
         return StoreFullError(f"{text}; free some space, nothing was lost")
     if error.err_code in _STREAM_FULL or "maximum" in str(error.description):
         return BackpressureError(text)
+    if error.code == 503:
+        # A cluster is electing a leader, or a server is shutting down.
+        return LogUnavailableError(text)
     return LogError(text)

@@ -88,6 +88,22 @@ class EmbeddedServer:
                 self._stop(running.pid)
             self._release_claim()
 
+    def check_store(self) -> None:
+        """Look whether the broker could write what it was sent.
+
+        A broker that met a full disk leaves publishers without an answer until it is started again; only its log says
+        why (seen with nats-server 2.15.1).
+
+        Raises:
+            StoreFullError: it could not.
+        """
+        log = (self.folder / "server.log").read_bytes()[-65_536:]
+        if b"no space left on device" in log.rpartition(b"Starting nats-server")[2]:
+            raise StoreFullError(
+                f"{self.folder}: no space left on the device, so nothing new can be recorded. What was recorded is "
+                "safe: free some space, then run the same command again"
+            )
+
     @contextmanager
     def _exclusively(self) -> Iterator[None]:
         """One process at a time starts, finds or stops the server."""

@@ -1,0 +1,253 @@
+"""Wrong input, missing and damaged things: one paragraph that names the place and the expectation, no traceback."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from nats.aio.client import Client
+
+from league.artifacts import BrokerStore, CachedStore, FolderStore
+from league.log.connection import connect
+from league.log.experience import Experience
+from league.log.jetstream import JetStreamLog, wait_closed
+from league.log.server import EmbeddedServer
+from league.log.streams import ensure_streams
+from schemas.config import ExperienceConfig
+from schemas.errors import ArtifactError, BackpressureError, StoreFullError
+from schemas.events import AgentRegistered
+from schemas.subjects import DEAD_LETTER_STREAM
+from schemas.trajectories import Rollout
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def league(*arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "workers", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+def refused(*arguments: str, code: int, says: list[str]) -> None:
+    result = league(*arguments)
+    assert result.returncode == code, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    assert "Traceback" not in result.stdout
+    for words in says:
+        assert words in result.stderr, result.stderr
+
+
+def config(folder: Path, text: str) -> str:
+    path = folder / "league.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@contextlib.asynccontextmanager
+async def broker(folder: Path, limits: ExperienceConfig | None = None, **options: int) -> AsyncIterator[Client]:
+    with EmbeddedServer(folder / "nats", **options) as server:
+        client = await connect(server.url, "test")
+        await ensure_streams(client.jetstream(), limits or ExperienceConfig(max_bytes=1_000_000))
+        yield client
+        await wait_closed(client)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[trainer]\npolcy = 'x'", ["league.toml", "trainer.polcy: unknown key", "'policy'"]),
+        ("[rollout]\ngames_in_flight = 'many'", ["rollout.games_in_flight", "expected `int`"]),
+        ("[rollout]\ngames_in_flight = 0", ["rollout.games_in_flight: 0; expected more than 0"]),
+        ("[game]\nname = 'chess'", ["'chess'", "expected", "'diplomacy'"]),
+        ("[game]\nname = 'nim'\nsettings = { seats = 1 }", ["seats", "1", "expected"]),
+        ("[game]\nname = 'nim'\n[matchmaking.sampler]\nname = 'luck'", ["'luck'", "'pfsp'"]),
+        ("this is no toml", ["league.toml", "not TOML"]),
+    ],
+)
+def test_a_wrong_configuration_names_the_key_and_what_was_expected(tmp_path, text, says):
+    refused("up", "--config", config(tmp_path, text), "--run", str(tmp_path / "run"), code=2, says=says)
+
+
+def test_a_missing_configuration_is_named(tmp_path):
+    says = ["nowhere.toml", "cannot be read"]
+    refused("up", "--config", str(tmp_path / "nowhere.toml"), "--run", str(tmp_path / "run"), code=2, says=says)
+
+
+def test_an_unreachable_broker_is_named(tmp_path):
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        url = f"nats://127.0.0.1:{sock.getsockname()[1]}"
+    says = ["no NATS broker at", url, "expected a nats-server with JetStream"]
+    refused("leaderboard", "--nats", url, "--run", str(tmp_path / "run"), code=1, says=says)
+
+
+def test_a_busy_port_is_named(tmp_path):
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen()
+        port = str(sock.getsockname()[1])
+        arguments = ["up", "--config", str(CONFIGS / "nim-tiny.toml"), "--run", str(tmp_path / "run"), "--port", port]
+        refused(*arguments, code=2, says=[f"--port {port}", "in use", "expected a free port"])
+
+
+def test_a_folder_without_a_league_is_said_to_have_none(tmp_path):
+    refused("leaderboard", "--run", str(tmp_path), code=2, says=[str(tmp_path), "no league here", "league up"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_roles_and_event_types_list_the_valid_ones(tmp_path):
+    refused("worker", "cook", "--run", str(tmp_path), code=2, says=["'cook'", "'rater'"])
+    refused("events", "--type", "Foo", "--run", str(tmp_path), code=2, says=["--type Foo", "'MatchFinished'"])
+    refused("leaderboard", "--nonsense", code=2, says=["--nonsense"])
+
+
+def test_a_model_directory_that_is_none_is_named(tmp_path):
+    (tmp_path / "model").mkdir()
+    text = (CONFIGS / "nim-tiny.toml").read_text().replace("[model]", f"[model]\nbase = '{tmp_path / 'model'}'")
+    arguments = ["up", "--config", config(tmp_path, text), "--run", str(tmp_path / "run")]
+    refused(*arguments, code=1, says=[str(tmp_path / "model"), "config.json"])
+
+
+def test_another_leagues_configuration_is_refused_and_a_changed_setting_recorded(tmp_path):
+    run = str(tmp_path / "run")
+    text = (CONFIGS / "nim-tiny.toml").read_text()
+    assert league("open", "--config", config(tmp_path, text), "--run", run).returncode == 0
+    other = config(tmp_path, text.replace("seed = 3", "seed = 4"))
+    refused("open", "--config", other, "--run", run, code=2, says=["another seed", "another --run folder"])
+    assert (
+        league("open", "--config", config(tmp_path, text.replace("steps = 3", "steps = 4")), "--run", run).returncode
+        == 0
+    )
+    lines = league("events", "--type", "LeagueConfigured", "--json", "--run", run).stdout.splitlines()
+    assert json.loads(lines[0])["event"]["config"]["stop"]["steps"] == 4
+
+
+def test_a_missing_or_damaged_artifact_is_never_used(tmp_path):
+    async def body() -> None:
+        async with broker(tmp_path) as client:
+            cache = FolderStore(tmp_path / "cache")
+            store = CachedStore(BrokerStore(client), cache)
+            name = await store.put(b"weights")
+            cache.path(name).write_bytes(b"wrong!!")
+            with pytest.raises(ArtifactError, match="damaged"):
+                await cache.get(name)
+            assert await store.get(name) == b"weights"
+            assert cache.path(name).read_bytes() == b"weights"
+            with pytest.raises(ArtifactError, match="not in the broker's object store"):
+                await store.get("0" * 64)
+
+    asyncio.run(body())
+
+
+def test_an_undecodable_message_is_set_aside_and_the_rest_goes_on(tmp_path):
+    async def body() -> None:
+        async with broker(tmp_path) as client:
+            log = JetStreamLog(client, "league", "test")
+            agent = AgentRegistered(agent="a", kind="bot", baseline=False, rating=1.0)
+            await client.jetstream().publish("league.league.agent.registered", b"\xff not an event")
+            await log.append(agent)
+            for _ in range(2):
+                recorded = [r async for r in log.read(undecodable=log.bury)]
+                assert [r.event for r in recorded] == [None, agent]
+            letters = await client.jetstream().stream_info(DEAD_LETTER_STREAM)
+            assert letters.state.messages == 1
+            letter = await client.jetstream().get_msg(DEAD_LETTER_STREAM, 1)
+            assert json.loads(letter.data)["sequence"] == 1
+
+    asyncio.run(body())
+
+
+def test_a_full_experience_stream_pushes_back(tmp_path):
+    async def body() -> None:
+        async with broker(tmp_path, ExperienceConfig(max_messages=2, max_bytes=100_000)) as client:
+            stream = Experience(client, "league")
+            rollouts = [Rollout(f"m{n}", "nim", "main", 0, "first", "g", [], 1, 1.0, 1.0, 1) for n in range(3)]
+            await stream.publish(rollouts[0])
+            await stream.publish(rollouts[1])
+            with pytest.raises(BackpressureError):
+                await stream.publish(rollouts[2])
+            received = [r async for r in first_two(stream)]
+            await stream.forget_through("main", received[0].sequence)
+            await stream.publish(rollouts[2])
+
+    async def first_two(stream):
+        count = 0
+        async for received in stream.follow("main", 1):
+            yield received
+            count += 1
+            if count == 2:
+                return
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+async def noticed(server: EmbeddedServer) -> None:
+    """Look at the store as a supervisor does, until it complains."""
+    while True:
+        await asyncio.sleep(0.2)
+        server.check_store()
+
+
+async def fill(log: JetStreamLog) -> int:
+    """Append until the store is full; how many were acknowledged."""
+    for n in range(100_000):
+        try:
+            await log.append(AgentRegistered(agent=f"agent-{n}" + "x" * 2_000, kind="bot", baseline=False, rating=1.0))
+        except StoreFullError:
+            return n
+    raise AssertionError("the store never filled")
+
+
+def test_a_store_at_its_limit_refuses_and_loses_nothing(tmp_path):
+    async def body() -> None:
+        async with broker(tmp_path, max_store_bytes=3_000_000) as client:
+            log = JetStreamLog(client, "league", "test")
+            acknowledged = await fill(log)
+        async with broker(tmp_path) as client:
+            log = JetStreamLog(client, "league", "test")
+            assert len([r async for r in log.read()]) == acknowledged
+            assert await log.append(AgentRegistered(agent="b", kind="bot", baseline=False, rating=1.0))
+
+    asyncio.run(body())
+
+
+def test_a_full_disk_refuses_and_loses_nothing(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if (
+        shutil.which("mount") is None
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(disk)], capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("this user cannot mount a small disk")
+
+    async def body() -> None:
+        ballast = disk / "ballast"
+        with EmbeddedServer(disk / "nats") as server:
+            client = await connect(server.url, "test")
+            await ensure_streams(client.jetstream(), ExperienceConfig(max_bytes=1_000_000))
+            log = JetStreamLog(client, "league", "test")
+            server.check_store()
+            ballast.write_bytes(b"x" * 3_000_000)
+            filling = asyncio.create_task(fill(log))
+            with pytest.raises(StoreFullError, match="no space left"):
+                await noticed(server)
+            recorded = await log.last_sequence()
+            filling.cancel()
+            await wait_closed(client)
+        ballast.unlink()
+        async with broker(disk) as client:
+            log = JetStreamLog(client, "league", "test")
+            assert len([r async for r in log.read()]) == recorded > 100
+            assert await log.append(AgentRegistered(agent="b", kind="bot", baseline=False, rating=1.0))
+
+    try:
+        asyncio.run(asyncio.wait_for(body(), 60))
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
