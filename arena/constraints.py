@@ -7,8 +7,8 @@ completions are prefix-free in pieces but may not be in tokens; where a completi
 ``end`` token is allowed as well and means that it ends.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from arena.games.base import Phrases, Pieces
 from schemas.errors import ModelError
@@ -44,14 +44,53 @@ def read_branches(place: Constraint, ids: Sequence[int]) -> tuple[list[int], lis
     return branches, choices
 
 
+class _Table(NamedTuple):
+    """The next pieces of a place as tokens; places with the same pieces share it."""
+
+    allowed: tuple[int, ...]
+    starts: Mapping[int, list[tuple[str, tuple[int, ...]]]]
+    """Pieces, with all their tokens, by first token."""
+    simple: Mapping[int, str] | None
+    """The piece that each token says, when every piece is a token of its own; None when some are not."""
+
+
 class TokenWalk:
-    """One place of a walk over tokens; made by ``TokenWalks``. Its moves are look-ups once they were made."""
+    """A place between pieces, where every piece is one token: a move is a look-up. Made by ``TokenWalks``."""
+
+    __slots__ = ("_allowed", "_options", "_pieces", "_walks")
+
+    def __init__(self, walks: "TokenWalks", options: Mapping[str, Phrases], table: _Table) -> None:
+        assert table.simple is not None
+        self._walks = walks
+        self._options = options
+        self._allowed = table.allowed
+        self._pieces = table.simple
+
+    def allowed(self) -> tuple[int, ...]:
+        """Token ids that may come next, ascending; one means forced, none means the completion is finished."""
+        return self._allowed
+
+    def advance(self, token: int) -> Constraint:
+        """The place after ``token``.
+
+        Raises:
+            ModelError: the token is not allowed here.
+        """
+        try:
+            piece = self._pieces[token]
+        except KeyError:
+            raise _not_allowed(token, self._allowed) from None
+        return self._walks(self._options[piece])
+
+
+class ThreadWalk:
+    """A place where pieces of several tokens are under way, one thread for each. Made by ``TokenWalks``."""
 
     __slots__ = ("_allowed", "_moves", "_threads", "_walks")
 
     def __init__(self, walks: "TokenWalks", threads: Sequence[Thread], may_end: bool) -> None:
         self._walks = walks
-        self._moves: dict[int, TokenWalk] = {}
+        self._moves: dict[int, Constraint] = {}
         self._threads: dict[int, list[Thread]] = {}
         for thread in threads:
             self._threads.setdefault(thread[0][0], []).append(thread)
@@ -64,7 +103,7 @@ class TokenWalk:
         """Token ids that may come next, ascending; one means forced, none means the completion is finished."""
         return self._allowed
 
-    def advance(self, token: int) -> "TokenWalk":
+    def advance(self, token: int) -> Constraint:
         """The place after ``token``.
 
         Raises:
@@ -76,35 +115,33 @@ class TokenWalk:
             place = self._moves[token] = self._move(token)
             return place
 
-    def _move(self, token: int) -> "TokenWalk":
+    def _move(self, token: int) -> Constraint:
         if token not in self._allowed:
-            raise ModelError(f"constraint: token {token} is not allowed here; expected one of {self._allowed}")
+            raise _not_allowed(token, self._allowed)
         moved = [(rest[1:], after) for rest, after in self._threads.get(token, ())]
         if len(moved) == 1 and not moved[0][0]:
             return self._walks(moved[0][1])
         return self._walks.merge(moved)
 
 
-class _Node:
-    """What a walk over tokens remembers of one place of the game's walk, under that place's identity."""
+def _not_allowed(token: int, allowed: Sequence[int]) -> ModelError:
+    return ModelError(f"constraint: token {token} is not allowed here; expected one of {tuple(allowed)}")
 
-    __slots__ = ("phrases", "starts", "walk")
 
-    def __init__(self, phrases: Phrases, walks: "TokenWalks") -> None:
-        self.phrases = phrases  # held, so that no other object can take its identity
-        self.starts: dict[int, list[tuple[str, tuple[int, ...], Phrases]]] = {}
-        threads = []
-        for piece, after in phrases.options().items():
-            tokens = walks.tokens(piece)
-            self.starts.setdefault(tokens[0], []).append((piece, tokens, after))
-            threads.append((tokens, after))
-        self.walk = TokenWalk(walks, threads, may_end=not threads)
+class _Node(NamedTuple):
+    """What the walks of a tokenizer remember of one place of the game's walk."""
+
+    phrases: Phrases
+    """Held, so that no other object can take its identity."""
+    options: Mapping[str, Phrases]
+    table: _Table
+    walk: Constraint
 
 
 class TokenWalks:
     """All walks of one tokenizer. Places are shared by the identity of the game's places, within a bounded memo."""
 
-    def __init__(self, encode: Encode, end: int | None = None, capacity: int = 100_000) -> None:
+    def __init__(self, encode: Encode, end: int | None = None, capacity: int = 30_000) -> None:
         """Join a game's pieces to a tokenizer.
 
         Args:
@@ -116,11 +153,13 @@ class TokenWalks:
         self._end = end
         self._capacity = capacity
         self._pieces: dict[str, tuple[int, ...]] = {}
+        self._tables: dict[tuple[str, ...], _Table] = {}
         self._nodes: dict[int, _Node] = {}
 
-    def __call__(self, phrases: Phrases) -> TokenWalk:
+    def __call__(self, phrases: Phrases) -> Constraint:
         """The walk that starts at ``phrases``."""
-        return self._node(phrases).walk
+        node = self._nodes.get(id(phrases))
+        return (node or self._remember(phrases)).walk
 
     def read(self, phrases: Phrases, ids: Sequence[int]) -> Pieces:
         """The pieces of a finished completion; of several readings, the first in the order of the options.
@@ -131,13 +170,13 @@ class TokenWalks:
         stack: list[tuple[Phrases, int, tuple[str, ...]]] = [(phrases, 0, ())]
         while stack:
             place, start, said = stack.pop()
-            node = self._node(place)
-            if not node.starts and self._is_end(ids[start:]):
+            node = self._nodes.get(id(place)) or self._remember(place)
+            if not node.table.starts and self._is_end(ids[start:]):
                 return said
             if start < len(ids):
                 fits = [
-                    (after, start + len(tokens), (*said, piece))
-                    for piece, tokens, after in node.starts.get(ids[start], ())
+                    (node.options[piece], start + len(tokens), (*said, piece))
+                    for piece, tokens in node.table.starts.get(ids[start], ())
                     if tuple(ids[start : start + len(tokens)]) == tokens
                 ]
                 stack.extend(reversed(fits))
@@ -184,7 +223,7 @@ class TokenWalks:
             )
         return self._end
 
-    def merge(self, threads: Sequence[Thread]) -> TokenWalk:
+    def merge(self, threads: Sequence[Thread]) -> ThreadWalk:
         """The place that follows several threads at once; those without tokens left go on with their next pieces."""
         open_threads: list[Thread] = []
         may_end = not threads
@@ -195,15 +234,34 @@ class TokenWalks:
             options = after.options()
             may_end = may_end or not options
             open_threads.extend((self.tokens(piece), place) for piece, place in options.items())
-        return TokenWalk(self, open_threads, may_end)
+        return ThreadWalk(self, open_threads, may_end)
 
-    def _node(self, phrases: Phrases) -> _Node:
-        node = self._nodes.get(id(phrases))
-        if node is None:
-            if len(self._nodes) >= self._capacity:
-                self._nodes.clear()
-            node = self._nodes[id(phrases)] = _Node(phrases, self)
+    def _remember(self, phrases: Phrases) -> _Node:
+        options = phrases.options()
+        table = self._table(tuple(options))
+        if table.simple is not None:
+            walk: Constraint = TokenWalk(self, options, table)
+        else:
+            threads = [(self.tokens(piece), after) for piece, after in options.items()]
+            walk = ThreadWalk(self, threads, may_end=False)
+        if len(self._nodes) >= self._capacity:
+            self._nodes.clear()
+        node = self._nodes[id(phrases)] = _Node(phrases, options, table, walk)
         return node
+
+    def _table(self, pieces: tuple[str, ...]) -> _Table:
+        table = self._tables.get(pieces)
+        if table is None:
+            starts: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+            for piece in pieces:
+                tokens = self.tokens(piece)
+                starts.setdefault(tokens[0], []).append((piece, tokens))
+            simple = all(len(said) == 1 and len(said[0][1]) == 1 for said in starts.values())
+            by_token = {token: said[0][0] for token, said in starts.items()} if simple else None
+            if len(self._tables) >= self._capacity:
+                self._tables.clear()
+            table = self._tables[pieces] = _Table(tuple(sorted(starts)), starts, by_token)
+        return table
 
     def _is_end(self, rest: Sequence[int]) -> bool:
         return not rest or (len(rest) == 1 and rest[0] == self._end)

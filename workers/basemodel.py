@@ -1,18 +1,18 @@
 """Makes a small base model for a league's game: a fresh model that first learns to write what a bot plays."""
 
+import itertools
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from arena.constraints import Constraint, TokenWalks
 from arena.games import make_game
-from arena.games.base import Action, Game, GameSpec
+from arena.games.base import GameSpec
 from schemas.config import LeagueConfig, convert
 from schemas.ids import derive_seed
 from trainer.model import BaseShape, Tokenizer, make_base
 from trainer.model.cloning import CloningConfig, Example, Progress, clone_behaviour
-from workers.players import token_walks
+from workers.players import example
 from workers.progress import Report
 
 
@@ -49,34 +49,12 @@ def _said(progress: Progress) -> str:
 
 def decisions(game: GameSpec, tokenizer: Tokenizer, bot: str, seed: int) -> Iterator[Example]:
     """Decisions of a bot that plays all seats, game after game, for ever."""
-    walks, text, player = token_walks(tokenizer), game.text(), game.bot(bot)
-    number = 0
-    while True:
+    text, player = game.text(), game.bot(bot)
+    for number in itertools.count():
         play = game.new(derive_seed(seed, "cloning", number))
         rng = Random(derive_seed(seed, "cloning moves", number))
         while moving := play.to_move():
-            actions: dict[int, Action] = {seat: player.act(play, seat, rng) for seat in moving}
+            actions = {seat: player.act(play, seat, rng) for seat in moving}
             for seat, action in actions.items():
-                prompt_ids = tokenizer.encode(text.prompt(play, seat))
-                yield _example(prompt_ids, walks, play, game, seat, action)
+                yield example(tokenizer, text, play, seat, action)
             play.apply(actions)
-        number += 1
-
-
-def _example(
-    prompt_ids: list[int], walks: TokenWalks, play: Game, game: GameSpec, seat: int, action: Action
-) -> Example:
-    text = game.text()
-    place: Constraint = walks(text.completions(play, seat))
-    completion_ids: list[int] = []
-    branches: list[int] = []
-    allowed: list[list[int]] = []
-    for piece in text.write(play, seat, action):
-        for token in walks.tokens(piece):
-            options = list(place.allowed())
-            if len(options) > 1:
-                branches.append(len(completion_ids))
-                allowed.append(options)
-            completion_ids.append(token)
-            place = place.advance(token)
-    return Example(prompt_ids, completion_ids, branches, allowed)

@@ -39,7 +39,8 @@ async def print_report(run: Run, history: EventLog, console: Console) -> bool:
     await catch_up(run, history)
     console.print("Leaderboard, rebuilt from the events")
     board = run_query(run.projection, LEADERBOARD)
-    console.print(render(board.columns, board.types, board.rows), markup=False, highlight=False)
+    # As it is: the console would fold a wide table.
+    console.file.write(render(board.columns, board.types, board.rows))
     console.print(benchmark_table(benchmarks(state)))
     report = await verify_log(history.read())
     console.print(f"replay --verify: {report.verdict()}", highlight=False)

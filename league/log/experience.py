@@ -7,7 +7,7 @@ import nats.js.errors
 from nats.aio.client import Client
 
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
-from league.log.pull import position, pull
+from league.log.pull import Pulled, pull
 from schemas.codec import decode_rollout, encode_rollout
 from schemas.errors import DecodeError
 from schemas.ids import digest
@@ -52,11 +52,9 @@ class Experience:
     async def follow(self, policy: str, first: int) -> AsyncIterator[Received]:
         """Rollouts of ``policy`` from sequence ``first`` on, for ever."""
         subject = experience_subject(self.league, policy)
-        async for msg in pull(self._client, EXPERIENCE_STREAM, subject, first, None):
-            try:
-                yield Received(position(msg).sequence, decode_rollout(msg.data))
-            except DecodeError as error:
-                yield Received(position(msg).sequence, None, str(error))
+        async for messages in pull(self._client, EXPERIENCE_STREAM, subject, first, None):
+            for pulled in messages:
+                yield _received(pulled)
 
     async def waiting(self) -> int:
         """Rollouts in the stream now, of all policies."""
@@ -72,3 +70,10 @@ class Experience:
                 )
             except nats.js.errors.NotFoundError:
                 return
+
+
+def _received(pulled: Pulled) -> Received:
+    try:
+        return Received(pulled.sequence, decode_rollout(pulled.msg.data))
+    except DecodeError as error:
+        return Received(pulled.sequence, None, str(error))

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import msgspec
 import nats.js.errors
 from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from league.log.base import Recorded
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
-from league.log.pull import position, pull
+from league.log.pull import Pulled, pull
 from schemas.codec import SCHEMA_VERSION, UnknownEventError, decode_event, encode_event
 from schemas.errors import DecodeError, LogError
 from schemas.events import Event
@@ -103,23 +102,21 @@ class JetStreamLog:
         """Events up to ``last``, by default up to the newest at this moment."""
         newest = await self.last_sequence()
         stop = newest if last is None else min(last, newest)
-        if first > stop:
-            return
-        async for recorded in self._recorded(first, stop, undecodable):
-            if recorded.sequence <= stop:
+        if first <= stop:
+            async for recorded in self._recorded(first, stop, undecodable):
                 yield recorded
 
-    async def follow(self, first: int = 1, *, undecodable: Undecodable | None = None) -> AsyncIterator[Recorded]:
+    def follow(self, first: int = 1, *, undecodable: Undecodable | None = None) -> AsyncIterator[Recorded]:
         """Events from ``first`` on, for ever."""
-        async for recorded in self._recorded(first, None, undecodable):
-            yield recorded
+        return self._recorded(first, None, undecodable)
 
     async def _recorded(self, first: int, stop: int | None, undecodable: Undecodable | None) -> AsyncIterator[Recorded]:
-        async for msg in pull(self.client, LEAGUE_STREAM, league_subjects(self.league), first, stop):
-            recorded, error = _decode(msg)
-            if error is not None and undecodable is not None:
-                await undecodable(recorded, error)
-            yield recorded
+        async for messages in pull(self.client, LEAGUE_STREAM, league_subjects(self.league), first, stop):
+            for pulled in messages:
+                recorded, error = _decode(pulled)
+                if error is not None and undecodable is not None:
+                    await undecodable(recorded, error)
+                yield recorded
 
     async def last_sequence(self, subject: str | None = None) -> int:
         """Sequence of the newest event on ``subject`` (default: of this league); 0 when there is none."""
@@ -152,9 +149,9 @@ class JetStreamLog:
             return
 
 
-def _decode(msg: Msg) -> tuple[Recorded, DecodeError | None]:
+def _decode(pulled: Pulled) -> tuple[Recorded, DecodeError | None]:
+    msg = pulled.msg
     headers = msg.headers or {}
-    place = position(msg)
     event: Event | None = None
     failure: DecodeError | None = None
     try:
@@ -162,8 +159,8 @@ def _decode(msg: Msg) -> tuple[Recorded, DecodeError | None]:
     except DecodeError as error:
         failure = error
     recorded = Recorded(
-        sequence=place.sequence,
-        time_ns=int(headers.get(TIME_HEADER, place.time_ns)),
+        sequence=pulled.sequence,
+        time_ns=int(headers.get(TIME_HEADER, pulled.time_ns)),
         subject=msg.subject,
         producer=headers.get(PRODUCER_HEADER, ""),
         payload=msg.data,

@@ -7,6 +7,7 @@ ends by itself, so silence means that something is wrong, and the reader makes a
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
 import msgspec
 import nats.errors
@@ -17,38 +18,39 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
 
-_BATCH = 2_000
+_BATCH = 5_000
 _BYTES = 16 * 1024 * 1024
 _PULL_S = 5.0
 _FORGET_S = 60.0
 
 
-class Position(msgspec.Struct, frozen=True):
-    """Where a message lies in its stream."""
+class Pulled(NamedTuple):
+    """A message and its place in the stream."""
 
     sequence: int
     time_ns: int
+    msg: Msg
 
 
-def position(msg: Msg) -> Position:
+def _placed(msg: Msg) -> Pulled:
     """Read the reply subject: ``$JS.ACK.<stream>.<consumer>.<tries>.<sequence>.<nth>.<time>.<pending>``.
 
     Servers with account domains put two to three more tokens in front of the stream.
     """
     tokens = msg.reply.split(".")
     offset = 5 if len(tokens) == 9 else 7
-    return Position(int(tokens[offset]), int(tokens[offset + 2]))
+    return Pulled(int(tokens[offset]), int(tokens[offset + 2]), msg)
 
 
-async def pull(client: Client, stream: str, subject: str, first: int, last: int | None) -> AsyncIterator[Msg]:
-    """Messages of ``stream`` on ``subject`` from sequence ``first`` on, in order, each once.
+async def pull(client: Client, stream: str, subject: str, first: int, last: int | None) -> AsyncIterator[list[Pulled]]:
+    """Messages of ``stream`` on ``subject`` from sequence ``first`` on, in order, each once, as many as have arrived.
 
     Args:
         client: A connection.
         stream: The stream's name.
         subject: Filter; wildcards allowed.
         first: Where to begin.
-        last: Where to end, inclusive; None never ends. There must be a message on ``subject`` at it.
+        last: Where to end, inclusive; None never ends. There must be a message on ``subject`` at or after it.
 
     Raises:
         LogError: the stream is not there.
@@ -56,9 +58,13 @@ async def pull(client: Client, stream: str, subject: str, first: int, last: int 
     next_sequence = max(first, 1)
     while last is None or next_sequence <= last:
         try:
-            async for msg in _session(client, stream, subject, next_sequence, last):
-                next_sequence = position(msg).sequence + 1
-                yield msg
+            async for messages in _session(client, stream, subject, next_sequence):
+                next_sequence = messages[-1].sequence + 1
+                if last is None or next_sequence <= last:
+                    yield messages
+                    continue
+                yield [pulled for pulled in messages if pulled.sequence <= last]
+                break
         except (nats.errors.TimeoutError, nats.errors.ConnectionClosedError, nats.errors.NoRespondersError, _LostError):
             if client.is_closed:
                 return
@@ -69,7 +75,7 @@ class _LostError(Exception):
     """The consumer is gone or silent."""
 
 
-async def _session(client: Client, stream: str, subject: str, first: int, last: int | None) -> AsyncIterator[Msg]:
+async def _session(client: Client, stream: str, subject: str, first: int) -> AsyncIterator[list[Pulled]]:
     """One consumer's life."""
     js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
     config = ConsumerConfig(
@@ -84,49 +90,51 @@ async def _session(client: Client, stream: str, subject: str, first: int, last: 
         try:
             info = await js.add_consumer(stream, config)
         except nats.errors.Error as error:
-            if isinstance(error, nats.js.errors.APIError) and error.err_code == 10059:
+            if isinstance(error, nats.js.errors.NotFoundError):
                 raise
             raise _LostError from error
-    arrived: asyncio.Queue[Msg] = asyncio.Queue()
+    arrived: list[Msg] = []
+    something = asyncio.Event()
 
     async def arrive(msg: Msg) -> None:
-        arrived.put_nowait(msg)
+        arrived.append(msg)
+        something.set()
 
-    # A queue of our own: the library's next_msg costs a task for every message.
+    # A list of our own: the library's next_msg costs a task for every message.
     inbox = await client.subscribe(client.new_inbox(), cb=arrive, pending_msgs_limit=-1, pending_bytes_limit=-1)
     try:
-        async for msg in _pulls(client, f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{info.name}", inbox.subject, arrived):
-            yield msg
-            if last is not None and position(msg).sequence >= last:
-                return
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{info.name}"
+        async for messages in _pulls(client, subject, inbox.subject, arrived, something):
+            yield messages
     finally:
         with contextlib.suppress(nats.errors.Error, ValueError):
             await inbox.unsubscribe()
             await js.delete_consumer(stream, info.name)
 
 
-async def _pulls(client: Client, subject: str, inbox: str, arrived: "asyncio.Queue[Msg]") -> AsyncIterator[Msg]:
+async def _pulls(
+    client: Client, subject: str, inbox: str, arrived: list[Msg], something: asyncio.Event
+) -> AsyncIterator[list[Pulled]]:
+    """Ask for a batch, hand on what comes of it, ask again when it is through or has run out."""
     request = msgspec.json.encode({"batch": _BATCH, "max_bytes": _BYTES, "expires": int(_PULL_S * 1e9)})
+    due = 0
     while True:
-        await client.publish(subject, request, reply=inbox)
-        for _ in range(_BATCH):
-            msg = await _next(arrived)
-            if msg.reply:
-                yield msg
-            elif _is_end_of_pull(msg):
-                break
-            else:
-                raise _LostError
-
-
-async def _next(arrived: "asyncio.Queue[Msg]") -> Msg:
-    if not arrived.empty():
-        return arrived.get_nowait()
-    try:
-        async with asyncio.timeout(_PULL_S + 3.0):
-            return await arrived.get()
-    except TimeoutError:
-        raise _LostError from None
+        if due <= 0:
+            await client.publish(subject, request, reply=inbox)
+            due = _BATCH
+        try:
+            async with asyncio.timeout(_PULL_S + 3.0):
+                await something.wait()
+        except TimeoutError:
+            raise _LostError from None
+        something.clear()
+        taken, arrived[:] = arrived[:], []
+        ends = [msg for msg in taken if not msg.reply]
+        if not all(map(_is_end_of_pull, ends)):
+            raise _LostError
+        due = 0 if ends else due - len(taken)
+        if messages := [_placed(msg) for msg in taken if msg.reply]:
+            yield messages
 
 
 def _is_end_of_pull(msg: Msg) -> bool:

@@ -9,13 +9,11 @@ import typer
 import uvloop
 
 from league.log.base import Recorded
-from league.projections.render import render
 from league.replay import verify_log
 from schemas.errors import UsageError, one_of
 from schemas.events import EVENT_TYPES
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
 from workers.run import DEFAULT_RUN, Run
-from workers.tables import LEADERBOARD, ask
 
 
 class Format(StrEnum):
@@ -30,10 +28,14 @@ def leaderboard(
     run: RunOption = DEFAULT_RUN, nats: NatsOption = None, league: LeagueOption = None, as_json: JsonOption = False
 ) -> None:
     """Print the leaderboard, rebuilt from the events."""
-    _print(the_run(run, nats, league), LEADERBOARD, "json" if as_json else "table")
+    _print(the_run(run, nats, league), "SELECT * FROM leaderboard ORDER BY rank", "json" if as_json else "table")
 
 
 def _print(run: Run, statement: str, form: str) -> None:
+    # Imported here, not above: every worker imports this module, and DuckDB is a second and 50 MB that none needs.
+    from league.projections.render import render
+    from workers.tables import ask
+
     result = uvloop.run(ask(run, statement))
     print(render(result.columns, result.types, result.rows, form), end="")
 

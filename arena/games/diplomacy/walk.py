@@ -4,7 +4,7 @@ Tries are shared by all decisions that give a unit the same choices; places are 
 from there to the end. Both memos are bounded; a place that was forgotten is made again as a different object.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 
 from arena.games.base import Phrases, Pieces
@@ -36,24 +36,40 @@ def trie_of(codes: Iterable[Pieces]) -> Trie:
     return Trie({piece: trie_of(rests) for piece, rests in by_first.items()}) if by_first else LEAF
 
 
-class Place:
-    """A place in a trie, and the place that follows when the trie has come to its end."""
+class Place(Mapping[str, Phrases]):
+    """A place in a trie, and the place that follows when the trie has come to its end.
 
-    __slots__ = ("__weakref__", "_options", "_rest", "_trie")
+    It is its own options: a place that a walk passes leads to many, of which one is visited, so places are made as
+    they are asked for.
+    """
+
+    __slots__ = ("__weakref__", "_made", "_rest", "_trie")
+
+    # Compared and hashed by identity, unlike other mappings: memos hold places as they are.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def __init__(self, trie: Trie, rest: Phrases) -> None:
         self._trie = trie
         self._rest = rest
-        self._options: dict[str, Phrases] | None = None
+        self._made: dict[str, Phrases] = {}
 
     def options(self) -> Mapping[str, Phrases]:
         """Next pieces and where each leads; one entry means forced, none means the completion is finished."""
-        if self._options is None:
-            rest = self._rest
-            self._options = {
-                piece: Place(branch, rest) if branch.branches else rest for piece, branch in self._trie.branches.items()
-            }
-        return self._options
+        return self
+
+    def __getitem__(self, piece: str) -> Phrases:
+        made = self._made.get(piece)
+        if made is None:
+            branch = self._trie.branches[piece]
+            made = self._made[piece] = Place(branch, self._rest) if branch.branches else self._rest
+        return made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._trie.branches)
+
+    def __len__(self) -> int:
+        return len(self._trie.branches)
 
 
 class Junction:
