@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from league.evaluation_table import Evaluation, EvaluationTable, Verdict
+from league.in_play import InPlay
 from league.ratings.fold import is_rated
 from league.ratings.table import RatingTable, Starts
 from league.records import HeadToHead
@@ -69,6 +70,7 @@ class LeagueState:
         self._steps: dict[str, e.GradientStepTaken] = {}
         self._seconds: dict[str, float] = {}
         self._finished: dict[str, e.TrainingFinished] = {}
+        self._in_play = InPlay()
         self._changed_at = 0
         self._standings: Standings | None = None
 
@@ -143,6 +145,10 @@ class LeagueState:
         finished = self._finished.get(policy)
         return finished if finished is not None and finished.version >= self._live.get(policy, -1) else None
 
+    def ahead(self, policy: str) -> int:
+        """Training matches of a policy that were begun and have not been trained on."""
+        return self._in_play.ahead(policy)
+
     def games(self, purpose: str | None = None) -> int:
         """Matches played to their end, for one purpose or for all."""
         return sum(self._games.values()) if purpose is None else self._games.get(purpose, 0)
@@ -160,7 +166,7 @@ class LeagueState:
             # By what was rated: looking up a rating makes an empty table, which is no difference.
             [[*p, to, self._tables[p].ratings, self._tables[p].games] for p, to in sorted(self._rated_to.items())],
             [self._records.table(), list(self.evaluations.values()), self._seen.plain(), self._games],
-            [self._next_index, self._live, self._steps, self._seconds, self._finished],
+            [self._next_index, self._live, self._steps, self._seconds, self._finished, self._in_play.plain()],
         ]
         return digest(canonical(parts))
 
@@ -192,6 +198,8 @@ class LeagueState:
             # Written by a newer version; the configuration before it stays in force.
             return False
         self.config_sequence = self.sequence
+        # Training that was over under the old limits may go on under the new ones.
+        self._finished.clear()
         return True
 
     def _registered(self, event: e.AgentRegistered) -> bool:
@@ -231,13 +239,17 @@ class LeagueState:
     def _sampled(self, event: e.OpponentsSampled) -> bool:
         prefix, _, index = event.match_id.rpartition("-")
         if prefix == event.worker and index.isascii() and index.isdigit() and len(index) < 19:
-            self._next_index[prefix] = max(self._next_index.get(prefix, 0), int(index) + 1)
+            if int(index) < self._next_index.get(prefix, 0):
+                return False
+            self._next_index[prefix] = int(index) + 1
+            self._in_play.begin(event)
         return False
 
     def _match_finished(self, event: e.MatchFinished) -> bool:
         if not self._seen.add(event.match_id):
             return False
         self._games[event.purpose] = self._games.get(event.purpose, 0) + 1
+        self._in_play.end(event.worker, event.match_id, event)
         rated = self.config is not None and is_rated(event, self.config.ratings)
         self._evaluations.finish_match(event, rated)
         return self._records.count(event)
@@ -245,6 +257,7 @@ class LeagueState:
     def _match_failed(self, event: e.MatchFailed) -> bool:
         if self._seen.add(event.match_id):
             self.failed += 1
+            self._in_play.end(event.worker, event.match_id, None)
             self._evaluations.fail_match(event.match_id)
         return False
 
@@ -270,6 +283,7 @@ class LeagueState:
         last = self._steps.get(event.policy)
         if last is None or event.step > last.step:
             self._steps[event.policy] = event
+            self._in_play.use(event)
             seconds = event.metrics.get("wall_s", 0.0)
             if 0.0 <= seconds < float("inf"):
                 self._seconds[event.policy] = self._seconds.get(event.policy, 0.0) + seconds
@@ -302,13 +316,17 @@ class LeagueState:
         )
 
     def _joined(self, event: e.WorkerJoined) -> bool:
-        self.workers[event.worker] = Worker(event)
+        known = self.workers.get(event.worker)
+        if known is None or known.joined.incarnation != event.incarnation:
+            self.workers[event.worker] = Worker(event)
+            self._in_play.forget(event.worker)
         return False
 
     def _left(self, event: e.WorkerLeft) -> bool:
         worker = self.workers.get(event.worker)
-        if worker is not None and worker.joined.incarnation == event.incarnation:
+        if worker is not None and worker.joined.incarnation == event.incarnation and worker.left is None:
             self.workers[event.worker] = Worker(worker.joined, event.reason)
+            self._in_play.forget(event.worker)
         return False
 
 

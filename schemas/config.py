@@ -61,6 +61,9 @@ class RolloutConfig(_Table, frozen=True):
 
     workers: int = 1
     games_in_flight: int = 70
+    ahead_steps: float = 2.0
+    """How far play may be ahead of training, in steps' worth of matches. At 1, playing and training take turns and
+    every step is on-policy; more overlaps them, and rollouts come from older versions."""
 
 
 class ScheduleConfig(_Table, frozen=True):
@@ -204,6 +207,7 @@ class LeagueConfig(_Table, frozen=True):
 def _positive(config: LeagueConfig) -> dict[str, float]:
     return {
         "rollout.games_in_flight": config.rollout.games_in_flight,
+        "rollout.ahead_steps": config.rollout.ahead_steps,
         "evaluation.games_in_flight": config.evaluation.games_in_flight,
         "evaluation.every": config.evaluation.every,
         "trainer.rollouts_per_step": config.trainer.rollouts_per_step,

@@ -269,11 +269,13 @@ class TrainingFinished(Event, frozen=True, tag=True):
     policy: str
     version: int
     reason: str
+    configured: int = 0
+    """Sequence of the configuration whose condition it was; another one may let training go on."""
 
     @property
     def key(self) -> str:
-        """One end per policy and version."""
-        return f"trained:{self.policy}@{self.version}"
+        """One end per policy, version and configuration."""
+        return f"trained:{self.policy}@{self.version}:{self.configured}"
 
 
 class EvaluationRequested(Event, frozen=True, tag=True):

@@ -1,6 +1,7 @@
 """The rollout worker: makes matches from the standings, plays them, hands on what the hero did."""
 
 import asyncio
+import contextlib
 
 import structlog
 
@@ -14,6 +15,8 @@ from workers.models import Models
 from workers.runtime import Context, beside
 
 log = structlog.get_logger()
+
+_STALL_S = 60.0
 
 
 async def serve(context: Context) -> None:
@@ -48,8 +51,27 @@ class RolloutWorker:
         return self._context.state.training_finished(self._policy) is not None
 
     async def play_on(self) -> None:
-        """Play one match after another."""
+        """Play one match after another, as long as training is not too far behind."""
         while not self._done():
+            if self._has_room():
+                await self._one()
+            else:
+                await self._wait_for_room()
+
+    def _has_room(self) -> bool:
+        config, state = self._context.config, self._context.state
+        unrecorded = self._next - state.next_match_index(self._context.name)
+        most = max(round(config.rollout.ahead_steps * config.trainer.rollouts_per_step), 1)
+        return state.ahead(self._policy) + unrecorded < most
+
+    async def _wait_for_room(self) -> None:
+        """Wait for the trainer, but not for ever: a worker that died silently leaves matches that never end."""
+        step = self._context.state.last_step(self._policy)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STALL_S):
+                await self._context.until(lambda: self._has_room() or self._finished())
+        if self._context.state.last_step(self._policy) == step and not self._has_room() and not self._done():
+            log.warning("no gradient step for long, playing on", seconds=_STALL_S)
             await self._one()
 
     async def _one(self) -> None:

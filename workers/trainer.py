@@ -114,7 +114,9 @@ class TrainerWorker:
         reason = stop_reason(state, self._policy, stop)
         if reason is None:
             return False
-        finished = TrainingFinished(policy=self._policy, version=self._learner.steps, reason=reason)
+        finished = TrainingFinished(
+            policy=self._policy, version=self._learner.steps, reason=reason, configured=state.config_sequence
+        )
         await self._context.reached(await self._context.record(finished))
         log.info("training finished", reason=reason, version=finished.version)
         return True

@@ -1,0 +1,43 @@
+"""Training matches that were begun and have not been trained on: how far play is ahead of training."""
+
+from schemas.events import GradientStepTaken, MatchFinished, OpponentsSampled
+from schemas.ids import split_agent
+
+
+class InPlay:
+    """Counts, per policy, matches being played and rollouts waiting for the trainer."""
+
+    def __init__(self) -> None:
+        self._playing: dict[str, dict[str, str]] = {}
+        """``_playing[worker][match]`` is the hero's policy."""
+        self._waiting: dict[str, int] = {}
+
+    def ahead(self, policy: str) -> int:
+        """Matches of a policy begun and not used, stale or refused yet."""
+        playing = sum(hero == policy for matches in self._playing.values() for hero in matches.values())
+        return playing + self._waiting.get(policy, 0)
+
+    def begin(self, event: OpponentsSampled) -> None:
+        """A match was made."""
+        hero = split_agent(event.hero)
+        if hero is not None:
+            self._playing.setdefault(event.worker, {})[event.match_id] = hero[0]
+
+    def end(self, worker: str, match_id: str, finished: MatchFinished | None) -> None:
+        """A match ended; ``finished`` is None when it failed."""
+        policy = self._playing.get(worker, {}).pop(match_id, None)
+        if finished is not None and finished.experience and policy is not None:
+            self._waiting[policy] = self._waiting.get(policy, 0) + 1
+
+    def use(self, step: GradientStepTaken) -> None:
+        """A step consumed rollouts."""
+        used = step.accepted + step.stale + step.refused
+        self._waiting[step.policy] = max(self._waiting.get(step.policy, 0) - used, 0)
+
+    def forget(self, worker: str) -> None:
+        """A worker left or began anew: what it had in play will not end."""
+        self._playing.pop(worker, None)
+
+    def plain(self) -> list[object]:
+        """Everything, for a digest."""
+        return [self._playing, self._waiting]

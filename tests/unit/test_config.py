@@ -1,0 +1,61 @@
+"""Every configuration that ships is one; what is wrong is said where it is."""
+
+from pathlib import Path
+
+import pytest
+
+from schemas.config import LeagueConfig, Plugin, convert, load_config, plain
+from schemas.errors import ConfigError
+from workers.checks import check_config
+
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_shipped_configurations_are_whole(path):
+    config = load_config(path)
+    check_config(config)
+    assert convert(plain(config), LeagueConfig, "") == config
+
+
+def test_defaults_are_the_specifications():
+    config = LeagueConfig()
+    assert {name: agent.rating for name, agent in config.agents.items()} == {
+        "base_model": 1000.0,
+        "random_bot": 800.0,
+        "chaos_bot": 900.0,
+    }
+    assert (config.schedule.recent_every, config.schedule.recent_window, config.schedule.landmark_every) == (
+        10,
+        100,
+        100,
+    )
+    assert config.evaluation.every == 50
+    assert config.ratings.purposes == ("evaluation",)
+    assert config.base_agent == "base_model"
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ({"agents": {}}, "expected exactly one of kind 'base'"),
+        ({"agents": {"x": {"kind": "human", "rating": 1}}}, "agents.x.kind: 'human'; expected 'base' or 'bot'"),
+        ({"name": "a b"}, "cannot be a name"),
+        ({"stop": {"criterion": {"opponent": "random_bot"}}}, "stop.criterion"),
+        ({"inference": {"temperature": 0}}, "inference.temperature: 0"),
+    ],
+)
+def test_wrong_values_are_named(value, says):
+    with pytest.raises(ConfigError, match=says):
+        convert(value, LeagueConfig, "")
+
+
+def test_plugins_are_checked_before_anything_starts():
+    config = convert(
+        {"game": {"name": "nim"}, "agents": {"base_model": {"kind": "base", "rating": 1}}}, LeagueConfig, ""
+    )
+    with pytest.raises(ConfigError, match="gatekeepers: 'random_bot' is no agent"):
+        check_config(config)
+    broken = convert({**plain(config), "trainer": {"loss": plain(Plugin(name="hope"))}}, LeagueConfig, "")
+    with pytest.raises(ConfigError, match=r"trainer.loss.name: 'hope'"):
+        check_config(broken)

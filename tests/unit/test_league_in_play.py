@@ -1,0 +1,85 @@
+"""How far play is ahead of training, through finished, failed, used and abandoned matches."""
+
+from league.state import LeagueState
+from schemas import events as e
+
+
+def sampled(n: int, worker: str = "w") -> e.OpponentsSampled:
+    return e.OpponentsSampled(
+        match_id=f"{worker}-{n}",
+        worker=worker,
+        hero="main@0",
+        hero_seat=0,
+        sampler="pfsp",
+        sampler_digest="",
+        standings_sequence=0,
+        draw=0,
+        picks=[],
+    )
+
+
+def finished(n: int, worker: str = "w", experience: str = "digest") -> e.MatchFinished:
+    return e.MatchFinished(
+        match_id=f"{worker}-{n}",
+        game="nim",
+        purpose="training",
+        worker=worker,
+        seed=0,
+        seats=[],
+        winner=None,
+        reason="",
+        length=1,
+        seconds=0.0,
+        experience=experience,
+    )
+
+
+def step(number: int, accepted: int, stale: int = 0) -> e.GradientStepTaken:
+    return e.GradientStepTaken(
+        policy="main",
+        step=number,
+        batch="",
+        matches=[],
+        experience_from=1,
+        experience_to=1,
+        accepted=accepted,
+        stale=stale,
+        refused=0,
+        state="",
+    )
+
+
+def joined(incarnation: str) -> e.WorkerJoined:
+    return e.WorkerJoined(worker="w", role="rollout", incarnation=incarnation, host="h", pid=1, version="0")
+
+
+def fold(*events: e.Event) -> LeagueState:
+    state = LeagueState()
+    for sequence, event in enumerate(events, 1):
+        state.apply(sequence, event)
+    return state
+
+
+def test_begun_matches_count_until_they_are_used():
+    begun = [sampled(0), sampled(1), sampled(2)]
+    assert fold(*begun).ahead("main") == 3
+    assert fold(*begun, finished(0), finished(1)).ahead("main") == 3
+    assert fold(*begun, finished(0), finished(1), step(1, accepted=1, stale=1)).ahead("main") == 1
+    assert fold(*begun).ahead("other") == 0
+
+
+def test_failed_matches_and_those_without_a_rollout_do_not_wait():
+    failed = e.MatchFailed(match_id="w-0", purpose="training", worker="w", error="")
+    assert fold(sampled(0), sampled(1), failed, finished(1, experience="")).ahead("main") == 0
+
+
+def test_copies_count_once():
+    assert fold(sampled(0), sampled(0), finished(0), finished(0)).ahead("main") == 1
+    assert fold(sampled(0), finished(0), step(1, 1), step(1, 1), sampled(1)).ahead("main") == 1
+
+
+def test_what_a_worker_left_behind_is_given_up():
+    assert fold(joined("a"), sampled(0), sampled(0, "v"), joined("b")).ahead("main") == 1
+    left = e.WorkerLeft(worker="w", incarnation="a", reason="killed")
+    assert fold(joined("a"), sampled(0), left).ahead("main") == 0
+    assert fold(joined("a"), sampled(0), joined("a")).ahead("main") == 1
