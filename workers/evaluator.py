@@ -24,7 +24,7 @@ async def serve(context: Context) -> None:
     await context.work.open()
     models = await Models.open(context)
     evaluator = Evaluator(context, models)
-    async with beside(models.follow(), evaluator.plan(), evaluator.extend()):
+    async with beside(evaluator.plan(), evaluator.extend()):
         await evaluator.take()
     await models.close()
 

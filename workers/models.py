@@ -55,8 +55,8 @@ def unpack_whole(data: bytes, folder: Path) -> None:
 class Models:
     """A backend with the adapters that its matches need.
 
-    The newest version of every policy is loaded in the background as it is published; matches that run ask for it
-    at each decision, so a new version serves from the next decision on.
+    With ``follow`` in the background, the newest version of every policy is loaded as it is published; matches that
+    run ask for it at each decision, so a new version serves from the next decision on.
     """
 
     def __init__(self, context: Context, backend: InferenceBackend, tokenizer: Tokenizer) -> None:
@@ -65,11 +65,12 @@ class Models:
         self._context = context
         self._loaded: OrderedDict[str, None] = OrderedDict()
         self._live: dict[str, tuple[int, str | None]] = {}
+        self._tried: dict[str, int] = {}
         self._loading = asyncio.Lock()
 
     @classmethod
     async def open(cls, context: Context) -> "Models":
-        """Load the base model and the newest version of every policy."""
+        """Load the base model."""
         folder = await base_folder(context)
         inference = context.config.inference
         backend = make_backend(
@@ -79,27 +80,33 @@ class Models:
             threads=inference.threads,
             max_rows=inference.max_rows,
         )
-        models = cls(context, backend, Tokenizer(folder))
-        await models._swap()
-        return models
+        return cls(context, backend, Tokenizer(folder))
 
     async def follow(self) -> None:
         """Load new versions of policies as they are published, for ever."""
         while True:
-            await self._context.moved(timeout_s=60.0)
-            await self._swap()
+            await self.swap()
+            # Not longer: a version published while another was being loaded woke nobody.
+            await self._context.moved(timeout_s=0.5)
 
-    async def _swap(self) -> None:
+    async def swap(self) -> None:
+        """Load the newest version of every policy that has one newer than the loaded."""
         for policy, live in self._context.state.standings().live.items():
-            if self._live.get(policy, (-1, None))[0] == live.version or live.adapter is None:
+            if self._tried.get(policy) == live.version or live.adapter is None:
                 continue
             try:
                 await self.ensure(live.adapter)
+                self._live[policy] = (live.version, live.adapter)
             except LeagueError as error:
                 # The version before goes on serving; the next one may be sound.
                 log.error("a published adapter cannot be used", policy=policy, version=live.version, error=str(error))
-                continue
-            self._live[policy] = (live.version, live.adapter)
+            self._tried[policy] = live.version
+            self._context.wake()
+
+    def is_current(self, policy: str) -> bool:
+        """Whether the newest published version of a policy has been loaded, or found to be unusable."""
+        live = self._context.state.live(policy)
+        return live is None or self._tried.get(policy) == live.version
 
     async def ensure(self, adapter: str) -> None:
         """Have an adapter ready for requests.

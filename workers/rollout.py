@@ -29,6 +29,7 @@ async def serve(context: Context) -> None:
     if context.stopping.is_set():
         return
     models = await Models.open(context)
+    await models.swap()
     worker = RolloutWorker(context, models, policy)
     async with beside(models.follow()):
         await asyncio.gather(*(worker.play_on() for _ in range(context.config.rollout.games_in_flight)))
@@ -41,6 +42,7 @@ class RolloutWorker:
     def __init__(self, context: Context, models: Models, policy: str) -> None:
         self._context = context
         self._policy = policy
+        self._models = models
         self._matches = Matches(context, models)
         self._next = context.state.next_match_index(context.name)
 
@@ -59,10 +61,11 @@ class RolloutWorker:
                 await self._wait_for_room()
 
     def _has_room(self) -> bool:
+        """Whether to begin a match now: not too far ahead of training, and not with a version about to be replaced."""
         config, state = self._context.config, self._context.state
         unrecorded = self._next - state.next_match_index(self._context.name)
         most = max(round(config.rollout.ahead_steps * config.trainer.rollouts_per_step), 1)
-        return state.ahead(self._policy) + unrecorded < most
+        return self._models.is_current(self._policy) and state.ahead(self._policy) + unrecorded < most
 
     async def _wait_for_room(self) -> None:
         """Wait for the trainer, but not for ever: a worker that died silently leaves matches that never end."""

@@ -61,7 +61,7 @@ class Context:
         """Take in the history, for ever."""
         async for recorded in self.log.follow(self.state.sequence + 1, undecodable=self._undecodable):
             self.state.apply(recorded.sequence, recorded.event)
-            self._wake_all()
+            self.wake()
 
     async def _undecodable(self, recorded: Recorded, error: DecodeError) -> None:
         log.warning("undecodable message set aside", sequence=recorded.sequence, error=str(error))
@@ -108,10 +108,10 @@ class Context:
     def stop(self) -> None:
         """Tell the worker to finish what it has in hand and leave."""
         self.stopping.set()
-        self._wake_all()
+        self.wake()
 
-    def _wake_all(self) -> None:
-        """Wake those who wait now; whoever waits next waits for the next event."""
+    def wake(self) -> None:
+        """Let those who wait look again; whoever waits next waits for the next event."""
         waiting, self._wake = self._wake, asyncio.Event()
         waiting.set()
 
