@@ -11,6 +11,7 @@
     ├── DecodeError                 bytes that are not the message they should be
     ├── ArtifactError               a stored file is missing or is not what its digest says
     ├── ModelError                  a model or adapter directory that cannot be used
+    ├── BusyError                   a file that another process is using: wait and retry
     ├── GameError                   a game was asked for something its rules do not allow
     └── ReplayError                 recorded history and its refold disagree
 
@@ -66,6 +67,10 @@ class ArtifactError(LeagueError, OSError):
 
 class ModelError(LeagueError, ValueError):
     """A model or adapter directory that cannot be used."""
+
+
+class BusyError(LeagueError):
+    """A file that another process is using."""
 
 
 class GameError(LeagueError, ValueError):

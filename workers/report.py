@@ -6,12 +6,11 @@ from rich.table import Table
 from league.analytics import BenchmarkRow, benchmarks, elo_curve
 from league.log.base import EventLog
 from league.plots import draw_elo
-from league.projections.query import run_query
 from league.projections.render import render
 from league.replay import verify_log
 from league.state import LeagueState
 from workers.run import DEFAULT_RUN, Run
-from workers.tables import LEADERBOARD, catch_up
+from workers.tables import LEADERBOARD, ask
 
 
 async def folded(history: EventLog) -> LeagueState:
@@ -36,9 +35,8 @@ def benchmark_table(rows: list[BenchmarkRow]) -> Table:
 async def print_report(run: Run, history: EventLog, console: Console) -> bool:
     """Print the end-of-run report; whether the replay was identical."""
     state = await folded(history)
-    await catch_up(run, history)
     console.print("Leaderboard, rebuilt from the events")
-    board = run_query(run.projection, LEADERBOARD)
+    board = await ask(run, history, LEADERBOARD)
     # As it is: the console would fold a wide table.
     console.file.write(render(board.columns, board.types, board.rows))
     console.print(benchmark_table(benchmarks(state)))

@@ -119,8 +119,10 @@ class Context:
 Serve = Callable[[Context], Awaitable[None]]
 
 
-def run_worker(run: Run, role: str, name: str, serve: Serve) -> int:
+def run_worker(run: Run, role: str, name: str, serve: Serve, supervised: bool = False) -> int:
     """Run one worker process until it is done or told to stop; return its exit code.
+
+    A supervised worker also leaves, in good order, when its supervisor has died.
 
     This is the process's one boundary for unexpected errors: they are logged, recorded as the reason of leaving,
     and end the process with exit code 1, so that its supervisor starts it again.
@@ -129,18 +131,18 @@ def run_worker(run: Run, role: str, name: str, serve: Serve) -> int:
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     try:
-        code: int = uvloop.run(_main(run, role, name, serve))
+        code: int = uvloop.run(_main(run, role, name, serve, supervised))
     except StoreFullError as error:
         log.error("the broker's store is full", error=str(error))
         return EXIT_STORE_FULL
     return code
 
 
-async def _main(run: Run, role: str, name: str, serve: Serve) -> int:
+async def _main(run: Run, role: str, name: str, serve: Serve, supervised: bool) -> int:
     async with run.history(name) as history:
         context = Context(run, history.client, history, name)
         _stop_on_signals(context)
-        async with beside(context.follow()):
+        async with beside(context.follow(), *([_outlive_nobody(context)] if supervised else [])):
             await context.reached(await history.last_sequence())
             async with _membership(context, role) as leave:
                 leave.reason = await _served(context, serve)
@@ -151,6 +153,16 @@ def _stop_on_signals(context: Context) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, context.stop)
+
+
+async def _outlive_nobody(context: Context) -> None:
+    """Stop once the process that started us is gone: nobody else would."""
+    parent = os.getppid()
+    while True:
+        await asyncio.sleep(1.0)
+        if os.getppid() != parent and not context.stopping.is_set():
+            log.warning("the supervisor is gone, leaving")
+            context.stop()
 
 
 class _Leave:

@@ -80,10 +80,18 @@ class Child:
         command = [sys.executable, "-m", "workers", "worker", self.role, "--run", str(run.folder), "--name", self.name]
         if run.nats is not None:
             command += ["--nats", run.nats]
-        # Its own session: Ctrl-C at the terminal reaches us alone, and we stop the workers in order.
-        self._process = await asyncio.create_subprocess_exec(
-            *command, "--quiet", start_new_session=True, stdin=asyncio.subprocess.DEVNULL, env=_environment()
-        )
+        run.logs.mkdir(parents=True, exist_ok=True)
+        with (run.logs / f"{self.name}.out").open("ab") as output:
+            # Its own session: Ctrl-C at the terminal reaches us alone, and we stop the workers in order.
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                "--supervised",
+                start_new_session=True,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=_environment(),
+            )
         return await self._process.wait()
 
     async def _say_it_left(self, code: int) -> None:

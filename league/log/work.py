@@ -13,7 +13,7 @@ from schemas.jobs import PlayMatch
 from schemas.subjects import WORK_STREAM, work_subject
 
 # A dead worker's jobs go to another one after so long.
-ACK_WAIT_S = 60.0
+ACK_WAIT_S = 15.0
 
 
 class Taken:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 
-from schemas.errors import LeagueError, UsageError
+from schemas.errors import BusyError, LeagueError, UsageError
 
 
 def connect(
@@ -15,7 +15,7 @@ def connect(
     """A connection to a file, or to memory (None).
 
     Raises:
-        LeagueError: another process has the file open; the message says which.
+        BusyError: another process has the file open; the message says which.
         UsageError: the file cannot be opened or is no DuckDB file.
     """
     try:
@@ -29,4 +29,4 @@ def _explain(path: Path | None, message: str) -> LeagueError:
         return UsageError(f"{path}: cannot be opened as a DuckDB file: {message}")
     holder = re.search(r"held in (.*?) \(PID (\d+)\)", message)
     who = f" (process {holder[2]}, {holder[1]})" if holder else ""
-    return LeagueError(f"{path}: another process has this projection open{who}; wait for it or use another file")
+    return BusyError(f"{path}: another process has this projection open{who}; wait for it or use another file")

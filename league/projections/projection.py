@@ -24,7 +24,7 @@ class Projection:
 
     Raises:
         UsageError: the file is not a projection.
-        LeagueError: another process has it open.
+        BusyError: another process has it open.
     """
 
     def __init__(self, path: Path | None = None, *, threads: int = 1) -> None:

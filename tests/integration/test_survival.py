@@ -118,7 +118,18 @@ def test_a_standby_rater_writes_nothing_twice(tmp_path):
     run = tmp_path / "run"
     process = start(run, with_steps(tmp_path, 6))
     wait_for_steps(run, 1)
-    command = [sys.executable, "-m", "workers", "worker", "rater", "--run", str(run), "--name", "standby", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "workers",
+        "worker",
+        "rater",
+        "--run",
+        str(run),
+        "--name",
+        "standby",
+        "--supervised",
+    ]
     standby = subprocess.Popen(command)
     out, _ = finish(process)
     standby.terminate()

@@ -32,12 +32,17 @@ def leaderboard(
 
 
 def _print(run: Run, statement: str, form: str) -> None:
+    print(uvloop.run(_answer(run, statement, form)), end="")
+
+
+async def _answer(run: Run, statement: str, form: str) -> str:
     # Imported here, not above: every worker imports this module, and DuckDB is a second and 50 MB that none needs.
     from league.projections.render import render
     from workers.tables import ask
 
-    result = uvloop.run(ask(run, statement))
-    print(render(result.columns, result.types, result.rows, form), end="")
+    async with run.history() as history:
+        result = await ask(run, history, statement)
+    return render(result.columns, result.types, result.rows, form)
 
 
 def events(

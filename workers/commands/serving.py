@@ -63,13 +63,15 @@ def worker(
     nats: NatsOption = None,
     league: LeagueOption = None,
     name: Annotated[str | None, typer.Option(help="Name of this worker, different from all others.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Log to the run's folder only.")] = False,
+    supervised: Annotated[
+        bool, typer.Option("--supervised", help="Log to the run's folder only; leave when the parent process ends.")
+    ] = False,
 ) -> None:
     """Run one worker process against a league that is open; start as many as you like."""
     if role not in _ROLES:
         raise UsageError(f"worker {role!r}: no such role; expected {one_of(_ROLES)}")
     here = the_run(run, nats, league)
     name = check_name("--name", name or f"{role}-{secrets.token_hex(3)}")
-    set_up_logging(name, here.logs / f"{name}.log", terminal=not quiet)
+    set_up_logging(name, here.logs / f"{name}.log", terminal=not supervised)
     serve: Serve = importlib.import_module(f"workers.{role}").serve
-    raise typer.Exit(run_worker(here, role, name, serve))
+    raise typer.Exit(run_worker(here, role, name, serve, supervised))
