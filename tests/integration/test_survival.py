@@ -6,7 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from league.log.base import Recorded
 from league.log.connection import connect
@@ -18,9 +21,23 @@ from schemas.events import GradientStepTaken, MatchFinished, OpponentsSampled, P
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
 
 
-def start(run: Path, config: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "workers", "up", "--config", str(config), "--run", str(run)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+Start = Callable[[Path, Path], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts ``league up``; what a failed test leaves running ends with it, workers after their supervisor."""
+    started: list[subprocess.Popen[str]] = []
+
+    def up(run: Path, config: Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "workers", "up", "--config", str(config), "--run", str(run)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield up
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def with_steps(folder: Path, steps: int) -> Path:
@@ -68,22 +85,22 @@ def assert_sound(history: list[Recorded], steps: int) -> None:
     assert verify(history).identical
 
 
-def test_killed_workers_come_back_and_nothing_is_lost(tmp_path):
+def test_killed_workers_come_back_and_nothing_is_lost(tmp_path, start):
     run = tmp_path / "run"
-    process = start(run, with_steps(tmp_path, 12))
-    for wanted in (2, 5):
+    process = start(run, with_steps(tmp_path, 80))
+    for wanted in (2, 20):
         joined = {r.event.worker: r.event.pid for r in wait_for_steps(run, wanted) if isinstance(r.event, WorkerJoined)}
         for worker in ("trainer-1", "rollout-1", "rater-1", "evaluator-1"):
             os.kill(joined[worker], signal.SIGKILL)
     out, _ = finish(process)
     history = read(run)
-    assert_sound(history, 12)
+    assert_sound(history, 80)
     assert "identical" in out
     killed = [r.event for r in history if isinstance(r.event, WorkerLeft) and "code -9" in r.event.reason]
     assert {event.worker for event in killed} >= {"trainer-1", "rollout-1"}
 
 
-def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path):
+def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path, start):
     run, config = tmp_path / "run", with_steps(tmp_path, 200)
     process = start(run, config)
     wait_for_steps(run, 2)
@@ -101,7 +118,7 @@ def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path):
     assert "identical" in out
 
 
-def test_the_whole_run_killed_at_once_goes_on(tmp_path):
+def test_the_whole_run_killed_at_once_goes_on(tmp_path, start):
     run, config = tmp_path / "run", with_steps(tmp_path, 8)
     process = start(run, config)
     pids = {r.event.pid for r in wait_for_steps(run, 2) if isinstance(r.event, WorkerJoined)}
@@ -114,7 +131,7 @@ def test_the_whole_run_killed_at_once_goes_on(tmp_path):
     assert "identical" in out
 
 
-def test_a_standby_rater_writes_nothing_twice(tmp_path):
+def test_a_standby_rater_writes_nothing_twice(tmp_path, start):
     run = tmp_path / "run"
     process = start(run, with_steps(tmp_path, 6))
     wait_for_steps(run, 1)
