@@ -137,8 +137,11 @@ async def _pulls(
             yield messages
 
 
+_ENDS = ("batch completed", "message size exceeds maxbytes")
+
+
 def _is_end_of_pull(msg: Msg) -> bool:
-    """Whether a status message only says that this pull has run out (404, 408, or 409 for its size)."""
+    """Whether a status message only says that this pull is through or has run out; others say the consumer is gone."""
     headers = msg.headers or {}
-    status, text = headers.get("Status"), headers.get("Description", "")
-    return status in ("404", "408") or (status == "409" and "MaxBytes" in text.replace(" ", ""))
+    status, text = headers.get("Status"), headers.get("Description", "").lower()
+    return status in ("404", "408") or (status == "409" and text.startswith(_ENDS))
