@@ -2,6 +2,8 @@
 
 Every event has a deterministic ``key``: publishing the same fact twice gives the same key, so that the broker and
 every fold can drop the copy. New fields get defaults; a changed meaning gets a new schema version (``codec``).
+
+One long list on purpose: it is the catalogue of what a history can say.
 """
 
 from typing import Any

@@ -151,6 +151,8 @@ class Supervisor:
         Raises:
             StoreFullError: the broker's store is full.
         """
+        if self._is_done():
+            return True
         try:
             async with beside(self._watch_store(), *(child.keep() for child in self._children)):
                 await self._context.until(self._is_done)
