@@ -6,6 +6,7 @@
 - ``trajectories``  what a seat saw, sampled and earned: the trainer's raw material
 - ``standings``     the read-only table of agents that samplers decide from
 - ``config``        the configuration of a league
+- ``plugins``       plugins by name, found in their folder
 - ``codec``         structs to bytes and back, with versions and upcasters
 - ``subjects``      names of streams and subjects
 - ``ids``           deterministic ids, digests and seeds

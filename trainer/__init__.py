@@ -11,7 +11,6 @@
     rewards/        what a step earned: one file each
     advantages/     what the estimator makes of it: one file each
     losses/         what is minimised: one file each
-    registry.py     how the three find their plugins
     admission.py    which rollouts are trained on, and why the others are not
     batching.py     rollouts as flat arrays, and minibatches of them
     learner.py      one gradient step after the other

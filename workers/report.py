@@ -1,5 +1,10 @@
 """What a finished run shows: who is strongest, whether training helped, and that the history can be trusted."""
 
+import os
+import shutil
+import sys
+from pathlib import Path
+
 from rich.console import Console
 from rich.table import Table
 
@@ -47,10 +52,16 @@ async def print_report(run: Run, history: EventLog, console: Console) -> bool:
     console.print(f"Elo over training: {run.plot}", highlight=False, soft_wrap=True)
     where = f" --run {run.folder}" if run.folder != DEFAULT_RUN.resolve() else ""
     console.print("Try next:", highlight=False)
+    league = _command()
     for command in (
-        f'league sql "SELECT purpose, count(*), avg(length) FROM matches GROUP BY purpose"{where}',
-        f"league events --type CheckpointAdded{where}",
-        f"league replay --verify{where}",
+        f'{league} sql "SELECT purpose, count(*), avg(length) FROM matches GROUP BY purpose"{where}',
+        f"{league} events --type CheckpointAdded{where}",
+        f"{league} replay --verify{where}",
     ):
         console.print(f"  {command}", highlight=False, soft_wrap=True)
     return report.identical
+
+
+def _command() -> str:
+    """How the reader calls ``league`` from here: by name, or by its place in a virtual environment."""
+    return "league" if shutil.which("league") else os.path.relpath(Path(sys.executable).parent / "league")

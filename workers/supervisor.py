@@ -12,6 +12,7 @@ import structlog
 from rich.console import Console
 from rich.live import Live
 
+from league import evaluations
 from schemas.config import LeagueConfig
 from schemas.errors import LeagueError, StoreFullError
 from schemas.events import WorkerLeft
@@ -21,6 +22,7 @@ from workers.runtime import EXIT_STORE_FULL, Context, beside
 log = structlog.get_logger()
 
 Refresh = Callable[[], None]
+Announce = Callable[[str], None]
 
 ROLES = ("rater", "trainer", "evaluator", "rollout")
 """In the order of starting; stopping goes backward, so that what is played is still trained on and rated."""
@@ -45,9 +47,10 @@ def counts(config: LeagueConfig) -> dict[str, int]:
 class Child:
     """One worker process, kept alive until it is done."""
 
-    def __init__(self, context: Context, role: str, name: str) -> None:
+    def __init__(self, context: Context, role: str, name: str, announce: Announce) -> None:
         self.role = role
         self.name = name
+        self._announce = announce
         self._context = context
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
@@ -72,6 +75,8 @@ class Child:
                 )
             pause_s = 0.5 if time.monotonic() - started > _STEADY_S else min(pause_s * 2, _MAX_BACKOFF_S)
             log.error("worker ended, starting it again", name=self.name, code=code, pause_s=pause_s)
+            logs = self._context.run.logs / self.name
+            self._announce(f"{self.name} ended with code {code}; again in {pause_s:g} s (why: {logs}.log and .out)")
             await self._say_it_left(code)
             await asyncio.sleep(pause_s)
 
@@ -134,13 +139,14 @@ class Supervisor:
 
     Args:
         context: A connection and a state that is being kept up to date.
+        announce: Told in a line when a worker ends that should not have.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, announce: Announce) -> None:
         self._context = context
         self._policy = context.config.trainer.policy
         self._children = [
-            Child(context, role, f"{role}-{number}")
+            Child(context, role, f"{role}-{number}", announce)
             for role in ROLES
             for number in range(1, counts(context.config)[role] + 1)
         ]
@@ -177,13 +183,8 @@ class Supervisor:
         state = self._context.state
         if state.training_finished(self._policy) is None:
             return False
-        asked = [evaluation.agent for evaluation in state.evaluations.values()]
         measured = all(e.finished is not None and not e.unrated for e in state.evaluations.values())
-        return measured and self._last_version() in asked
-
-    def _last_version(self) -> str:
-        finished = self._context.state.training_finished(self._policy)
-        return f"{self._policy}@{finished.version}" if finished else ""
+        return measured and not evaluations.plan(state)
 
 
 @contextlib.asynccontextmanager

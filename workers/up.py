@@ -47,7 +47,7 @@ async def up_league(run: Run, settings: LeagueConfig | None, console: Console) -
         async with beside(context.follow()):
             await context.reached(await history.last_sequence())
             console.print(f"league {history.league!r} in {run.folder}, logs in {run.logs}", highlight=False)
-            supervisor = Supervisor(context)
+            supervisor = Supervisor(context, lambda text: console.print(text, highlight=False, soft_wrap=True))
             _stop_on_signals(context, supervisor, console)
             async with shown(context, console):
                 done = await supervisor.run()

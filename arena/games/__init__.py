@@ -39,6 +39,6 @@ def make_game(name: str, settings: Mapping[str, Any]) -> GameSpec:
         ConfigError: unknown name, a package that is not installed, or a bad setting.
     """
     if name not in game_names():
-        raise ConfigError(f"league.game: no game is called {name!r}; expected {one_of(game_names())}")
+        raise ConfigError(f"game.name: no game is called {name!r}; expected {one_of(game_names())}")
     importlib.import_module(f"{__name__}.{name}")
     return _FACTORIES[name](settings)

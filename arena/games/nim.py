@@ -284,4 +284,4 @@ def make(settings: Mapping[str, Any]) -> NimSpec:
     Raises:
         ConfigError: a bad setting.
     """
-    return NimSpec(convert(dict(settings), Settings, "game"))
+    return NimSpec(convert(dict(settings), Settings, "game.settings"))

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from league.plugins import Registry
 from schemas.config import Plugin
 from schemas.events import MatchFinished, RatingChange
+from schemas.plugins import Registry
 
 
 class RatingSystem(Protocol):
@@ -25,7 +25,7 @@ class RatingSystem(Protocol):
         """
 
 
-SYSTEMS: Registry[RatingSystem] = Registry("league.ratings", "ratings.system")
+SYSTEMS: Registry[RatingSystem] = Registry("ratings.system", "league.ratings")
 
 
 def make_rating_system(plugin: Plugin) -> RatingSystem:
@@ -34,4 +34,4 @@ def make_rating_system(plugin: Plugin) -> RatingSystem:
     Raises:
         ConfigError: unknown name or bad setting.
     """
-    return SYSTEMS.make(plugin)
+    return SYSTEMS.build(plugin)

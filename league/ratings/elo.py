@@ -6,12 +6,10 @@ pair's step by the number of opponents, 6 in Diplomacy.
 
 from collections.abc import Mapping
 from itertools import combinations
-from typing import Any
 
 import msgspec
 
 from league.ratings.base import SYSTEMS
-from schemas.config import convert
 from schemas.errors import ConfigError
 from schemas.events import MatchFinished, RatingChange
 
@@ -20,6 +18,7 @@ _SCALE = 400.0
 _MAX_EXPONENT = 300.0
 
 
+@SYSTEMS.register("elo")
 class EloSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[ratings.system.settings]`` of ``elo``."""
 
@@ -30,6 +29,10 @@ class EloSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Refuse a step that is not positive."""
         if not 0 < self.k < float("inf"):
             raise ConfigError(f"k: {self.k}; expected more than 0")
+
+    def build(self) -> "Elo":
+        """What these settings configure."""
+        return Elo(self)
 
 
 class Elo:
@@ -64,8 +67,3 @@ def expected_score(rating: float, opponent: float) -> float:
     exponent = (opponent - rating) / _SCALE
     power: float = 10.0 ** max(-_MAX_EXPONENT, min(_MAX_EXPONENT, exponent))
     return 1.0 / (1.0 + power)
-
-
-@SYSTEMS.register("elo")
-def _make(settings: Mapping[str, Any]) -> Elo:
-    return Elo(convert(dict(settings), EloSettings, f"{SYSTEMS.where}.settings"))

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol
 
-from league.plugins import Registry
 from schemas.config import Plugin
 from schemas.errors import UsageError, one_of
 from schemas.events import Pick
 from schemas.ids import agent_name
+from schemas.plugins import Registry
 from schemas.standings import Live, Standings
 
 
@@ -31,7 +31,7 @@ class OpponentSampler(Protocol):
         """
 
 
-SAMPLERS: Registry[OpponentSampler] = Registry("league.samplers", "matchmaking.sampler")
+SAMPLERS: Registry[OpponentSampler] = Registry("matchmaking.sampler", "league.samplers")
 
 
 def make_sampler(plugin: Plugin) -> OpponentSampler:
@@ -40,7 +40,7 @@ def make_sampler(plugin: Plugin) -> OpponentSampler:
     Raises:
         ConfigError: unknown name or bad setting.
     """
-    return SAMPLERS.make(plugin)
+    return SAMPLERS.build(plugin)
 
 
 def live_hero(standings: Standings, policy: str) -> tuple[str, Live]:

@@ -8,12 +8,10 @@ cloned over the seats) where memory for adapters is short.
 from collections.abc import Mapping, Sequence
 from math import isclose, isfinite
 from random import Random
-from typing import Any
 
 import msgspec
 
 from league.samplers.base import SAMPLERS, draw, live_hero
-from schemas.config import convert
 from schemas.errors import ConfigError
 from schemas.events import Pick
 from schemas.standings import Record, Standings
@@ -22,6 +20,7 @@ BUCKETS = ("mirror", "peers", "exploitable", "baselines")
 _CHECKPOINTS_FOR_PFSP = 2
 
 
+@SAMPLERS.register("pfsp")
 class PfspSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[matchmaking.sampler.settings]`` of ``pfsp``; the four shares sum to 1."""
 
@@ -53,6 +52,10 @@ class PfspSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"peer_range: {self.peer_range}; expected 0 or more rating points")
         if self.max_distinct is not None and self.max_distinct < 1:
             raise ConfigError(f"max_distinct: {self.max_distinct}; expected 1 or more")
+
+    def build(self) -> "Pfsp":
+        """What these settings configure."""
+        return Pfsp(self)
 
 
 def _check_weight(key: str, weight: float) -> None:
@@ -131,8 +134,3 @@ def _is_cold(standings: Standings) -> bool:
 
 def _mostly_lost(record: Record | None) -> bool:
     return record is not None and record.losses > record.wins
-
-
-@SAMPLERS.register("pfsp")
-def _make(settings: Mapping[str, Any]) -> Pfsp:
-    return Pfsp(convert(dict(settings), PfspSettings, f"{SAMPLERS.where}.settings"))

@@ -2,18 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any
 
 import msgspec
 
 from league.samplers.base import SAMPLERS, draw, live_hero
-from schemas.config import convert
 from schemas.events import Pick
 from schemas.standings import Standings
 
 
+@SAMPLERS.register("uniform")
 class UniformSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[matchmaking.sampler.settings]`` of ``uniform``: there are none."""
+
+    def build(self) -> "Uniform":
+        """What these settings configure."""
+        return Uniform()
 
 
 class Uniform:
@@ -37,9 +40,3 @@ class Uniform:
 
 def _members(standings: Standings, hero: str) -> list[str]:
     return [agent.name for agent in standings.agents.values() if agent.active and agent.name != hero]
-
-
-@SAMPLERS.register("uniform")
-def _make(settings: Mapping[str, Any]) -> Uniform:
-    convert(dict(settings), UniformSettings, f"{SAMPLERS.where}.settings")
-    return Uniform()

@@ -10,10 +10,10 @@ import torch
 
 from schemas.config import Plugin
 from schemas.errors import ConfigError
+from schemas.plugins import Registry
 from schemas.trajectories import Rollout, Step
 from trainer.advantages import ADVANTAGES
 from trainer.losses import LOSSES, Terms
-from trainer.registry import Registry
 from trainer.rewards import REWARDS
 
 REGISTRIES: list[Registry[Any]] = [REWARDS, ADVANTAGES, LOSSES]
@@ -32,23 +32,23 @@ def batch() -> list[Rollout]:
     return rollouts
 
 
-@pytest.mark.parametrize(("registry", "name"), PLUGINS, ids=[f"{r.kind}-{n}" for r, n in PLUGINS])
+@pytest.mark.parametrize(("registry", "name"), PLUGINS, ids=[f"{r.where}-{n}" for r, n in PLUGINS])
 def test_settings_are_frozen_and_reject_unknown_fields(registry: Registry[Any], name: str) -> None:
-    with pytest.raises(ConfigError, match=f"trainer.{registry.kind}.settings.*nonsense"):
+    with pytest.raises(ConfigError, match=f"{registry.where}.settings.*nonsense"):
         registry.build(Plugin(name=name, settings={"nonsense": 1}))
     settings = registry._settings[name]
     assert settings.__struct_config__.frozen
     assert settings.__doc__
 
 
-@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda r: r.kind)
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda r: r.where)
 def test_unknown_names_list_the_valid_ones(registry: Registry[Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         registry.build(Plugin(name="nonsense"))
     assert all(repr(name) in str(caught.value) for name in registry.names())
 
 
-@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda r: r.kind)
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda r: r.where)
 def test_a_name_is_registered_once(registry: Registry[Any]) -> None:
     with pytest.raises(ConfigError, match="registered twice"):
         registry.register(registry.names()[0])(msgspec.Struct)

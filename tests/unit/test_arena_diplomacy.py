@@ -18,10 +18,10 @@ from arena.games import make_game
 from arena.games.base import Phrases
 from arena.games.diplomacy import board, walk
 from arena.games.diplomacy.engine import POWERS
-from arena.games.diplomacy.game import DiplomacySpec
 from arena.games.diplomacy.position import Position, Saved
 from arena.games.diplomacy.scoring import outcome_of
 from arena.games.diplomacy.settings import Settings
+from arena.games.diplomacy.spec import DiplomacySpec
 from schemas.errors import ConfigError, DecodeError
 
 ROOT = Path(__file__).parents[2]
@@ -248,7 +248,7 @@ def test_without_the_package_the_message_says_how_to_get_it() -> None:
         "except Exception as error: print(type(error).__name__, error)"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("ConfigError league.game: 'diplomacy' needs")
+    assert done.stdout.startswith("ConfigError game.name: 'diplomacy' needs")
     assert "pip install 'event-sourced-league[diplomacy]'" in done.stdout
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.plugins import Registry
 from schemas.trajectories import Rollout
-from trainer.registry import Registry
 
 State = Mapping[str, float]
 """What an estimator remembers between batches, by name: plain data that is saved with the learner."""
@@ -37,7 +37,7 @@ class Advantage(Protocol):
         """
 
 
-ADVANTAGES: Registry[Advantage] = Registry("advantage", "trainer.advantages")
+ADVANTAGES: Registry[Advantage] = Registry("trainer.advantage", "trainer.advantages")
 register = ADVANTAGES.register
 
 

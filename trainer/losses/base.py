@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from trainer.registry import Registry
+from schemas.plugins import Registry
 
 
 class Terms(NamedTuple):
@@ -45,7 +45,7 @@ class Loss(Protocol):
         """Loss of each branch."""
 
 
-LOSSES: Registry[Loss] = Registry("loss", "trainer.losses")
+LOSSES: Registry[Loss] = Registry("trainer.loss", "trainer.losses")
 register = LOSSES.register
 
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.plugins import Registry
 from schemas.trajectories import Rollout
-from trainer.registry import Registry
 
 
 class Reward(Protocol):
@@ -19,5 +19,5 @@ class Reward(Protocol):
         """Rewards [S] of a rollout's steps; pure in the rollout."""
 
 
-REWARDS: Registry[Reward] = Registry("reward", "trainer.rewards")
+REWARDS: Registry[Reward] = Registry("trainer.reward", "trainer.rewards")
 register = REWARDS.register

@@ -5,7 +5,8 @@
 - ``board``     the map as tables and bit masks
 - ``position``  one phase as everybody sees it; its canonical JSON
 - ``orders``    legal orders
-- ``game``      ``Game`` and ``GameSpec``
+- ``game``      one game: ``Game``
+- ``spec``      makes games: ``GameSpec``
 - ``scoring``   the result of a position
 - ``text``      prompts and completions for a language model; ``walk`` holds the places of a completion
 """
@@ -27,14 +28,14 @@ def make(settings: Mapping[str, Any]) -> GameSpec:
     Raises:
         ConfigError: a bad setting, or the engine's package is not installed.
     """
-    parsed = convert(dict(settings), Settings, "game")
+    parsed = convert(dict(settings), Settings, "game.settings")
     try:
-        from arena.games.diplomacy.game import DiplomacySpec
+        from arena.games.diplomacy.spec import DiplomacySpec
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] != "diplomacy":
             raise
         raise ConfigError(
-            "league.game: 'diplomacy' needs the package that adjudicates it, which is not installed. It is an extra "
+            "game.name: 'diplomacy' needs the package that adjudicates it, which is not installed. It is an extra "
             "because its licence is AGPL-3.0-or-later: pip install 'event-sourced-league[diplomacy]'. The game "
             "'nim' needs no extra."
         ) from None

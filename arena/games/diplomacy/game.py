@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from arena import bots
-from arena.games.base import Action, Bot, Outcome, TextFormat, checked
+from arena.games.base import Action, Outcome, checked
 from arena.games.diplomacy.engine import POWERS, Adjudicator
 from arena.games.diplomacy.orders import (
     Choices,
@@ -15,10 +14,10 @@ from arena.games.diplomacy.orders import (
     random_adjustment,
     unit_choices,
 )
-from arena.games.diplomacy.position import Position, decode_position, read_position
+from arena.games.diplomacy.position import Position, read_position
 from arena.games.diplomacy.scoring import outcome_of
 from arena.games.diplomacy.settings import Settings
-from schemas.errors import DecodeError, GameError
+from schemas.errors import GameError
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -150,57 +149,3 @@ class DiplomacyGame:
             raise GameError(
                 f"diplomacy, {self.position.phase}: seat {seat} is not to move; expected one of {self.to_move()}"
             )
-
-
-class DiplomacySpec:
-    """Makes games of Diplomacy with one set of settings."""
-
-    name = "diplomacy"
-    seats: Sequence[str] = POWERS
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.bots: Sequence[str] = bots.bot_names(self.name)
-
-    def new(self, seed: int) -> DiplomacyGame:
-        """A game that begins in spring 1901; nothing in it is left to chance, the seed is only recorded."""
-        return DiplomacyGame(self.settings, seed)
-
-    def load(self, saved: bytes) -> DiplomacyGame:
-        """The position that ``Game.save`` wrote, ready to be played on.
-
-        Raises:
-            DecodeError: not such bytes.
-        """
-        return DiplomacyGame(self.settings, 0, decode_position(saved))
-
-    def replay(self, record: bytes) -> DiplomacyGame:
-        """Play a ``Game.record`` again under the settings it was played with.
-
-        Raises:
-            DecodeError: not such bytes.
-            GameError: an action in it is illegal.
-        """
-        try:
-            told = msgspec.json.decode(record, type=Record)
-        except msgspec.DecodeError as error:
-            raise DecodeError(f"diplomacy record: {error}") from None
-        start = None if told.start is None else decode_position(told.start.encode())
-        game = DiplomacyGame(told.settings, told.seed, start)
-        for turn in told.turns:
-            game.apply({POWERS.index(power): action for power, action in turn.items()})
-        return game
-
-    def bot(self, name: str) -> Bot:
-        """The scripted agent of that name.
-
-        Raises:
-            GameError: no such bot.
-        """
-        return bots.make_bot(name, self.name)
-
-    def text(self) -> TextFormat:
-        """The compact language of ``text.DiplomacyText``."""
-        from arena.games.diplomacy.text import DiplomacyText
-
-        return DiplomacyText()

@@ -23,14 +23,14 @@ class Settings(Protocol[Runtime_co]):
 class Registry(Generic[Runtime]):
     """The plugins of one folder; importing a file of the folder registers what it holds."""
 
-    def __init__(self, kind: str, package: str) -> None:
+    def __init__(self, where: str, package: str) -> None:
         """Make an empty registry.
 
         Args:
-            kind: what a plugin is called in messages and configuration keys: ``reward``.
+            where: dotted place of the plugin in the configuration, for messages: ``trainer.reward``.
             package: the folder, as a package name.
         """
-        self.kind = kind
+        self.where = where
         self.package = package
         self._settings: dict[str, Any] = {}
 
@@ -39,7 +39,7 @@ class Registry(Generic[Runtime]):
 
         def add(settings: C) -> C:
             if name in self._settings:
-                raise ConfigError(f"{self.kind} {name!r} is registered twice")
+                raise ConfigError(f"{self.where}: {name!r} is registered twice")
             self._settings[name] = settings
             return settings
 
@@ -58,7 +58,6 @@ class Registry(Generic[Runtime]):
             ConfigError: an unknown name (the message lists the valid ones) or settings it does not have.
         """
         if plugin.name not in self.names():
-            raise ConfigError(f"trainer.{self.kind}.name: {plugin.name!r}, valid names are {one_of(self.names())}")
-        where = f"trainer.{self.kind}.settings"
-        settings: Settings[Runtime] = convert(plugin.settings, self._settings[plugin.name], where)
+            raise ConfigError(f"{self.where}.name: {plugin.name!r} is not known; expected {one_of(self.names())}")
+        settings: Settings[Runtime] = convert(plugin.settings, self._settings[plugin.name], f"{self.where}.settings")
         return settings.build()
