@@ -17,6 +17,7 @@ from schemas.events import (
     EvaluationFinished,
     Event,
     GradientStepTaken,
+    MatchFailed,
     MatchFinished,
     OpponentsSampled,
     PolicyPublished,
@@ -25,6 +26,11 @@ from schemas.events import (
     WorkerJoined,
     WorkerLeft,
 )
+from schemas.jobs import PlayMatch
+from workers.matches import Matches
+from workers.models import Models
+from workers.run import Run
+from workers.runtime import Context, beside
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
 
@@ -135,3 +141,27 @@ def test_going_on_with_a_finished_run_only_reports(finished):
 
 def test_no_broker_is_left_behind(finished):
     assert not (finished / "nats" / "server.json").exists()
+
+
+def test_a_missing_or_damaged_adapter_fails_its_own_match_only(finished):
+    async def play() -> list[MatchFailed]:
+        run = Run(finished)
+        async with run.history("test") as history:
+            context = Context(run, history.client, history, "test")
+            async with beside(context.follow()):
+                await context.reached(await history.last_sequence())
+                published = context.state.published["main"]
+                await context.artifacts.delete(published[1].adapter)
+                await context.artifacts.store.delete(published[2].adapter)
+                context.artifacts.cache.path(published[2].adapter).write_bytes(b"not what its name says")
+                matches = Matches(context, await Models.open(context))
+                for version, works in ((1, False), (2, False), (3, True)):
+                    seats = [f"main@{version}", "random_bot", "base_model"]
+                    played = await matches.play(PlayMatch(f"check-{version}", "check", seats, seed=version))
+                    assert (played is not None) == works
+                await context.reached(await history.last_sequence())
+            return [r.event async for r in history.read() if isinstance(r.event, MatchFailed)]
+
+    failed = asyncio.run(play())
+    assert [event.match_id for event in failed] == ["check-1", "check-2"]
+    assert all("ArtifactError: artifact" in event.error for event in failed)
