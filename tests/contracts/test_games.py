@@ -250,7 +250,7 @@ def test_every_bot_plays_legally(spec: GameSpec) -> None:
 
 
 def test_unknown_settings_are_named(spec: GameSpec) -> None:
-    with pytest.raises(ConfigError, match=r"game\.nonsense"):
+    with pytest.raises(ConfigError, match=r"game\.settings\.nonsense"):
         make_game(spec.name, {"nonsense": 1})
 
 

@@ -227,11 +227,11 @@ def test_every_action_survives_being_said(seed: int, turns: int, how: int) -> No
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"max_year": 1800}, r"game\.max_year: found 1800; expected"),
-        ({"max_year": "soon"}, r"game\.max_year: .*int"),
-        ({"winner_threshold_sc": 0}, r"game\.winner_threshold_sc: found 0"),
-        ({"win_bonus": -1.0}, r"game\.win_bonus: found -1\.0"),
-        ({"years": 5}, r"game\.years: unknown key; expected .*'max_year'"),
+        ({"max_year": 1800}, r"game\.settings\.max_year: found 1800; expected"),
+        ({"max_year": "soon"}, r"game\.settings\.max_year: .*int"),
+        ({"winner_threshold_sc": 0}, r"game\.settings\.winner_threshold_sc: found 0"),
+        ({"win_bonus": -1.0}, r"game\.settings\.win_bonus: found -1\.0"),
+        ({"years": 5}, r"game\.settings\.years: unknown key; expected .*'max_year'"),
     ],
 )
 def test_bad_settings_are_named(setting: dict[str, object], message: str) -> None:

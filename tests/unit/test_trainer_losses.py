@@ -133,5 +133,5 @@ def test_bounds_that_make_no_sense_are_config_errors() -> None:
         loss("ppo_clip", low=1.1)
     with pytest.raises(ConfigError, match="cap: 0"):
         loss("reinforce", cap=0.5)
-    with pytest.raises(ConfigError, match="valid names are 'ppo_clip' or 'reinforce'"):
+    with pytest.raises(ConfigError, match="expected 'ppo_clip' or 'reinforce'"):
         loss("guess")
