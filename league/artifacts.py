@@ -8,7 +8,6 @@ import contextlib
 import os
 import tempfile
 from pathlib import Path
-from typing import Protocol
 
 import nats.js.errors
 from nats.aio.client import Client
@@ -17,20 +16,6 @@ from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
 from schemas.errors import ArtifactError, StoreFullError
 from schemas.ids import digest
 from schemas.subjects import ARTIFACT_BUCKET
-
-
-class ArtifactStore(Protocol):
-    """Content-addressed bytes."""
-
-    async def put(self, data: bytes) -> str:
-        """Keep ``data``; return its digest. Keeping the same bytes twice keeps them once."""
-
-    async def get(self, name: str) -> bytes:
-        """The bytes whose digest is ``name``.
-
-        Raises:
-            ArtifactError: not there, or what is there has another digest.
-        """
 
 
 def _checked(name: str, data: bytes, where: str) -> bytes:

@@ -286,7 +286,7 @@ class EvaluationRequested(Event, frozen=True, tag=True):
     evaluation_id: str
     agent: str
     suite: str
-    """``gatekeepers`` (moves the ratings) or ``benchmark`` (six of one bot)."""
+    """``gatekeepers`` (bots and checkpoints in the other seats) or ``benchmark`` (one opponent in all of them)."""
     opponents: list[str]
     matches: list[str]
 

@@ -4,23 +4,20 @@ A damaged rollout is refused alone; the batch goes on without it.
 """
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 
 from schemas.trajectories import Rollout, Step
 
 
-def admit(rollouts: Sequence[Rollout], current_version: int, max_lag: int) -> tuple[list[Rollout], list[Rollout]]:
-    """Split rollouts into those fresh enough and the stale, both in their order.
+def is_stale(rollout: Rollout, current_version: int, max_lag: int) -> bool:
+    """Whether a rollout with at least one step is too old to be trained on.
 
     Args:
-        rollouts: each with at least one step.
+        rollout: as it was received and found sound.
         current_version: version of the policy that the next step starts from.
-        max_lag: versions that a rollout's oldest step may be behind.
+        max_lag: versions that its oldest step may be behind.
     """
-    fresh = [current_version - rollout.version <= max_lag for rollout in rollouts]
-    accepted = [rollout for rollout, ok in zip(rollouts, fresh, strict=True) if ok]
-    return accepted, [rollout for rollout, ok in zip(rollouts, fresh, strict=True) if not ok]
+    return current_version - rollout.version > max_lag
 
 
 def check(rollout: Rollout, vocab_size: int | None = None, max_positions: int | None = None) -> str | None:

@@ -91,7 +91,7 @@ class Learner:
         are put back to what they were before the step, and the report says so.
 
         Args:
-            rollouts: fresh enough ones, see ``trainer.admission.admit``.
+            rollouts: fresh enough ones, see ``trainer.admission.is_stale``.
             progress: share of the training budget that is used up, 0 to 1.
         """
         began = time.perf_counter()

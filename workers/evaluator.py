@@ -40,7 +40,7 @@ class Evaluator:
     async def plan(self) -> None:
         """Ask for what should be measured, and say when a measurement is complete; for ever."""
         state = self._context.state
-        for evaluation in state.evaluations.values():
+        for evaluation in list(state.evaluations.values()):
             if evaluation.finished is None:
                 await self._submit(evaluation.requested)
         while True:
@@ -49,7 +49,8 @@ class Evaluator:
             for requested in evaluations.plan(state):
                 await self._context.reached(await self._context.record(requested))
                 await self._submit(requested)
-            await self._context.moved(timeout_s=60.0)
+            # Not longer: what happened while we recorded and submitted woke nobody.
+            await self._context.moved(timeout_s=1.0)
 
     async def _submit(self, requested: EvaluationRequested) -> None:
         for job in evaluations.jobs(self._context.state, requested, self._matches.seats):

@@ -36,7 +36,7 @@ async def open_league(run: Run, client: Client, config: LeagueConfig | None, rep
         UsageError: no league and no configuration, or one that would make it another league.
         ModelError: the configured base model cannot be used.
     """
-    found = await league_on(client)
+    found = await _open_already(run, client, config)
     if found is not None:
         history = JetStreamLog(client, found, "supervisor")
         if config is not None:
@@ -54,6 +54,15 @@ async def open_league(run: Run, client: Client, config: LeagueConfig | None, rep
     ]
     await history.append_batch([opened, *agents], expected=0)
     return history
+
+
+async def _open_already(run: Run, client: Client, config: LeagueConfig | None) -> str | None:
+    """The league to go on with. A run's own broker holds one league, another broker may hold many."""
+    if run.nats is None or config is None:
+        return run.name or await league_on(client)
+    if await league_on(client, config.name) is None:
+        return None
+    return config.name
 
 
 async def _base_model(run: Run, client: Client, config: LeagueConfig, report: Report) -> str:

@@ -83,6 +83,7 @@ class Child:
     async def _run(self) -> int:
         run = self._context.run
         command = [sys.executable, "-m", "workers", "worker", self.role, "--run", str(run.folder), "--name", self.name]
+        command += ["--league", self._context.log.league]
         if run.nats is not None:
             command += ["--nats", run.nats]
         run.logs.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from schemas.ids import agent_name, derive_seed, digest
 from schemas.trajectories import Rollout
 from trainer import adapters
 from trainer.adapters import LoraConfig
-from trainer.admission import check
+from trainer.admission import check, is_stale
 from trainer.archive import pack
 from trainer.decoder import Decoder
 from trainer.learner import Learner
@@ -145,7 +145,7 @@ class TrainerWorker:
         if rollout is None or damage:
             batch.refused += 1
             log.warning("rollout refused", sequence=received.sequence, reason=damage)
-        elif self._learner.steps - rollout.version > self._config.max_lag_steps:
+        elif is_stale(rollout, self._learner.steps, self._config.max_lag_steps):
             batch.stale += 1
         else:
             batch.rollouts.append(rollout)

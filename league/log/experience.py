@@ -56,11 +56,6 @@ class Experience:
             for pulled in messages:
                 yield _received(pulled)
 
-    async def waiting(self) -> int:
-        """Rollouts in the stream now, of all policies."""
-        with broker_errors(f"looking at {EXPERIENCE_STREAM}"):
-            return int((await self._js.stream_info(EXPERIENCE_STREAM)).state.messages)
-
     async def forget_through(self, policy: str, sequence: int) -> None:
         """Drop rollouts of ``policy`` up to ``sequence``, which the trainer's saved state has accounted for."""
         with broker_errors(f"purging {EXPERIENCE_STREAM}"):

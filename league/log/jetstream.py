@@ -169,8 +169,8 @@ def _decode(pulled: Pulled) -> tuple[Recorded, DecodeError | None]:
     return recorded, failure
 
 
-async def league_on(client: Client) -> str | None:
-    """Name of the league that a broker holds, if it holds exactly one.
+async def league_on(client: Client, name: str = "*") -> str | None:
+    """Name of the league that a broker holds, if it holds exactly one; or ``name``, if that one is open there.
 
     Raises:
         LogError: it holds several; the message lists them.
@@ -178,7 +178,7 @@ async def league_on(client: Client) -> str | None:
     js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
     with broker_errors("looking for leagues"):
         try:
-            info = await js.stream_info(LEAGUE_STREAM, subjects_filter="league.*.league.opened")
+            info = await js.stream_info(LEAGUE_STREAM, subjects_filter=f"league.{name}.league.opened")
         except nats.js.errors.NotFoundError:
             return None
     names = sorted(subject.split(".")[1] for subject in (info.state.subjects or {}))

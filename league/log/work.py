@@ -31,10 +31,6 @@ class Taken:
         """The job is still being worked on."""
         await self._msg.in_progress()
 
-    async def give_back(self) -> None:
-        """Somebody else shall do it, now."""
-        await self._msg.nak()
-
 
 class WorkQueue:
     """Jobs of one league on a broker.

@@ -251,3 +251,15 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path):
         asyncio.run(asyncio.wait_for(body(), 60))
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_broker_holds_several_leagues_and_the_reader_says_which(tmp_path):
+    text = (CONFIGS / "nim-tiny.toml").read_text()
+    with EmbeddedServer(tmp_path / "nats") as server:
+        shared = ["--nats", server.url, "--run", str(tmp_path / "run")]
+        for name in ("red", "blue"):
+            other = config(tmp_path, text.replace('name = "nim"\nseed', f'name = "{name}"\nseed'))
+            assert league("open", "--config", other, *shared).returncode == 0
+        refused("leaderboard", *shared, code=1, says=["several leagues (blue, red)", "--league"])
+        opened = league("events", "--type", "LeagueOpened", "--json", "--league", "red", *shared).stdout.splitlines()
+        assert [json.loads(line)["event"]["league"] for line in opened] == ["red"]

@@ -13,7 +13,7 @@ from schemas.config import Plugin, TrainerConfig
 from schemas.errors import ConfigError, ModelError
 from schemas.trajectories import Rollout, Step
 from trainer import adapters
-from trainer.admission import admit, check
+from trainer.admission import check, is_stale
 from trainer.batching import chunks, flatten, minibatches
 from trainer.decoder import Decoder
 from trainer.forward import forward_rectangle
@@ -386,7 +386,8 @@ def test_stale_rollouts_are_told_from_fresh_ones(rollouts: list[Rollout]) -> Non
         return msgspec.structs.replace(rollouts[0], steps=steps)
 
     batch = [at(7, 7), at(7, 2), at(3), at(4, 8)]
-    accepted, stale = admit(batch, current_version=8, max_lag=4)
+    stale = [rollout for rollout in batch if is_stale(rollout, current_version=8, max_lag=4)]
+    accepted = [rollout for rollout in batch if rollout not in stale]
     assert accepted == [batch[0], batch[3]]
     assert stale == [batch[1], batch[2]]
 
