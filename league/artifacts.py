@@ -8,6 +8,7 @@ import contextlib
 import os
 import tempfile
 from pathlib import Path
+from typing import Protocol
 
 import nats.js.errors
 from nats.aio.client import Client
@@ -22,6 +23,28 @@ def _checked(name: str, data: bytes, where: str) -> bytes:
     if (found := digest(data)) != name:
         raise ArtifactError(f"artifact {name[:12]}… in {where} is damaged: its digest is {found[:12]}…")
     return data
+
+
+class ArtifactStore(Protocol):
+    """Where artifacts lie."""
+
+    async def put(self, data: bytes) -> str:
+        """Keep ``data``, once; returns its digest, which is its name.
+
+        Raises:
+            StoreFullError: no space left.
+            ArtifactError: it cannot be written.
+        """
+
+    async def get(self, name: str) -> bytes:
+        """Read an artifact and check it against its name.
+
+        Raises:
+            ArtifactError: it is not there, or damaged.
+        """
+
+    async def delete(self, name: str) -> None:
+        """Drop an artifact; dropping what is not there does nothing."""
 
 
 class FolderStore:
@@ -58,6 +81,10 @@ class FolderStore:
             return _checked(name, self.path(name).read_bytes(), str(self.folder))
         except FileNotFoundError:
             raise ArtifactError(f"artifact {name[:12]}… is not in {self.folder}") from None
+
+    async def delete(self, name: str) -> None:
+        """Drop an artifact."""
+        self.path(name).unlink(missing_ok=True)
 
 
 class BrokerStore:
@@ -98,7 +125,7 @@ class BrokerStore:
 class CachedStore:
     """A store with a folder in front of it; a damaged cache entry is fetched again."""
 
-    def __init__(self, store: BrokerStore, cache: FolderStore) -> None:
+    def __init__(self, store: ArtifactStore, cache: FolderStore) -> None:
         self.store = store
         self.cache = cache
 
@@ -118,5 +145,5 @@ class CachedStore:
 
     async def delete(self, name: str) -> None:
         """Drop an artifact from both."""
-        self.cache.path(name).unlink(missing_ok=True)
+        await self.cache.delete(name)
         await self.store.delete(name)

@@ -57,15 +57,15 @@ class Evaluation(msgspec.Struct):
         """Mean rank of the agent's seats; 0 without games."""
         return self.rank_sum / self.games if self.games else 0.0
 
-    def count(self, match: MatchFinished) -> None:
-        """Count a finished match; an agent in several seats counts with their mean."""
+    def count(self, match: MatchFinished, matches: int = 1) -> None:
+        """Count a finished match, or with -1 take one back; an agent in several seats counts with their mean."""
         seats = [seat for seat in match.seats if seat.agent == self.agent]
         self.waiting.discard(match.match_id)
-        self.games += 1
-        self.wins += any(seat.seat == match.winner for seat in seats)
+        self.games += matches
+        self.wins += matches * any(seat.seat == match.winner for seat in seats)
         if seats:
-            self.score_sum += sum(seat.score for seat in seats) / len(seats)
-            self.rank_sum += sum(seat.rank for seat in seats) / len(seats)
+            self.score_sum += matches * sum(seat.score for seat in seats) / len(seats)
+            self.rank_sum += matches * sum(seat.rank for seat in seats) / len(seats)
 
 
 class EvaluationTable:
@@ -91,6 +91,19 @@ class EvaluationTable:
             else:
                 del self._owner[match.match_id]
 
+    def void_match(self, match: MatchFinished) -> Evaluation | None:
+        """Take a counted match back; it counts as failed. Returns the evaluation, if it was still waiting for ratings.
+
+        An evaluation whose result is recorded keeps it: what was decided from it has been decided.
+        """
+        evaluation = self.by_id.get(match.evaluation_id)
+        if evaluation is None or match.match_id not in evaluation.ended:
+            return None
+        if evaluation.finished is None:
+            evaluation.count(match, -1)
+            evaluation.failed += 1
+        return self.rate_match(match.match_id)
+
     def fail_match(self, match_id: str) -> None:
         """Count a match that could not be played to its end."""
         evaluation = self._waiting_for(match_id)
@@ -115,6 +128,16 @@ class EvaluationTable:
             return None
         evaluation.finished = event
         return evaluation
+
+    @classmethod
+    def restored(cls, evaluations: list[Evaluation]) -> "EvaluationTable":
+        """The table that held these evaluations, in the order of their requests."""
+        table = cls()
+        for evaluation in evaluations:
+            name = evaluation.requested.evaluation_id
+            table.by_id[name] = evaluation
+            table._owner.update(dict.fromkeys(evaluation.waiting | evaluation.unrated, name))
+        return table
 
     def _waiting_for(self, match_id: str) -> Evaluation | None:
         owner = self._owner.get(match_id)

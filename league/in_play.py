@@ -1,7 +1,16 @@
 """Training matches that were begun and have not been trained on: how far play is ahead of training."""
 
+import msgspec
+
 from schemas.events import GradientStepTaken, MatchFinished, OpponentsSampled
 from schemas.ids import split_agent
+
+
+class SavedInPlay(msgspec.Struct, frozen=True):
+    """The counts for a snapshot."""
+
+    playing: dict[str, dict[str, str]]
+    waiting: dict[str, int]
 
 
 class InPlay:
@@ -31,13 +40,20 @@ class InPlay:
 
     def use(self, step: GradientStepTaken) -> None:
         """A step consumed rollouts."""
-        used = step.accepted + step.stale + step.refused
+        used = step.accepted + step.stale + step.refused + step.voided
         self._waiting[step.policy] = max(self._waiting.get(step.policy, 0) - used, 0)
 
     def forget(self, worker: str) -> None:
         """A worker left or began anew: what it had in play will not end."""
         self._playing.pop(worker, None)
 
-    def plain(self) -> list[object]:
-        """Everything, for a digest."""
-        return [self._playing, self._waiting]
+    def saved(self) -> SavedInPlay:
+        """The counts for a snapshot."""
+        return SavedInPlay({worker: dict(matches) for worker, matches in self._playing.items()}, dict(self._waiting))
+
+    @classmethod
+    def restored(cls, saved: SavedInPlay) -> "InPlay":
+        """The counts that were saved."""
+        in_play = cls()
+        in_play._playing, in_play._waiting = saved.playing, saved.waiting
+        return in_play

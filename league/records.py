@@ -19,14 +19,14 @@ class HeadToHead:
     def __init__(self) -> None:
         self._records: dict[str, dict[str, Record]] = {}
 
-    def count(self, match: MatchFinished) -> bool:
-        """Add a match; True if any record changed."""
+    def count(self, match: MatchFinished, matches: int = 1) -> bool:
+        """Add a match, or with -1 take one back; True if any record changed."""
         policies = {seat.agent: named[0] for seat in match.seats if (named := split_agent(seat.agent)) is not None}
         changed = False
         for own, other in permutations(match.seats, 2):
             if own.agent in policies and own.agent != other.agent and math.isfinite(own.score - other.score):
                 records = self._records.setdefault(policies[own.agent], {})
-                records[other.agent] = _counted(records.get(other.agent, Record()), own, other)
+                records[other.agent] = _counted(records.get(other.agent, Record()), own, other, matches)
                 changed = True
         return changed
 
@@ -34,10 +34,17 @@ class HeadToHead:
         """``table[policy][agent]``, a copy."""
         return {policy: dict(records) for policy, records in self._records.items()}
 
+    @classmethod
+    def restored(cls, table: dict[str, dict[str, Record]]) -> "HeadToHead":
+        """The records that ``table`` gave."""
+        records = cls()
+        records._records = table
+        return records
 
-def _counted(record: Record, own: SeatResult, other: SeatResult) -> Record:
+
+def _counted(record: Record, own: SeatResult, other: SeatResult, matches: int) -> Record:
     if own.score > other.score:
-        return Record(record.wins + 1, record.draws, record.losses)
+        return Record(record.wins + matches, record.draws, record.losses)
     if own.score < other.score:
-        return Record(record.wins, record.draws, record.losses + 1)
-    return Record(record.wins, record.draws + 1, record.losses)
+        return Record(record.wins, record.draws, record.losses + matches)
+    return Record(record.wins, record.draws + matches, record.losses)

@@ -83,8 +83,7 @@ class Verifier:
         self._events += 1
         self._unknown += recorded.event is None
         self._state.apply(recorded.sequence, recorded.event)
-        refolded = self._fold.apply(recorded.sequence, recorded.event)
-        if refolded is not None:
+        for refolded in self._fold.apply(recorded.sequence, recorded.event):
             self._due[refolded.game, refolded.system, refolded.match_id] = refolded
         if isinstance(recorded.event, RatingUpdated):
             self._compare(recorded.sequence, recorded.event)

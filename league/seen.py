@@ -1,6 +1,15 @@
 """Which ids a fold has met already, in about one bit per match."""
 
+import msgspec
+
 _MAX_DIGITS = 7
+
+
+class SavedSeen(msgspec.Struct, frozen=True):
+    """A set of ids for a snapshot: bits by prefix, and the ids that have none."""
+
+    bitmaps: dict[str, bytes]
+    others: list[str]
 
 
 class Seen:
@@ -29,10 +38,25 @@ class Seen:
         bitmap[byte] |= 1 << bit
         return not known
 
-    def plain(self) -> dict[str, str]:
-        """The set as plain values: equal sets give equal values."""
-        bitmaps = {prefix: bits.hex() for prefix, bits in self._bitmaps.items()}
-        return {**bitmaps, "": "\n".join(sorted(self._others))}
+    def __contains__(self, name: str) -> bool:
+        prefix, dash, digits = name.rpartition("-")
+        if not prefix or not dash or not _is_index(digits):
+            return name in self._others
+        byte, bit = divmod(int(digits), 8)
+        bitmap = self._bitmaps.get(prefix, b"")
+        return byte < len(bitmap) and bool(bitmap[byte] >> bit & 1)
+
+    def saved(self) -> SavedSeen:
+        """The set for a snapshot: equal sets give equal values."""
+        return SavedSeen({prefix: bytes(bits) for prefix, bits in self._bitmaps.items()}, sorted(self._others))
+
+    @classmethod
+    def restored(cls, saved: SavedSeen) -> "Seen":
+        """The set that was saved."""
+        seen = cls()
+        seen._bitmaps = {prefix: bytearray(bits) for prefix, bits in saved.bitmaps.items()}
+        seen._others = set(saved.others)
+        return seen
 
 
 def _is_index(digits: str) -> bool:

@@ -72,10 +72,9 @@ class Simulation:
         sequence = len(self.records) + 1
         subject = event_subject(self.config.name, event)
         time_ns = _START_NS + sequence * _STEP_NS
-        self.records.append(Recorded(sequence, time_ns, subject, "simulation", encode_event(event), event))
+        self.records.append(Recorded(sequence, time_ns, subject, "simulation", encode_event(event)))
         self.state.apply(sequence, event)
-        update = self._fold.apply(sequence, event)
-        if update is not None:
+        for update in self._fold.apply(sequence, event):
             self.append(update)
 
     def open(self) -> None:

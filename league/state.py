@@ -4,7 +4,8 @@
 it has seen it ignores, by sequence and by what the event says (a match by its id, a step by its number), because the
 log delivers at least once. What it keeps grows with agents and evaluations, and by about a bit per match.
 
-One class of small handlers, an event type each: apart, nobody would see at a glance which event moves what.
+One class of small handlers, an event type each: apart, nobody would see at a glance which event moves what. Its form
+for snapshots stands beside it for the same reason.
 """
 
 from collections.abc import Callable
@@ -13,17 +14,17 @@ from typing import Any
 import msgspec
 
 from league.evaluation_table import Evaluation, EvaluationTable, Verdict
-from league.in_play import InPlay
-from league.ratings.fold import is_rated
+from league.in_play import InPlay, SavedInPlay
+from league.ratings.fold import SavedTable, is_rated
 from league.ratings.table import RatingTable, Starts
 from league.records import HeadToHead
-from league.seen import Seen
+from league.seen import SavedSeen, Seen
 from schemas import events as e
 from schemas.codec import canonical
-from schemas.config import LeagueConfig, convert
+from schemas.config import LeagueConfig, convert, plain
 from schemas.errors import ConfigError
 from schemas.ids import agent_name, digest
-from schemas.standings import Agent, Live, Standings
+from schemas.standings import Agent, Live, Record, Standings
 
 
 class Worker(msgspec.Struct, frozen=True):
@@ -40,6 +41,35 @@ class Published(msgspec.Struct, frozen=True):
     version: int
     adapter: str
     parent: str
+
+
+class SavedState(msgspec.Struct, frozen=True):
+    """A state for a snapshot, field by field as ``LeagueState`` keeps it."""
+
+    sequence: int
+    league: str
+    model: str
+    config: dict[str, Any] | None
+    config_sequence: int
+    agents: list[Agent]
+    published: dict[str, list[Published]]
+    workers: dict[str, Worker]
+    failed: int
+    starts: dict[str, float]
+    base: str | None
+    tables: list[SavedTable]
+    records: dict[str, dict[str, Record]]
+    evaluations: list[Evaluation]
+    seen: SavedSeen
+    voided: list[str]
+    games: dict[str, int]
+    next_index: dict[str, int]
+    live: dict[str, int]
+    steps: dict[str, e.GradientStepTaken]
+    seconds: dict[str, float]
+    finished: dict[str, e.TrainingFinished]
+    in_play: SavedInPlay
+    changed_at: int
 
 
 class LeagueState:
@@ -66,6 +96,7 @@ class LeagueState:
         self._records = HeadToHead()
         self._evaluations = EvaluationTable()
         self._seen = Seen()
+        self._voided: set[str] = set()
         self._games: dict[str, int] = {}
         self._next_index: dict[str, int] = {}
         self._live: dict[str, int] = {}
@@ -159,18 +190,77 @@ class LeagueState:
         """The first n for which no match ``<worker>-<n>`` or a later one has been made; 0 at first."""
         return self._next_index.get(worker, 0)
 
+    def is_voided(self, match_id: str) -> bool:
+        """Whether a match's result was taken back."""
+        return match_id in self._voided
+
     def digest(self) -> str:
         """SHA-256 of everything in the state, for comparing two folds."""
-        published = {policy: list(versions.values()) for policy, versions in self.published.items()}
-        parts = [
-            [self.sequence, self.league, self.model, self.config, self.config_sequence, self.failed],
-            [list(self.agents.values()), published, self.workers, self._starts.ratings, self._starts.base],
+        return digest(canonical(self.saved()))
+
+    def saved(self) -> SavedState:
+        """Everything in the state, for a snapshot; the state must not move on while it is in use."""
+        return SavedState(
+            sequence=self.sequence,
+            league=self.league,
+            model=self.model,
+            config=None if self.config is None else plain(self.config),
+            config_sequence=self.config_sequence,
+            agents=list(self.agents.values()),
+            published={policy: list(versions.values()) for policy, versions in self.published.items()},
+            workers=self.workers,
+            failed=self.failed,
+            starts=self._starts.ratings,
+            base=self._starts.base,
             # By what was rated: looking up a rating makes an empty table, which is no difference.
-            [[*p, to, self._tables[p].ratings, self._tables[p].games] for p, to in sorted(self._rated_to.items())],
-            [self._records.table(), list(self.evaluations.values()), self._seen.plain(), self._games],
-            [self._next_index, self._live, self._steps, self._seconds, self._finished, self._in_play.plain()],
-        ]
-        return digest(canonical(parts))
+            tables=[SavedTable(*p, to, self._tables[p].standings()) for p, to in sorted(self._rated_to.items())],
+            records=self._records.table(),
+            evaluations=list(self.evaluations.values()),
+            seen=self._seen.saved(),
+            voided=sorted(self._voided),
+            games=self._games,
+            next_index=self._next_index,
+            live=self._live,
+            steps=self._steps,
+            seconds=self._seconds,
+            finished=self._finished,
+            in_play=self._in_play.saved(),
+            changed_at=self._changed_at,
+        )
+
+    @classmethod
+    def restored(cls, saved: SavedState) -> "LeagueState":
+        """The state that was saved; it goes on like the one that folded all events.
+
+        Raises:
+            ConfigError: it was configured in a way that this version cannot read.
+        """
+        state = cls()
+        state.sequence, state.league, state.model, state.failed = (
+            saved.sequence,
+            saved.league,
+            saved.model,
+            saved.failed,
+        )
+        state.config = None if saved.config is None else convert(saved.config, LeagueConfig, "")
+        state.config_sequence = saved.config_sequence
+        state.agents = {agent.name: agent for agent in saved.agents}
+        state.published = {policy: {p.version: p for p in versions} for policy, versions in saved.published.items()}
+        state.workers = saved.workers
+        state._starts.ratings, state._starts.base = saved.starts, saved.base
+        for table in saved.tables:
+            state._table(table.game, table.system).replace(table.ratings)
+            state._rated_to[table.game, table.system] = table.rated_to
+        state._records = HeadToHead.restored(saved.records)
+        state._evaluations = EvaluationTable.restored(saved.evaluations)
+        state._seen = Seen.restored(saved.seen)
+        state._voided = set(saved.voided)
+        state._games, state._next_index = saved.games, saved.next_index
+        state._live, state._steps = saved.live, saved.steps
+        state._seconds, state._finished = saved.seconds, saved.finished
+        state._in_play = InPlay.restored(saved.in_play)
+        state._changed_at = saved.changed_at
+        return state
 
     def _rated_agent(self, agent: Agent) -> Agent:
         table = self.table
@@ -214,6 +304,7 @@ class LeagueState:
     def _added(self, event: e.CheckpointAdded) -> bool:
         if event.agent in self.agents:
             return False
+        self._starts.register(event)
         self.agents[event.agent] = Agent(
             event.agent,
             "checkpoint",
@@ -261,6 +352,31 @@ class LeagueState:
             self.failed += 1
             self._in_play.end(event.worker, event.match_id, None)
             self._evaluations.fail_match(event.match_id)
+        return False
+
+    def _match_voided(self, event: e.MatchVoided) -> bool:
+        match = event.match
+        if match.match_id not in self._seen or match.match_id in self._voided:
+            return False
+        self._voided.add(match.match_id)
+        self._games[match.purpose] = self._games.get(match.purpose, 0) - 1
+        self._judge(self._evaluations.void_match(match))
+        return self._records.count(match, -1)
+
+    def _corrected(self, event: e.RatingsCorrected) -> bool:
+        place = (event.game, event.system)
+        if event.through <= self._rated_to.get(place, 0):
+            return False
+        self._rated_to[place] = event.through
+        self._table(*place).replace(event.ratings)
+        return True
+
+    def _branched(self, event: e.LeagueBranched) -> bool:
+        # The other run's workers are not ours: what they had in play will not end here.
+        self._in_play = InPlay()
+        for name, worker in self.workers.items():
+            if worker.left is None:
+                self.workers[name] = Worker(worker.joined, f"stayed with {event.origin}")
         return False
 
     def _rated(self, event: e.RatingUpdated) -> bool:
@@ -342,6 +458,9 @@ _HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
     e.OpponentsSampled: LeagueState._sampled,
     e.MatchFinished: LeagueState._match_finished,
     e.MatchFailed: LeagueState._match_failed,
+    e.MatchVoided: LeagueState._match_voided,
+    e.RatingsCorrected: LeagueState._corrected,
+    e.LeagueBranched: LeagueState._branched,
     e.RatingUpdated: LeagueState._rated,
     e.PolicyPublished: LeagueState._published,
     e.GradientStepTaken: LeagueState._stepped,

@@ -146,6 +146,27 @@ class Criterion(_Table, frozen=True):
     """Compared with the lower end of the 95 % Wilson interval."""
 
 
+class HistoryConfig(_Table, frozen=True):
+    """What is kept of the history beside the events, and how closed history is guarded."""
+
+    archivists: int = 1
+    """Workers that seal, archive and snapshot; the second one is a standby."""
+    records: str = "keep"
+    """``keep`` stores every match's record. ``digest`` stores its digest in the event only: what was said in a match
+    can then not be read from the league, and a copy that somebody else kept can still be checked."""
+    seal_events: int = 5_000
+    """Events to a seal; what is left is sealed when the archivist leaves."""
+    archive_events: int = 100_000
+    """Sealed events to a segment of the archive."""
+    snapshot_events: int = 50_000
+    """Events between snapshots."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        if self.records not in ("keep", "digest"):
+            raise ConfigError(f"history.records: {self.records!r}; expected 'digest' or 'keep'")
+
+
 class StopConfig(_Table, frozen=True):
     """When training ends; the first condition met ends it. None set means never."""
 
@@ -179,6 +200,7 @@ class LeagueConfig(_Table, frozen=True):
     evaluation: EvaluationConfig = EvaluationConfig()
     experience: ExperienceConfig = ExperienceConfig()
     trainer: TrainerConfig = TrainerConfig()
+    history: HistoryConfig = HistoryConfig()
     stop: StopConfig = StopConfig()
 
     def __post_init__(self) -> None:
@@ -218,6 +240,9 @@ def _positive(config: LeagueConfig) -> dict[str, float]:
         "schedule.landmark_every": config.schedule.landmark_every,
         "experience.max_messages": config.experience.max_messages,
         "model.lora_rank": config.model.lora_rank,
+        "history.seal_events": config.history.seal_events,
+        "history.archive_events": config.history.archive_events,
+        "history.snapshot_events": config.history.snapshot_events,
     }
 
 

@@ -78,6 +78,8 @@ class CheckpointAdded(Event, frozen=True, tag=True):
     """``first``, ``recent``, ``landmark`` or ``elite``."""
     adapter: str
     """SHA-256 digest of its adapter."""
+    rating: float | None = None
+    """Where its rating starts, for an imported one; None starts it where its policy's older versions stand."""
 
     @property
     def key(self) -> str:
@@ -159,7 +161,7 @@ class MatchFinished(Event, frozen=True, tag=True):
     match_id: str
     game: str
     purpose: str
-    """``training`` or ``evaluation``."""
+    """``training``, ``evaluation`` or ``imported``."""
     worker: str
     seed: int
     seats: list[SeatResult]
@@ -197,6 +199,21 @@ class MatchFailed(Event, frozen=True, tag=True):
         return f"failed:{self.match_id}"
 
 
+class MatchVoided(Event, frozen=True, tag=True):
+    """A result is taken back: from here on it counts for nothing. The match itself stays in the history."""
+
+    match: MatchFinished
+    """The result as it was recorded, so that a fold can take back what it did."""
+    match_sequence: int
+    """Where it was recorded."""
+    reason: str
+
+    @property
+    def key(self) -> str:
+        """One voiding per match."""
+        return f"voided:{self.match.match_id}"
+
+
 class RatingChange(msgspec.Struct, frozen=True):
     """One agent's rating before and after a match."""
 
@@ -219,6 +236,36 @@ class RatingUpdated(Event, frozen=True, tag=True):
     def key(self) -> str:
         """One update per match, game and system."""
         return f"rated:{self.system}:{self.match_id}"
+
+
+class Rated(msgspec.Struct, frozen=True):
+    """Where one agent stands."""
+
+    agent: str
+    rating: float
+    games: int
+    """Rated matches."""
+
+
+class RatingsCorrected(Event, frozen=True, tag=True):
+    """Ratings of one game were folded again without matches that had been voided; these standings replace the old."""
+
+    game: str
+    system: str
+    first: int
+    """Sequence of the oldest voided match that had counted: from there on ratings were wrong."""
+    through: int
+    """Sequence of the newest ``MatchVoided`` taken into account. The standings hold all matches before it; later ones
+    are rated from here on."""
+    voided: int
+    """How many matches that had counted are left out, all corrections together."""
+    ratings: list[Rated]
+    """Everybody who was ever rated, in the order of their first rated match."""
+
+    @property
+    def key(self) -> str:
+        """One correction per game, system and newest void."""
+        return f"corrected:{self.system}:{self.game}:{self.through}"
 
 
 class PolicyPublished(Event, frozen=True, tag=True):
@@ -257,6 +304,8 @@ class GradientStepTaken(Event, frozen=True, tag=True):
     """Digest of the trainer's state after the step: what a restarted trainer continues from."""
     skipped: bool = False
     """True when the loss was not a number and the weights were left as they were."""
+    voided: int = 0
+    """Rollouts of matches that had been voided by then."""
     metrics: dict[str, float] = {}
 
     @property
@@ -348,6 +397,102 @@ class WorkerLeft(Event, frozen=True, tag=True):
         return f"left:{self.worker}:{self.incarnation}"
 
 
+class HistorySealed(Event, frozen=True, tag=True):
+    """A closed range of the history and what it holds, so that an edited, damaged or missing event is found.
+
+    The digest of an event is SHA-256 over its sequence, time, subject, producer, schema version and payload
+    (``league.seals.event_digest``); that of a range is SHA-256 over the seal before and the digests of its events.
+    Whoever knows the newest seal can check everything before it.
+    """
+
+    first: int
+    """Sequence after the end of the seal before; 1 at first."""
+    last: int
+    events: int
+    """How many events of this league lie in the range."""
+    previous: str
+    """Digest of the seal before; empty at first."""
+    digest: str
+    checks: str
+    """Base64 of the first two bytes of each event's digest, in order: which event it is that differs."""
+
+    @property
+    def key(self) -> str:
+        """One seal per range."""
+        return f"sealed:{self.first}"
+
+
+class HistoryArchived(Event, frozen=True, tag=True):
+    """Sealed history lies in the artifact store as Parquet too, from the first event to ``last``."""
+
+    first: int
+    """Beginning of the newest segment."""
+    last: int
+    seal: str
+    """Digest of the seal that ends at ``last``."""
+    manifest: str
+    """Digest of the artifact that lists all segments (``league.archive.Manifest``)."""
+    bytes: int
+    """Of the newest segment's files."""
+
+    @property
+    def key(self) -> str:
+        """One archiving per end."""
+        return f"archived:{self.last}"
+
+
+class SnapshotTaken(Event, frozen=True, tag=True):
+    """Folds of the history up to a sequence were saved, so that a new worker need not begin at the first event."""
+
+    sequence: int
+    """Of the last event in it."""
+    artifact: str
+    """Digest of the saved folds (``league.snapshots.Snapshot``)."""
+    state: str
+    """Digest of the state: ``LeagueState.digest``."""
+    version: int
+    """Of the snapshot's form; other versions are passed over."""
+
+    @property
+    def key(self) -> str:
+        """One snapshot per sequence and form."""
+        return f"snapshot:{self.version}:{self.sequence}"
+
+
+class LeagueBranched(Event, frozen=True, tag=True):
+    """Everything before is a copy of another run's history; from here on the league goes its own way."""
+
+    origin: str
+    """The other run: its folder's name or its broker's address."""
+    at: int
+    """Sequence of the last copied event, here and there."""
+    digest: str
+    """Of the state there."""
+
+    @property
+    def key(self) -> str:
+        """One branching per place."""
+        return f"branched:{self.at}"
+
+
+class HistoryImported(Event, frozen=True, tag=True):
+    """Agents and matches of another program's registry follow, recorded as they are told there."""
+
+    source: str
+    """Name of the file."""
+    digest: str
+    """SHA-256 of the file."""
+    agents: int
+    matches: int
+    metadata: dict[str, Any] = {}
+    """What the registry says about itself."""
+
+    @property
+    def key(self) -> str:
+        """One import per file."""
+        return f"imported:{self.digest}"
+
+
 AnyEvent = (
     LeagueOpened
     | LeagueConfigured
@@ -358,7 +503,9 @@ AnyEvent = (
     | OpponentsSampled
     | MatchFinished
     | MatchFailed
+    | MatchVoided
     | RatingUpdated
+    | RatingsCorrected
     | PolicyPublished
     | GradientStepTaken
     | TrainingFinished
@@ -366,6 +513,11 @@ AnyEvent = (
     | EvaluationFinished
     | WorkerJoined
     | WorkerLeft
+    | HistorySealed
+    | HistoryArchived
+    | SnapshotTaken
+    | LeagueBranched
+    | HistoryImported
 )
 
 EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in AnyEvent.__args__}

@@ -25,7 +25,10 @@ _ENTITIES: dict[type[e.Event], str] = {
     e.CheckpointPromoted: "checkpoint.promoted",
     e.AgentRetired: "agent.retired",
     e.OpponentsSampled: "opponents.sampled",
+    e.MatchVoided: "match.voided",
+    # One subject for both: a condition on the newest of them lets only one writer set ratings.
     e.RatingUpdated: "rating.updated",
+    e.RatingsCorrected: "rating.updated",
     e.PolicyPublished: "policy.published",
     e.GradientStepTaken: "step.taken",
     e.TrainingFinished: "training.finished",
@@ -33,6 +36,11 @@ _ENTITIES: dict[type[e.Event], str] = {
     e.EvaluationFinished: "evaluation.finished",
     e.WorkerJoined: "worker.joined",
     e.WorkerLeft: "worker.left",
+    e.HistorySealed: "history.sealed",
+    e.HistoryArchived: "history.archived",
+    e.SnapshotTaken: "history.snapshot",
+    e.LeagueBranched: "league.branched",
+    e.HistoryImported: "history.imported",
 }
 
 
@@ -55,6 +63,18 @@ def event_subject(league: str, event: e.Event) -> str:
     if isinstance(event, e.OpponentsSampled):
         return f"league.{league}.opponents.sampled.{event.worker}"
     return f"league.{league}.{_ENTITIES[type(event)]}"
+
+
+def kind_subject(league: str, kind: type[e.Event]) -> str:
+    """Where all events of a type lie, some of other types beside them perhaps.
+
+    Raises:
+        UsageError: a type that every worker has subjects of its own for.
+    """
+    verb = _ENTITIES.get(kind)
+    if verb is None:
+        raise UsageError(f"{kind.__name__}: lies on one subject per worker")
+    return f"league.{league}.{verb}"
 
 
 def league_subjects(league: str) -> str:

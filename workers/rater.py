@@ -59,8 +59,7 @@ class Rater:
         Raises:
             ReplayError: the history holds an update that these rules do not give.
         """
-        update = self._fold.apply(recorded.sequence, recorded.event)
-        if update is not None:
+        for update in self._fold.apply(recorded.sequence, recorded.event):
             self._unrecorded[update.key] = update
         if isinstance(recorded.event, RatingUpdated):
             self._last_rating = recorded.sequence

@@ -16,13 +16,12 @@ import uvloop
 from nats.aio.client import Client
 
 from league.artifacts import CachedStore
-from league.log.base import Recorded
 from league.log.experience import Experience
 from league.log.jetstream import JetStreamLog
 from league.log.work import WorkQueue
 from league.state import LeagueState
 from schemas.config import LeagueConfig
-from schemas.errors import BackpressureError, DecodeError, LeagueError, LogUnavailableError, StoreFullError
+from schemas.errors import BackpressureError, LeagueError, LogUnavailableError, StoreFullError
 from schemas.events import Event, WorkerJoined, WorkerLeft
 from workers.run import Run
 
@@ -59,13 +58,12 @@ class Context:
 
     async def follow(self) -> None:
         """Take in the history, for ever."""
-        async for recorded in self.log.follow(self.state.sequence + 1, undecodable=self._undecodable):
+        async for recorded in self.log.follow(self.state.sequence + 1):
+            if recorded.error is not None:
+                log.warning("undecodable message set aside", sequence=recorded.sequence, error=str(recorded.error))
+                await self.log.bury(recorded)
             self.state.apply(recorded.sequence, recorded.event)
             self.wake()
-
-    async def _undecodable(self, recorded: Recorded, error: DecodeError) -> None:
-        log.warning("undecodable message set aside", sequence=recorded.sequence, error=str(error))
-        await self.log.bury(recorded, error)
 
     async def moved(self, timeout_s: float) -> None:
         """Wait for the next event, for the word to stop, or for ``timeout_s``."""

@@ -61,6 +61,7 @@ class Batch(msgspec.Struct):
     last: int = 0
     stale: int = 0
     refused: int = 0
+    voided: int = 0
 
 
 class TrainerWorker:
@@ -145,6 +146,8 @@ class TrainerWorker:
         if rollout is None or damage:
             batch.refused += 1
             log.warning("rollout refused", sequence=received.sequence, reason=damage)
+        elif self._context.state.is_voided(rollout.match_id):
+            batch.voided += 1
         elif is_stale(rollout, self._learner.steps, self._config.max_lag_steps):
             batch.stale += 1
         else:
@@ -186,6 +189,7 @@ class TrainerWorker:
             accepted=len(matches),
             stale=batch.stale,
             refused=batch.refused,
+            voided=batch.voided,
             state=state,
             skipped=bool(report.skipped),
             metrics=report.metrics() | times,

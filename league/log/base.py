@@ -8,29 +8,63 @@ what they have folded).
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-import msgspec
-
+from schemas.codec import SCHEMA_VERSION, decode_event
+from schemas.errors import DecodeError
 from schemas.events import Event
 
 
-class Recorded(msgspec.Struct, frozen=True):
-    """An event and its place in the history."""
+class Recorded:
+    """An event and its place in the history. The event is decoded when somebody asks for it."""
 
-    sequence: int
-    time_ns: int
-    """When the fact happened, in nanoseconds since 1970 (UTC): the origin time if it was imported, else the time of
-    recording."""
-    subject: str
-    producer: str
-    """Worker that appended it."""
-    payload: bytes
-    """The event as it was written: JSON."""
-    event: Event | None
-    """None when this version of the league does not know the type or could not decode it."""
+    __slots__ = ("_decoded", "_error", "_event", "payload", "producer", "schema", "sequence", "subject", "time_ns")
+
+    def __init__(
+        self, sequence: int, time_ns: int, subject: str, producer: str, payload: bytes, schema: int = SCHEMA_VERSION
+    ) -> None:
+        self.sequence = sequence
+        self.time_ns = time_ns
+        """When the fact happened, in nanoseconds since 1970 (UTC): the origin time if it was imported or copied, else
+        the time of recording."""
+        self.subject = subject
+        self.producer = producer
+        """Worker that appended it."""
+        self.payload = payload
+        """The event as it was written: JSON."""
+        self.schema = schema
+        """Version of the schema that it was written in."""
+        self._decoded = False
+        self._event: Event | None = None
+        self._error: DecodeError | None = None
+
+    @property
+    def event(self) -> Event | None:
+        """None when this version of the league does not know the type or cannot decode it; ``error`` says which."""
+        if not self._decoded:
+            self._decode()
+        return self._event
+
+    @property
+    def error(self) -> DecodeError | None:
+        """Why there is no event."""
+        if not self._decoded:
+            self._decode()
+        return self._error
+
+    def _decode(self) -> None:
+        try:
+            self._event = decode_event(self.payload, self.schema)
+        except DecodeError as error:
+            self._error = error
+        self._decoded = True
+
+    def __repr__(self) -> str:
+        return f"Recorded({self.sequence}, {self.subject!r}, {self.payload[:60]!r})"
 
 
 class EventLog(Protocol):
     """A league's history."""
+
+    league: str
 
     async def append(self, event: Event, *, expected: int | None = None) -> int:
         """Record one event; when this returns, it is on disk.
@@ -55,7 +89,28 @@ class EventLog(Protocol):
         ``expected`` is the condition of the first event; the others follow it. An event seen before is skipped.
         """
 
-    def read(self, first: int = 1, last: int | None = None) -> AsyncIterator[Recorded]:
+    async def copy(self, events: Sequence[Recorded]) -> None:
+        """Append events of another history as they are, in order: sequence, time, producer and bytes stay.
+
+        Raises:
+            LogError: one of them would not get the sequence that it has.
+        """
+
+    def batches(
+        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
+    ) -> AsyncIterator[list[Recorded]]:
+        """What ``read`` reads, as many events at a time as have arrived: the fast way to read much.
+
+        Args:
+            first: Sequence to begin at.
+            last: Sequence to end at; by default the newest when the call was made.
+            only: Only events on the subject of this type (``subjects.kind_subject``): a few among millions are found
+                without reading the others.
+        """
+
+    def read(
+        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
+    ) -> AsyncIterator[Recorded]:
         """Events from sequence ``first`` to ``last`` (by default the newest when the call was made), then end."""
 
     def follow(self, first: int = 1) -> AsyncIterator[Recorded]:
@@ -63,3 +118,6 @@ class EventLog(Protocol):
 
     async def last_sequence(self, subject: str | None = None) -> int:
         """Sequence of the newest event, on one subject or on all; 0 when there is none."""
+
+    async def newest(self, kind: type[Event]) -> Recorded | None:
+        """The newest event on the subject of a type; None when there is none."""

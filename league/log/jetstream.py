@@ -2,22 +2,24 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 import nats.js.errors
 from nats.aio.client import Client
+from nats.js.api import RawStreamMsg
 
 from league.log.base import Recorded
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
 from league.log.pull import Pulled, pull
-from schemas.codec import SCHEMA_VERSION, UnknownEventError, decode_event, encode_event
-from schemas.errors import DecodeError, LogError
+from schemas.codec import SCHEMA_VERSION, UnknownEventError, encode_event
+from schemas.errors import LogError
 from schemas.events import Event
-from schemas.subjects import LEAGUE_STREAM, dead_letter_subject, event_subject, league_subjects
+from schemas.subjects import LEAGUE_STREAM, dead_letter_subject, event_subject, kind_subject, league_subjects
 
 KEY_HEADER = "Nats-Msg-Id"
 EXPECTED_HEADER = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_STREAM_HEADER = "Nats-Expected-Last-Sequence"
 SCHEMA_HEADER = "League-Schema"
 PRODUCER_HEADER = "League-Producer"
 TIME_HEADER = "League-Time"
@@ -26,7 +28,7 @@ TIME_HEADER = "League-Time"
 # The server takes 1,000 messages in an atomic batch; smaller ones spread its memory.
 _BATCH_MAX = 500
 
-Undecodable = Callable[[Recorded, DecodeError], Awaitable[None]]
+_FILLER_SUBJECT = "league._.gap"
 
 
 class JetStreamLog:
@@ -96,50 +98,105 @@ class JetStreamLog:
                     raise
         return list(range(ack.seq - len(events) + 1, ack.seq + 1))
 
-    async def read(
-        self, first: int = 1, last: int | None = None, *, undecodable: Undecodable | None = None
-    ) -> AsyncIterator[Recorded]:
-        """Events up to ``last``, by default up to the newest at this moment."""
-        newest = await self.last_sequence()
+    async def copy(self, events: Sequence[Recorded]) -> None:
+        """Append events of another history as they are, in order: sequence, time, producer and bytes stay.
+
+        Places that another league's events took there are filled, so that every reference to a sequence holds.
+        """
+        for start in range(0, len(events), _BATCH_MAX):
+            chunk = events[start : start + _BATCH_MAX]
+            newest = await self._stream_sequence()
+            if chunk[0].sequence <= newest:
+                raise LogError(f"copying event {chunk[0].sequence}: the stream is at {newest} already")
+            messages: list[tuple[str, bytes, dict[str, str]]] = []
+            place = newest
+            for recorded in chunk:
+                messages += [(_FILLER_SUBJECT, b"", {}) for _ in range(place + 1, recorded.sequence)]
+                messages.append((recorded.subject, recorded.payload, self._copied_headers(recorded)))
+                place = recorded.sequence
+            for at in range(0, len(messages), _BATCH_MAX):
+                await self._copy_batch(messages[at : at + _BATCH_MAX], newest + at)
+
+    def _copied_headers(self, recorded: Recorded) -> dict[str, str]:
+        return {
+            KEY_HEADER: f"{self.league}:copied:{recorded.sequence}",
+            SCHEMA_HEADER: str(recorded.schema),
+            PRODUCER_HEADER: recorded.producer,
+            TIME_HEADER: str(recorded.time_ns),
+        }
+
+    async def _copy_batch(self, messages: Sequence[tuple[str, bytes, dict[str, str]]], after: int) -> None:
+        condition = {EXPECTED_STREAM_HEADER: str(after)}
+        with broker_errors(f"copying {len(messages)} events"):
+            if len(messages) == 1:
+                subject, payload, headers = messages[0]
+                await self._js.publish(subject, payload, headers=headers | condition)
+                return
+            batch = self.client.new_inbox().rpartition(".")[2]
+            for nth, (subject, payload, headers) in enumerate(messages, 1):
+                headers |= {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(nth)} | (condition if nth == 1 else {})
+                if nth < len(messages):
+                    await self.client.publish(subject, payload, headers=headers)
+                else:
+                    await self._js.publish(subject, payload, headers=headers | {"Nats-Batch-Commit": "1"})
+
+    async def _stream_sequence(self) -> int:
+        with broker_errors(f"reading {LEAGUE_STREAM}"):
+            return int((await self._js.stream_info(LEAGUE_STREAM)).state.last_seq)
+
+    async def batches(
+        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
+    ) -> AsyncIterator[list[Recorded]]:
+        """What ``read`` reads, as many events at a time as have arrived."""
+        subject = league_subjects(self.league) if only is None else kind_subject(self.league, only)
+        newest = await self.last_sequence(subject)
         stop = newest if last is None else min(last, newest)
         if first <= stop:
-            async for recorded in self._recorded(first, stop, undecodable):
+            async for messages in pull(self.client, LEAGUE_STREAM, subject, first, stop):
+                yield [_recorded(pulled) for pulled in messages]
+
+    async def read(
+        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
+    ) -> AsyncIterator[Recorded]:
+        """Events up to ``last``, by default up to the newest at this moment."""
+        async for batch in self.batches(first, last, only=only):
+            for recorded in batch:
                 yield recorded
 
-    def follow(self, first: int = 1, *, undecodable: Undecodable | None = None) -> AsyncIterator[Recorded]:
+    async def follow(self, first: int = 1) -> AsyncIterator[Recorded]:
         """Events from ``first`` on, for ever."""
-        return self._recorded(first, None, undecodable)
-
-    async def _recorded(self, first: int, stop: int | None, undecodable: Undecodable | None) -> AsyncIterator[Recorded]:
-        async for messages in pull(self.client, LEAGUE_STREAM, league_subjects(self.league), first, stop):
+        async for messages in pull(self.client, LEAGUE_STREAM, league_subjects(self.league), first, None):
             for pulled in messages:
-                recorded, error = _decode(pulled)
-                if error is not None and undecodable is not None:
-                    await undecodable(recorded, error)
-                yield recorded
+                yield _recorded(pulled)
 
     async def last_sequence(self, subject: str | None = None) -> int:
         """Sequence of the newest event on ``subject`` (default: of this league); 0 when there is none."""
-        wanted = subject or league_subjects(self.league)
+        found = await self._newest(subject or league_subjects(self.league))
+        return 0 if found is None else found.seq or 0
+
+    async def newest(self, kind: type[Event]) -> Recorded | None:
+        """The newest event on the subject of a type; None when there is none."""
+        subject = kind_subject(self.league, kind)
+        sequence = await self.last_sequence(subject)
+        return next(iter([r async for r in self.read(sequence, sequence, only=kind)]), None) if sequence else None
+
+    async def _newest(self, subject: str) -> RawStreamMsg | None:
+        exact = "*" not in subject and ">" not in subject
         with broker_errors(f"reading {LEAGUE_STREAM}"):
             try:
-                if "*" not in wanted and ">" not in wanted:
-                    found = await self._js.get_last_msg(LEAGUE_STREAM, wanted, direct=True)
-                else:
-                    found = await self._js.get_last_msg(LEAGUE_STREAM, wanted)
+                return await self._js.get_last_msg(LEAGUE_STREAM, subject, direct=exact)
             except nats.js.errors.NotFoundError:
-                return 0
-        return found.seq or 0
+                return None
 
-    async def bury(self, recorded: Recorded, error: DecodeError) -> None:
+    async def bury(self, recorded: Recorded) -> None:
         """Put a message that nobody can decode on the dead-letter subject, once, with its place and the reason."""
-        if isinstance(error, UnknownEventError):
+        if recorded.error is None or isinstance(recorded.error, UnknownEventError):
             return
         note = {
             "stream": LEAGUE_STREAM,
             "sequence": recorded.sequence,
             "subject": recorded.subject,
-            "error": str(error),
+            "error": str(recorded.error),
         }
         subject = f"{dead_letter_subject(self.league, LEAGUE_STREAM)}.{recorded.sequence}"
         try:
@@ -149,24 +206,17 @@ class JetStreamLog:
             return
 
 
-def _decode(pulled: Pulled) -> tuple[Recorded, DecodeError | None]:
+def _recorded(pulled: Pulled) -> Recorded:
     msg = pulled.msg
     headers = msg.headers or {}
-    event: Event | None = None
-    failure: DecodeError | None = None
-    try:
-        event = decode_event(msg.data, int(headers.get(SCHEMA_HEADER, SCHEMA_VERSION)))
-    except DecodeError as error:
-        failure = error
-    recorded = Recorded(
-        sequence=pulled.sequence,
-        time_ns=int(headers.get(TIME_HEADER, pulled.time_ns)),
-        subject=msg.subject,
-        producer=headers.get(PRODUCER_HEADER, ""),
-        payload=msg.data,
-        event=event,
+    return Recorded(
+        pulled.sequence,
+        int(headers.get(TIME_HEADER, pulled.time_ns)),
+        msg.subject,
+        headers.get(PRODUCER_HEADER, ""),
+        msg.data,
+        int(headers.get(SCHEMA_HEADER, SCHEMA_VERSION)),
     )
-    return recorded, failure
 
 
 async def league_on(client: Client, name: str = "*") -> str | None:

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Sequence
 
 from league.log.base import Recorded
 from schemas.codec import encode_event
-from schemas.errors import ConflictError
+from schemas.errors import ConflictError, LogError
 from schemas.events import Event
-from schemas.subjects import event_subject
+from schemas.subjects import event_subject, kind_subject
+
+_BATCH = 5_000
 
 
 class MemoryLog:
@@ -29,32 +31,63 @@ class MemoryLog:
         subject = event_subject(self.league, event)
         if expected is not None and expected != (newest := await self.last_sequence(subject)):
             raise ConflictError(f"recording {event.key}: newest on {subject} is {newest}; expected {expected}")
-        sequence = len(self._events) + 1
-        self._events.append(Recorded(sequence, time.time_ns(), subject, self.producer, encode_event(event), event))
+        sequence = await self.last_sequence() + 1
+        await self._add(Recorded(sequence, time.time_ns(), subject, self.producer, encode_event(event)))
         self._sequences[event.key] = sequence
-        async with self._grew:
-            self._grew.notify_all()
         return sequence
 
     async def append_batch(self, events: Sequence[Event], *, expected: int | None = None) -> list[int]:
         """Record events in order; return their sequences."""
         return [await self.append(event, expected=expected if nth == 0 else None) for nth, event in enumerate(events)]
 
-    async def read(self, first: int = 1, last: int | None = None) -> AsyncIterator[Recorded]:
+    async def copy(self, events: Sequence[Recorded]) -> None:
+        """Append events of another history as they are."""
+        for recorded in events:
+            if recorded.sequence <= (newest := await self.last_sequence()):
+                raise LogError(f"copying event {recorded.sequence}: the history is at {newest} already")
+            if recorded.event is not None:
+                self._sequences[recorded.event.key] = recorded.sequence
+            await self._add(recorded)
+
+    async def _add(self, recorded: Recorded) -> None:
+        self._events.append(recorded)
+        async with self._grew:
+            self._grew.notify_all()
+
+    async def batches(
+        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
+    ) -> AsyncIterator[list[Recorded]]:
         """Events up to ``last``, by default up to the newest at this moment."""
-        for recorded in self._events[max(first, 1) - 1 : last if last is not None else len(self._events)]:
-            yield recorded
+        stop = last if last is not None else await self.last_sequence()
+        subject = None if only is None else kind_subject(self.league, only)
+        wanted = [r for r in self._events if first <= r.sequence <= stop and subject in (None, r.subject)]
+        for start in range(0, len(wanted), _BATCH):
+            yield wanted[start : start + _BATCH]
+
+    async def read(
+        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
+    ) -> AsyncIterator[Recorded]:
+        """Events up to ``last``, by default up to the newest at this moment."""
+        async for batch in self.batches(first, last, only=only):
+            for recorded in batch:
+                yield recorded
 
     async def follow(self, first: int = 1) -> AsyncIterator[Recorded]:
         """Events from ``first`` on, for ever."""
-        at = max(first, 1) - 1
+        at = 0
         while True:
             async with self._grew:
                 while len(self._events) <= at:
                     await self._grew.wait()
-            yield self._events[at]
+            if self._events[at].sequence >= first:
+                yield self._events[at]
             at += 1
 
     async def last_sequence(self, subject: str | None = None) -> int:
         """Sequence of the newest event on one subject or on all; 0 when there is none."""
         return next((r.sequence for r in reversed(self._events) if subject in (None, r.subject)), 0)
+
+    async def newest(self, kind: type[Event]) -> Recorded | None:
+        """The newest event on the subject of a type; None when there is none."""
+        subject = kind_subject(self.league, kind)
+        return next((r for r in reversed(self._events) if r.subject == subject), None)

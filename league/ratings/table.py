@@ -1,8 +1,9 @@
 """Ratings of one game under one system, and where an agent that was never rated stands."""
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 
-from schemas.events import AgentRegistered, RatingChange
+from schemas.events import AgentRegistered, CheckpointAdded, Rated, RatingChange
 from schemas.ids import agent_name, split_agent
 
 DEFAULT_RATING = 1000.0
@@ -16,12 +17,12 @@ class Starts:
         self.ratings: dict[str, float] = {}
         self.base: str | None = None
 
-    def register(self, event: AgentRegistered) -> None:
-        """Take an agent's starting rating; the first registration of a name holds."""
-        if event.agent in self.ratings:
+    def register(self, event: AgentRegistered | CheckpointAdded) -> None:
+        """Take an agent's starting rating, if it has one; the first registration of a name holds."""
+        if event.rating is None or event.agent in self.ratings:
             return
         self.ratings[event.agent] = event.rating
-        if event.kind == "base" and self.base is None:
+        if isinstance(event, AgentRegistered) and event.kind == "base" and self.base is None:
             self.base = event.agent
 
 
@@ -53,6 +54,18 @@ class RatingTable:
                 self._remember_version(change.agent)
             self.ratings[change.agent] = change.after
             self.games[change.agent] = self.games.get(change.agent, 0) + 1
+
+    def standings(self) -> list[Rated]:
+        """Everybody who was ever rated, in the order of their first rated match."""
+        return [Rated(agent, rating, self.games[agent]) for agent, rating in self.ratings.items()]
+
+    def replace(self, standings: Iterable[Rated]) -> None:
+        """Forget all ratings and take these."""
+        self.ratings, self.games, self._versions = {}, {}, {}
+        for rated in standings:
+            self._remember_version(rated.agent)
+            self.ratings[rated.agent] = rated.rating
+            self.games[rated.agent] = rated.games
 
     def versions(self, policy: str) -> list[int]:
         """Rated versions of a policy, ascending."""

@@ -13,9 +13,10 @@ from league.log.jetstream import JetStreamLog, wait_closed
 from league.log.memory import MemoryLog
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
+from schemas.codec import encode_event
 from schemas.config import ExperienceConfig
-from schemas.errors import ConflictError
-from schemas.events import AgentRegistered, RatingChange, RatingUpdated
+from schemas.errors import ConflictError, LogError
+from schemas.events import AgentRegistered, AgentRetired, RatingChange, RatingUpdated
 from schemas.subjects import event_subject
 
 
@@ -155,5 +156,45 @@ def test_following_gives_old_events_then_new_ones(on_log):
         await log.append(agent(1))
         await log.append(agent(2))
         assert [r.sequence for r in await asyncio.wait_for(task, 20)] == [1, 2, 3]
+
+    on_log(body)
+
+
+def test_a_few_events_of_one_type_are_found_among_many(on_log) -> None:
+    async def body(log: EventLog) -> None:
+        assert await log.newest(AgentRetired) is None
+        await log.append_batch([agent(n) for n in range(5)])
+        await log.append_batch([AgentRetired(agent=f"bot-{n}", reason="old") for n in range(2)])
+        await log.append(agent(9))
+        assert [r.sequence for r in await collect(log.read(only=AgentRetired))] == [6, 7]
+        assert [r.sequence for r in await collect(log.read(1, 6, only=AgentRetired))] == [6]
+        newest = await log.newest(AgentRetired)
+        assert newest is not None
+        assert newest.event == AgentRetired(agent="bot-1", reason="old")
+        read = [r.sequence async for batch in log.batches(2, 4) for r in batch]
+        assert read == [2, 3, 4]
+
+    on_log(body)
+
+
+def test_copied_events_keep_their_places_times_and_bytes(on_log) -> None:
+    def origin(sequence: int) -> Recorded:
+        event = agent(sequence)
+        # As other writers space their JSON.
+        payload = encode_event(event).replace(b":", b": ")
+        return Recorded(sequence, 1_700_000_000_000_000_000 + sequence, event_subject("league", event), "who", payload)
+
+    history = [origin(sequence) for sequence in (1, 2, 5, 6, 1200)]
+
+    async def body(log: EventLog) -> None:
+        await log.copy(history[:3])
+        await log.copy(history[3:])
+        found = await collect(log.read())
+        assert [(r.sequence, r.time_ns, r.subject, r.producer, r.payload) for r in found] == [
+            (r.sequence, r.time_ns, r.subject, r.producer, r.payload) for r in history
+        ]
+        assert await log.append(agent(7)) == 1201
+        with pytest.raises(LogError, match=r"copying event 6: .* at 1201"):
+            await log.copy(history[3:4])
 
     on_log(body)

@@ -29,7 +29,7 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "events" / "v1.jsonl"
 def golden_history() -> list[Recorded]:
     lines = [msgspec.json.decode(line) for line in GOLDEN.read_bytes().splitlines()]
     events = [decode_event(msgspec.json.encode(line["event"])) for line in lines]
-    return [Recorded(i, i * 1_000_000, "s", "w", encode_event(event), event) for i, event in enumerate(events, start=1)]
+    return [Recorded(i, i * 1_000_000, "s", "w", encode_event(event)) for i, event in enumerate(events, start=1)]
 
 
 def with_copies_and_strangers(records: list[Recorded]) -> list[Recorded]:
@@ -41,14 +41,14 @@ def with_copies_and_strangers(records: list[Recorded]) -> list[Recorded]:
     early = CheckpointPromoted(agent="main@10", rating=1.0)
     failed = MatchFailed(match_id="rollout-0-0", purpose="training", worker="w", error="too late")
     lost = MatchFailed(match_id="rollout-9-0", purpose="training", worker="w", error="lost")
-    more = [Recorded(0, 5, "s", "w", encode_event(event), event) for event in (retired, failed, lost)]
+    more = [Recorded(0, 5, "s", "w", encode_event(event)) for event in (retired, failed, lost)]
     strange = [
-        Recorded(0, 5, "s", "w", b'{"type":"SeasonBegun","n":1}', None),
-        Recorded(0, 5, "s", "w", b"\xff{", None),
+        Recorded(0, 5, "s", "w", b'{"type":"SeasonBegun","n":1}'),
+        Recorded(0, 5, "s", "w", b"\xff{"),
     ]
-    first = [Recorded(0, 5, "s", "w", encode_event(early), early)]
+    first = [Recorded(0, 5, "s", "w", encode_event(early))]
     renumbered = enumerate(first + found + more + strange, start=1)
-    return [msgspec.structs.replace(recorded, sequence=sequence) for sequence, recorded in renumbered]
+    return [Recorded(sequence, r.time_ns, r.subject, r.producer, r.payload) for sequence, r in renumbered]
 
 
 HISTORY = with_copies_and_strangers(Simulation(SMALL).run(12, 1) + golden_history())

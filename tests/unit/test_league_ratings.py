@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from league.ratings.base import make_rating_system
-from league.ratings.fold import RatingFold
+from league.ratings.fold import Due, RatingFold
 from league.simulation import Simulation
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig, plain
 from schemas.errors import ConfigError
@@ -17,8 +17,8 @@ from schemas.events import (
     LeagueConfigured,
     MatchFailed,
     MatchFinished,
-    RatingChange,
-    RatingUpdated,
+    MatchVoided,
+    RatingsCorrected,
     SeatResult,
 )
 
@@ -48,8 +48,8 @@ def registered(agent: str, rating: float, kind: str = "bot") -> AgentRegistered:
     return AgentRegistered(agent=agent, kind=kind, baseline=True, rating=rating)
 
 
-def fold_with_agents() -> RatingFold:
-    fold = RatingFold(LeagueConfig())
+def fold_with_agents(skip: list[str] | None = None) -> RatingFold:
+    fold = RatingFold(LeagueConfig(), skip=skip)
     fold.apply(1, registered("base_model", 1000.0, "base"))
     fold.apply(2, registered("random_bot", 800.0))
     return fold
@@ -106,8 +106,7 @@ def test_a_step_that_is_not_positive_is_refused(k: float) -> None:
 def test_unrated_versions_stand_at_the_nearest_lower_rated_one_else_at_the_base() -> None:
     fold = fold_with_agents()
     assert fold.rating("diplomacy", "main@10") == 1000.0
-    update = fold.apply(3, match(("main@10", 1.0), ("random_bot", 0.0)))
-    assert update is not None
+    [update] = fold.apply(3, match(("main@10", 1.0), ("random_bot", 0.0)))
     assert update.changes[0].before == 1000.0
     after = update.changes[0].after
     assert fold.rating("diplomacy", "main@12") == after
@@ -129,17 +128,17 @@ def test_unrated_versions_stand_at_the_nearest_lower_rated_one_else_at_the_base(
     ids=["other purpose", "one agent", "not a number", "infinite", "no seats"],
 )
 def test_matches_that_do_not_count_move_nothing(ignored: MatchFinished) -> None:
-    assert fold_with_agents().apply(3, ignored) is None
+    assert fold_with_agents().apply(3, ignored) == []
 
 
 def test_the_first_outcome_of_a_match_holds() -> None:
     fold = fold_with_agents()
     first = match(("main@1", 1.0), ("random_bot", 0.0))
-    assert fold.apply(3, first) is not None
-    assert fold.apply(3, first) is None
-    assert fold.apply(4, first) is None
-    assert fold.apply(5, MatchFailed(match_id="e-1", purpose="evaluation", worker="w", error="x")) is None
-    assert fold.apply(6, msgspec.structs.replace(first, match_id="e-1")) is None
+    assert fold.apply(3, first) != []
+    assert fold.apply(3, first) == []
+    assert fold.apply(4, first) == []
+    assert fold.apply(5, MatchFailed(match_id="e-1", purpose="evaluation", worker="w", error="x")) == []
+    assert fold.apply(6, msgspec.structs.replace(first, match_id="e-1")) == []
 
 
 def test_a_changed_configuration_holds_from_its_place_on() -> None:
@@ -148,34 +147,77 @@ def test_a_changed_configuration_holds_from_its_place_on() -> None:
     unreadable = LeagueConfigured(config={"from_the_future": 1}, config_digest="", after=1)
     training = match(("main@1", 1.0), ("random_bot", 0.0), purpose="training")
     fold = fold_with_agents()
-    assert fold.apply(3, training) is None
+    assert fold.apply(3, training) == []
     fold.apply(4, change)
     fold.apply(5, unreadable)
-    assert fold.apply(6, msgspec.structs.replace(training, match_id="e-1")) is not None
+    assert fold.apply(6, msgspec.structs.replace(training, match_id="e-1")) != []
     pinned = RatingFold(LeagueConfig(), follow=False)
     pinned.apply(1, change)
-    assert pinned.apply(2, training) is None
+    assert pinned.apply(2, training) == []
 
 
-def test_a_fold_that_adopts_what_was_recorded_goes_on_like_one_that_computed_it() -> None:
+def voided(finished: MatchFinished, sequence: int) -> MatchVoided:
+    return MatchVoided(match=finished, match_sequence=sequence, reason="wrong engine")
+
+
+def game(number: int, *seats: tuple[str, float]) -> MatchFinished:
+    return msgspec.structs.replace(match(*seats), match_id=f"e-{number}")
+
+
+def test_after_a_void_nothing_is_rated_until_the_correction_and_then_what_came_between() -> None:
+    one, two, three = (game(n, ("main@1", 1.0), ("random_bot", float(n % 2))) for n in range(3))
+    fold = fold_with_agents()
+    fold.apply(3, one)
+    fold.apply(4, two)
+    assert fold.apply(5, voided(one, 3)) == []
+    assert fold.due == {("diplomacy", "elo"): Due(first=3, through=5)}
+    assert fold.apply(6, three) == []
+    clean = fold_with_agents(skip=["e-0"])
+    for sequence, event in ((3, one), (4, two), (5, voided(one, 3))):
+        clean.apply(sequence, event)
+    correction = RatingsCorrected(
+        game="diplomacy", system="elo", first=3, through=5, voided=1, ratings=clean.standings("diplomacy")
+    )
+    [deferred] = fold.apply(7, correction)
+    assert [deferred] == clean.apply(6, three)
+    assert fold.due == {}
+    assert fold.apply(8, voided(two, 4)) == []
+    assert fold.due == {("diplomacy", "elo"): Due(first=4, through=8)}
+    assert list(fold.voided) == ["e-0", "e-1"]
+
+
+def test_a_second_void_before_the_correction_asks_for_another_one() -> None:
+    one, two, three = (game(n, ("main@1", 1.0), ("random_bot", 0.0)) for n in range(3))
+    fold = fold_with_agents()
+    for sequence, event in ((3, one), (4, two), (5, voided(one, 3)), (6, three), (7, voided(two, 4))):
+        fold.apply(sequence, event)
+    stale = RatingsCorrected(game="diplomacy", system="elo", first=3, through=5, voided=1, ratings=[])
+    assert fold.apply(8, stale) == []
+    assert fold.due["diplomacy", "elo"].through == 7
+    assert fold.apply(9, msgspec.structs.replace(stale, through=7)) == []
+    assert fold.due == {}
+
+
+def test_voids_of_unknown_and_of_unrated_matches_ask_for_nothing() -> None:
+    fold = fold_with_agents()
+    training = match(("main@1", 1.0), ("random_bot", 0.0), purpose="training")
+    fold.apply(3, training)
+    fold.apply(4, voided(training, 3))
+    fold.apply(5, voided(game(9, ("main@1", 1.0), ("random_bot", 0.0)), 3))
+    assert fold.due == {}
+
+
+def test_a_saved_fold_goes_on_like_the_one_that_was_saved() -> None:
     records = Simulation(SMALL).run(10, 1)
     half = len(records) // 2
-    computed, adopted = RatingFold(SMALL), RatingFold(SMALL)
-    updates = [computed.apply(r.sequence, r.event) for r in records]
-    recorded = [r.event for r in records if isinstance(r.event, RatingUpdated) and r.event.match_sequence <= half]
-    for event in recorded:
-        adopted.adopt(event)
-    again = [adopted.apply(r.sequence, r.event) for r in records]
-    assert [u for u in again if u] == [u for u in updates if u and u.match_sequence > half]
-
-
-def test_adopting_what_was_already_rated_changes_nothing() -> None:
-    fold = fold_with_agents()
-    update = fold.apply(3, match(("main@1", 1.0), ("random_bot", 0.0)))
-    assert update is not None
-    before = fold.rating("diplomacy", "main@1")
-    fold.adopt(msgspec.structs.replace(update, changes=[RatingChange("main@1", 1.0, 2.0)]))
-    assert fold.rating("diplomacy", "main@1") == before
+    first = RatingFold(SMALL)
+    for recorded in records[:half]:
+        first.apply(recorded.sequence, recorded.event)
+    second = RatingFold.restored(first.saved())
+    rest = [[fold.apply(r.sequence, r.event) for r in records[half:]] for fold in (first, second)]
+    assert rest[0] == rest[1]
+    assert any(rest[0])
+    assert first.saved() == second.saved()
 
 
 HISTORY = Simulation(SMALL).run(6, 1)
@@ -189,4 +231,4 @@ def test_redelivery_gives_the_same_ratings(again: list[tuple[int, int]]) -> None
     for until, back in [*sorted(again), (len(HISTORY), 0)]:
         found += [twice.apply(r.sequence, r.event) for r in HISTORY[place:until]]
         place = max(0, until - back)
-    assert [u for u in found if u is not None] == [u for u in expected if u is not None]
+    assert [u for u in found if u] == [u for u in expected if u]

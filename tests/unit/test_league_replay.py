@@ -9,6 +9,7 @@ import pytest
 from league.log.base import Recorded
 from league.replay import Verifier, verify, verify_log
 from league.simulation import Simulation
+from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
 from schemas.events import RatingChange, RatingUpdated
 
@@ -23,7 +24,8 @@ def tampered(place: int, by: float) -> list[Recorded]:
     first, *rest = event.changes
     changed = msgspec.structs.replace(event, changes=[msgspec.structs.replace(first, after=first.after + by), *rest])
     records = list(HISTORY)
-    records[place] = msgspec.structs.replace(records[place], event=changed)
+    r = records[place]
+    records[place] = Recorded(r.sequence, r.time_ns, r.subject, r.producer, encode_event(changed))
     return records
 
 
@@ -70,13 +72,15 @@ def test_a_rating_of_a_match_that_does_not_count_is_a_difference() -> None:
         system="elo",
         changes=[RatingChange("main@1", 1000.0, 1002.0)],
     )
-    report = verify([*HISTORY, Recorded(len(HISTORY) + 1, 0, "s", "w", b"", invented)])
+    report = verify([*HISTORY, Recorded(len(HISTORY) + 1, 0, "s", "w", encode_event(invented))])
     assert [(d.agent, d.recorded, d.refolded) for d in report.differences] == [("main@1", 1002.0, None)]
 
 
 def test_copies_of_ratings_are_no_difference() -> None:
     copies = [*HISTORY, *(HISTORY[place] for place in RATED)]
-    renumbered = [msgspec.structs.replace(r, sequence=sequence) for sequence, r in enumerate(copies, start=1)]
+    renumbered = [
+        Recorded(sequence, r.time_ns, r.subject, r.producer, r.payload) for sequence, r in enumerate(copies, start=1)
+    ]
     assert verify(renumbered).identical
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from league.seen import Seen
 from league.simulation import Simulation
-from league.state import LeagueState
+from league.state import LeagueState, SavedState
 from schemas import events as e
 from schemas.config import EvaluationConfig, LeagueConfig, plain
 from schemas.standings import Record
@@ -247,3 +247,77 @@ def test_seen_is_a_set(ids: list[str]) -> None:
     for name in ids:
         assert seen.add(name) == (name not in known)
         known.add(name)
+
+
+def test_a_voided_match_counts_for_nothing_any_more() -> None:
+    def finished(number: int) -> e.MatchFinished:
+        return e.MatchFinished(
+            match_id=f"w-{number}",
+            game="nim",
+            purpose="training",
+            worker="w",
+            seed=0,
+            seats=[e.SeatResult(0, "a", "main@1", 1.0, 1), e.SeatResult(1, "b", "random_bot", 0.0, 2)],
+            winner=0,
+            reason="",
+            length=1,
+            seconds=0.0,
+        )
+
+    void = e.MatchVoided(match=finished(1), match_sequence=2, reason="old engine")
+    state = folded(finished(0), finished(1), void, void)
+    assert state.games("training") == 1
+    assert state.standings().records["main"]["random_bot"].wins == 1
+    assert state.standings().sequence == 3
+    assert state.is_voided("w-1")
+    assert not state.is_voided("w-0")
+    assert folded(void).games() == 0, "a match that was never recorded cannot be voided"
+
+
+def test_a_correction_replaces_the_ratings_of_its_game() -> None:
+    update = e.RatingUpdated(
+        match_id="w-0", match_sequence=1, game="diplomacy", system="elo", changes=[e.RatingChange("x", 1000.0, 1016.0)]
+    )
+    correction = e.RatingsCorrected(
+        game="diplomacy", system="elo", first=1, through=3, voided=1, ratings=[e.Rated("y", 990.0, 4)]
+    )
+    state = folded(update, update, correction)
+    assert state.rating("y") == 990.0
+    assert state.rating("x") == 1000.0
+    assert state.table.games == {"y": 4}
+
+
+def test_a_branch_leaves_the_workers_of_the_other_run_behind() -> None:
+    sampled = e.OpponentsSampled(
+        match_id="w-0",
+        worker="w",
+        hero="main@0",
+        hero_seat=0,
+        sampler="pfsp",
+        sampler_digest="",
+        standings_sequence=1,
+        draw=0,
+        picks=[],
+    )
+    joined = e.WorkerJoined(worker="w", role="rollout", incarnation="a", host="h", pid=1, version="0")
+    state = folded(joined, sampled)
+    assert state.ahead("main") == 1
+    state.apply(3, e.LeagueBranched(origin="runs/one", at=2, digest=""))
+    assert state.ahead("main") == 0
+    assert state.workers["w"].left == "stayed with runs/one"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+def test_a_saved_state_goes_on_like_the_one_that_was_saved(share: float) -> None:
+    first = LeagueState()
+    cut = int(len(HISTORY) * share)
+    for recorded in HISTORY[:cut]:
+        first.apply(recorded.sequence, recorded.event)
+    data = msgspec.msgpack.encode(first.saved())
+    second = LeagueState.restored(msgspec.msgpack.decode(data, type=SavedState))
+    assert second.digest() == first.digest()
+    assert second.standings() == first.standings()
+    for recorded in HISTORY[cut:]:
+        first.apply(recorded.sequence, recorded.event)
+        second.apply(recorded.sequence, recorded.event)
+    assert second.digest() == first.digest()

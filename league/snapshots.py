@@ -1,0 +1,92 @@
+"""Saved folds: a new worker begins at the newest snapshot instead of the first event.
+
+A snapshot is an artifact; ``SnapshotTaken`` says where in the history it belongs. It is always disposable: one that is
+missing, damaged or of another form is passed over for an older one, and at last for the first event.
+"""
+
+import msgspec
+import structlog
+import zstandard
+
+from league.artifacts import ArtifactStore
+from league.log.base import EventLog, Recorded
+from league.ratings.fold import RatingFold, SavedRatings
+from league.state import LeagueState, SavedState
+from schemas.errors import ArtifactError, ConfigError, DecodeError
+from schemas.events import SnapshotTaken
+
+log = structlog.get_logger()
+
+VERSION = 1
+"""Goes up whenever what the folds keep, or what they make of an event, changes."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The folds that workers begin with, at one sequence."""
+
+    state: SavedState
+    ratings: SavedRatings
+
+
+def encode(state: LeagueState, ratings: RatingFold) -> bytes:
+    """Both folds as compressed msgpack; they must be at the same sequence."""
+    assert state.sequence == ratings.sequence
+    return zstandard.compress(_encoder.encode(Snapshot(state.saved(), ratings.saved())))
+
+
+def decode(data: bytes) -> tuple[LeagueState, RatingFold]:
+    """The folds that were saved.
+
+    Raises:
+        DecodeError: not a snapshot that this version can go on from.
+    """
+    try:
+        snapshot = msgspec.msgpack.decode(zstandard.decompress(data), type=Snapshot)
+        return LeagueState.restored(snapshot.state), RatingFold.restored(snapshot.ratings)
+    except (msgspec.MsgspecError, zstandard.ZstdError, ConfigError, UnicodeDecodeError) as error:
+        raise DecodeError(f"not a snapshot of this version: {error}") from error
+
+
+async def take(state: LeagueState, ratings: RatingFold, artifacts: ArtifactStore) -> SnapshotTaken:
+    """Save both folds; the event that makes the snapshot known is the caller's to record."""
+    name = await artifacts.put(encode(state, ratings))
+    return SnapshotTaken(sequence=state.sequence, artifact=name, state=state.digest(), version=VERSION)
+
+
+async def begin(history: EventLog, artifacts: ArtifactStore, at: int | None = None) -> tuple[LeagueState, RatingFold]:
+    """The folds of the newest usable snapshot, by default of all; empty ones when there is none.
+
+    Args:
+        history: Whose snapshots.
+        artifacts: Where they lie.
+        at: Only snapshots that go no further than this sequence.
+    """
+    taken = [r async for r in history.read(only=SnapshotTaken)]
+    for recorded in sorted(taken, key=_through, reverse=True):
+        event = recorded.event
+        if isinstance(event, SnapshotTaken) and event.version == VERSION and (at is None or event.sequence <= at):
+            try:
+                return _checked(decode(await artifacts.get(event.artifact)), event)
+            except (ArtifactError, DecodeError) as error:
+                log.warning("snapshot passed over", sequence=event.sequence, error=str(error))
+    return LeagueState(), RatingFold()
+
+
+def _through(recorded: Recorded) -> int:
+    return recorded.event.sequence if isinstance(recorded.event, SnapshotTaken) else 0
+
+
+def _checked(folds: tuple[LeagueState, RatingFold], event: SnapshotTaken) -> tuple[LeagueState, RatingFold]:
+    if folds[0].digest() != event.state:
+        raise DecodeError(f"its state has the digest {folds[0].digest()[:12]}…; expected {event.state[:12]}…")
+    return folds
+
+
+async def state_at(history: EventLog, artifacts: ArtifactStore, at: int | None = None) -> LeagueState:
+    """The state at a sequence, by default at the newest event, from the nearest snapshot before it."""
+    state, _ = await begin(history, artifacts, at)
+    async for recorded in history.read(state.sequence + 1, at):
+        state.apply(recorded.sequence, recorded.event)
+    return state
