@@ -1,13 +1,14 @@
 """The commands of ``league``, by what they touch.
 
 - ``serving``  ``up``, ``open`` and ``worker``: processes that make history
-- ``history``  ``leaderboard``, ``events``, ``sql``, ``replay``: reading it
+- ``history``  ``leaderboard``, ``events``, ``replay``: reading it
+- ``sql``      ``sql``: the history as tables
 - ``setup``    ``doctor`` and ``model init``: this machine and its model
 """
 
 import typer
 
-from workers.commands import history, serving, setup
+from workers.commands import history, serving, setup, sql
 
 app = typer.Typer(
     help="An event-sourced league for training language-model agents by self-play.",
@@ -23,7 +24,7 @@ app.command("open")(serving.open_league)
 app.command()(serving.worker)
 app.command()(history.leaderboard)
 app.command()(history.events)
-app.command()(history.sql)
+app.command()(sql.sql)
 app.command()(history.replay)
 app.command()(setup.doctor)
 model.command("init")(setup.model_init)

@@ -1,7 +1,6 @@
-"""``league leaderboard``, ``events``, ``sql`` and ``replay``: reading a league's history."""
+"""``league leaderboard``, ``events`` and ``replay``: reading a league's history."""
 
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -13,36 +12,15 @@ from league.replay import verify_log
 from schemas.errors import UsageError, one_of
 from schemas.events import EVENT_TYPES
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
+from workers.commands.sql import print_answer
 from workers.run import DEFAULT_RUN, Run
-
-
-class Format(StrEnum):
-    """How rows are printed."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
 
 
 def leaderboard(
     run: RunOption = DEFAULT_RUN, nats: NatsOption = None, league: LeagueOption = None, as_json: JsonOption = False
 ) -> None:
     """Print the leaderboard, rebuilt from the events."""
-    _print(the_run(run, nats, league), "SELECT * FROM leaderboard ORDER BY rank", "json" if as_json else "table")
-
-
-def _print(run: Run, statement: str, form: str) -> None:
-    print(uvloop.run(_answer(run, statement, form)), end="")
-
-
-async def _answer(run: Run, statement: str, form: str) -> str:
-    # Imported here, not above: every worker imports this module, and DuckDB is a second and 50 MB that none needs.
-    from league.projections.render import render
-    from workers.tables import ask
-
-    async with run.history() as history:
-        result = await ask(run, history, statement)
-    return render(result.columns, result.types, result.rows, form)
+    print_answer(the_run(run, nats, league), "SELECT * FROM leaderboard ORDER BY rank", "json" if as_json else "table")
 
 
 def events(
@@ -100,18 +78,6 @@ def _short(value: object) -> str:
 
 def _clock(recorded: Recorded) -> datetime:
     return datetime.fromtimestamp(recorded.time_ns / 1e9, tz=UTC)
-
-
-def sql(
-    statement: Annotated[str, typer.Argument(help="A query; `SHOW TABLES` lists what there is.")],
-    run: RunOption = DEFAULT_RUN,
-    nats: NatsOption = None,
-    league: LeagueOption = None,
-    form: Annotated[Format, typer.Option("--format", help="How rows are printed.")] = Format.table,
-    as_json: JsonOption = False,
-) -> None:
-    """Ask the history in SQL; read-only, over tables rebuilt from the events."""
-    _print(the_run(run, nats, league), statement, "json" if as_json else form.value)
 
 
 def replay(
