@@ -1,10 +1,9 @@
 """Structs to bytes and back: JSON for events and jobs, compressed msgpack for rollouts.
 
-An event carries its schema version in a header. ``UPCASTERS[v]`` turns the plain mapping of version ``v`` into
-that of ``v + 1``, one hop at a time; a version above ours is refused with a word on which side to upgrade.
+An event carries its schema version in a header. Older ones are brought up to today's (``upcasters``); a version above
+ours is refused with a word on which side to upgrade.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,11 +13,7 @@ from schemas.errors import DecodeError
 from schemas.events import EVENT_TYPES, AnyEvent, Event
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
-
-SCHEMA_VERSION = 1
-
-Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
-UPCASTERS: dict[int, Upcaster] = {}
+from schemas.upcasters import SCHEMA_VERSION, UPCASTERS
 
 _events = msgspec.json.Decoder(AnyEvent)
 _jobs = msgspec.json.Decoder(PlayMatch)
@@ -51,15 +46,23 @@ def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> Event:
         if version == SCHEMA_VERSION:
             event: Event = _events.decode(data)
             return event
-        upcast: Event = msgspec.convert(_upcast(msgspec.json.decode(data), version), AnyEvent)
+        upcast: Event = msgspec.convert(_upcast(data, version), AnyEvent)
         return upcast
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _event_error(data, error) from error
 
 
-def _upcast(fields: dict[str, Any], version: int) -> dict[str, Any]:
+def _upcast(data: bytes, version: int) -> dict[str, Any]:
+    fields = msgspec.json.decode(data, type=dict[str, Any])
     for hop in range(version, SCHEMA_VERSION):
-        fields = UPCASTERS[hop](fields)
+        if hop not in UPCASTERS:
+            raise DecodeError(f"event of schema version {version}; there is no way from {hop} to {hop + 1}")
+        try:
+            fields = UPCASTERS[hop](fields)
+        except (LookupError, TypeError, ValueError) as error:
+            raise DecodeError(
+                f"event of schema version {version} that the hop from {hop} cannot read: {error!r}"
+            ) from error
     return fields
 
 

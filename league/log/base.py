@@ -8,9 +8,10 @@ what they have folded).
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from schemas.codec import SCHEMA_VERSION, decode_event
+from schemas.codec import decode_event
 from schemas.errors import DecodeError
 from schemas.events import Event
+from schemas.upcasters import SCHEMA_VERSION
 
 
 class Recorded:

@@ -12,10 +12,11 @@ from nats.js.api import RawStreamMsg
 from league.log.base import Recorded
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
 from league.log.pull import Pulled, pull
-from schemas.codec import SCHEMA_VERSION, UnknownEventError, encode_event
+from schemas.codec import UnknownEventError, encode_event
 from schemas.errors import LogError
 from schemas.events import Event
 from schemas.subjects import LEAGUE_STREAM, dead_letter_subject, event_subject, kind_subject, league_subjects
+from schemas.upcasters import SCHEMA_VERSION
 
 KEY_HEADER = "Nats-Msg-Id"
 EXPECTED_HEADER = "Nats-Expected-Last-Subject-Sequence"

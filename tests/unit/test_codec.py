@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import errors
+from schemas import codec, errors
 from schemas.codec import (
-    SCHEMA_VERSION,
     UnknownEventError,
     decode_event,
     decode_job,
@@ -18,11 +17,12 @@ from schemas.codec import (
     encode_rollout,
 )
 from schemas.errors import DecodeError, LeagueError
-from schemas.events import RatingChange, RatingUpdated
+from schemas.events import AgentRetired, RatingChange, RatingUpdated
 from schemas.ids import agent_name, derive_seed, split_agent
 from schemas.jobs import PlayMatch
 from schemas.subjects import event_subject
 from schemas.trajectories import Rollout, Step
+from schemas.upcasters import SCHEMA_VERSION, UPCASTERS
 
 ratings = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -58,6 +58,46 @@ def test_an_event_of_tomorrow_is_told_from_damage():
         decode_event(b'{"type":"CometSeen"}')
     with pytest.raises(DecodeError, match="upgrade the reader"):
         decode_event(b"{}", SCHEMA_VERSION + 1)
+
+
+def test_there_is_a_hop_from_every_version_to_the_next():
+    assert set(UPCASTERS) == set(range(1, SCHEMA_VERSION))
+
+
+@pytest.fixture
+def two_hops(monkeypatch):
+    """A future in which version 1 called the agent ``name``, and version 2 gave reasons as numbers."""
+
+    def renamed(fields):
+        return {**{k: v for k, v in fields.items() if k != "name"}, "agent": fields["name"]}
+
+    def worded(fields):
+        return {**fields, "reason": ["old", "broken"][fields["reason"]]}
+
+    monkeypatch.setattr(codec, "SCHEMA_VERSION", 3)
+    monkeypatch.setattr(codec, "UPCASTERS", {1: renamed, 2: worded})
+
+
+@pytest.mark.parametrize(
+    ("version", "fields"),
+    [(1, '"name":"a","reason":1'), (2, '"agent":"a","reason":1'), (3, '"agent":"a","reason":"broken"')],
+)
+def test_old_events_are_brought_up_hop_by_hop(two_hops, version, fields):
+    data = f'{{"type":"AgentRetired",{fields}}}'.encode()
+    assert decode_event(data, version) == AgentRetired(agent="a", reason="broken")
+
+
+def test_old_events_that_a_hop_cannot_read_are_refused_alone(two_hops):
+    with pytest.raises(DecodeError, match="version 1 that the hop from 1 cannot read: KeyError"):
+        decode_event(b'{"type":"AgentRetired","reason":1}', 1)
+    with pytest.raises(DecodeError, match="version 2 that the hop from 2 cannot read: IndexError"):
+        decode_event(b'{"type":"AgentRetired","agent":"a","reason":7}', 2)
+    with pytest.raises(DecodeError, match="no way from 0 to 1"):
+        decode_event(b"{}", 0)
+    with pytest.raises(UnknownEventError, match="'CometSeen'"):
+        decode_event(b'{"type":"CometSeen","name":"a","reason":0}', 1)
+    with pytest.raises(DecodeError, match="not a JSON object"):
+        decode_event(b"[]", 1)
 
 
 def test_seeds_depend_on_every_name():
