@@ -1,6 +1,6 @@
 """How events of older schema versions become events of today, one hop at a time.
 
-``UPCASTERS[v]`` turns the plain mapping of an event of version ``v``, with its ``type``, into that of version ``v + 1``.
+``UPCASTERS[v]`` turns the plain mapping of an event of version ``v`` (its ``type`` too) into that of version ``v + 1``.
 It is pure and total over what version ``v`` wrote; events whose meaning did not change are handed on as they are.
 
 To change the meaning of a field:
