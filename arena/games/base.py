@@ -7,11 +7,12 @@ simultaneous game, one in a turn-taking game, none once the game is over.
 
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from schemas.errors import GameError
+from schemas.ids import digest
 
 Action = tuple[str, ...]
 """What one seat does: the game's own notation, one string per part (Diplomacy: one per order), sorted."""
@@ -32,6 +33,17 @@ class Outcome(msgspec.Struct, frozen=True):
     """Why the game ended: ``year_cap``, ``solo``, ``draw`` …"""
     length: int
     """Number of ``apply`` calls (Diplomacy: phases)."""
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One turn of a recorded match, written for people."""
+
+    title: str
+    """The game's name for the moment: ``S1901M``, ``turn 3``."""
+    moves: dict[str, list[str]]
+    """What each seat that moved did, by the seat's name, a line per part."""
+    notes: list[str] = []
+    """What came of it, where that is worth a line (Diplomacy: supply centres at the end of a year)."""
 
 
 class Game(Protocol):
@@ -74,7 +86,22 @@ class Game(Protocol):
         """The position as canonical JSON: equal positions give equal bytes."""
 
     def record(self) -> bytes:
-        """The whole play-through as canonical JSON: settings, seed and every action; ``replay`` plays it again."""
+        """The whole play-through as canonical JSON: settings, seed, every action, and ``check_of`` each position.
+
+        ``GameSpec.replay`` plays it again, ``GameSpec.open_record`` takes it apart.
+        """
+
+
+class Recording(NamedTuple):
+    """A record taken apart."""
+
+    seed: int
+    start: Game
+    """The first position, to be played on."""
+    turns: list[dict[int, Action]]
+    """Actions by seat, turn by turn."""
+    checks: list[str]
+    """``check_of`` the position after each turn; empty in records from before there were any."""
 
 
 class GameSpec(Protocol):
@@ -93,6 +120,21 @@ class GameSpec(Protocol):
 
     def replay(self, record: bytes) -> Game:
         """Play a ``Game.record`` again from the start; the result saves to the same bytes."""
+
+    def open_record(self, record: bytes) -> Recording:
+        """A ``Game.record`` turn by turn, under the settings it was played with; nothing is played yet.
+
+        Raises:
+            DecodeError: not such bytes.
+        """
+
+    def transcript(self, record: bytes) -> list[Turn]:
+        """A ``Game.record`` for people to read.
+
+        Raises:
+            DecodeError: not such bytes.
+            GameError: an action in it is illegal.
+        """
 
     def bot(self, name: str) -> "Bot":
         """The scripted agent of that name.
@@ -146,6 +188,22 @@ class TextFormat(Protocol):
         Raises:
             GameError: the completion is not one of ``completions``.
         """
+
+
+def check_of(saved: bytes) -> str:
+    """Eight hex digits that tell a saved position from nearly all others."""
+    return digest(saved)[:8]
+
+
+def replayed(recording: Recording) -> Game:
+    """The last position of a record.
+
+    Raises:
+        GameError: an action in it is illegal.
+    """
+    for actions in recording.turns:
+        recording.start.apply(actions)
+    return recording.start
 
 
 def ranks(scores: Sequence[float]) -> tuple[int, ...]:

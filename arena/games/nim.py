@@ -12,7 +12,21 @@ import msgspec
 
 from arena import bots
 from arena.games import register
-from arena.games.base import Action, Bot, Game, Outcome, Phrases, Pieces, TextFormat, checked, ranks
+from arena.games.base import (
+    Action,
+    Bot,
+    Game,
+    Outcome,
+    Phrases,
+    Pieces,
+    Recording,
+    TextFormat,
+    Turn,
+    check_of,
+    checked,
+    ranks,
+    replayed,
+)
 from schemas.config import convert
 from schemas.errors import ConfigError, DecodeError, GameError
 
@@ -62,6 +76,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int
     start: State
     turns: list[Action]
+    checks: list[str] = []
+    """``check_of`` the position after each turn."""
 
 
 class NimGame:
@@ -76,6 +92,7 @@ class NimGame:
         self._seed = seed
         self._start = start
         self._turns: list[Action] = []
+        self._after: list[State] = []
 
     def moves(self) -> list[str]:
         """All legal moves, whoever is to make them."""
@@ -112,6 +129,7 @@ class NimGame:
         mover = (seat + 1) % len(self.seats)
         self.state = State(tuple(heaps), mover, self.state.turns + 1, tuple(taken), seat)
         self._turns.append(action)
+        self._after.append(self.state)
 
     @property
     def clock(self) -> int:
@@ -140,7 +158,8 @@ class NimGame:
 
     def record(self) -> bytes:
         """The whole play-through as canonical JSON."""
-        return _encode(Record(self.name, self.settings, self._seed, self._start, self._turns))
+        checks = [check_of(_encode(state)) for state in self._after]
+        return _encode(Record(self.name, self.settings, self._seed, self._start, self._turns, checks))
 
     def check_to_move(self, seat: int) -> None:
         """Refuse a seat whose turn it is not.
@@ -176,18 +195,41 @@ class NimSpec:
         """
         return NimGame(self.settings, 0, _decode(saved, State))
 
-    def replay(self, record: bytes) -> NimGame:
+    def replay(self, record: bytes) -> Game:
         """Play a ``Game.record`` again under the settings it was played with.
 
         Raises:
             DecodeError: not such bytes.
             GameError: an action in it is illegal.
         """
+        return replayed(self.open_record(record))
+
+    def open_record(self, record: bytes) -> Recording:
+        """A ``Game.record`` turn by turn.
+
+        Raises:
+            DecodeError: not such bytes.
+        """
         told = _decode(record, Record)
-        game = NimGame(told.settings, told.seed, told.start)
-        for action in told.turns:
-            game.apply({game.state.mover: action})
-        return game
+        first, seats = told.start.mover, told.settings.seats
+        turns = [{(first + nth) % seats: action} for nth, action in enumerate(told.turns)]
+        return Recording(told.seed, NimGame(told.settings, told.seed, told.start), turns, told.checks)
+
+    def transcript(self, record: bytes) -> list[Turn]:
+        """A ``Game.record`` for people to read.
+
+        Raises:
+            DecodeError: not such bytes.
+            GameError: an action in it is illegal.
+        """
+        recording = self.open_record(record)
+        game, turns = cast(NimGame, recording.start), []
+        for actions in recording.turns:
+            title = f"turn {game.state.turns + 1}"
+            game.apply(actions)
+            moves = {game.seats[seat]: [_said(action[0])] for seat, action in actions.items()}
+            turns.append(Turn(title, moves, ["heaps: " + " ".join(map(str, game.state.heaps))]))
+        return turns
 
     def bot(self, name: str) -> Bot:
         """The scripted agent of that name.
@@ -268,6 +310,11 @@ class _Place:
 def seat_names(settings: Settings) -> tuple[str, ...]:
     """Names of the seats: ``P1``, ``P2`` and so on."""
     return tuple(f"P{seat + 1}" for seat in range(settings.seats))
+
+
+def _said(move: str) -> str:
+    heap, stones = move.split(":")
+    return f"takes {stones} from heap {heap}"
 
 
 def _decode(data: bytes, kind: type[Any]) -> Any:

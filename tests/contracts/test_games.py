@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from arena.games import game_names, make_game
-from arena.games.base import Action, Game, GameSpec, Outcome, Phrases, Pieces
+from arena.games.base import Action, Game, GameSpec, Outcome, Phrases, Pieces, check_of
 from schemas.errors import ConfigError, DecodeError, GameError
 from schemas.ids import derive_seed
 
@@ -185,12 +185,47 @@ def test_a_replayed_record_gives_the_same_bytes(spec: GameSpec) -> None:
         assert msgspec.json.encode(msgspec.json.decode(data), order="sorted") == data
 
 
+def test_a_record_opens_into_turns_with_a_check_of_each_position(spec: GameSpec) -> None:
+    recording = spec.open_record(finished(spec, 6).record())
+    assert recording.seed == 6
+    assert len(recording.checks) == len(recording.turns) > 0
+    game = recording.start
+    for actions, check in zip(recording.turns, recording.checks, strict=True):
+        assert sorted(actions) == list(game.to_move())
+        game.apply(actions)
+        assert check_of(game.save()) == check
+    assert not game.to_move()
+
+
+def test_a_record_from_before_there_were_checks_is_still_read(spec: GameSpec) -> None:
+    game = finished(spec, 6)
+    fields = json.loads(game.record())
+    del fields["checks"]
+    old = json.dumps(fields).encode()
+    assert spec.open_record(old).checks == []
+    assert spec.replay(old).save() == game.save()
+    assert spec.transcript(old) == spec.transcript(game.record())
+
+
+def test_a_transcript_names_every_turn_and_whoever_moved(spec: GameSpec) -> None:
+    record = finished(spec, 6).record()
+    recording, turns = spec.open_record(record), spec.transcript(record)
+    assert len(turns) == len(recording.turns)
+    assert len({turn.title for turn in turns}) == len(turns)
+    for turn, actions in zip(turns, recording.turns, strict=True):
+        assert list(turn.moves) == [recording.start.seats[seat] for seat in sorted(actions)]
+        assert all(line for lines in turn.moves.values() for line in lines)
+    assert any(turn.notes for turn in turns)
+
+
 def test_broken_bytes_are_refused(spec: GameSpec) -> None:
     for broken in (b"", b"{}", b"[1]", b'{"phase":'):
         with pytest.raises(DecodeError, match=spec.name):
             spec.load(broken)
         with pytest.raises(DecodeError, match=spec.name):
             spec.replay(broken)
+        with pytest.raises(DecodeError, match=spec.name):
+            spec.transcript(broken)
 
 
 def test_text_says_every_action_and_only_legal_ones(spec: GameSpec) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from arena.games.base import Action, Outcome, checked
+from arena.games.base import Action, Outcome, check_of, checked
 from arena.games.diplomacy.engine import POWERS, Adjudicator
 from arena.games.diplomacy.orders import (
     Choices,
@@ -14,7 +14,7 @@ from arena.games.diplomacy.orders import (
     random_adjustment,
     unit_choices,
 )
-from arena.games.diplomacy.position import Position, read_position
+from arena.games.diplomacy.position import Position, Saved, read_position
 from arena.games.diplomacy.scoring import outcome_of
 from arena.games.diplomacy.settings import Settings
 from schemas.errors import GameError
@@ -32,6 +32,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``Game.save`` of the first position where the game did not begin in 1901."""
     turns: list[dict[str, Action]]
     """Orders of each phase by power."""
+    checks: list[str] = []
+    """``check_of`` the position after each phase."""
 
 
 class DiplomacyGame:
@@ -46,6 +48,7 @@ class DiplomacyGame:
         self._engine = Adjudicator()
         self._start = start
         self._turns: list[dict[str, Action]] = []
+        self._after: list[Saved] = []
         if start is not None:
             start.restore(self._engine)
         self.position = start or read_position(self._engine, year=1901, turns=0)
@@ -108,6 +111,7 @@ class DiplomacyGame:
         self._engine.process(turn)
         self._turns.append(turn)
         self.position = read_position(self._engine, self.position.year, self.position.saved.turns + 1)
+        self._after.append(self.position.saved)
         self._choices = {}
         self._to_move = self._seats_to_move()
 
@@ -135,9 +139,11 @@ class DiplomacyGame:
         return _encode(self.position.saved)
 
     def record(self) -> bytes:
-        """Settings, seed and the orders of every phase as canonical JSON."""
+        """Settings, seed, the orders of every phase and a check of what came of them, as canonical JSON."""
         start = None if self._start is None else _encode(self._start.saved).decode()
-        return _encode(Record(self.name, self.settings, self.seed, start, self._turns))
+        # Worked out here and not in apply: most play-throughs are never written down.
+        checks = [check_of(_encode(saved)) for saved in self._after]
+        return _encode(Record(self.name, self.settings, self.seed, start, self._turns, checks))
 
     def check_to_move(self, seat: int) -> None:
         """Refuse a seat that has nothing to order.

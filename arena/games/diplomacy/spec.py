@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import msgspec
 
 from arena import bots
-from arena.games.base import Bot, TextFormat
+from arena.games.base import Bot, Game, Recording, TextFormat, Turn, replayed
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame, Record
 from arena.games.diplomacy.position import decode_position
 from arena.games.diplomacy.settings import Settings
 from arena.games.diplomacy.text import DiplomacyText
+from arena.games.diplomacy.transcript import transcript
 from schemas.errors import DecodeError
 
 
@@ -36,22 +37,39 @@ class DiplomacySpec:
         """
         return DiplomacyGame(self.settings, 0, decode_position(saved))
 
-    def replay(self, record: bytes) -> DiplomacyGame:
+    def replay(self, record: bytes) -> Game:
         """Play a ``Game.record`` again under the settings it was played with.
 
         Raises:
             DecodeError: not such bytes.
             GameError: an action in it is illegal.
         """
+        return replayed(self.open_record(record))
+
+    def open_record(self, record: bytes) -> Recording:
+        """A ``Game.record`` phase by phase.
+
+        Raises:
+            DecodeError: not such bytes.
+        """
         try:
             told = msgspec.json.decode(record, type=Record)
         except msgspec.DecodeError as error:
             raise DecodeError(f"diplomacy record: {error}") from None
+        if strangers := {power for turn in told.turns for power in turn} - set(POWERS):
+            raise DecodeError(f"diplomacy record: orders of {sorted(strangers)}; expected powers of the standard map")
         start = None if told.start is None else decode_position(told.start.encode())
-        game = DiplomacyGame(told.settings, told.seed, start)
-        for turn in told.turns:
-            game.apply({POWERS.index(power): action for power, action in turn.items()})
-        return game
+        turns = [{POWERS.index(power): action for power, action in turn.items()} for turn in told.turns]
+        return Recording(told.seed, DiplomacyGame(told.settings, told.seed, start), turns, told.checks)
+
+    def transcript(self, record: bytes) -> list[Turn]:
+        """A ``Game.record`` for people to read.
+
+        Raises:
+            DecodeError: not such bytes.
+            GameError: an action in it is illegal.
+        """
+        return transcript(self.open_record(record))
 
     def bot(self, name: str) -> Bot:
         """The scripted agent of that name.

@@ -1,0 +1,44 @@
+"""A game of Diplomacy written for people: orders phase by phase, who was dislodged, who owns what at a year's end."""
+
+from typing import cast
+
+from arena.games.base import Recording, Turn
+from arena.games.diplomacy.engine import POWERS
+from arena.games.diplomacy.game import DiplomacyGame
+from arena.games.diplomacy.position import Position
+
+
+def transcript(recording: Recording) -> list[Turn]:
+    """The phases of a record, played again.
+
+    Raises:
+        GameError: an order in it is illegal.
+    """
+    game, turns = cast(DiplomacyGame, recording.start), []
+    year_began = game.position
+    for actions in recording.turns:
+        before = game.position
+        game.apply(actions)
+        notes = _dislodged(game.position) if before.kind == "M" else []
+        if game.is_over() or game.position.year > before.year:
+            notes.append(_centers(before.year, year_began, game.position))
+            year_began = game.position
+        moves = {POWERS[seat]: list(action) for seat, action in sorted(actions.items())}
+        turns.append(Turn(before.phase, moves, notes))
+    return turns
+
+
+def _dislodged(position: Position) -> list[str]:
+    return [
+        f"dislodged: {power} {unit}, may go to {', '.join(places) or 'nowhere'}"
+        for power, retreats in zip(POWERS, position.retreats, strict=True)
+        for unit, places in retreats.items()
+    ]
+
+
+def _centers(year: int, before: Position, after: Position) -> str:
+    parts = []
+    for power, old, new in zip(POWERS, before.centers, after.centers, strict=True):
+        change = len(new) - len(old)
+        parts.append(f"{power} {len(new)}" + (f" ({change:+d})" if change else ""))
+    return f"supply centres after {year}: {', '.join(parts)}"
