@@ -1,0 +1,150 @@
+"""What a projection remembers of the history that it does not look up: ids that are taken, and how far is rated.
+
+A match id counts once, however often it was recorded. Looking for it among all earlier rows would make every batch as
+slow as the history is long, so the ids lie in bitmaps: a bit per match, in small chunks of which a batch touches a few.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import zstandard
+
+from schemas.errors import DecodeError
+
+Kind = Literal["played", "sampled"]
+"""Ids of matches with an outcome, and of matches whose opponents were drawn."""
+
+CHUNK = 2048
+"""Ids per bitmap: small, since an evaluation has a prefix of its own and a few dozen matches."""
+
+# Only the canonical spelling ("7", not "07"), so that different ids never share a bit.
+_NUMBERED = r"(?s)^(?P<prefix>.+)-(?P<number>0|[1-9][0-9]{0,8})$"
+
+
+class Chunk(NamedTuple):
+    """A bitmap of ids ``<prefix>-<n>`` with n from ``CHUNK * chunk`` on; of other ids, ``prefix`` is the id itself."""
+
+    kind: Kind
+    prefix: str
+    chunk: int
+    """-1 for an id that has no number."""
+    bits: bytes
+
+
+class _Saved(msgspec.Struct, array_like=True):
+    chunks: list[tuple[str, str, int, bytes]]
+    rated_to: list[tuple[str, str, int]]
+
+
+class Marks:
+    """Ids that were seen, and per game and rating system the newest match that is rated."""
+
+    def __init__(self) -> None:
+        self.rated_to: dict[tuple[str, str], int] = {}
+        self._bits: dict[tuple[Kind, str, int], bytes] = {}
+        self._touched: set[tuple[Kind, str, int]] = set()
+
+    def add(self, kind: Kind, ids: pa.Array) -> npt.NDArray[np.bool_]:
+        """Remember ids; which of them are new: neither seen before nor earlier in ``ids``."""
+        new = np.ones(len(ids), bool)
+        parts = pc.extract_regex(ids, _NUMBERED)
+        plain = parts.is_null().to_numpy(zero_copy_only=False)
+        for place in np.flatnonzero(plain).tolist():
+            new[place] = self._add_plain(kind, ids[place].as_py())
+        places = np.flatnonzero(~plain)
+        if len(places):
+            parts = parts.take(pa.array(places))
+            prefixes = pc.struct_field(parts, "prefix").dictionary_encode()
+            numbers = pc.struct_field(parts, "number").cast(pa.int64()).to_numpy(zero_copy_only=False)
+            self._add_numbered(kind, prefixes, numbers, places, new)
+        return new
+
+    def _add_plain(self, kind: Kind, name: str) -> bool:
+        key = (kind, name, -1)
+        if key in self._bits:
+            return False
+        self._bits[key] = b""
+        self._touched.add(key)
+        return True
+
+    def _add_numbered(
+        self,
+        kind: Kind,
+        prefixes: pa.DictionaryArray,
+        numbers: npt.NDArray[np.int64],
+        places: npt.NDArray[np.intp],
+        new: npt.NDArray[np.bool_],
+    ) -> None:
+        names = prefixes.dictionary.to_pylist()
+        codes = prefixes.indices.to_numpy().astype(np.int64)
+        groups = codes * 2**32 + numbers // CHUNK
+        order = np.argsort(groups, kind="stable")
+        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        for group in np.split(order, starts[1:]):
+            code, chunk = divmod(int(groups[group[0]]), 2**32)
+            new[places[group]] = self._add_to_chunk((kind, names[code], chunk), numbers[group] % CHUNK)
+
+    def _add_to_chunk(self, key: tuple[Kind, str, int], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        packed = np.frombuffer(self._bits.get(key, b"").ljust(CHUNK // 8, b"\0"), np.uint8)
+        bits = np.unpackbits(packed)
+        is_first = np.zeros(len(numbers), bool)
+        is_first[np.unique(numbers, return_index=True)[1]] = True
+        new: npt.NDArray[np.bool_] = is_first & (bits[numbers] == 0)
+        if new.any():
+            bits[numbers] = 1
+            self._bits[key] = np.packbits(bits).tobytes().rstrip(b"\0")
+            self._touched.add(key)
+        return new
+
+    def rate(self, place: tuple[str, str], upto: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Move on in a game under a system; which of the steps, in order, go further than all before them."""
+        before = np.maximum.accumulate(np.concatenate([[self.rated_to.get(place, 0)], upto]))
+        self.rated_to[place] = int(before[-1])
+        new: npt.NDArray[np.bool_] = upto > before[:-1]
+        return new
+
+    def touched(self) -> list[Chunk]:
+        """Chunks that changed since the last call."""
+        keys, self._touched = sorted(self._touched), set()
+        return [Chunk(*key, self._bits[key]) for key in keys]
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All chunks, sorted."""
+        return (Chunk(*key, self._bits[key]) for key in sorted(self._bits))
+
+    @classmethod
+    def of(cls, chunks: Iterable[tuple[Kind, str, int, bytes]], rated_to: dict[tuple[str, str], int]) -> "Marks":
+        """The marks that consist of these chunks."""
+        marks = cls()
+        marks._bits = {(kind, prefix, chunk): bits for kind, prefix, chunk, bits in chunks}
+        marks.rated_to = rated_to
+        return marks
+
+    def saved(self) -> bytes:
+        """The marks as compressed msgpack: equal marks give equal bytes."""
+        rated_to = [(*place, upto) for place, upto in sorted(self.rated_to.items())]
+        data = _Saved([(c.kind, c.prefix, c.chunk, c.bits) for c in self.chunks()], rated_to)
+        return zstandard.compress(msgspec.msgpack.encode(data))
+
+    @classmethod
+    def restored(cls, data: bytes) -> "Marks":
+        """The marks that were saved.
+
+        Raises:
+            DecodeError: these are no marks.
+        """
+        try:
+            saved = msgspec.msgpack.decode(zstandard.decompress(data), type=_Saved)
+        except (msgspec.MsgspecError, zstandard.ZstdError, UnicodeDecodeError) as error:
+            raise DecodeError(f"not the marks of a projection: {error}") from error
+        rated_to = {(game, system): upto for game, system, upto in saved.rated_to}
+        return cls.of(((_kind(kind), prefix, chunk, bits) for kind, prefix, chunk, bits in saved.chunks), rated_to)
+
+
+def _kind(name: str) -> Kind:
+    return "played" if name == "played" else "sampled"
