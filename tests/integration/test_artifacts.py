@@ -1,0 +1,173 @@
+"""Artifacts come back as they were stored or not at all, from every kind of store."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from league.artifacts import ArtifactStore, BrokerStore, CachedStore, FolderStore
+from league.log.connection import connect
+from league.log.jetstream import wait_closed
+from league.log.server import EmbeddedServer
+from league.log.streams import ensure_streams
+from schemas.config import ExperienceConfig
+from schemas.errors import ArtifactError
+from schemas.ids import digest
+
+LARGE = bytes(range(256)) * 8192
+"""Several chunks."""
+
+
+@contextlib.asynccontextmanager
+async def folder_store(folder: Path) -> AsyncIterator[ArtifactStore]:
+    yield FolderStore(folder / "store")
+
+
+@contextlib.asynccontextmanager
+async def broker_store(folder: Path) -> AsyncIterator[ArtifactStore]:
+    with EmbeddedServer(folder / "nats") as server:
+        client = await connect(server.url, "test")
+        await ensure_streams(client.jetstream(), ExperienceConfig())
+        yield BrokerStore(client)
+        await wait_closed(client)
+
+
+@contextlib.asynccontextmanager
+async def cached_store(folder: Path) -> AsyncIterator[ArtifactStore]:
+    yield CachedStore(FolderStore(folder / "store"), FolderStore(folder / "cache"))
+
+
+Body = Callable[[ArtifactStore], Awaitable[None]]
+
+
+@pytest.fixture(params=[folder_store, broker_store, cached_store], ids=["folder", "broker", "cached"])
+def on_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], None]:
+    def run(body: Body) -> None:
+        async def main() -> None:
+            async with request.param(tmp_path) as store:
+                await body(store)
+
+        asyncio.run(asyncio.wait_for(main(), 60))
+
+    return run
+
+
+@pytest.mark.parametrize("data", [b"", b"small", LARGE], ids=["empty", "small", "large"])
+def test_what_is_stored_is_read_back(on_store, tmp_path: Path, data: bytes) -> None:
+    async def body(store: ArtifactStore) -> None:
+        name = await store.put(data)
+        assert name == digest(data)
+        assert await store.get(name) == data
+        await store.download(name, tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == data
+
+    on_store(body)
+
+
+def test_a_file_is_stored_under_the_digest_of_its_bytes(on_store, tmp_path: Path) -> None:
+    async def body(store: ArtifactStore) -> None:
+        (tmp_path / "file").write_bytes(LARGE)
+        name = await store.put_file(tmp_path / "file")
+        assert name == digest(LARGE)
+        assert await store.get(name) == LARGE
+
+    on_store(body)
+
+
+def test_the_listing_says_what_there_is(on_store) -> None:
+    async def body(store: ArtifactStore) -> None:
+        assert await store.stored() == []
+        names = {await store.put(LARGE): len(LARGE), await store.put(b"small"): 5}
+        gone = await store.put(b"gone")
+        await store.delete(gone)
+        listed = await store.stored()
+        assert {stored.name: stored.bytes for stored in listed} == names
+        assert all(stored.time_ns > 1_700_000_000 * 10**9 for stored in listed)
+
+    on_store(body)
+
+
+def test_storing_an_artifact_again_makes_it_young_again(on_store) -> None:
+    async def body(store: ArtifactStore) -> None:
+        await store.put(b"data")
+        before = (await store.stored())[0].time_ns
+        await asyncio.sleep(0.02)
+        await store.put(b"data")
+        after = await store.stored()
+        assert len(after) == 1
+        assert after[0].time_ns > before
+        assert await store.get(digest(b"data")) == b"data"
+
+    on_store(body)
+
+
+def test_a_missing_artifact_is_said_to_be_missing(on_store, tmp_path: Path) -> None:
+    async def body(store: ArtifactStore) -> None:
+        for attempt in (store.get(digest(b"no")), store.download(digest(b"no"), tmp_path / "copy")):
+            with pytest.raises(ArtifactError, match="is not in"):
+                await attempt
+        await store.delete(digest(b"no"))
+
+    on_store(body)
+
+
+def test_the_broker_keeps_what_an_artifact_was_called(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with broker_store(tmp_path) as store:
+            name = await store.put(b"data", "archive of league to 7")
+            assert (await store.stored())[0].note == "archive of league to 7"
+            await store.put(b"data")
+            assert (await store.stored())[0].note == "archive of league to 7"
+            assert await store.get(name) == b"data"
+
+    asyncio.run(body())
+
+
+def damage(folder: Path, data: bytes) -> None:
+    """Flip one bit in the middle of ``data`` where the broker keeps it."""
+    for block in folder.rglob("streams/OBJ_ARTIFACTS/msgs/*.blk"):
+        stored = bytearray(block.read_bytes())
+        if (at := stored.find(data)) >= 0:
+            stored[at + len(data) // 2] ^= 1
+            block.write_bytes(stored)
+            return
+    raise AssertionError("the broker keeps it elsewhere")
+
+
+@pytest.mark.parametrize("part", [0, 3], ids=["first chunk", "last chunk"])
+def test_an_object_that_the_broker_cannot_read_any_more_is_reported_and_not_waited_for(
+    tmp_path: Path, part: int
+) -> None:
+    data = b"".join(bytes([n]) * 512 * 1024 for n in range(4))
+
+    async def body() -> None:
+        async with broker_store(tmp_path) as store:
+            name = await store.put(data)
+        damage(tmp_path, bytes([part]) * 512 * 1024)
+        async with broker_store(tmp_path) as store:
+            async with asyncio.timeout(10):
+                for attempt in (store.get(name), store.download(name, tmp_path / "copy")):
+                    with pytest.raises(ArtifactError, match=r"damaged|lost"):
+                        await attempt
+            assert not (tmp_path / "copy").exists()
+
+    asyncio.run(body())
+
+
+def test_a_damaged_file_of_the_cache_is_fetched_again(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with cached_store(tmp_path) as store:
+            assert isinstance(store, CachedStore)
+            name = await store.put(LARGE)
+            for bad in (LARGE[:-1], b"x" + LARGE[1:]):
+                store.cache.path(name).write_bytes(bad)
+                assert (await store.fetch(name)).read_bytes() == LARGE
+            store.cache.path(name).unlink()
+            store.store.path(name).write_bytes(LARGE[:-1])  # type: ignore[attr-defined]
+            with pytest.raises(ArtifactError, match="damaged"):
+                await store.fetch(name)
+            assert await store.cache.stored() == []
+
+    asyncio.run(body())
