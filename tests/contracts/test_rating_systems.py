@@ -3,12 +3,14 @@
 import math
 from random import Random
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from league.ratings.arrays import MatchArrays, Rule, Start, fold_arrays
 from league.ratings.base import SYSTEMS, RatingSystem, make_rating_system
-from schemas.config import Plugin
+from schemas.config import Plugin, RatingsConfig
 from schemas.errors import ConfigError
 from schemas.events import MatchFinished, SeatResult
 
@@ -82,6 +84,42 @@ def test_beating_an_equal_raises_and_losing_lowers(system: RatingSystem) -> None
 def test_ratings_however_far_apart_stay_finite(system: RatingSystem) -> None:
     changes = system.rate(match([("main@1", 1.0), ("main@10", 2.0)]), {"main@1": 1e9, "main@10": -1e9})
     assert all(math.isfinite(change.after) for change in changes)
+
+
+@systems
+@settings(deadline=None)  # numba compiles at the first call
+@given(history=st.lists(line_ups, min_size=1, max_size=20), ratings=tables)
+def test_single_updates_and_the_fold_over_arrays_give_the_same_bits(
+    system: RatingSystem, history: list[list[tuple[str, float]]], ratings: dict[str, float]
+) -> None:
+    table, games = dict(ratings), dict.fromkeys(AGENTS, 0)
+    for line_up in history:
+        for change in system.rate(match(line_up), table):
+            table[change.agent] = change.after
+            games[change.agent] += 1
+    folded = fold_arrays(arrays(history, ratings), [Rule(0, RatingsConfig(system=Plugin(name=system.name)))])
+    found = {rated.agent: (rated.rating, rated.games) for rated in folded["nim", system.name]}
+    assert found == {agent: (table[agent], games[agent]) for agent in AGENTS if games[agent]}
+
+
+def arrays(history: list[list[tuple[str, float]]], ratings: dict[str, float]) -> MatchArrays:
+    """Evaluation matches of one game, from registered agents at these ratings."""
+    ends = np.cumsum([len(line_up) for line_up in history])
+    return MatchArrays(
+        sequence_M=np.arange(1, len(history) + 1),
+        game_M=np.zeros(len(history), np.int32),
+        purpose_M=np.zeros(len(history), np.int32),
+        begin_M=np.concatenate([[0], ends[:-1]]),
+        end_M=ends,
+        agent_S=np.array([AGENTS.index(agent) for line_up in history for agent, _ in line_up], np.int32),
+        score_S=np.array([score for line_up in history for _, score in line_up]),
+        agents=AGENTS,
+        games=["nim"],
+        purposes=["evaluation"],
+        starts={agent: Start(rating, 0) for agent, rating in ratings.items()},
+        base="base_model",
+        rules=[],
+    )
 
 
 @systems

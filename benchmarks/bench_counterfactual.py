@@ -1,0 +1,96 @@
+"""Rating a long history again under another K: the fold over arrays against the specification's plain formula."""
+
+import sys
+import time
+
+import numpy as np
+
+from league.ratings.arrays import MatchArrays, Rule, Start, fold_arrays
+from schemas.config import Plugin, RatingsConfig
+
+MATCHES = 1_000_000
+SAMPLE = 20_000
+SEATS = 7
+AGENTS = 199
+"""A prime, so that any stride through the agents meets seven different ones."""
+
+
+def history(matches: int) -> MatchArrays:
+    """Seven different agents a match; scores are supply centres, so that ties occur as they do in Diplomacy."""
+    rng = np.random.default_rng(0)
+    first, stride = rng.integers(0, AGENTS, matches), rng.integers(1, AGENTS, matches)
+    names = [f"main@{n}" for n in range(AGENTS)]
+    return MatchArrays(
+        sequence_M=np.arange(1, matches + 1),
+        game_M=np.zeros(matches, np.int32),
+        purpose_M=np.zeros(matches, np.int32),
+        begin_M=np.arange(0, matches * SEATS, SEATS),
+        end_M=np.arange(SEATS, (matches + 1) * SEATS, SEATS),
+        agent_S=((first[:, None] + stride[:, None] * np.arange(SEATS)) % AGENTS).ravel().astype(np.int32),
+        score_S=rng.integers(0, 12, matches * SEATS).astype(np.float64),
+        agents=names,
+        games=["diplomacy"],
+        purposes=["evaluation"],
+        starts={name: Start(1000.0, 0) for name in names},
+        base=None,
+        rules=[],
+    )
+
+
+def update_elo_multiplayer(results: dict[str, float], ratings: dict[str, float], k: float) -> dict[str, float]:
+    """The specification's formula as it stands there."""
+    new = {name: elo for name, elo in ratings.items()}  # noqa: C416
+    agents = list(results.keys())
+    for i, a in enumerate(agents):
+        for b in agents[i + 1 :]:
+            expected = 1 / (1 + 10 ** ((ratings[b] - ratings[a]) / 400))
+            actual = 1.0 if results[a] > results[b] else 0.5 if results[a] == results[b] else 0.0
+            delta = (k / 6) * (actual - expected)
+            new[a] += delta
+            new[b] -= delta
+    return new
+
+
+def plain(matches: MatchArrays, k: float) -> tuple[dict[str, float], float]:
+    """Ratings by the specification's formula, which is given the table of a match's agents only, and seconds."""
+    ratings = {name: start.rating for name, start in matches.starts.items()}
+    rows = matches.agent_S.reshape(-1, SEATS).tolist()
+    scores = matches.score_S.reshape(-1, SEATS).tolist()
+    results = [
+        {matches.agents[code]: score for code, score in zip(*row, strict=True)}
+        for row in zip(rows, scores, strict=True)
+    ]
+    started = time.perf_counter()
+    for result in results:
+        ratings.update(update_elo_multiplayer(result, {name: ratings[name] for name in result}, k))
+    return ratings, time.perf_counter() - started
+
+
+def folded(matches: MatchArrays, k: float) -> tuple[dict[str, float], float]:
+    """Ratings by the fold over arrays, and seconds."""
+    rules = [Rule(0, RatingsConfig(system=Plugin(name="elo", settings={"k": k})))]
+    started = time.perf_counter()
+    found = fold_arrays(matches, rules)["diplomacy", "elo"]
+    return {rated.agent: rated.rating for rated in found}, time.perf_counter() - started
+
+
+def main() -> None:
+    """Print the comparison; exits with an error when the two disagree in a single bit."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else MATCHES
+    matches = history(count)
+    sample = history(SAMPLE)
+    first, compiling = folded(sample, 16.0)
+    again, _ = folded(sample, 16.0)
+    expected, plain_s = plain(sample, 16.0)
+    assert first == again == expected
+    seconds = min(folded(matches, 16.0)[1] for _ in range(3))
+    per_match = plain_s / SAMPLE
+    print(f"{count:,} matches of {SEATS} seats under another K, once loaded")
+    print(f"{'compile, or load from the cache':<34}{compiling:>10.2f} s")
+    print(f"{'fold over arrays':<34}{seconds:>10.2f} s   {count / seconds:>12,.0f} matches/s")
+    print(f"{f'plain formula, sample of {SAMPLE:,}':<34}{plain_s:>10.2f} s   {1 / per_match:>12,.0f} matches/s")
+    print(f"{'ratio':<34}{per_match * count / seconds:>10.1f}×  same bits on the sample")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""Long histories as arrays, and the fold of them into ratings: what ``fold.RatingFold`` gives, bit for bit.
+
+A match is a row of ``MatchArrays``; its seats lie one after the other in flat arrays. The loops over matches are plain
+Python functions over arrays that numba compiles on first use, single-threaded and without fast-math, so that every
+sum is formed in the order of the history. What needs names (whose rating a version inherits) happens once per agent.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from league.ratings.base import RatingSystem, make_rating_system
+from league.ratings.table import DEFAULT_RATING
+from schemas.config import RatingsConfig
+from schemas.events import Rated
+from schemas.ids import agent_name, split_agent
+
+Ints = NDArray[np.int64]
+Codes = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a registered agent's rating starts, and the sequence of the registration: it holds after that."""
+
+    rating: float
+    sequence: int
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which matches count from a sequence on, and under which system."""
+
+    sequence: int
+    ratings: RatingsConfig
+
+
+@dataclass(frozen=True)
+class MatchArrays:
+    """Matches of a history in its order; M matches, S seats."""
+
+    sequence_M: Ints
+    game_M: Codes
+    """Index into ``games``."""
+    purpose_M: Codes
+    """Index into ``purposes``."""
+    begin_M: Ints
+    """A match's first seat, as an index into the arrays of seats."""
+    end_M: Ints
+    """One past its last."""
+    agent_S: Codes
+    """Index into ``agents``."""
+    score_S: Floats
+    agents: list[str]
+    games: list[str]
+    purposes: list[str]
+    starts: dict[str, Start]
+    """Agents that were registered with a rating."""
+    base: str | None
+    """The first registered base agent."""
+    rules: list[Rule]
+    """Configurations of the history, in its order."""
+
+    def __len__(self) -> int:
+        return len(self.sequence_M)
+
+    def keep(self, wanted_M: Mask) -> "MatchArrays":
+        """Only the matches of a mask."""
+        names = ("sequence_M", "game_M", "purpose_M", "begin_M", "end_M")
+        return replace(self, **{name: getattr(self, name)[wanted_M] for name in names})
+
+    def without(self, sequences: Collection[int]) -> "MatchArrays":
+        """All matches but those recorded at these sequences."""
+        return self.keep(~np.isin(self.sequence_M, np.fromiter(sequences, np.int64, len(sequences))))
+
+    def until(self, sequence: int) -> "MatchArrays":
+        """The matches recorded up to a sequence."""
+        return self.keep(self.sequence_M <= sequence)
+
+    def without_agents(self, names: Collection[str]) -> "MatchArrays":
+        """The same matches without these agents' seats; the others still compare."""
+        codes = [code for code, name in enumerate(self.agents) if name in names]
+        kept_S = ~np.isin(self.agent_S, codes)
+        place = np.concatenate([[0], np.cumsum(kept_S)]).astype(np.int64)
+        return replace(
+            self,
+            begin_M=place[self.begin_M],
+            end_M=place[self.end_M],
+            agent_S=self.agent_S[kept_S],
+            score_S=self.score_S[kept_S],
+        )
+
+
+def fold_arrays(matches: MatchArrays, rules: Sequence[Rule] | None = None) -> dict[tuple[str, str], list[Rated]]:
+    """Fold matches into ratings.
+
+    Args:
+        matches: None of them voided.
+        rules: Under which; by default those of the history, and before the first of them a league's defaults.
+
+    Returns:
+        For each game and system under which matches counted, everybody who was ever rated, in the order of their
+        first rated match.
+    """
+    spans = list(_spans(matches, matches.rules if rules is None else rules))
+    found: dict[tuple[str, str], list[Rated]] = {}
+    for system in dict.fromkeys(span.ratings.system.name for span in spans):
+        mine = [span for span in spans if span.ratings.system.name == system]
+        for game in range(len(matches.games)):
+            ratings = _fold_game(matches, game, mine)
+            if ratings:
+                found[matches.games[game], system] = ratings
+    return found
+
+
+@dataclass(frozen=True)
+class _Span:
+    first: int
+    stop: int
+    """Matches ``first`` to ``stop - 1`` happened under these rules."""
+    ratings: RatingsConfig
+
+
+def _spans(matches: MatchArrays, rules: Sequence[Rule]) -> Iterator[_Span]:
+    inside = [Rule(0, RatingsConfig()), *rules]
+    edges = [int(np.searchsorted(matches.sequence_M, rule.sequence, "right")) for rule in inside[1:]] + [len(matches)]
+    first = 0
+    for rule, stop in zip(inside, edges, strict=True):
+        if stop > first:
+            yield _Span(first, stop, rule.ratings)
+        first = stop
+
+
+def _fold_game(matches: MatchArrays, game: int, spans: list[_Span]) -> list[Rated]:
+    counted_M = np.zeros(len(matches), np.bool_)
+    for span in spans:
+        here = slice(span.first, span.stop)
+        purposes = [code for code, name in enumerate(matches.purposes) if name in span.ratings.purposes]
+        counted_M[here] = (matches.game_M[here] == game) & np.isin(matches.purpose_M[here], purposes)
+    seat_A, match_A = np.full((2, len(matches.agents)), -1, np.int64)
+    _compiled(_count)(matches.begin_M, matches.end_M, matches.agent_S, matches.score_S, counted_M, seat_A, match_A)
+    system = make_rating_system(spans[0].ratings.system)
+    source_A, state_AW = _origins(matches, system, match_A)
+    games_A = np.zeros(len(matches.agents), np.int64)
+    for span in spans:
+        system, here = make_rating_system(span.ratings.system), slice(span.first, span.stop)
+        _compiled(system.fold)(
+            matches.begin_M[here],
+            matches.end_M[here],
+            matches.agent_S,
+            matches.score_S,
+            counted_M[here],
+            source_A,
+            state_AW,
+            games_A,
+            np.array(system.constants, np.float64),
+        )
+    order = sorted(np.flatnonzero(games_A).tolist(), key=seat_A.__getitem__)
+    return [Rated(matches.agents[code], float(state_AW[code, 0]), int(games_A[code])) for code in order]
+
+
+def _origins(matches: MatchArrays, system: RatingSystem, match_A: Ints) -> tuple[Codes, Floats]:
+    """Where everybody stands at their first rated match.
+
+    Returns:
+        Per agent the agent whose state it takes over then, or -1 and its own starting state.
+    """
+    source_A = np.full(len(match_A), -1, np.int32)
+    state_AW = np.zeros((len(match_A), len(system.start(DEFAULT_RATING))), np.float64)
+    code_of = {name: code for code, name in enumerate(matches.agents)}
+    versions: dict[str, list[int]] = {}
+    rated = sorted(np.flatnonzero(match_A >= 0).tolist(), key=match_A.__getitem__)
+    waiting: list[int] = []
+    for place, code in enumerate(rated):
+        if place and match_A[code] != match_A[rated[place - 1]]:
+            # Whoever was first rated in one and the same match cannot inherit from each other.
+            _remember(waiting, matches.agents, versions)
+            waiting = []
+        waiting.append(code)
+        at = int(matches.sequence_M[match_A[code]])
+        origin = _origin(matches, matches.agents[code], at, versions)
+        if isinstance(origin, str) and 0 <= match_A[code_of.get(origin, code)] < match_A[code]:
+            source_A[code] = code_of[origin]
+        else:
+            state_AW[code] = system.start(matches.starts[origin].rating if isinstance(origin, str) else origin)
+    return source_A, state_AW
+
+
+def _origin(matches: MatchArrays, agent: str, at: int, versions: dict[str, list[int]]) -> str | float:
+    """The agent in whose place another one is first rated, or the rating that it has of its own."""
+    start = matches.starts.get(agent)
+    if start is not None and start.sequence < at:
+        return start.rating
+    named = split_agent(agent)
+    if named is not None and (place := bisect_left(versions.get(named[0], []), named[1])):
+        return agent_name(named[0], versions[named[0]][place - 1])
+    known = matches.base is not None and matches.starts[matches.base].sequence < at
+    return matches.base if matches.base is not None and known else DEFAULT_RATING
+
+
+def _remember(codes: list[int], agents: list[str], versions: dict[str, list[int]]) -> None:
+    for code in codes:
+        named = split_agent(agents[code])
+        if named is not None:
+            insort(versions.setdefault(named[0], []), named[1])
+
+
+def _count(
+    begin_M: Ints, end_M: Ints, agent_S: Codes, score_S: Floats, counted_M: Mask, seat_A: Ints, match_A: Ints
+) -> None:
+    """Strike the matches that cannot be rated, and note each agent's first seat and match that can."""
+    for match in range(len(begin_M)):
+        if not counted_M[match]:
+            continue
+        several, finite = False, True
+        for seat in range(begin_M[match], end_M[match]):
+            several = several or agent_S[seat] != agent_S[begin_M[match]]
+            finite = finite and isfinite(score_S[seat])
+        counted_M[match] = several and finite
+        if several and finite:
+            for seat in range(begin_M[match], end_M[match]):
+                if seat_A[agent_S[seat]] < 0:
+                    seat_A[agent_S[seat]], match_A[agent_S[seat]] = seat, match
+
+
+@cache
+def _compiled(function: Callable[..., None]) -> Any:
+    """The function as machine code, kept on disk for the next process where that is possible."""
+    import numba
+
+    try:
+        return numba.njit(cache=True, nogil=True, fastmath=False)(function)
+    except RuntimeError:
+        # Neither the package's folder nor the user's cache can be written.
+        return numba.njit(nogil=True, fastmath=False)(function)
