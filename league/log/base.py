@@ -122,3 +122,6 @@ class EventLog(Protocol):
 
     async def newest(self, kind: type[Event]) -> Recorded | None:
         """The newest event on the subject of a type; None when there is none."""
+
+    async def held(self) -> int:
+        """How many events the store says that it holds; more than can be read when some are damaged."""

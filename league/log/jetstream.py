@@ -187,7 +187,34 @@ class JetStreamLog:
             try:
                 return await self._js.get_last_msg(LEAGUE_STREAM, subject, direct=exact)
             except nats.js.errors.NotFoundError:
-                return None
+                return await self._newest_readable(subject)
+
+    async def _newest_readable(self, subject: str) -> RawStreamMsg | None:
+        """The newest event on ``subject`` when the broker does not find it: there is none, or it is damaged.
+
+        A single flipped bit in the last message of its store makes the broker say that there is nothing at all (seen
+        with nats-server 2.15.1); everything before it is still there.
+        """
+        state = (await self._js.stream_info(LEAGUE_STREAM, subjects_filter=subject)).state
+        back, found = 1, None
+        while found is None and state.subjects and back // 2 < state.last_seq:
+            found = await self._next(subject, max(state.last_seq - back, 1))
+            back *= 2
+        while found is not None and (later := await self._next(subject, (found.seq or 0) + 1)) is not None:
+            found = later
+        return found
+
+    async def _next(self, subject: str, first: int) -> RawStreamMsg | None:
+        try:
+            return await self._js.get_msg(LEAGUE_STREAM, seq=first, next=True, subject=subject)
+        except nats.js.errors.NotFoundError:
+            return None
+
+    async def held(self) -> int:
+        """How many events of this league the broker says it holds, readable or not."""
+        with broker_errors(f"reading {LEAGUE_STREAM}"):
+            info = await self._js.stream_info(LEAGUE_STREAM, subjects_filter=league_subjects(self.league))
+        return sum((info.state.subjects or {}).values())
 
     async def bury(self, recorded: Recorded) -> None:
         """Put a message that nobody can decode on the dead-letter subject, once, with its place and the reason."""

@@ -91,3 +91,7 @@ class MemoryLog:
         """The newest event on the subject of a type; None when there is none."""
         subject = kind_subject(self.league, kind)
         return next((r for r in reversed(self._events) if r.subject == subject), None)
+
+    async def held(self) -> int:
+        """How many events there are."""
+        return len(self._events)
