@@ -4,6 +4,7 @@
 - ``bots/``       scripted agents that never call a model
 - ``constraints`` token-level walk through the set of legal completions
 - ``match``       plays one game between agents in seats
+- ``resimulation`` plays a recorded match again and says where it differs
 
 To add a game: one module under ``games/`` with its config struct, its ``Game`` and ``@register("name")``;
 the contract tests find it by themselves.

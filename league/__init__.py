@@ -6,6 +6,7 @@
 - ``ratings/``      rating systems, one file each, and the fold over match results
 - ``samplers/``     opponent samplers, one file each
 - ``matchmaker``    makes training matches, and explains recorded ones
+- ``explaining``    why a match was what it was
 - ``schedule``      which versions join the league and which retire
 - ``evaluations``   what is measured, against whom, and when training may stop
 - ``projections/``  the history as DuckDB tables, for SQL

@@ -4,12 +4,11 @@ A match is a pure function of (standings, configuration, match id), so anybody c
 fold up to ``OpponentsSampled.standings_sequence`` and call ``explain``.
 """
 
-from collections.abc import Mapping
 from random import Random
 
 import msgspec
 
-from league.samplers.base import OpponentSampler, live_hero, make_sampler
+from league.samplers.base import Bucket, OpponentSampler, SeatDraw, live_hero, make_sampler
 from schemas.codec import canonical
 from schemas.config import LeagueConfig
 from schemas.errors import UsageError
@@ -24,12 +23,21 @@ PURPOSE = "training"
 class Explanation(msgspec.Struct, frozen=True):
     """What a recorded draw should have been."""
 
+    match: PlayMatch
+    """Recomputed: who sits where, and the seed."""
     picks: list[Pick]
     """Recomputed."""
-    target_shares: Mapping[str, float]
-    """Probability of each bucket for one seat."""
-    agrees: bool
-    """Whether hero, seat, seed, configuration and picks are as recorded."""
+    distribution: dict[str, Bucket]
+    """Who was eligible: every bucket with its share for one seat and the weights of its agents."""
+    draws: list[SeatDraw]
+    """The numbers that were drawn for each seat, and what they fell on."""
+    differences: list[str]
+    """Fields of the recorded draw that the recomputed one has otherwise: recorded, recomputed."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether hero, seat, standings, seed, configuration and picks are as recorded."""
+        return not self.differences
 
 
 def make_match(
@@ -98,8 +106,23 @@ def explain(event: OpponentsSampled, standings: Standings, config: LeagueConfig)
     index = event.match_id.rpartition("-")[2]
     if not (index.isascii() and index.isdigit()):
         raise UsageError(f"match id {event.match_id!r}; expected <worker>-<number>")
-    sampler = make_sampler(config.matchmaking.sampler)
-    _, again = make_match(standings, config, sampler, event.worker, int(index), len(event.picks) + 1)
-    shares = sampler.target_shares(standings, config.trainer.policy)
-    recorded = msgspec.structs.replace(event, standings_sequence=again.standings_sequence)
-    return Explanation(picks=again.picks, target_shares=shares, agrees=again == recorded)
+    sampler, policy = make_sampler(config.matchmaking.sampler), config.trainer.policy
+    match, again = make_match(standings, config, sampler, event.worker, int(index), len(event.picks) + 1)
+    seats = [pick.seat for pick in again.picks]
+    return Explanation(
+        match=match,
+        picks=again.picks,
+        distribution=sampler.distribution(standings, policy),
+        draws=sampler.draws(standings, policy, seats, Random(again.draw)),
+        differences=[
+            f"{name}: recorded {_short(old)}, recomputed {_short(new)}"
+            for name in event.__struct_fields__
+            if (old := getattr(event, name)) != (new := getattr(again, name))
+        ],
+    )
+
+
+def _short(value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(f"{pick.seat}:{pick.agent}({pick.bucket})" for pick in value)
+    return str(value)

@@ -8,6 +8,7 @@
 - ``rater``       turns results into ratings, promotions and retirements
 - ``trainer``     turns rollouts into gradient steps and published policies
 - ``matches``     plays one match between agents and reports it
+- ``lookup``      finds a match and its record; ``match_text`` prints them
 - ``models``      base model and adapters, ready for a backend
 - ``players``     a language model in a seat
 - ``inference/``  backends that sample from models

@@ -139,8 +139,8 @@ class Matches:
         return lambda: (version, published.adapter)
 
     async def finish(self, played: Played, trainable: Sequence[int] = (), experience: str = "") -> MatchFinished:
-        """Keep the match's record and record its result in the history."""
-        record = await self._context.persistently(lambda: self._records.put(played.record))
+        """Keep the match's record, or its digest alone, and record its result in the history."""
+        record = await self._keep(played.record)
         outcome, job = played.outcome, played.job
         seats = [
             SeatResult(
@@ -172,6 +172,11 @@ class Matches:
         )
         await self._context.record(finished)
         return finished
+
+    async def _keep(self, record: bytes) -> str:
+        if self._context.config.history.records == "digest":
+            return digest(record)
+        return await self._context.persistently(lambda: self._records.put(record))
 
     def rollout(self, played: Played, seat: int, policy: str) -> Rollout | None:
         """What a trainable seat did; None when it was never asked to move."""

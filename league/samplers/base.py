@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol
 
+import msgspec
+
 from schemas.config import Plugin
 from schemas.errors import UsageError, one_of
 from schemas.events import Pick
@@ -12,23 +14,74 @@ from schemas.plugins import Registry
 from schemas.standings import Live, Standings
 
 
+class Bucket(msgspec.Struct, frozen=True):
+    """One part of a mix: how likely it is for a seat, and who is in it."""
+
+    share: float
+    """Probability of the bucket for one seat, as the standings allow it."""
+    weights: dict[str, float]
+    """Of every agent that can be drawn from it, in proportion to its probability."""
+
+    def probabilities(self) -> dict[str, float]:
+        """Probability of each agent once the bucket is drawn; empty when nobody can be."""
+        total = sum(self.weights.values())
+        return {agent: weight / total for agent, weight in self.weights.items()} if total else {}
+
+
+class Drawn(msgspec.Struct, frozen=True):
+    """One number that was drawn, and what it meant."""
+
+    number: float
+    """In [0, 1)."""
+    key: str
+    """The bucket or agent whose interval it fell in."""
+    low: float
+    high: float
+    """The interval, up to rounding in the last place; ``low`` is in it, ``high`` is not."""
+
+
+class SeatDraw(msgspec.Struct, frozen=True):
+    """How one seat's opponent came about."""
+
+    pick: Pick
+    steps: tuple[Drawn, ...]
+    """The numbers drawn for it, in order; clones of one opponent share theirs."""
+
+
 class OpponentSampler(Protocol):
-    """Draws opponents: a pure function of standings, hero and rng, so that every draw can be computed again."""
+    """Draws opponents: a pure function of standings, hero and rng, so that every draw can be computed again.
+
+    A sampler subclasses this and brings ``distribution`` and ``draws``; the rest follows from them.
+    """
 
     name: str
 
-    def sample(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[Pick]:
-        """One pick per seat of ``seats``, in their order.
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """What ``draws`` draws from: every bucket of the mix, those that nobody is in with share 0.
 
         Raises:
             UsageError: no version of the hero's policy has been published.
         """
+        ...
+
+    def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
+        """One draw per seat of ``seats``, in their order.
+
+        Raises:
+            UsageError: no version of the hero's policy has been published.
+        """
+        ...
+
+    def sample(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[Pick]:
+        """The picks of ``draws``."""
+        return [drawn.pick for drawn in self.draws(standings, hero_policy, seats, rng)]
 
     def target_shares(self, standings: Standings, hero_policy: str) -> Mapping[str, float]:
         """Probability of each bucket for one seat, as these standings allow it; sums to 1.
 
         Audits compare realised shares with this, not with the configured mix: a bucket may be empty.
         """
+        return {name: bucket.share for name, bucket in self.distribution(standings, hero_policy).items()}
 
 
 SAMPLERS: Registry[OpponentSampler] = Registry("matchmaking.sampler", "league.samplers")
@@ -55,16 +108,19 @@ def live_hero(standings: Standings, policy: str) -> tuple[str, Live]:
     return agent_name(policy, live.version), live
 
 
-def draw(weights: Mapping[str, float], rng: Random) -> str:
+def draw(weights: Mapping[str, float], rng: Random) -> Drawn:
     """One key, with probability in proportion to its weight.
 
     Keys are taken in their sorted order and one ``rng.random()`` is spent, whose sequence Python guarantees: the
     same rng gives the same key in any process and on any version.
     """
     names = sorted(name for name, weight in weights.items() if weight > 0)
-    place = rng.random() * sum(weights[name] for name in names)
+    total = sum(weights[name] for name in names)
+    number = rng.random()
+    place, below = number * total, 0.0
     for name in names:
         place -= weights[name]
-        if place < 0:
-            return name
-    return names[-1]
+        if place < 0 or name == names[-1]:
+            return Drawn(number, name, below / total, (below + weights[name]) / total)
+        below += weights[name]
+    raise ValueError(f"nothing to draw from: no weight above 0 in {dict(weights)}")

@@ -11,7 +11,7 @@ from random import Random
 
 import msgspec
 
-from league.samplers.base import SAMPLERS, draw, live_hero
+from league.samplers.base import SAMPLERS, Bucket, OpponentSampler, SeatDraw, draw, live_hero
 from schemas.errors import ConfigError
 from schemas.events import Pick
 from schemas.standings import Record, Standings
@@ -63,7 +63,7 @@ def _check_weight(key: str, weight: float) -> None:
         raise ConfigError(f"{key}: {weight}; expected 0 or more")
 
 
-class Pfsp:
+class Pfsp(OpponentSampler):
     """The mix of four buckets. A bucket without candidates leaves its share to the others in proportion."""
 
     name = "pfsp"
@@ -71,25 +71,30 @@ class Pfsp:
     def __init__(self, settings: PfspSettings) -> None:
         self._settings = settings
 
-    def sample(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[Pick]:
-        """See ``OpponentSampler.sample``.
+    def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
+        """See ``OpponentSampler.draws``.
 
         With ``max_distinct`` the clones are dealt in turn. Every seat is then still drawn from the target shares,
         though not independently of the others.
         """
+        buckets = self.distribution(standings, hero_policy)
+        shares = {name: bucket.share for name, bucket in buckets.items()}
+        distinct = min(len(seats), self._settings.max_distinct or len(seats))
+        drawn = []
+        for _ in range(distinct):
+            bucket = draw(shares, rng)
+            drawn.append((bucket, draw(buckets[bucket.key].weights, rng)))
+        dealt = (drawn[place % distinct] for place in range(len(seats)))
+        return [
+            SeatDraw(Pick(seat, agent.key, bucket.key), (bucket, agent))
+            for seat, (bucket, agent) in zip(seats, dealt, strict=True)
+        ]
+
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """See ``OpponentSampler.distribution``."""
         candidates = self.candidates(standings, hero_policy)
         shares = self._shares(candidates)
-        draws = min(len(seats), self._settings.max_distinct or len(seats))
-        drawn = []
-        for _ in range(draws):
-            bucket = draw(shares, rng)
-            drawn.append((draw(candidates[bucket], rng), bucket))
-        dealt = (drawn[place % draws] for place in range(len(seats)))
-        return [Pick(seat, agent, bucket) for seat, (agent, bucket) in zip(seats, dealt, strict=True)]
-
-    def target_shares(self, standings: Standings, hero_policy: str) -> Mapping[str, float]:
-        """See ``OpponentSampler.target_shares``."""
-        return self._shares(self.candidates(standings, hero_policy))
+        return {name: Bucket(shares[name], candidates[name]) for name in BUCKETS}
 
     def candidates(self, standings: Standings, hero_policy: str) -> dict[str, dict[str, float]]:
         """Weight of every agent in every bucket. An agent can be in several.

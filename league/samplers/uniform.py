@@ -1,11 +1,11 @@
 """Every active member of the league alike, and the mirror as one of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from random import Random
 
 import msgspec
 
-from league.samplers.base import SAMPLERS, draw, live_hero
+from league.samplers.base import SAMPLERS, Bucket, OpponentSampler, SeatDraw, draw, live_hero
 from schemas.events import Pick
 from schemas.standings import Standings
 
@@ -19,23 +19,27 @@ class UniformSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Uniform()
 
 
-class Uniform:
+class Uniform(OpponentSampler):
     """Draws each seat's opponent uniformly; the buckets are ``mirror`` and ``members``."""
 
     name = "uniform"
 
-    def sample(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[Pick]:
-        """See ``OpponentSampler.sample``."""
-        hero, _ = live_hero(standings, hero_policy)
-        weights = dict.fromkeys([hero, *_members(standings, hero)], 1.0)
-        drawn = [(seat, draw(weights, rng)) for seat in seats]
-        return [Pick(seat, agent, "mirror" if agent == hero else "members") for seat, agent in drawn]
+    def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
+        """See ``OpponentSampler.draws``: one number a seat, over all buckets."""
+        buckets = self.distribution(standings, hero_policy)
+        bucket_of = {agent: name for name, bucket in buckets.items() for agent in bucket.weights}
+        drawn = [(seat, draw(dict.fromkeys(bucket_of, 1.0), rng)) for seat in seats]
+        return [SeatDraw(Pick(seat, agent.key, bucket_of[agent.key]), (agent,)) for seat, agent in drawn]
 
-    def target_shares(self, standings: Standings, hero_policy: str) -> Mapping[str, float]:
-        """See ``OpponentSampler.target_shares``."""
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """See ``OpponentSampler.distribution``."""
         hero, _ = live_hero(standings, hero_policy)
-        members = len(_members(standings, hero))
-        return {"mirror": 1 / (members + 1), "members": members / (members + 1)}
+        members = _members(standings, hero)
+        everybody = len(members) + 1
+        return {
+            "mirror": Bucket(1 / everybody, {hero: 1.0}),
+            "members": Bucket(len(members) / everybody, dict.fromkeys(members, 1.0)),
+        }
 
 
 def _members(standings: Standings, hero: str) -> list[str]:

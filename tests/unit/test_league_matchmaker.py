@@ -162,7 +162,7 @@ def test_every_recorded_draw_can_be_computed_again_from_the_history() -> None:
             state.apply(recorded.sequence, recorded.event)
             place += 1
         explanation = explain(event, state.standings(), SMALL)
-        assert explanation.agrees
+        assert explanation.agrees, explanation.differences
         assert explanation.picks == event.picks
     assert len(draws) == 82
 

@@ -3,12 +3,13 @@
 - ``serving``  ``up``, ``open`` and ``worker``: processes that make history
 - ``history``  ``leaderboard``, ``events``, ``replay``: reading it
 - ``sql``      ``sql``: the history as tables
+- ``match``    ``match show``, ``explain``, ``resimulate``: one match
 - ``setup``    ``doctor`` and ``model init``: this machine and its model
 """
 
 import typer
 
-from workers.commands import history, serving, setup, sql
+from workers.commands import history, match, serving, setup, sql
 
 app = typer.Typer(
     help="An event-sourced league for training language-model agents by self-play.",
@@ -18,6 +19,8 @@ app = typer.Typer(
 )
 model = typer.Typer(help="Base models.", no_args_is_help=True)
 app.add_typer(model, name="model")
+matches = typer.Typer(help="One match: read it, account for it, play it again.", no_args_is_help=True)
+app.add_typer(matches, name="match")
 
 app.command()(serving.up)
 app.command("open")(serving.open_league)
@@ -28,3 +31,6 @@ app.command()(sql.sql)
 app.command()(history.replay)
 app.command()(setup.doctor)
 model.command("init")(setup.model_init)
+matches.command("show")(match.show)
+matches.command("explain")(match.explain)
+matches.command("resimulate")(match.resimulate_match)
