@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Collection
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
 
 from league.ratings.base import RatingSystem, make_rating_system
 from league.ratings.table import RatingTable, Starts
 from league.seen import SavedSeen, Seen
-from schemas.config import LeagueConfig, RatingsConfig, convert, plain
+from schemas.config import LeagueConfig, RatingsConfig, convert
 from schemas.errors import ConfigError
 from schemas.events import (
     AgentRegistered,
@@ -61,7 +61,8 @@ class SavedRatings(msgspec.Struct, frozen=True):
     """A fold for a snapshot."""
 
     sequence: int
-    config: dict[str, Any]
+    recorded: int
+    rules: list[tuple[int, RatingsConfig]]
     seen: SavedSeen
     starts: dict[str, float]
     base: str | None
@@ -69,14 +70,23 @@ class SavedRatings(msgspec.Struct, frozen=True):
     voided: list[str]
     due: list[tuple[str, str, Due]]
     deferred: list[tuple[int, MatchFinished]]
+    unrecorded: list[RatingUpdated]
+
+
+class _Rules(NamedTuple):
+    """What held from a sequence on."""
+
+    since: int
+    ratings: RatingsConfig
+    system: RatingSystem
 
 
 class RatingFold:
     """Ratings of every game, folded in the order of the history.
 
-    The first outcome of a match id holds: a copy, or a second outcome of the same match, changes nothing. When a match
-    that counted is voided, nothing more is rated in its game until the correction is in the history; then the matches
-    that came in between follow.
+    The first outcome of a match id holds: a copy, or a second outcome of the same match, changes nothing. A match is
+    rated by the rules of its place in the history. When one that counted is voided, nothing more is rated in its game
+    until the correction is in the history; then the matches that came after the void follow.
 
     Args:
         config: What counts until the history says otherwise.
@@ -96,6 +106,12 @@ class RatingFold:
         """Corrections that have to be recorded, by game and system."""
         self.voided: dict[str, None] = {}
         """Voided matches, in the order of voiding."""
+        self.unrecorded: dict[str, RatingUpdated] = {}
+        """Updates by key that the history did not hold so far; not kept when matches are left out."""
+        self.recorded = 0
+        """Sequence of the newest ``RatingUpdated`` or ``RatingsCorrected``: the condition for recording another."""
+        self.left_out: dict[tuple[str, str], int] = {}
+        """Matches of ``skip`` that would have counted, by game and system."""
         self._follow = follow
         self._skip = skip
         self._seen = Seen()
@@ -103,15 +119,16 @@ class RatingFold:
         self._tables: dict[tuple[str, str], RatingTable] = {}
         self._rated_to: dict[tuple[str, str], int] = {}
         self._deferred: list[tuple[int, MatchFinished]] = []
+        self._rules: list[_Rules] = []
         self._configure(config or LeagueConfig())
 
     def rating(self, game: str, agent: str) -> float:
         """An agent's rating in a game under the present system."""
-        return self._table(game, self._system.name).rating(agent)
+        return self._table(game, self._rules[-1].system.name).rating(agent)
 
     def standings(self, game: str, system: str | None = None) -> list[Rated]:
         """Everybody who was ever rated in a game, under the present system by default."""
-        return self._table(game, system or self._system.name).standings()
+        return self._table(game, system or self._rules[-1].system.name).standings()
 
     def apply(self, sequence: int, event: Event | None) -> list[RatingUpdated]:
         """Fold one event; what it does to ratings: for a match that counts one update, after a correction several.
@@ -121,6 +138,12 @@ class RatingFold:
         if sequence <= self.sequence:
             return []
         self.sequence = sequence
+        updates = self._take(sequence, event)
+        if self._skip is None:
+            self.unrecorded.update({update.key: update for update in updates})
+        return updates
+
+    def _take(self, sequence: int, event: Event | None) -> list[RatingUpdated]:
         if isinstance(event, MatchFinished):
             return self._meet(sequence, event) if self._seen.add(event.match_id) else []
         if isinstance(event, MatchFailed):
@@ -129,31 +152,42 @@ class RatingFold:
             self._starts.register(event)
         elif isinstance(event, LeagueOpened | LeagueConfigured) and self._follow:
             self._reconfigure(event)
-        elif self._skip is None and isinstance(event, MatchVoided):
+        elif self._skip is not None:
+            return []
+        elif isinstance(event, RatingUpdated):
+            self.recorded = sequence
+            self.unrecorded.pop(event.key, None)
+        elif isinstance(event, MatchVoided):
             self._void(sequence, event)
-        elif self._skip is None and isinstance(event, RatingsCorrected):
+        elif isinstance(event, RatingsCorrected):
+            self.recorded = sequence
             return self._correct(event)
         return []
 
     def _meet(self, sequence: int, match: MatchFinished) -> list[RatingUpdated]:
-        if not is_rated(match, self._ratings) or (self._skip is not None and match.match_id in self._skip):
+        rules = self._rules[-1]
+        place = (match.game, rules.system.name)
+        if not is_rated(match, rules.ratings):
             return []
-        if (match.game, self._system.name) in self.due:
+        if self._skip is not None and match.match_id in self._skip:
+            self.left_out[place] = self.left_out.get(place, 0) + 1
+            return []
+        if place in self.due:
             self._deferred.append((sequence, match))
             return []
-        return [self._rate(sequence, match)]
+        return [self._rate(sequence, match, rules)]
 
-    def _rate(self, sequence: int, match: MatchFinished) -> RatingUpdated:
-        place = (match.game, self._system.name)
+    def _rate(self, sequence: int, match: MatchFinished, rules: _Rules) -> RatingUpdated:
+        place = (match.game, rules.system.name)
         table = self._table(*place)
-        changes = self._system.rate(match, {seat.agent: table.rating(seat.agent) for seat in match.seats})
+        changes = rules.system.rate(match, {seat.agent: table.rating(seat.agent) for seat in match.seats})
         self._rated_to[place] = sequence
         table.update(changes)
         return RatingUpdated(
             match_id=match.match_id,
             match_sequence=sequence,
             game=match.game,
-            system=self._system.name,
+            system=rules.system.name,
             changes=changes,
         )
 
@@ -162,8 +196,9 @@ class RatingFold:
         if name in self.voided or name not in self._seen:
             return
         self.voided[name] = None
-        if is_rated(event.match, self._ratings):
-            place = (event.match.game, self._system.name)
+        rules = self._rules_at(event.match_sequence)
+        if is_rated(event.match, rules.ratings):
+            place = (event.match.game, rules.system.name)
             before = self.due.get(place)
             first = event.match_sequence if before is None else min(before.first, event.match_sequence)
             self.due[place] = Due(first, sequence)
@@ -179,15 +214,17 @@ class RatingFold:
             # More was voided meanwhile: another correction has to come.
             return []
         self.due.pop(place, None)
-        waiting = [(seq, match) for seq, match in self._deferred if match.game == event.game]
-        self._deferred = [(seq, match) for seq, match in self._deferred if match.game != event.game]
-        return [self._rate(seq, match) for seq, match in waiting if seq > event.through]
+        waiting = [(seq, match, self._rules_at(seq)) for seq, match in self._deferred]
+        mine = [(seq, match, rules) for seq, match, rules in waiting if (match.game, rules.system.name) == place]
+        self._deferred = [(seq, match) for seq, match, rules in waiting if (match.game, rules.system.name) != place]
+        return [self._rate(seq, match, rules) for seq, match, rules in mine if seq > event.through]
 
     def saved(self) -> SavedRatings:
         """The fold for a snapshot."""
         return SavedRatings(
             sequence=self.sequence,
-            config=plain(self._config),
+            recorded=self.recorded,
+            rules=[(rules.since, rules.ratings) for rules in self._rules],
             seen=self._seen.saved(),
             starts=dict(self._starts.ratings),
             base=self._starts.base,
@@ -195,6 +232,7 @@ class RatingFold:
             voided=list(self.voided),
             due=[(*place, due) for place, due in sorted(self.due.items())],
             deferred=list(self._deferred),
+            unrecorded=list(self.unrecorded.values()),
         )
 
     @classmethod
@@ -204,8 +242,9 @@ class RatingFold:
         Raises:
             ConfigError: it was configured in a way that this version cannot read.
         """
-        fold = cls(convert(saved.config, LeagueConfig, ""))
-        fold.sequence = saved.sequence
+        fold = cls()
+        fold.sequence, fold.recorded = saved.sequence, saved.recorded
+        fold._rules = [_Rules(since, ratings, make_rating_system(ratings.system)) for since, ratings in saved.rules]
         fold._seen = Seen.restored(saved.seen)
         fold._starts.ratings, fold._starts.base = saved.starts, saved.base
         for table in saved.tables:
@@ -214,6 +253,7 @@ class RatingFold:
         fold.voided = dict.fromkeys(saved.voided)
         fold.due = {(game, system): due for game, system, due in saved.due}
         fold._deferred = list(saved.deferred)
+        fold.unrecorded = {update.key: update for update in saved.unrecorded}
         return fold
 
     def _table(self, game: str, system: str) -> RatingTable:
@@ -230,6 +270,7 @@ class RatingFold:
             return
 
     def _configure(self, config: LeagueConfig) -> None:
-        self._system: RatingSystem = make_rating_system(config.ratings.system)
-        self._config = config
-        self._ratings = config.ratings
+        self._rules.append(_Rules(self.sequence, config.ratings, make_rating_system(config.ratings.system)))
+
+    def _rules_at(self, sequence: int) -> _Rules:
+        return next((rules for rules in reversed(self._rules) if rules.since < sequence), self._rules[0])
