@@ -117,9 +117,9 @@ class Sealer:
             self.first, self.previous = event.last + 1, event.digest
             self._pending = [entry for entry in self._pending if entry[0] > event.last]
 
-    def seal(self) -> HistorySealed:
-        """A seal for everything that is pending, ``MOST`` at most; there must be something."""
-        digests = [digest for _, digest, _ in self._pending[:MOST]]
+    def seal(self, events: int = MOST) -> HistorySealed:
+        """A seal for the oldest ``events`` that are pending, ``MOST`` at most; there must be some."""
+        digests = [digest for _, digest, _ in self._pending[: min(events, MOST)]]
         return HistorySealed(
             first=self.first,
             last=self._pending[len(digests) - 1][0],
@@ -129,13 +129,13 @@ class Sealer:
             checks=checks(digests),
         )
 
-    async def record(self, history: EventLog) -> HistorySealed | None:
-        """Record a seal for what is pending; the seal that closes the range now, ours or another sealer's.
+    async def record(self, history: EventLog, events: int = MOST) -> HistorySealed | None:
+        """Record a seal for the oldest ``events``; the seal that closes the range now, ours or another sealer's.
 
         Raises:
             ConflictError: another sealer was first; its seal is on its way to us.
         """
-        sequence = await history.append(self.seal(), expected=self.newest)
+        sequence = await history.append(self.seal(events), expected=self.newest)
         found = None
         # What is read back counts: within the broker's duplicate window another sealer's seal of a range that begins
         # here answers for ours.
@@ -164,7 +164,7 @@ async def seal_through(
         for recorded in batch:
             sealer.take(recorded)
             if sealer.pending >= min(every, MOST):
-                await sealer.record(history)
+                await sealer.record(history, every)
         told(sealer.sequence)
     if sealer.worthwhile:
         await sealer.record(history)

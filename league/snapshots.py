@@ -51,8 +51,10 @@ def decode(data: bytes) -> tuple[LeagueState, RatingFold]:
 
 async def take(state: LeagueState, ratings: RatingFold, artifacts: ArtifactStore) -> SnapshotTaken:
     """Save both folds; the event that makes the snapshot known is the caller's to record."""
-    name = await artifacts.put(encode(state, ratings))
-    return SnapshotTaken(sequence=state.sequence, artifact=name, state=state.digest(), version=VERSION)
+    # All of it before the first wait: the folds may move on meanwhile.
+    data, sequence, digest = encode(state, ratings), state.sequence, state.digest()
+    name = await artifacts.put(data, f"snapshot of {state.league} at {sequence}")
+    return SnapshotTaken(sequence=sequence, artifact=name, state=digest, version=VERSION)
 
 
 async def begin(history: EventLog, artifacts: ArtifactStore, at: int | None = None) -> tuple[LeagueState, RatingFold]:

@@ -94,11 +94,12 @@ def _link(chain: Chain, seals: list[HistorySealed]) -> None:
         bounds.append((seal.first, seal.last))
         known.append(seal)
         at = seal.last + 1
-    for place, ((first, last), seal) in enumerate(zip(bounds, known, strict=True)):
+    for place, (first, last) in enumerate(bounds):
+        own = known[place]
         after = known[place + 1] if place + 1 < len(known) else None
-        expected = after.previous if after is not None else seal.digest if seal is not None else ""
+        expected = after.previous if after is not None else own.digest if own is not None else ""
         before = chain.ranges[-1].expected if chain.ranges else ""
-        chain.ranges.append(Range(first, last, seal.previous if seal is not None else before, seal, expected))
+        chain.ranges.append(Range(first, last, own.previous if own is not None else before, own, expected))
 
 
 def _damage(first: int, last: int, what: str) -> Damage:

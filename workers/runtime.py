@@ -15,10 +15,12 @@ import structlog
 import uvloop
 from nats.aio.client import Client
 
+from league import snapshots
 from league.artifacts import CachedStore
 from league.log.experience import Experience
 from league.log.jetstream import JetStreamLog
 from league.log.work import WorkQueue
+from league.ratings.fold import RatingFold
 from league.state import LeagueState
 from schemas.config import LeagueConfig
 from schemas.errors import BackpressureError, LeagueError, LogUnavailableError, StoreFullError
@@ -47,6 +49,8 @@ class Context:
         self.work = WorkQueue(client, history.league)
         self.artifacts: CachedStore = run.artifacts(client)
         self.state = LeagueState()
+        self.ratings = RatingFold()
+        """The ratings at the sequence that ``begin`` found, for a worker that goes on folding them itself."""
         self.stopping = asyncio.Event()
         self._wake = asyncio.Event()
 
@@ -55,6 +59,10 @@ class Context:
         """The configuration in force."""
         assert self.state.config is not None
         return self.state.config
+
+    async def begin(self) -> None:
+        """Start from the newest snapshot, so that the history is not folded from its first event."""
+        self.state, self.ratings = await snapshots.begin(self.log, self.artifacts)
 
     async def follow(self) -> None:
         """Take in the history, for ever."""
@@ -140,6 +148,7 @@ async def _main(run: Run, role: str, name: str, serve: Serve, supervised: bool) 
     async with run.history(name) as history:
         context = Context(run, history.client, history, name)
         _stop_on_signals(context)
+        await context.begin()
         async with beside(context.follow(), *([_outlive_nobody(context)] if supervised else [])):
             await context.reached(await history.last_sequence())
             async with _membership(context, role) as leave:

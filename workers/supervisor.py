@@ -24,10 +24,10 @@ log = structlog.get_logger()
 Refresh = Callable[[], None]
 Announce = Callable[[str], None]
 
-ROLES = ("rater", "trainer", "evaluator", "rollout")
-"""In the order of starting; stopping goes backward, so that what is played is still trained on and rated."""
+ROLES = ("archivist", "rater", "trainer", "evaluator", "rollout")
+"""In the order of starting; stopping goes backward, so that what is played is still trained on, rated and sealed."""
 
-_GRACE_S = {"rollout": 120.0, "evaluator": 120.0, "trainer": 120.0, "rater": 60.0}
+_GRACE_S = {"rollout": 120.0, "evaluator": 120.0, "trainer": 120.0, "rater": 60.0, "archivist": 120.0}
 _MAX_BACKOFF_S = 30.0
 _STEADY_S = 60.0
 _LINE_EVERY_S = 10.0
@@ -40,6 +40,7 @@ def counts(config: LeagueConfig) -> dict[str, int]:
         "rollout": config.rollout.workers,
         "evaluator": config.evaluation.workers,
         "rater": 1,
+        "archivist": config.history.archivists,
         "trainer": config.trainer.workers,
     }
 

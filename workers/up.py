@@ -44,6 +44,7 @@ async def up_league(run: Run, settings: LeagueConfig | None, console: Console) -
         with reporting(console, "opening the league") as report:
             history = await open_league(run, client, settings, report)
         context = Context(run, client, history, "supervisor")
+        await context.begin()
         async with beside(context.follow()):
             await context.reached(await history.last_sequence())
             console.print(f"league {history.league!r} in {run.folder}, logs in {run.logs}", highlight=False)

@@ -20,7 +20,7 @@ from workers.logs import set_up_logging
 from workers.run import DEFAULT_RUN, Run
 from workers.runtime import Serve, run_worker
 
-_ROLES = ("rollout", "evaluator", "rater", "trainer")
+_ROLES = ("rollout", "evaluator", "rater", "trainer", "archivist")
 """Each is a module of ``workers`` with a ``serve``."""
 
 
@@ -58,7 +58,7 @@ def open_league(
 
 
 def worker(
-    role: Annotated[str, typer.Argument(help="rollout, evaluator, rater or trainer.")],
+    role: Annotated[str, typer.Argument(help="rollout, evaluator, rater, trainer or archivist.")],
     run: RunOption = DEFAULT_RUN,
     nats: NatsOption = None,
     league: LeagueOption = None,

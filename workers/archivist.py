@@ -1,0 +1,172 @@
+"""The archivist: seals closed history, copies it to the archive, and takes snapshots for workers to begin with.
+
+All it knows is in the history, so any number may follow it. The one whose seal is the newest does the work; the others
+stand by until a seal has been due for a while.
+"""
+
+import asyncio
+import os
+import time
+
+import structlog
+
+from league import snapshots
+from league.archive import archive_sealed, newest_manifest
+from league.log.base import Recorded
+from league.ratings.fold import RatingFold
+from league.seals import MOST, Sealer
+from league.state import LeagueState
+from schemas.errors import ConflictError, LeagueError, StoreFullError
+from schemas.events import HistoryArchived, HistorySealed, SnapshotTaken
+from workers.runtime import Context, beside
+
+log = structlog.get_logger()
+
+PATIENCE_S = 15.0
+"""How long a standby leaves a seal that is due to the one that made the last."""
+
+_RETRY_S = 60.0
+_NICE = 5
+
+
+async def serve(context: Context) -> None:
+    """Keep the history's seals, archive and snapshots up to date until told to stop; what is left is sealed then."""
+    # Play and training go first on a machine whose cores are all busy.
+    os.nice(_NICE)
+    archivist = Archivist(context)
+    await archivist.resume()
+    async with beside(archivist.follow()):
+        while not context.stopping.is_set():
+            await archivist.settle()
+            await context.moved(timeout_s=1.0)
+        await archivist.reached(await context.log.last_sequence())
+        await archivist.settle()
+        await archivist.seal_rest()
+
+
+class Archivist:
+    """Folds of the history, and how far it is sealed, archived and saved."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._settings = context.config.history
+        self._sealer = Sealer(context.log.league)
+        self._state = LeagueState()
+        self._ratings = RatingFold()
+        self._sequence = 0
+        self._sealed: dict[int, int] = {}
+        """Size of each seal that is not archived, by its end."""
+        self._snapshot = (0, 0)
+        """Sequence of the newest ``SnapshotTaken``, and the sequence that it saved."""
+        self._due_since: float | None = None
+        self._archive_after = 0.0
+        self._folded = asyncio.Condition()
+
+    async def resume(self) -> None:
+        """Learn from the history what is done."""
+        history, artifacts = self._context.log, self._context.artifacts
+        manifest = await newest_manifest(history, artifacts)
+        archived = manifest.last if manifest is not None else 0
+        async for recorded in history.read(only=HistorySealed):
+            self._sealer.note(recorded)
+            if isinstance(recorded.event, HistorySealed) and recorded.event.first > archived:
+                self._sealed[recorded.event.last] = recorded.event.events
+        self._sealer.sequence = self._sealer.first - 1
+        self._state, self._ratings = await snapshots.begin(history, artifacts)
+        newest = await history.newest(SnapshotTaken)
+        self._snapshot = (newest.sequence if newest is not None else 0, self._state.sequence)
+        self._sequence = min(self._sealer.sequence, self._state.sequence)
+
+    async def follow(self) -> None:
+        """Take in the history, for ever."""
+        async for recorded in self._context.log.follow(self._sequence + 1):
+            self.take(recorded)
+            async with self._folded:
+                self._folded.notify_all()
+
+    async def reached(self, sequence: int) -> None:
+        """Wait until the event at ``sequence`` has been taken in."""
+        async with self._folded:
+            await self._folded.wait_for(lambda: self._sequence >= sequence)
+
+    def take(self, recorded: Recorded) -> None:
+        """Take in one event."""
+        self._sequence = recorded.sequence
+        self._sealer.take(recorded)
+        self._state.apply(recorded.sequence, recorded.event)
+        self._ratings.apply(recorded.sequence, recorded.event)
+        event = recorded.event
+        if isinstance(event, HistorySealed):
+            self._sealed[event.last] = event.events
+        elif isinstance(event, HistoryArchived):
+            self._forget_through(event.last)
+        elif isinstance(event, SnapshotTaken):
+            self._snapshot = (recorded.sequence, max(event.sequence, self._snapshot[1]))
+
+    async def settle(self) -> None:
+        """Do what is due."""
+        every = min(self._settings.seal_events, MOST)
+        while self._sealer.pending >= every and self._is_my_turn():
+            if not await self._seal(every):
+                return
+        if self._sealer.pending < every:
+            self._due_since = None
+        if not self._is_active():
+            return
+        if self._state.sequence - self._snapshot[1] >= self._settings.snapshot_events:
+            await self._take_snapshot()
+        if sum(self._sealed.values()) >= self._settings.archive_events and time.monotonic() >= self._archive_after:
+            await self._archive()
+
+    async def seal_rest(self) -> None:
+        """Seal what is left, unless it is seals alone."""
+        if self._sealer.worthwhile:
+            await self._seal(MOST)
+
+    def _is_active(self) -> bool:
+        return self._sealer.producer in ("", self._context.name)
+
+    def _is_my_turn(self) -> bool:
+        if self._is_active():
+            return True
+        if self._due_since is None:
+            self._due_since = time.monotonic()
+        return time.monotonic() - self._due_since > PATIENCE_S
+
+    async def _seal(self, events: int) -> bool:
+        try:
+            seal = await self._context.persistently(lambda: self._sealer.record(self._context.log, events))
+        except ConflictError:
+            log.info("another archivist has sealed this", first=self._sealer.first)
+            await asyncio.sleep(0.5)
+            return False
+        log.info("history sealed", last=seal.last if seal is not None else 0)
+        return True
+
+    async def _take_snapshot(self) -> None:
+        taken = await self._context.persistently(
+            lambda: snapshots.take(self._state, self._ratings, self._context.artifacts)
+        )
+        try:
+            await self._context.persistently(lambda: self._context.log.append(taken, expected=self._snapshot[0]))
+        except ConflictError:
+            log.info("another archivist took a snapshot", sequence=taken.sequence)
+            return
+        self._snapshot = (self._snapshot[0], taken.sequence)
+        log.info("snapshot taken", sequence=taken.sequence)
+
+    async def _archive(self) -> None:
+        """Archive whole segments. What stands in the way of that stands in the way of nothing else."""
+        try:
+            done = await archive_sealed(self._context.log, self._context.artifacts, self._settings.archive_events)
+        except StoreFullError:
+            raise
+        except LeagueError as error:
+            log.error("history not archived, trying again later", error=str(error), retry_s=_RETRY_S)
+            self._archive_after = time.monotonic() + _RETRY_S
+            return
+        if done:
+            self._forget_through(done[-1].last)
+
+    def _forget_through(self, archived: int) -> None:
+        self._sealed = {last: events for last, events in self._sealed.items() if last > archived}
