@@ -111,6 +111,50 @@ class Simulation:
             for promotion in due_promotions(self.state):
                 self.append(promotion)
 
+    def run_with_voids(self, steps: int, voids: float = 0.5) -> list[Recorded]:
+        """Like ``run`` with one match per step; after a step, results are taken back with this probability.
+
+        Some corrections cover several voids, and matches that were played between them.
+        """
+        rng = Random(self.config.seed)
+        self.open()
+        for version in range(steps + 1):
+            self.publish(version)
+            matches = [self.play_training()]
+            while rng.random() < voids:
+                self.void(rng.choice(self._played()), "a bad worker")
+            if rng.random() < voids:
+                self.correct()
+            self.evaluate()
+            self.append(self._step(version + 1, matches))
+        self.correct()
+        self.append(e.TrainingFinished(policy=self._policy, version=steps, reason="steps"))
+        self.evaluate()
+        return self.records
+
+    def void(self, match: tuple[int, e.MatchFinished], reason: str) -> None:
+        """Take back a match's result."""
+        self.append(e.MatchVoided(match=match[1], match_sequence=match[0], reason=reason))
+
+    def correct(self) -> None:
+        """Correct the ratings that voided matches had moved, as the rater does."""
+        for (game, system), due in list(self._fold.due.items()):
+            without = RatingFold(self.config, skip=set(self._fold.voided))
+            for recorded in self.records[: due.through]:
+                without.apply(recorded.sequence, recorded.event)
+            event = e.RatingsCorrected(
+                game=game,
+                system=system,
+                first=due.first,
+                through=due.through,
+                voided=len(self._fold.voided),
+                ratings=without.standings(game, system),
+            )
+            self.append(event)
+
+    def _played(self) -> list[tuple[int, e.MatchFinished]]:
+        return [(r.sequence, r.event) for r in self.records if isinstance(r.event, e.MatchFinished)]
+
     def play(self, match: PlayMatch, worker: str) -> e.MatchFinished:
         """The result that skills and the match's seed give."""
         rng = Random(match.seed)

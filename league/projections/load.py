@@ -1,263 +1,251 @@
 """How a batch of events becomes rows: DuckDB parses the events beside the reader, nothing is done row by row here.
 
-The batch lies in an Arrow table called ``batch``. For every type of event that occurs in it, the events are parsed
-into a temporary table of the type's name, one column per field, and then the type's statements run. Each keeps what
-the state's fold keeps: the first event of a key, the first outcome of a match, ratings in the order of matches.
+The batch lies in an Arrow table called ``batch``. Every type of event that occurs in it is parsed into a temporary
+table of the type's name; what was seen before is removed from there (``marks``); then the statements run.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import duckdb
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from league.log.base import Recorded
-from schemas.codec import encode_event
-from schemas.events import EVENT_TYPES
+from league.projections.marks import Marks
+from league.projections.parse import FACTS, READABLE, doubtful, parsed
+from league.projections.statements import BULKY_STATEMENTS, SMALL_STATEMENTS, Statement
+from schemas.codec import SCHEMA_VERSION, encode_event
+from schemas.config import LeagueConfig, convert
+from schemas.errors import ConfigError
+from schemas.events import EVENT_TYPES, LeagueConfigured, LeagueOpened
+
+ARROW = pa.schema(
+    [
+        ("sequence", pa.int64()),
+        ("time_ns", pa.int64()),
+        ("subject", pa.string()),
+        ("producer", pa.string()),
+        ("schema", pa.int64()),
+        ("payload", pa.string()),
+        ("raw", pa.binary()),
+    ]
+)
+"""Columns of a batch; ``raw`` is set where the payload is not text."""
+
+_FACTS = pa.schema([("sequence", pa.int64()), ("time_ns", pa.int64()), ("type", pa.string()), ("payload", pa.string())])
+
+_INCOMING = f"""
+    CREATE OR REPLACE TEMP TABLE incoming AS
+    SELECT sequence, time_ns, CASE WHEN valid THEN payload->>'$.type' END AS type, subject, producer, schema,
+           payload, CASE WHEN valid THEN NULL ELSE coalesce(raw, encode(payload)) END AS raw,
+           valid AND schema = {SCHEMA_VERSION} AS readable
+    FROM (SELECT *, raw IS NULL AND json_valid(payload) AS valid FROM batch)
+"""
+
+_EVENTS = """
+    INSERT INTO kept.events
+    SELECT sequence, time_ns, type, subject, producer, schema,
+           CASE WHEN raw IS NULL THEN payload::JSON ELSE to_json(payload) END, raw FROM incoming
+"""
+
+_PLAYED = "SELECT sequence, match_id FROM MatchFinished UNION ALL SELECT sequence, match_id FROM MatchFailed"
+_RATED = """
+    SELECT sequence, game, system, match_sequence AS upto FROM RatingUpdated
+    UNION ALL SELECT sequence, game, system, through AS upto FROM RatingsCorrected
+"""
 
 
 def to_arrow(batch: Sequence[Recorded]) -> pa.Table:
-    """The batch as Arrow columns.
-
-    ``payload`` is the event as it was written; ``fact`` as this version would write it, upcast and with defaults,
-    where that differs.
-    """
-    facts = [None if r.event is None else encode_event(r.event) for r in batch]
+    """The batch as Arrow columns; decodes no event."""
+    # Arrow takes text several times faster than bytes.
+    texts, raws = [r.payload.decode("utf-8", "replace") for r in batch], [None] * len(batch)
     return pa.table(
-        {
-            "sequence": pa.array([r.sequence for r in batch], pa.int64()),
-            "time": pa.array([r.time_ns // 1000 for r in batch], pa.timestamp("us")),
-            "type": pa.array([None if r.event is None else type(r.event).__name__ for r in batch], pa.string()),
-            "subject": pa.array([r.subject for r in batch], pa.string()),
-            "producer": pa.array([r.producer for r in batch], pa.string()),
-            # Arrow takes text several times faster than bytes.
-            "payload": pa.array([r.payload.decode("utf-8", "replace") for r in batch], pa.string()),
-            "fact": pa.array(
-                [
-                    None if fact is None or fact == r.payload else fact.decode()
-                    for fact, r in zip(facts, batch, strict=True)
-                ],
-                pa.string(),
-            ),
-        }
+        [
+            pa.array([r.sequence for r in batch], pa.int64()),
+            pa.array([r.time_ns for r in batch], pa.int64()),
+            pa.array([r.subject for r in batch], pa.string()),
+            pa.array([r.producer for r in batch], pa.string()),
+            pa.array([r.schema for r in batch], pa.int64()),
+            pa.array(texts, pa.string()),
+            pa.array(_raws(batch, texts) if any("\ufffd" in text for text in texts) else raws, pa.binary()),
+        ],
+        schema=ARROW,
     )
 
 
-def parse_statement(name: str) -> str:
-    """SQL that makes the temporary table of one event type from ``batch``."""
-    shape = json.dumps(_shape(EVENT_TYPES[name]))
-    return f"""
-        CREATE OR REPLACE TEMP TABLE {name} AS
-        SELECT sequence, time, unnest(json_transform(coalesce(fact, payload), '{shape}'))
-        FROM batch WHERE type = '{name}'
-    """
+def _raws(batch: Sequence[Recorded], texts: Sequence[str]) -> list[bytes | None]:
+    return [r.payload if text.encode() != r.payload else None for r, text in zip(batch, texts, strict=True)]
 
 
-def _shape(kind: Any) -> Any:
-    """DuckDB's description of the JSON that msgspec writes for a type."""
-    info = kind if isinstance(kind, msgspec.inspect.Type) else msgspec.inspect.type_info(kind)
-    if isinstance(info, msgspec.inspect.StructType):
-        return {field.encode_name: _shape(field.type) for field in info.fields}
-    if isinstance(info, msgspec.inspect.ListType):
-        return [_shape(info.item_type)]
-    if isinstance(info, msgspec.inspect.UnionType):
-        return next(_shape(t) for t in info.types if not isinstance(t, msgspec.inspect.NoneType))
-    if isinstance(info, msgspec.inspect.DictType):
-        return "MAP(VARCHAR, DOUBLE)" if isinstance(info.value_type, msgspec.inspect.FloatType) else "JSON"
-    return _SCALARS[type(info)]
+def to_recorded(batch: pa.Table) -> list[Recorded]:
+    """The events of Arrow columns again."""
+    columns = [batch.column(name).to_pylist() for name in ARROW.names]
+    return [
+        Recorded(sequence, time_ns, subject, producer, payload.encode() if raw is None else raw, schema)
+        for sequence, time_ns, subject, producer, schema, payload, raw in zip(*columns, strict=True)
+    ]
 
 
-_SCALARS = {
-    msgspec.inspect.StrType: "VARCHAR",
-    msgspec.inspect.IntType: "BIGINT",
-    msgspec.inspect.FloatType: "DOUBLE",
-    msgspec.inspect.BoolType: "BOOLEAN",
-}
+class Loader:
+    """Puts batches into a projection's tables; the transaction is the caller's."""
 
-EVENTS = """
-    INSERT INTO events
-    SELECT sequence, time, coalesce(type, CASE WHEN json_valid(payload) THEN payload->>'$.type' END), subject, producer,
-           CASE WHEN json_valid(payload) THEN payload::JSON ELSE to_json(payload) END
-    FROM batch
-"""
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._batch = ARROW.empty_table()
+        self._unreadable: list[int] = []
 
-_OUTCOMES = """
-    CREATE OR REPLACE TEMP TABLE outcomes AS
-    SELECT match_id, min(sequence) AS sequence FROM (
-        SELECT sequence, match_id FROM MatchFinished UNION ALL SELECT sequence, match_id FROM MatchFailed
-    ) o
-    WHERE NOT EXISTS (FROM matches m WHERE m.match_id = o.match_id)
-      AND NOT EXISTS (FROM match_failures f WHERE f.match_id = o.match_id)
-    GROUP BY match_id
-"""
+    def load(self, batch: pa.Table, marks: Marks | None, *, small: bool = True) -> None:
+        """Put a batch into the tables.
 
-STATEMENTS: list[tuple[tuple[str, ...], str]] = [
-    (
-        ("AgentRegistered",),
+        Args:
+            batch: Columns as ``to_arrow`` makes them.
+            marks: Moved on; None leaves out the events and all bulky tables.
+            small: Whether to fill the small tables.
         """
-        INSERT INTO agents (agent, kind, baseline, start_rating, policy, version, parent, adapter, join_reason,
-                            joined_sequence, joined_time)
-        SELECT agent, kind, baseline, rating, '', 0, NULL, NULL, '', sequence, time FROM AgentRegistered e
-        WHERE NOT EXISTS (FROM agents a WHERE a.agent = e.agent)
-        QUALIFY row_number() OVER (PARTITION BY agent ORDER BY sequence) = 1 ORDER BY sequence
-        """,
-    ),
-    (
-        ("CheckpointAdded",),
-        """
-        INSERT INTO agents (agent, kind, baseline, start_rating, policy, version, parent, adapter, join_reason,
-                            joined_sequence, joined_time)
-        SELECT agent, 'checkpoint', false, NULL, policy, version, parent, adapter, reason, sequence, time
-        FROM CheckpointAdded e WHERE NOT EXISTS (FROM agents a WHERE a.agent = e.agent)
-        QUALIFY row_number() OVER (PARTITION BY agent ORDER BY sequence) = 1 ORDER BY sequence
-        """,
-    ),
-    (
-        ("CheckpointPromoted",),
-        """
-        UPDATE agents SET promoted_sequence = p.sequence FROM (
-            SELECT e.agent, min(e.sequence) AS sequence FROM CheckpointPromoted e
-            JOIN agents a ON a.agent = e.agent AND e.sequence > a.joined_sequence GROUP BY e.agent
-        ) p WHERE agents.agent = p.agent AND agents.promoted_sequence IS NULL
-        """,
-    ),
-    (
-        ("AgentRetired",),
-        """
-        UPDATE agents SET retired_sequence = r.sequence, retired_reason = r.reason FROM (
-            SELECT e.agent, min(e.sequence) AS sequence, arg_min(e.reason, e.sequence) AS reason FROM AgentRetired e
-            JOIN agents a ON a.agent = e.agent AND e.sequence > a.joined_sequence GROUP BY e.agent
-        ) r WHERE agents.agent = r.agent AND agents.retired_sequence IS NULL
-        """,
-    ),
-    (
-        ("OpponentsSampled",),
-        """
-        INSERT INTO opponents_sampled
-        SELECT match_id, sequence, time, worker, hero, hero_seat, sampler, sampler_digest, standings_sequence, draw,
-               pick.seat, pick.agent, pick.bucket
-        FROM (
-            SELECT *, unnest(picks) AS pick FROM (
-                SELECT * FROM OpponentsSampled e
-                WHERE NOT EXISTS (FROM opponents_sampled o WHERE o.match_id = e.match_id)
-                QUALIFY row_number() OVER (PARTITION BY match_id ORDER BY sequence) = 1
+        self._batch, self._unreadable = batch, []
+        statements = [*(BULKY_STATEMENTS if marks is not None else ()), *(SMALL_STATEMENTS if small else ())]
+        self._connection.register("batch", batch)
+        try:
+            self._connection.execute(_INCOMING)
+            present = self._parse({name for statement in statements for name in statement.events})
+            if marks is not None:
+                self._connection.execute(_EVENTS)
+                self._keep_new(marks, present)
+                self._note_unreadable()
+            if small:
+                self._configure()
+            self._run(statements, present)
+        finally:
+            self._connection.unregister("batch")
+
+    def _run(self, statements: Iterable[Statement], present: set[str]) -> None:
+        for statement in statements:
+            if present.intersection(statement.events):
+                self._connection.execute(statement.sql)
+
+    def _parse(self, wanted: set[str]) -> set[str]:
+        """Make the temporary tables of the types that occur; return their names."""
+        foreign = pc.indices_nonzero(pc.not_equal(self._batch.column("schema"), SCHEMA_VERSION)).to_pylist()
+        facts = self._judged(foreign)
+        found = {name for (name,) in self._connection.execute("SELECT DISTINCT type FROM incoming").fetchall()}
+        present = wanted & (found | set(facts.column("type").to_pylist()))
+        if "MatchFinished" in present or "MatchFailed" in present:
+            present |= {"MatchFinished", "MatchFailed"} & wanted
+        if "RatingUpdated" in present or "RatingsCorrected" in present:
+            present |= {"RatingUpdated", "RatingsCorrected"} & wanted
+        self._connection.register("facts", facts)
+        for name in sorted(present):
+            self._connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE {name} AS {parsed(name, f'{READABLE} UNION ALL {FACTS}')}"
             )
-        ) ORDER BY sequence, pick.seat
-        """,
-    ),
-    (("MatchFinished", "MatchFailed"), _OUTCOMES),
-    (
-        ("MatchFinished",),
-        """
-        INSERT INTO matches
-        SELECT match_id, sequence, time, game, purpose, worker, seed, winner,
-               list_filter(seats, lambda s: s.seat = winner)[1].agent,
-               reason, length, seconds, tokens, record, experience, evaluation_id
-        FROM MatchFinished SEMI JOIN outcomes USING (match_id, sequence) ORDER BY sequence
-        """,
-    ),
-    (
-        ("MatchFinished",),
-        """
-        INSERT INTO match_seats
-        SELECT match_id, sequence, s.seat, s.role, s.agent, s.score, s.rank, s.trainable, s.metrics
-        FROM (SELECT match_id, sequence, unnest(seats) AS s
-              FROM MatchFinished SEMI JOIN outcomes USING (match_id, sequence)) ORDER BY sequence, s.seat
-        """,
-    ),
-    (
-        ("MatchFailed",),
-        """
-        INSERT INTO match_failures
-        SELECT match_id, sequence, time, purpose, worker, error, evaluation_id
-        FROM MatchFailed SEMI JOIN outcomes USING (match_id, sequence) ORDER BY sequence
-        """,
-    ),
-    (
-        ("RatingUpdated",),
-        """
-        INSERT INTO ratings
-        SELECT sequence, time, match_id, match_sequence, game, system, c.agent, c.before, c.after
-        FROM (
-            SELECT *, unnest(changes) AS c FROM (
-                SELECT e.* FROM RatingUpdated e LEFT JOIN (
-                    SELECT game, system, max(match_sequence) AS rated_to FROM ratings GROUP BY game, system
-                ) r ON r.game = e.game AND r.system = e.system
-                QUALIFY e.match_sequence > greatest(coalesce(r.rated_to, 0), coalesce(max(e.match_sequence) OVER (
-                    PARTITION BY e.game, e.system ORDER BY e.sequence
-                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0))
-            )
-        ) ORDER BY sequence
-        """,
-    ),
-    (
-        ("PolicyPublished",),
-        """
-        INSERT INTO policies
-        SELECT policy, version, adapter, parent, sequence, time FROM PolicyPublished e
-        WHERE NOT EXISTS (FROM policies p WHERE p.policy = e.policy AND p.version = e.version)
-        QUALIFY row_number() OVER (PARTITION BY policy, version ORDER BY sequence) = 1 ORDER BY sequence
-        """,
-    ),
-    (
-        ("GradientStepTaken",),
-        """
-        INSERT INTO gradient_steps
-        SELECT policy, step, sequence, time, batch, matches, experience_from, experience_to, accepted, stale, refused,
-               state, skipped, metrics FROM GradientStepTaken e
-        WHERE NOT EXISTS (FROM gradient_steps g WHERE g.policy = e.policy AND g.step = e.step)
-        QUALIFY row_number() OVER (PARTITION BY policy, step ORDER BY sequence) = 1 ORDER BY sequence
-        """,
-    ),
-    (
-        ("EvaluationRequested",),
-        """
-        INSERT INTO evaluations (evaluation_id, agent, suite, opponents, matches, requested_sequence, requested_time)
-        SELECT evaluation_id, agent, suite, opponents, len(matches), sequence, time FROM EvaluationRequested e
-        WHERE NOT EXISTS (FROM evaluations v WHERE v.evaluation_id = e.evaluation_id)
-        QUALIFY row_number() OVER (PARTITION BY evaluation_id ORDER BY sequence) = 1 ORDER BY sequence
-        """,
-    ),
-    (
-        ("EvaluationFinished",),
-        """
-        UPDATE evaluations SET finished_sequence = f.sequence, finished_time = f.time, games = f.games,
-               failed = f.failed, wins = f.wins, mean_score = f.mean_score, mean_rank = f.mean_rank
-        FROM (
-            SELECT e.* FROM EvaluationFinished e JOIN evaluations v
-              ON v.evaluation_id = e.evaluation_id AND e.sequence > v.requested_sequence
-            QUALIFY row_number() OVER (PARTITION BY e.evaluation_id ORDER BY e.sequence) = 1
-        ) f WHERE evaluations.evaluation_id = f.evaluation_id AND evaluations.finished_sequence IS NULL
-        """,
-    ),
-    (
-        ("WorkerJoined",),
-        """
-        INSERT INTO workers (worker, incarnation, role, host, pid, version, joined_sequence, joined_time)
-        SELECT worker, incarnation, role, host, pid, version, sequence, time FROM WorkerJoined e
-        WHERE NOT EXISTS (FROM workers w WHERE w.worker = e.worker AND w.incarnation = e.incarnation)
-        QUALIFY row_number() OVER (PARTITION BY worker, incarnation ORDER BY sequence) = 1 ORDER BY sequence
-        """,
-    ),
-    (
-        ("WorkerLeft",),
-        """
-        UPDATE workers SET left_sequence = l.sequence, left_time = l.time, left_reason = l.reason
-        FROM (
-            SELECT e.* FROM WorkerLeft e JOIN workers w
-              ON w.worker = e.worker AND w.incarnation = e.incarnation AND e.sequence > w.joined_sequence
-            QUALIFY row_number() OVER (PARTITION BY e.worker, e.incarnation ORDER BY e.sequence) = 1
-        ) l WHERE workers.worker = l.worker AND workers.incarnation = l.incarnation AND workers.left_sequence IS NULL
-        """,
-    ),
-]
-"""Per statement the event types that call for it, in the order of running. ``MatchFinished`` runs after its
-outcomes; agents join before they are promoted or retired."""
+        self._connection.unregister("facts")
+        for name in sorted(present):
+            self._settle_doubts(name)
+        return present
 
+    def _settle_doubts(self, name: str) -> None:
+        """Let Python read what DuckDB could not: fields left out take their defaults, what is no event goes."""
+        places = self._column(doubtful(name))
+        if not len(places):
+            return
+        self._delete(name, places)
+        facts = self._judged(np.flatnonzero(np.isin(self._batch.column("sequence").to_numpy(), places)).tolist())
+        self._connection.register("facts", facts)
+        self._connection.execute(f"INSERT INTO {name} {parsed(name, FACTS)}")
+        self._connection.unregister("facts")
 
-def statements_for(types: set[str]) -> list[str]:
-    """What to run for a batch in which these event types occur."""
-    statements = [(names, sql) for names, sql in STATEMENTS if types.intersection(names)]
-    parsed = sorted({name for names, _ in statements for name in names})
-    return [*map(parse_statement, parsed), *(sql for _, sql in statements)]
+    def _judged(self, places: list[int]) -> pa.Table:
+        """Events at these places of the batch as this version writes them."""
+        rows = []
+        for recorded in to_recorded(self._batch.take(pa.array(places, pa.int64()))):
+            if recorded.event is None:
+                self._unreadable.append(recorded.sequence)
+                continue
+            text = encode_event(recorded.event).decode()
+            rows.append((recorded.sequence, recorded.time_ns, type(recorded.event).__name__, text))
+        columns = zip(*rows, strict=True) if rows else [()] * 4
+        return pa.table(
+            [pa.array(column, kind) for column, kind in zip(columns, _FACTS.types, strict=True)], schema=_FACTS
+        )
+
+    def _keep_new(self, marks: Marks, present: set[str]) -> None:
+        """Remove what was seen before from the temporary tables."""
+        if "MatchFinished" in present:
+            self._keep_first(_PLAYED, ("MatchFinished", "MatchFailed"), marks)
+        if "OpponentsSampled" in present:
+            self._keep_first("SELECT sequence, match_id FROM OpponentsSampled", ("OpponentsSampled",), marks)
+        if "RatingUpdated" in present:
+            self._keep_ascending(marks)
+
+    def _keep_first(self, select: str, tables: tuple[str, ...], marks: Marks) -> None:
+        rows = self._connection.sql(f"{select} ORDER BY sequence").to_arrow_table()
+        names = rows.column("match_id").combine_chunks()
+        new = marks.add("sampled" if tables == ("OpponentsSampled",) else "played", names)
+        for table in tables:
+            self._delete(table, rows.column("sequence").to_numpy()[~new])
+
+    def _keep_ascending(self, marks: Marks) -> None:
+        rows = self._connection.sql(f"{_RATED} ORDER BY sequence").to_arrow_table()
+        for game, system in sorted(set(zip(rows["game"].to_pylist(), rows["system"].to_pylist(), strict=True))):
+            own = rows.filter(pc.and_(pc.equal(rows["game"], game), pc.equal(rows["system"], system)))
+            new = marks.rate((game, system), own["upto"].to_numpy())
+            for table in ("RatingUpdated", "RatingsCorrected"):
+                self._delete(table, own["sequence"].to_numpy()[~new])
+
+    def _note_unreadable(self) -> None:
+        known = ", ".join(f"'{name}'" for name in sorted(EVENT_TYPES))
+        self._connection.execute(
+            f"""
+            INSERT INTO kept.unreadable SELECT sequence, type FROM incoming
+            WHERE (schema = {SCHEMA_VERSION} AND (type IS NULL OR type NOT IN ({known})))
+               OR sequence IN (SELECT unnest(?)) ORDER BY sequence
+            """,
+            [self._unreadable],
+        )
+
+    def _configure(self) -> None:
+        """Keep configurations that this version can read, and only the first opening; like ``LeagueState``."""
+        wanted = self._column(
+            "SELECT sequence FROM incoming WHERE type IN ('LeagueOpened', 'LeagueConfigured') ORDER BY sequence"
+        )
+        places = pc.index_in(pa.array(wanted, pa.int64()), self._batch.column("sequence").combine_chunks())
+        for recorded in to_recorded(self._batch.take(places)):
+            event = recorded.event
+            if isinstance(event, LeagueConfigured) or (
+                isinstance(event, LeagueOpened) and not self._is_open(recorded.sequence)
+            ):
+                self._configure_at(recorded, event.config)
+
+    def _is_open(self, before: int) -> bool:
+        opened = "FROM kept.all_events WHERE type = 'LeagueOpened' AND sequence < ? LIMIT 1"
+        return bool(self._connection.execute(opened, [before]).fetchall())
+
+    def _configure_at(self, recorded: Recorded, fields: dict[str, Any]) -> None:
+        try:
+            config = convert(fields, LeagueConfig, "")
+        except ConfigError:
+            return
+        ratings, text = config.ratings, msgspec.json.encode(fields).decode()
+        self._connection.execute(
+            "INSERT INTO configurations VALUES (?, make_timestamp(?), ?, ?, ?, ?)",
+            [
+                recorded.sequence,
+                recorded.time_ns // 1000,
+                config.game.name,
+                ratings.system.name,
+                list(ratings.purposes),
+                text,
+            ],
+        )
+
+    def _column(self, select: str) -> npt.NDArray[np.int64]:
+        found: npt.NDArray[np.int64] = self._connection.execute(select).fetchnumpy()["sequence"]
+        return found
+
+    def _delete(self, table: str, sequences: npt.NDArray[np.int64]) -> None:
+        if len(sequences):
+            self._connection.execute(f"DELETE FROM {table} WHERE sequence IN (SELECT unnest(?))", [sequences.tolist()])

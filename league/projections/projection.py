@@ -1,22 +1,34 @@
 """A projection of the history in a DuckDB file, or in memory, with the position it has reached."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from league.log.base import Recorded
 from league.projections.connect import connect
-from league.projections.load import EVENTS, statements_for, to_arrow
+from league.projections.load import ARROW, Loader, to_arrow
+from league.projections.marks import Chunk, Marks
+from league.projections.segments import SegmentFiles
 from league.projections.tables import VERSION, create_statements
+from league.projections.views import view_statements, whole_statements
 from schemas.errors import UsageError
+
+MEMORY = "512MB"
+"""DuckDB's share; beyond it, it spills to disk. Memory stays flat however long the history is."""
+
+_REST_ROWS = 20_000
 
 
 class Projection:
     """Tables of the history up to ``position``.
 
     Every batch is one transaction that also moves the position, so a process may be killed at any time and go on
-    from there. Deleting the file is how to rebuild; a file of another version is emptied when it is opened.
+    from there. Deleting the file is how to rebuild; a file of another version, or one whose attached segments are not
+    there any more, is emptied when it is opened.
 
     Args:
         path: The file, made when it is missing; None keeps the tables in memory.
@@ -31,7 +43,9 @@ class Projection:
         self.path = path
         self.rebuilt = ""
         """Why the tables were emptied on opening; empty when they were not."""
-        self.connection = connect(path, {"threads": threads})
+        self.connection = connect(path, {"threads": threads, "memory_limit": MEMORY, "preserve_insertion_order": True})
+        self._loader = Loader(self.connection)
+        self._marks: Marks | None = None
         try:
             self.position = self._prepare()
         except BaseException:
@@ -57,32 +71,53 @@ class Projection:
         rows to ``events`` only.
 
         Args:
-            batch: In order of sequence. Large batches are much faster: 10,000 events are a good size.
+            batch: In order of sequence. Large batches are much faster: 20,000 events are a good size.
 
         Returns:
             How many of them were new.
         """
         new = self._newer(batch)
-        if not new:
-            return 0
-        self.connection.begin()
-        try:
-            self._insert(new)
-            self.connection.execute(
-                "UPDATE position SET sequence = ?, time = make_timestamp(?)",
-                [new[-1].sequence, new[-1].time_ns // 1000],
-            )
-            self.connection.commit()
-        except BaseException:
-            self.connection.rollback()
-            raise
-        self.position = new[-1].sequence
+        if new:
+            self._commit(lambda: self._insert(new), new[-1].sequence)
         return len(new)
+
+    def attach(self, segments: Sequence[SegmentFiles], marks: Marks) -> None:
+        """Take closed history from its files instead of loading it: bulky tables read them where they lie.
+
+        Args:
+            segments: In order, the first of them right after the position. Their files must stay where they are.
+            marks: What was seen up to the end of the last one, as ``write_segment`` left them.
+
+        Raises:
+            UsageError: the segments do not follow the position or each other.
+        """
+        place = self.position
+        for segment in segments:
+            if segment.first != place + 1:
+                raise UsageError(f"segment {segment.first}-{segment.last}: expected one that begins at {place + 1}")
+            place = segment.last
+        if segments:
+            self._commit(lambda: self._attach(segments, marks), place)
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of a query of our own; SQL by people goes through ``query.run_query``."""
         rows: list[tuple[Any, ...]] = self.connection.execute(sql, list(parameters)).fetchall()
         return rows
+
+    def _commit(self, work: Callable[[], int], position: int) -> None:
+        self.connection.begin()
+        try:
+            time_ns = work()
+            self.connection.execute(
+                "UPDATE kept.position SET sequence = ?, time = make_timestamp(?)", [position, time_ns // 1000]
+            )
+            self.connection.commit()
+        except BaseException:
+            # Memory has moved on where the file has not; it is read again when it is needed.
+            self._marks = None
+            self.connection.rollback()
+            raise
+        self.position = position
 
     def _newer(self, batch: Sequence[Recorded]) -> list[Recorded]:
         new, last = [], self.position
@@ -92,40 +127,108 @@ class Projection:
                 last = recorded.sequence
         return new
 
-    def _insert(self, batch: list[Recorded]) -> None:
-        self.connection.register("batch", to_arrow(batch))
-        try:
-            self.connection.execute(EVENTS)
-            for statement in statements_for({type(r.event).__name__ for r in batch if r.event is not None}):
-                self.connection.execute(statement)
-        finally:
-            self.connection.unregister("batch")
+    def _insert(self, batch: list[Recorded]) -> int:
+        """Put a batch into the tables; returns the time of its last event."""
+        if self._marks is None:
+            self._marks = self._read_marks()
+        self._loader.load(to_arrow(batch), self._marks)
+        self._write_marks(self._marks, self._marks.touched())
+        return batch[-1].time_ns
+
+    def _attach(self, segments: Sequence[SegmentFiles], marks: Marks) -> int:
+        for segment in segments:
+            for part, path in sorted(segment.files.items()):
+                self.connection.execute(
+                    "INSERT INTO kept.attached VALUES (?, ?, ?, ?, ?)",
+                    [segment.first, segment.last, part, str(path.resolve()), path.stat().st_size],
+                )
+        self._view_everything()
+        for segment in segments:
+            for batch in pq.ParquetFile(segment.files["events_rest"]).iter_batches(_REST_ROWS, ARROW.names):
+                self._loader.load(pa.Table.from_batches([batch]).cast(ARROW), None)
+        self.connection.execute("DELETE FROM kept.seen")
+        self._write_marks(marks, list(marks.chunks()))
+        self._marks = None
+        newest = self.query("SELECT time_ns FROM kept.all_events ORDER BY sequence DESC LIMIT 1")
+        return int(newest[0][0]) if newest else 0
+
+    def _read_marks(self) -> Marks:
+        chunks = self.connection.execute("FROM kept.seen").fetchall()
+        rated_to = self.connection.execute("FROM kept.rated_to").fetchall()
+        return Marks.of(chunks, {(game, system): sequence for game, system, sequence in rated_to})
+
+    def _write_marks(self, marks: Marks, chunks: list[Chunk]) -> None:
+        if chunks:
+            columns = zip(*chunks, strict=True)
+            names = ("kind", "prefix", "chunk", "bits")
+            self.connection.register("chunks", pa.table(dict(zip(names, map(pa.array, columns), strict=True))))
+            self.connection.execute(
+                "DELETE FROM kept.seen WHERE (kind, prefix, chunk) IN (SELECT (kind, prefix, chunk) FROM chunks)"
+            )
+            self.connection.execute("INSERT INTO kept.seen FROM chunks")
+            self.connection.unregister("chunks")
+        self.connection.execute("DELETE FROM kept.rated_to")
+        for (game, system), sequence in sorted(marks.rated_to.items()):
+            self.connection.execute("INSERT INTO kept.rated_to VALUES (?, ?, ?)", [game, system, sequence])
 
     def _prepare(self) -> int:
-        names = {name for (name,) in self.query("SELECT table_name FROM duckdb_tables() WHERE NOT temporary")}
-        if not names:
+        tables = set(self.query("SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT temporary"))
+        if not tables:
             self._create()
             return 0
-        if "position" not in names:
+        # Version 1 had its position among the tables that people ask.
+        place = next((schema for schema in ("kept", "main") if (schema, "position") in tables), None)
+        if place is None:
             raise UsageError(f"{self.path}: holds other tables; expected a projection of a league's history")
-        version, sequence = self.query("SELECT schema_version, sequence FROM position")[0]
-        if version == VERSION:
+        version, sequence = self.query(f"SELECT schema_version, sequence FROM {place}.position")[0]
+        if version != VERSION:
+            self.rebuilt = f"{self.path}: tables of version {version} were dropped; this version keeps {VERSION}"
+        elif lost := self._lost_file():
+            self.rebuilt = f"{self.path}: the tables were dropped, since {lost}"
+        if not self.rebuilt:
             return int(sequence)
-        self.rebuilt = f"{self.path}: tables of version {version} were dropped; this version keeps {VERSION}"
         self._drop()
         self._create()
         return 0
+
+    def _lost_file(self) -> str:
+        """What is wrong with a file of an attached segment; empty when all are as they were."""
+        for path, size in self.query("SELECT path, size FROM kept.attached ORDER BY ALL"):
+            found = Path(path).stat().st_size if Path(path).exists() else None
+            if found is None:
+                return f"{path}, which they read, is not there any more"
+            if found != size:
+                return f"{path}, which they read, has {found:,} bytes; expected {size:,}"
+        return ""
 
     def _create(self) -> None:
         self.connection.begin()
         for statement in create_statements():
             self.connection.execute(statement)
-        self.connection.execute("INSERT INTO position VALUES (?, 0, NULL)", [VERSION])
+        self._view_everything()
+        for statement in view_statements():
+            self.connection.execute(statement)
+        self.connection.execute("INSERT INTO kept.position VALUES (?, 0, NULL)", [VERSION])
         self.connection.commit()
+
+    def _view_everything(self) -> None:
+        """Let the views of all rows show what is attached."""
+        files: dict[str, list[str]] = {}
+        for part, path in self.query("SELECT part, path FROM kept.attached ORDER BY first, part"):
+            files.setdefault("events" if part.startswith("events") else part, []).append(path)
+        for statement in whole_statements(files):
+            self.connection.execute(statement)
 
     def _drop(self) -> None:
         # By what is there rather than by today's names: the other version had its own.
-        for kind, catalog in (("VIEW", "duckdb_views()"), ("TABLE", "duckdb_tables()")):
-            column = f"{kind.lower()}_name"
-            for (name,) in self.query(f"SELECT {column} FROM {catalog} WHERE NOT internal AND NOT temporary"):
-                self.connection.execute(f'DROP {kind} "{name}"')
+        self.connection.begin()
+        for select in (
+            "SELECT 'VIEW', schema_name, view_name FROM duckdb_views() WHERE NOT internal",
+            "SELECT 'TABLE', schema_name, table_name FROM duckdb_tables() WHERE NOT temporary",
+            """SELECT DISTINCT if(function_type = 'macro', 'MACRO', 'MACRO TABLE'), schema_name, function_name
+               FROM duckdb_functions() WHERE NOT internal AND function_type IN ('macro', 'table_macro')""",
+        ):
+            for kind, schema, name in self.query(select):
+                self.connection.execute(f'DROP {kind} "{schema}"."{name}"')
+        self.connection.execute("DROP SCHEMA IF EXISTS kept")
+        self.connection.commit()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,17 @@ from hypothesis import strategies as st
 
 from league.analytics import leaderboard
 from league.log.base import Recorded
+from league.projections.load import Loader
 from league.projections.projection import Projection
 from league.projections.tables import TABLES, VERSION
+from league.projections.views import VIEWS
+from league.ratings.fold import RatingFold
 from league.simulation import Simulation
 from league.state import LeagueState
 from schemas.codec import decode_event, encode_event
 from schemas.config import EvaluationConfig, LeagueConfig
 from schemas.errors import LeagueError, UsageError
-from schemas.events import AgentRetired, CheckpointPromoted, MatchFailed, MatchFinished
+from schemas.events import AgentRetired, CheckpointPromoted, MatchFailed, MatchFinished, MatchVoided
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 GOLDEN = Path(__file__).parent.parent / "golden" / "events" / "v1.jsonl"
@@ -51,11 +55,11 @@ def with_copies_and_strangers(records: list[Recorded]) -> list[Recorded]:
     return [Recorded(sequence, r.time_ns, r.subject, r.producer, r.payload) for sequence, r in renumbered]
 
 
-HISTORY = with_copies_and_strangers(Simulation(SMALL).run(12, 1) + golden_history())
+HISTORY = with_copies_and_strangers(Simulation(SMALL).run_with_voids(12) + golden_history())
 
 
 def dump(projection: Projection) -> dict[str, list[tuple[Any, ...]]]:
-    return {name: projection.query(f"FROM {name} ORDER BY ALL") for name in TABLES}
+    return {name: projection.query(f"FROM {name} ORDER BY ALL") for name in [*TABLES, *VIEWS]}
 
 
 def projected(records: list[Recorded], cuts: list[int]) -> dict[str, list[tuple[Any, ...]]]:
@@ -89,7 +93,8 @@ def test_tables_hold_what_the_state_holds() -> None:
         state.apply(recorded.sequence, recorded.event)
     with Projection() as projection:
         projection.apply(HISTORY)
-        games = dict(projection.query("SELECT purpose, count(*) FROM matches GROUP BY purpose"))
+        counted = "FROM matches WHERE voided_sequence IS NULL GROUP BY purpose"
+        games = dict(projection.query(f"SELECT purpose, count(*) {counted}"))
         assert games == {purpose: state.games(purpose) for purpose in games}
         assert projection.query("SELECT count(*) FROM match_failures") == [(state.failed,)]
         assert projection.query("SELECT count(*), max(sequence) FROM events") == [(len(HISTORY), state.sequence)]
@@ -101,25 +106,79 @@ def test_tables_hold_what_the_state_holds() -> None:
         assert published == [(p.version, p.adapter) for _, p in sorted(state.published["main"].items())]
 
 
-def test_the_leaderboard_says_what_the_state_says() -> None:
-    state = LeagueState()
-    records = Simulation(SMALL).run(33, 1)
-    for recorded in records:
-        state.apply(recorded.sequence, recorded.event)
+COLUMNS = "rank, agent, kind, rating, rated_games, active, reason"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_leaderboard_at_any_sequence_says_what_the_state_said_there(seed: int) -> None:
+    records = Simulation(msgspec.structs.replace(SMALL, seed=seed)).run_with_voids(15)
+    assert {"MatchVoided", "RatingsCorrected"} < {type(r.event).__name__ for r in records}
+    state, checked = LeagueState(), 0
     with Projection() as projection:
         projection.apply(records)
-        rows = projection.query("SELECT rank, agent, kind, rating, rated_games, active, reason FROM leaderboard")
-        assert rows == [(r.rank, r.agent, r.kind, r.rating, r.games, r.active, r.reason) for r in leaderboard(state)]
-        rated = "SELECT agent FROM match_seats JOIN ratings USING (match_id, agent) WHERE agent = 'random_bot'"
-        wins = sum(
-            recorded.event.seats[recorded.event.winner].agent == "random_bot"
-            for recorded in records
-            if isinstance(recorded.event, MatchFinished)
-            and recorded.event.purpose == "evaluation"
-            and recorded.event.winner is not None
-        )
-        assert projection.query("SELECT wins FROM leaderboard WHERE agent = 'random_bot'") == [(wins,)]
-        assert projection.query(f"SELECT count(*) > 0 FROM ({rated})") == [(True,)]
+        for recorded in records:
+            state.apply(recorded.sequence, recorded.event)
+            name = type(recorded.event).__name__
+            if name in ("MatchVoided", "RatingsCorrected", "CheckpointAdded") or recorded.sequence % 40 == 0:
+                rows = projection.query(f"SELECT {COLUMNS} FROM leaderboard_at({recorded.sequence})")
+                assert rows == [
+                    (r.rank, r.agent, r.kind, r.rating, r.games, r.active, r.reason) for r in leaderboard(state)
+                ], f"at {recorded.sequence}, {name}"
+                checked += 1
+        assert checked > 10
+        assert projection.query("FROM leaderboard") == projection.query(f"FROM leaderboard_at({len(records)})")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wins_and_ranks_are_of_the_matches_that_a_fold_without_the_voided_ones_rates(seed: int) -> None:
+    config = msgspec.structs.replace(SMALL, seed=seed)
+    simulation = Simulation(config)
+    records = simulation.run_with_voids(12)
+    fold, rated = RatingFold(config, skip={r.event.match.match_id for r in records if is_void(r)}), set()
+    for recorded in records:
+        rated.update(update.match_id for update in fold.apply(recorded.sequence, recorded.event))
+    matches = [r.event for r in records if isinstance(r.event, MatchFinished) and r.event.match_id in rated]
+    wins = Counter(match.seats[match.winner].agent for match in matches if match.winner is not None)
+    with Projection() as projection:
+        projection.apply(records)
+        assert {name for (name,) in projection.query(f"SELECT match_id FROM rated_matches_at({len(records)})")} == rated
+        rows = projection.query("SELECT agent, wins FROM leaderboard WHERE wins > 0")
+        agents = {name for (name,) in projection.query("SELECT agent FROM agents")}
+        assert dict(rows) == {agent: n for agent, n in wins.items() if agent in agents}
+
+
+def is_void(recorded: Recorded) -> bool:
+    return isinstance(recorded.event, MatchVoided)
+
+
+def test_head_to_head_pools_to_the_records_of_the_state() -> None:
+    records = Simulation(SMALL).run_with_voids(12)
+    state = LeagueState()
+    for recorded in records:
+        state.apply(recorded.sequence, recorded.event)
+    pooled = """
+        SELECT opponent, sum(wins)::BIGINT, sum(draws)::BIGINT, sum(losses)::BIGINT FROM head_to_head
+        WHERE agent LIKE 'main@%' GROUP BY opponent
+    """
+    with Projection() as projection:
+        projection.apply(records)
+        rows = {opponent: tuple(counts) for opponent, *counts in projection.query(pooled)}
+    expected = {name: (r.wins, r.draws, r.losses) for name, r in state.standings().records["main"].items()}
+    assert rows == {name: counts for name, counts in expected.items() if counts != (0, 0, 0)}
+
+
+def test_a_sequence_is_found_by_time() -> None:
+    records = Simulation(SMALL).run(3, 1)
+    with Projection() as projection:
+        projection.apply(records)
+        at = "SELECT sequence_at(make_timestamp(?))"
+        for nth in (0, 5, len(records) - 1):
+            microseconds = records[nth].time_ns // 1000
+            assert projection.query(at, [microseconds]) == [(records[nth].sequence,)]
+            assert projection.query(at, [microseconds - 1]) == [(records[nth].sequence - 1,)]
+        assert projection.query("SELECT sequence_at('2001-01-01')") == [(0,)]
+        by_time = "FROM leaderboard_at(sequence_at('2023-11-14 22:13:20.020'))"
+        assert projection.query(by_time) == projection.query("FROM leaderboard_at(20)")
 
 
 def test_an_unrated_agent_stands_where_the_state_puts_it() -> None:
@@ -164,7 +223,7 @@ def test_a_batch_that_fails_half_way_leaves_nothing_behind() -> None:
             self.inner = inner
 
         def execute(self, sql: str, *args: Any) -> Any:
-            if "INSERT INTO match_seats" in sql:
+            if "INSERT INTO kept.match_seats" in sql:
                 raise Interrupted
             return self.inner.execute(sql, *args)
 
@@ -174,10 +233,10 @@ def test_a_batch_that_fails_half_way_leaves_nothing_behind() -> None:
     with Projection() as projection:
         projection.apply(HISTORY[:5])
         connection = projection.connection
-        projection.connection = Interrupting(connection)  # type: ignore[assignment]
+        projection._loader = Loader(Interrupting(connection))  # type: ignore[arg-type]
         with pytest.raises(Interrupted):
             projection.apply(HISTORY[5:])
-        projection.connection = connection
+        projection._loader = Loader(connection)
         assert projection.position == 5
         assert projection.query("SELECT count(*) FROM events") == [(5,)]
         projection.apply(HISTORY[5:])
@@ -190,6 +249,7 @@ def test_a_killed_process_leaves_a_file_that_goes_on(tmp_path: Path) -> None:
 import os, sys
 from pathlib import Path
 from league.projections.projection import Projection
+from league.ratings.fold import RatingFold
 from league.simulation import Simulation
 from schemas.config import EvaluationConfig, LeagueConfig
 config = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
@@ -212,7 +272,7 @@ def test_a_file_of_another_version_is_rebuilt_and_says_so(tmp_path: Path) -> Non
     path = tmp_path / "league.duckdb"
     with Projection(path) as projection:
         projection.apply(HISTORY)
-        projection.connection.execute("UPDATE position SET schema_version = 0")
+        projection.connection.execute("UPDATE kept.position SET schema_version = 0")
         projection.connection.execute("CREATE TABLE of_the_past (x INTEGER)")
     with Projection(path) as projection:
         assert f"tables of version 0 were dropped; this version keeps {VERSION}" in projection.rebuilt

@@ -1,0 +1,88 @@
+"""How DuckDB reads our events: their shape as it wants it described, and which rows it may have read wrongly."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from schemas.events import EVENT_TYPES
+
+READABLE = "SELECT sequence, time_ns, type, payload FROM incoming WHERE readable"
+"""Events of this version of the schema, as they were written."""
+
+FACTS = "SELECT sequence, time_ns, type, payload FROM facts"
+"""Events that Python had to read first: of another version of the schema, or with a field left out."""
+
+# ``sequence`` is where an event lies, so what it says of another sequence needs another name; ``at`` is a keyword.
+_RENAMED = {"sequence": "through", "at": "through"}
+
+
+def parsed(name: str, source: str) -> str:
+    """SQL for the events of one type, one column per field beside ``sequence`` and ``time``."""
+    kind = EVENT_TYPES[name]
+    fields = ", ".join(f'j."{f}" AS {_column(f)}' for f in kind.__struct_encode_fields__)
+    return f"""
+        SELECT sequence, make_timestamp(time_ns // 1000) AS time, {fields} FROM (
+            SELECT sequence, time_ns, json_transform(payload, '{json.dumps(_shape(kind))}') AS j
+            FROM ({source}) WHERE type = '{name}'
+        )
+    """
+
+
+def doubtful(name: str) -> str:
+    """SQL for the places of events with a field that is missing or of the wrong type: ``json_transform`` says NULL."""
+    fields = _info(EVENT_TYPES[name]).fields  # type: ignore[attr-defined]
+    missing = [condition for field in fields for condition in _missing(field.type, _column(field.encode_name), 0)]
+    return f"SELECT sequence FROM {name} WHERE {' OR '.join(missing)}"
+
+
+def _column(field: str) -> str:
+    return f'"{_RENAMED.get(field, field)}"'
+
+
+def _shape(kind: Any) -> Any:
+    """DuckDB's description of the JSON that msgspec writes for a type."""
+    info = _info(kind)
+    if isinstance(info, msgspec.inspect.StructType):
+        return {field.encode_name: _shape(field.type) for field in info.fields}
+    if isinstance(info, msgspec.inspect.ListType):
+        return [_shape(info.item_type)]
+    if isinstance(info, msgspec.inspect.UnionType):
+        return next(_shape(t) for t in info.types if not isinstance(t, msgspec.inspect.NoneType))
+    if isinstance(info, msgspec.inspect.DictType):
+        return "MAP(VARCHAR, DOUBLE)" if _is_numbers(info) else "JSON"
+    return _SCALARS[type(info)]
+
+
+def _missing(kind: Any, at: str, depth: int) -> list[str]:
+    """Conditions under which a value read as ``kind`` was not one."""
+    info = _info(kind)
+    if isinstance(info, msgspec.inspect.UnionType):
+        return []
+    conditions = [f"{at} IS NULL"]
+    if isinstance(info, msgspec.inspect.StructType):
+        for field in info.fields:
+            conditions += _missing(field.type, f'{at}."{field.encode_name}"', depth)
+    elif isinstance(info, msgspec.inspect.ListType):
+        item = f"x{depth}"
+        inner = " OR ".join(_missing(info.item_type, item, depth + 1))
+        conditions.append(f"list_contains(list_transform({at}, lambda {item}: {inner}), true)")
+    elif isinstance(info, msgspec.inspect.DictType) and _is_numbers(info):
+        conditions.append(f"list_count(map_values({at})) < cardinality({at})")
+    return conditions
+
+
+def _info(kind: Any) -> msgspec.inspect.Type:
+    return kind if isinstance(kind, msgspec.inspect.Type) else msgspec.inspect.type_info(kind)
+
+
+def _is_numbers(info: msgspec.inspect.DictType) -> bool:
+    return isinstance(info.value_type, msgspec.inspect.FloatType)
+
+
+_SCALARS = {
+    msgspec.inspect.StrType: "VARCHAR",
+    msgspec.inspect.IntType: "BIGINT",
+    msgspec.inspect.FloatType: "DOUBLE",
+    msgspec.inspect.BoolType: "BOOLEAN",
+}

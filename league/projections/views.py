@@ -1,0 +1,176 @@
+"""What people ask: views and table macros over the stored tables, and a word on each of them."""
+
+from collections.abc import Mapping, Sequence
+
+from league.projections.tables import BULKY, column_names
+
+_NEWEST = 9223372036854775807
+
+_POLICY, _VERSION = (f"regexp_extract(agent, '^(.+)@(0|[1-9][0-9]{{0,17}})$', {group})" for group in (1, 2))
+
+VIEWS = {
+    "events": """
+        SELECT sequence, make_timestamp(time_ns // 1000) AS time, type, subject, producer, payload FROM kept.all_events
+    """,
+    "matches": """
+        SELECT m.*, v.sequence AS voided_sequence, v.reason AS void_reason
+        FROM kept.all_matches m LEFT JOIN voids v USING (match_id)
+    """,
+    "match_seats": "FROM kept.all_match_seats",
+    "match_failures": "FROM kept.all_match_failures",
+    "ratings": "FROM kept.all_ratings",
+    "opponents_sampled": "FROM kept.all_opponents_sampled",
+    "position": "SELECT sequence, time FROM kept.position",
+    "unreadable_events": """
+        SELECT type, count(*) AS events, min(sequence) AS first, max(sequence) AS last
+        FROM kept.all_unreadable GROUP BY type
+    """,
+    "rating_corrections": """
+        SELECT sequence, time, game, system, first, through, voided, r.agent, r.rating, r.games
+        FROM (SELECT * EXCLUDE ratings, unnest(ratings) AS r FROM kept.all_corrections)
+    """,
+    "configuration": """
+        SELECT sequence, config FROM configurations WHERE sequence > 0 ORDER BY sequence DESC LIMIT 1
+    """,
+    "checkpoints": """
+        SELECT agent, policy, version, parent, adapter, reason, active, joined_sequence, joined_time,
+               promoted_sequence, retired_sequence
+        FROM agents WHERE kind = 'checkpoint'
+    """,
+    "current_ratings": f"FROM ratings_at({_NEWEST})",
+    "leaderboard": f"FROM leaderboard_at({_NEWEST})",
+    "head_to_head": """
+        SELECT a.agent, b.agent AS opponent, count(DISTINCT a.sequence) AS games,
+               count(*) FILTER (a.score > b.score) AS wins, count(*) FILTER (a.score = b.score) AS draws,
+               count(*) FILTER (a.score < b.score) AS losses
+        FROM match_seats a JOIN match_seats b ON a.sequence = b.sequence AND a.agent <> b.agent
+        WHERE isfinite(a.score - b.score) AND a.match_id NOT IN (SELECT match_id FROM voids)
+        GROUP BY ALL
+    """,
+    "lineage": """
+        WITH made AS (
+            SELECT g.policy, p.version, min(g.step) AS first_step, max(g.step) AS last_step, count(*) AS steps,
+                   list(g.batch ORDER BY g.step) AS batches, sum(len(g.matches))::BIGINT AS matches,
+                   sum(g.accepted)::BIGINT AS accepted, sum(g.stale)::BIGINT AS stale,
+                   sum(g.refused)::BIGINT AS refused, sum(g.voided)::BIGINT AS voided
+            FROM gradient_steps g ASOF JOIN policies p ON g.policy = p.policy AND g.step <= p.version
+            GROUP BY g.policy, p.version
+        )
+        SELECT p.policy || '@' || p.version AS agent, policy, version, p.parent, p.adapter, p.sequence, p.time,
+               c.agent IS NOT NULL AS is_checkpoint, c.parent AS parent_checkpoint, m.* EXCLUDE (policy, version)
+        FROM policies p LEFT JOIN made m USING (policy, version)
+             LEFT JOIN checkpoints c USING (policy, version)
+    """,
+    "tainted_steps": """
+        SELECT g.policy, g.step, g.sequence, g.match_id, v.sequence AS voided_sequence, v.reason AS void_reason
+        FROM (SELECT policy, step, sequence, unnest(matches) AS match_id FROM gradient_steps) g JOIN voids v
+          ON v.match_id = g.match_id AND v.sequence > g.sequence
+    """,
+}
+
+# A macro's parameter is put in as it stands, so it can be a subquery too: FROM leaderboard_at(sequence_at('…')).
+MACROS = {
+    "sequence_at(moment)": """
+        (SELECT coalesce(max(sequence), 0) FROM kept.all_events
+         WHERE time_ns <= epoch_us(moment::TIMESTAMP) * 1000 + 999)
+    """,
+    # A correction replaces all ratings of its game and system; what came after it is counted on top.
+    "ratings_at(upto)": f"""TABLE
+        WITH conf AS (
+            SELECT game, system FROM configurations WHERE sequence <= upto ORDER BY sequence DESC LIMIT 1
+        ), correction AS (
+            SELECT c.sequence, c.ratings FROM kept.all_corrections c JOIN conf USING (game, system)
+            WHERE c.sequence <= upto ORDER BY c.sequence DESC LIMIT 1
+        ), corrected AS (
+            SELECT r.agent, r.rating, r.games FROM (SELECT unnest(ratings) AS r FROM correction)
+        ), updated AS (
+            SELECT agent, arg_max(after, sequence) AS rating, count(*) AS games
+            FROM kept.all_ratings JOIN conf USING (game, system)
+            WHERE sequence <= upto AND sequence > coalesce((SELECT sequence FROM correction), 0) GROUP BY agent
+        )
+        SELECT agent, coalesce(u.rating, c.rating) AS rating,
+               coalesce(u.games, 0) + coalesce(c.games, 0) AS rated_games,
+               nullif({_POLICY}, '') AS policy, try_cast({_VERSION} AS BIGINT) AS version
+        FROM updated u FULL JOIN corrected c USING (agent)
+    """,
+    # Matches that were waiting for a correction are in its ratings and have no update of their own.
+    "rated_matches_at(upto)": """TABLE
+        WITH conf AS (
+            SELECT game, system, purposes FROM configurations WHERE sequence <= upto ORDER BY sequence DESC LIMIT 1
+        ), through AS (
+            SELECT coalesce(max(through), 0) AS through FROM kept.all_corrections JOIN conf USING (game, system)
+            WHERE sequence <= upto
+        ), updated AS (
+            SELECT match_id FROM kept.all_ratings JOIN conf USING (game, system) WHERE sequence <= upto
+        )
+        SELECT m.match_id, m.sequence, m.winner FROM kept.all_matches m JOIN conf ON m.game = conf.game
+        WHERE m.sequence <= upto
+          AND m.match_id NOT IN (SELECT match_id FROM voids WHERE sequence <= upto)
+          AND (m.match_id IN (FROM updated) OR (
+               m.sequence <= (FROM through) AND list_contains(conf.purposes, m.purpose)
+               AND m.sequence IN (SELECT sequence FROM kept.all_match_seats WHERE sequence <= (FROM through)
+                                  GROUP BY sequence HAVING min(agent) < max(agent) AND bool_and(isfinite(score)))))
+    """,
+    # An agent that was never rated stands where the state's fold puts it: at its start, at the nearest lower rated
+    # version of its policy, or at the base agent.
+    "leaderboard_at(upto)": """TABLE
+        WITH rated AS MATERIALIZED (FROM ratings_at(upto)), entrants AS (
+            SELECT agent, kind, start_rating, policy, version, joined_sequence,
+                   CASE WHEN promoted_sequence <= upto THEN 'elite' ELSE join_reason END AS reason,
+                   coalesce(retired_sequence > upto, true)
+                   OR coalesce(promoted_sequence <= upto AND promoted_sequence > retired_sequence, false) AS active
+            FROM agents WHERE joined_sequence <= upto
+        ), base AS (
+            SELECT coalesce(r.rating, a.start_rating) AS rating
+            FROM entrants a LEFT JOIN rated r USING (agent) WHERE a.kind = 'base' ORDER BY a.joined_sequence LIMIT 1
+        ), inherited AS (
+            SELECT a.agent, arg_max(r.rating, r.version) AS rating
+            FROM entrants a JOIN rated r ON a.policy = r.policy AND r.version < a.version GROUP BY a.agent
+        ), played AS (
+            SELECT s.agent, count(DISTINCT CASE WHEN s.seat = m.winner THEN m.sequence END) AS wins,
+                   avg(s.rank) AS mean_rank
+            FROM kept.all_match_seats s JOIN rated_matches_at(upto) m USING (sequence) GROUP BY s.agent
+        ), placed AS (
+            SELECT a.*, coalesce(r.rating, a.start_rating, i.rating, (SELECT rating FROM base), 1000.0) AS rating,
+                   coalesce(r.rated_games, 0) AS rated_games, coalesce(p.wins, 0) AS wins, p.mean_rank
+            FROM entrants a LEFT JOIN rated r USING (agent) LEFT JOIN inherited i USING (agent)
+                 LEFT JOIN played p USING (agent)
+        )
+        SELECT row_number() OVER (ORDER BY rating DESC, agent) AS rank, agent, kind, rating, rated_games, wins,
+               mean_rank, active, reason
+        FROM placed ORDER BY rank
+    """,
+}
+
+EVENT_COLUMNS = ["sequence", "time_ns", "type", "subject", "producer", "schema", "payload", "raw"]
+
+
+def whole_statements(files: Mapping[str, Sequence[str]]) -> list[str]:
+    """SQL that makes the views of all rows: those of attached segments, then our own.
+
+    Args:
+        files: Parquet files by part, ``events`` among them; empty when nothing is attached.
+    """
+    names = {"events": EVENT_COLUMNS} | {table: column_names(table) for table in BULKY}
+    return [_whole(table, columns, files.get(table, ())) for table, columns in names.items()]
+
+
+def _whole(table: str, columns: list[str], files: Sequence[str]) -> str:
+    chosen = ", ".join(columns)
+    parts = [f"SELECT {chosen} FROM kept.{table}"]
+    if files:
+        listed = ", ".join(quoted(path) for path in files)
+        parts.insert(0, f"SELECT {chosen} FROM read_parquet([{listed}])")
+    return f"CREATE OR REPLACE VIEW kept.all_{table} AS {' UNION ALL '.join(parts)}"
+
+
+def quoted(text: str) -> str:
+    """Text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def view_statements() -> list[str]:
+    """SQL that creates the macros and views, and what is to be said about them."""
+    macros = [f"CREATE MACRO {name} AS {body}" for name, body in MACROS.items()]
+    views = [f"CREATE VIEW {name} AS {query}" for name, query in VIEWS.items()]
+    return [*macros, *views]
