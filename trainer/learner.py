@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from schemas.config import TrainerConfig, convert
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, ModelError
 from schemas.trajectories import Rollout
 from trainer import adapters, state
 from trainer.adapters import Lora
@@ -152,6 +152,25 @@ class Learner:
         saved, tensors = state.load(folder, self.lora.rank, self.lora.alpha, self.lora.sizes)
         self._restore({name: tensor.to(self.decoder.device) for name, tensor in tensors.items()}, saved.updates)
         self.steps, self.seed, self.baselines = saved.steps, saved.seed, saved.baselines
+
+    def load_adapter(self, folder: Path, steps: int) -> None:
+        """Continue from an adapter alone, with fresh optimiser moments and nothing remembered.
+
+        Args:
+            folder: As ``adapter`` wrote it.
+            steps: Gradient steps behind it.
+
+        Raises:
+            ModelError: no adapter, or one of another shape than this learner's.
+        """
+        found, own = adapters.load(folder, self.decoder.shape, device=self.decoder.device), self.lora
+        if (found.rank, found.alpha, found.sizes, found.rslora) != (own.rank, own.alpha, own.sizes, own.rslora):
+            raise ModelError(
+                f"{folder}: an adapter of rank {found.rank}, alpha {found.alpha:g} on {len(found.sizes)} linears; "
+                f"expected rank {own.rank}, alpha {own.alpha:g} on {len(own.sizes)}"
+            )
+        self._restore({"flat": found.flat_P.detach()}, 0)
+        self.steps, self.baselines = steps, {}
 
     def _receive(
         self, rollouts: Sequence[Rollout]

@@ -16,6 +16,7 @@ import torch
 
 from league import schedule
 from league.log.experience import Received
+from schemas.errors import ArtifactError
 from schemas.events import Event, GradientStepTaken, PolicyPublished, TrainingFinished
 from schemas.ids import agent_name, derive_seed, digest
 from schemas.trajectories import Rollout
@@ -73,26 +74,55 @@ class TrainerWorker:
         self._config = context.config.trainer
         self._policy = self._config.policy
         self._consumed = 0
-        self._old_state = ""
+        self._old_step: GradientStepTaken | None = None
         self._stepped_at = time.monotonic()
         # What is received ahead lies in memory a second time, so only about a step's worth is.
         self._received: asyncio.Queue[Received] = asyncio.Queue(self._config.rollouts_per_step)
 
     async def resume(self) -> None:
-        """Continue after the last recorded step; publish version 0 if there was never any."""
-        state = self._context.state
-        step = state.last_step(self._policy)
-        if step is not None:
+        """Continue after the last recorded step; without any, from the newest version, or from a fresh adapter."""
+        step = self._context.state.last_step(self._policy)
+        if step is None:
+            await self._begin()
+            return
+        try:
             with tempfile.TemporaryDirectory() as folder:
                 await unpack_artifact(self._context, step.state, Path(folder) / "state")
                 self._learner.load_state(Path(folder) / "state")
-            self._consumed, self._old_state = step.experience_to, step.state
-            log.info("resumed", step=step.step, experience=step.experience_to)
-        elif state.live(self._policy) is None:
+        except ArtifactError as error:
+            # A branch begins where it likes, and most steps' states are gone; what was published is there.
+            log.warning(
+                "the trainer's state is gone, going on from the adapter alone", step=step.step, error=str(error)
+            )
+            await self._load_adapter(step.step, step.step)
+        self._consumed, self._old_step = step.experience_to, step
+        log.info("resumed", step=step.step, experience=step.experience_to)
+
+    async def _begin(self) -> None:
+        """Publish the version that training begins with, unless it is there: the fresh adapter, or an imported one.
+
+        Names are never used twice: after checkpoints that were imported without an adapter, versions begin above them.
+        """
+        state, config = self._context.state, self._context.config
+        live = state.live(self._policy)
+        known = [agent.version for agent in state.checkpoints if agent.policy == self._policy]
+        newest = max([*known, -1 if live is None else live.version], default=-1)
+        version = newest if live is not None and live.version == newest else newest + 1
+        if live is not None and live.version > 0:
+            await self._load_adapter(live.version, version)
+        self._learner.steps = version
+        if live is None or live.version != version:
             adapter, _ = await self._store()
-            parent = self._context.config.base_agent
-            published = PolicyPublished(policy=self._policy, version=0, adapter=adapter, parent=parent)
+            parent = config.base_agent if live is None else agent_name(self._policy, live.version)
+            published = PolicyPublished(policy=self._policy, version=version, adapter=adapter, parent=parent)
             await self._context.reached(await self._context.record(published))
+
+    async def _load_adapter(self, version: int, steps: int) -> None:
+        published = self._context.state.published[self._policy][version]
+        with tempfile.TemporaryDirectory() as folder:
+            await unpack_artifact(self._context, published.adapter, Path(folder) / "adapter")
+            self._learner.load_adapter(Path(folder) / "adapter", steps)
+        log.info("adapter loaded, optimiser moments are fresh", version=version, steps=steps)
 
     async def receive(self) -> None:
         """Take rollouts from the stream, for ever."""
@@ -167,7 +197,7 @@ class TrainerWorker:
         events = self._events(batch, report, adapter, state, times)
         sequences = await self._context.persistently(lambda: self._context.log.append_batch(events))
         await self._context.reached(max(sequences))
-        await self._forget(batch.last, state)
+        await self._forget(next(event for event in events if isinstance(event, GradientStepTaken)))
 
     def _events(
         self, batch: Batch, report: StepReport, adapter: str, state: str, times: dict[str, float]
@@ -208,10 +238,18 @@ class TrainerWorker:
         ]
         return adapter, state
 
-    async def _forget(self, consumed: int, state: str) -> None:
-        """Let go of what the recorded step has made useless: rollouts used, and the state before."""
-        self._consumed = consumed
-        await self._context.persistently(lambda: self._context.experience.forget_through(self._policy, consumed))
-        if self._old_state and self._old_state != state:
-            await self._context.persistently(lambda: self._context.artifacts.delete(self._old_state))
-        self._old_state = state
+    async def _forget(self, step: GradientStepTaken) -> None:
+        """Let go of what the recorded step has made useless: rollouts used, and the state before.
+
+        States of versions that joined the league stay: a branch can begin there as if nothing had been in between.
+        """
+        self._consumed, old = step.experience_to, self._old_step
+        self._old_step = step
+        await self._context.persistently(
+            lambda: self._context.experience.forget_through(self._policy, step.experience_to)
+        )
+        if old is not None and old.state != step.state and not self._joined(old.step):
+            await self._context.persistently(lambda: self._context.artifacts.delete(old.state))
+
+    def _joined(self, version: int) -> bool:
+        return agent_name(self._policy, version) in self._context.state.agents

@@ -34,10 +34,12 @@ def _work() -> StreamConfig:
     )
 
 
-def _experience(limits: ExperienceConfig) -> StreamConfig:
+def _experience(limits: ExperienceConfig, consumed: int) -> StreamConfig:
     return StreamConfig(
         name=EXPERIENCE_STREAM,
         subjects=["experience.>"],
+        # What a trainer has consumed is counted in sequences, so they go on where a copied history's ended.
+        first_seq=consumed + 1 if consumed else None,
         # Full means wait: the broker rejects, and rollout workers back off until the trainer has caught up.
         discard=DiscardPolicy.NEW,
         max_msgs=limits.max_messages,
@@ -52,13 +54,18 @@ def _dead_letters() -> StreamConfig:
     return StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=10_000)
 
 
-async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig) -> None:
+async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig, consumed: int = 0) -> None:
     """Create the streams and the artifact bucket that are missing; existing ones stay as they are.
+
+    Args:
+        js: Of the broker.
+        limits: Of the experience stream.
+        consumed: Sequence of ``EXPERIENCE`` that the history has consumed already; a new stream begins after it.
 
     Raises:
         LogError: the broker refuses, e.g. because JetStream is off.
     """
-    for config in (_history(), _work(), _experience(limits), _dead_letters()):
+    for config in (_history(), _work(), _experience(limits, consumed), _dead_letters()):
         with broker_errors(f"creating stream {config.name}"):
             try:
                 await js.stream_info(config.name or "")

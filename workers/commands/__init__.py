@@ -4,12 +4,14 @@
 - ``history``  ``leaderboard``, ``events``, ``replay``: reading it
 - ``sql``      ``sql``: the history as tables
 - ``match``    ``match show``, ``explain``, ``resimulate``: one match
+- ``runs``     ``branch``, ``compare``, ``import``: runs made from other runs, and set side by side
+- ``archive``  ``verify``, ``archive``, ``gc``: what guards the history and what it takes up
 - ``setup``    ``doctor`` and ``model init``: this machine and its model
 """
 
 import typer
 
-from workers.commands import history, match, serving, setup, sql
+from workers.commands import archive, history, match, runs, serving, setup, sql
 
 app = typer.Typer(
     help="An event-sourced league for training language-model agents by self-play.",
@@ -29,6 +31,10 @@ app.command()(history.leaderboard)
 app.command()(history.events)
 app.command()(sql.sql)
 app.command()(history.replay)
+app.command("branch")(runs.branch_league)
+app.command()(archive.verify)
+app.command("archive")(archive.archive)
+app.command()(archive.gc)
 app.command()(setup.doctor)
 model.command("init")(setup.model_init)
 matches.command("show")(match.show)

@@ -1,0 +1,121 @@
+"""Branches a league into a run folder of its own, whole or not at all."""
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from nats.aio.client import Client
+
+from league.artifacts import BrokerStore
+from league.branch import (
+    Copied,
+    TrainerStart,
+    check_opened,
+    copy_artifacts,
+    copy_history,
+    trainer_starts,
+    whole_before,
+)
+from league.log.jetstream import JetStreamLog
+from league.log.streams import ensure_streams
+from league.snapshots import state_at
+from league.state import LeagueState
+from schemas.errors import UsageError
+from schemas.events import LeagueBranched
+from workers.progress import Report
+from workers.run import Run
+
+PRODUCER = "branch"
+
+
+class Branched(msgspec.Struct, frozen=True):
+    """A branch that was made."""
+
+    league: str
+    origin: str
+    asked: int
+    """Where it was to begin."""
+    at: int
+    """Where it begins: the newest event at or before ``asked`` that does not lie inside a gradient step."""
+    digest: str
+    """Of the state there."""
+    trainers: list[TrainerStart]
+    copied: Copied
+
+
+async def branch(source: Run, history: JetStreamLog, at: int, target: Path, report: Report) -> Branched:
+    """Make a run whose league begins as a copy of another's.
+
+    Args:
+        source: The run that the other league lies in.
+        history: Its log.
+        at: Sequence of the last event to copy.
+        target: The new run's folder; it must not exist.
+        report: Told how the copying is coming along.
+
+    Raises:
+        UsageError: the folder exists, or the league was not open yet at ``at``.
+    """
+    state = await state_at(history, source.artifacts(history.client), await whole_before(history, at))
+    check_opened(state, at)
+    with new_folder(target) as draft:
+        run = Run(draft, name=history.league)
+        async with run.connected(PRODUCER) as client:
+            copied = await _fill(source, history, state, client, report)
+    names = {stored.name for stored in await BrokerStore(history.client).stored()}
+    trainers = await trainer_starts(history, state, state.sequence, names)
+    return Branched(history.league, origin(source), at, state.sequence, state.digest(), trainers, copied)
+
+
+@contextlib.contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A draft of a run's folder that takes its place when the block ends well.
+
+    Raises:
+        UsageError: the folder exists already, or cannot be made.
+    """
+    target = target.resolve()
+    if target.exists():
+        raise UsageError(f"--run {target}: exists already; expected a folder that does not")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise UsageError(f"--run {target}: cannot be made ({error.strerror})") from None
+    try:
+        yield draft
+        draft.chmod(0o755)
+        draft.rename(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+async def _fill(source: Run, history: JetStreamLog, state: LeagueState, client: Client, report: Report) -> Copied:
+    """Copy everything up to ``state`` onto an empty broker, and say that this is a branch."""
+    assert state.config is not None
+    steps = [step for policy in state.policies if (step := state.last_step(policy)) is not None]
+    consumed = max((step.experience_to for step in steps), default=0)
+    await ensure_streams(client.jetstream(), state.config.experience, consumed)
+    target, last = JetStreamLog(client, history.league, PRODUCER), state.sequence
+    events, wanted = await copy_history(
+        history, target, last, lambda done: report(f"copying events, {done:,} of {last:,}", done / last)
+    )
+    artifacts = source.artifacts(history.client)
+    copied = await copy_artifacts(
+        wanted,
+        # The broker first: reading through the cache would fill the other run's folder.
+        [artifacts.store, artifacts.cache],
+        BrokerStore(client),
+        lambda done: report(f"copying artifacts, {done:,} of {len(wanted):,}", min(done / max(len(wanted), 1), 1.0)),
+    )
+    copied.events = events
+    await target.append(LeagueBranched(origin=origin(source), at=last, digest=state.digest()))
+    return copied
+
+
+def origin(source: Run) -> str:
+    """What a branch calls the run that it comes from."""
+    return source.nats or source.folder.name

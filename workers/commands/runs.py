@@ -1,0 +1,55 @@
+"""``league branch``, ``compare`` and ``import``: runs made from other runs, and set side by side."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+import uvloop
+from rich.console import Console
+
+from league.branch import describe
+from workers.branching import Branched, branch
+from workers.commands.options import JsonOption, LeagueOption
+from workers.places import place_in
+from workers.progress import reporting
+from workers.run import DEFAULT_RUN, Run
+
+
+def branch_league(
+    at: Annotated[str, typer.Option("--at", help="Where: an event's sequence, or a time (ISO 8601, UTC unless said).")],
+    run: Annotated[Path, typer.Option("--run", help="Folder of the new run; it must not exist.")],
+    source: Annotated[Path, typer.Option("--from", help="Folder of the run to branch from.")] = DEFAULT_RUN,
+    nats: Annotated[str | None, typer.Option("--nats", help="Address of the broker to branch from.")] = None,
+    league: LeagueOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Begin a new run as a copy of another one's history up to a place; `league up --run NEW` goes on from there."""
+    console = Console(stderr=True)
+    made = uvloop.run(_branch(Run(source, nats=nats, name=league), at, run, console))
+    if as_json:
+        print(msgspec.json.encode(made).decode())
+    else:
+        _print_branch(made, run)
+
+
+async def _branch(source: Run, at: str, target: Path, console: Console) -> Branched:
+    async with source.history("branch") as history:
+        place = await place_in(history, at, "--at")
+        with reporting(console, "branching") as report:
+            return await branch(source, history, place, target, report)
+
+
+def _print_branch(made: Branched, run: Path) -> None:
+    if made.at != made.asked:
+        print(f"event {made.asked} is not a whole place to begin at; the nearest one before it is event {made.at}")
+    copied = made.copied
+    print(
+        f"league {made.league!r} branched from {made.origin} after event {made.at}: {copied.events:,} events and "
+        f"{copied.artifacts:,} artifacts ({copied.bytes:,} bytes) copied; state {made.digest[:12]}…"
+    )
+    for kind, count in sorted(copied.missing.items()):
+        print(f"{count:,} artifacts that the history refers to were not there to copy: {kind}")
+    for start in made.trainers:
+        print(describe(start))
+    print(f"it goes on with: league up --run {run}")
