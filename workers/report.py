@@ -9,21 +9,13 @@ from rich.console import Console
 from rich.table import Table
 
 from league.analytics import BenchmarkRow, benchmarks, elo_curve
-from league.log.base import EventLog
+from league.log.jetstream import JetStreamLog
 from league.plots import draw_elo
 from league.projections.render import render
 from league.replay import verify_log
-from league.state import LeagueState
+from league.snapshots import state_at
 from workers.run import DEFAULT_RUN, Run
 from workers.tables import LEADERBOARD, ask
-
-
-async def folded(history: EventLog) -> LeagueState:
-    """The state that a league's history adds up to."""
-    state = LeagueState()
-    async for recorded in history.read():
-        state.apply(recorded.sequence, recorded.event)
-    return state
 
 
 def benchmark_table(rows: list[BenchmarkRow]) -> Table:
@@ -37,15 +29,15 @@ def benchmark_table(rows: list[BenchmarkRow]) -> Table:
     return table
 
 
-async def print_report(run: Run, history: EventLog, console: Console) -> bool:
+async def print_report(run: Run, history: JetStreamLog, console: Console) -> bool:
     """Print the end-of-run report; whether the replay was identical."""
-    state = await folded(history)
+    state = await state_at(history, run.artifacts(history.client))
     console.print("Leaderboard, rebuilt from the events")
     board = await ask(run, history, LEADERBOARD)
     # As it is: the console would fold a wide table.
     console.file.write(render(board.columns, board.types, board.rows))
     console.print(benchmark_table(benchmarks(state)))
-    report = await verify_log(history.read())
+    report = await verify_log(history)
     console.print(f"replay --verify: {report.verdict()}", highlight=False)
     assert state.config is not None
     draw_elo(elo_curve(state, state.config.trainer.policy), run.plot)

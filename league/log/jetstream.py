@@ -247,19 +247,24 @@ def _recorded(pulled: Pulled) -> Recorded:
     )
 
 
+async def leagues_on(client: Client, name: str = "*") -> list[str]:
+    """Names of the leagues that a broker holds, or of the one called ``name``, sorted."""
+    js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
+    with broker_errors("looking for leagues"):
+        try:
+            info = await js.stream_info(LEAGUE_STREAM, subjects_filter=f"league.{name}.league.opened")
+        except nats.js.errors.NotFoundError:
+            return []
+    return sorted(subject.split(".")[1] for subject in (info.state.subjects or {}))
+
+
 async def league_on(client: Client, name: str = "*") -> str | None:
     """Name of the league that a broker holds, if it holds exactly one; or ``name``, if that one is open there.
 
     Raises:
         LogError: it holds several; the message lists them.
     """
-    js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
-    with broker_errors("looking for leagues"):
-        try:
-            info = await js.stream_info(LEAGUE_STREAM, subjects_filter=f"league.{name}.league.opened")
-        except nats.js.errors.NotFoundError:
-            return None
-    names = sorted(subject.split(".")[1] for subject in (info.state.subjects or {}))
+    names = await leagues_on(client, name)
     if len(names) > 1:
         raise LogError(f"the broker holds several leagues ({', '.join(names)}); say which one with --league")
     return names[0] if names else None
