@@ -8,6 +8,9 @@ import duckdb
 
 from schemas.errors import BusyError, LeagueError, UsageError
 
+OURS: Mapping[str, str | int | bool] = {"threads": 1, "memory_limit": "512MB"}
+"""How we load: beyond that memory DuckDB spills to disk, so it stays flat however long the history is."""
+
 
 def connect(
     path: Path | None, config: Mapping[str, str | int | bool], *, read_only: bool = False

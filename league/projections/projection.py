@@ -6,21 +6,15 @@ from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from league.log.base import Recorded
-from league.projections.connect import connect
-from league.projections.load import ARROW, Loader, to_arrow
+from league.projections.connect import OURS, connect
+from league.projections.load import Loader, to_arrow
 from league.projections.marks import Chunk, Marks
-from league.projections.segments import SegmentFiles
+from league.projections.segments import SegmentFiles, event_batches
 from league.projections.tables import VERSION, create_statements
 from league.projections.views import view_statements, whole_statements
 from schemas.errors import UsageError
-
-MEMORY = "512MB"
-"""DuckDB's share; beyond it, it spills to disk. Memory stays flat however long the history is."""
-
-_REST_ROWS = 20_000
 
 
 class Projection:
@@ -43,7 +37,7 @@ class Projection:
         self.path = path
         self.rebuilt = ""
         """Why the tables were emptied on opening; empty when they were not."""
-        self.connection = connect(path, {"threads": threads, "memory_limit": MEMORY, "preserve_insertion_order": True})
+        self.connection = connect(path, {**(OURS if path else {}), "threads": threads})
         self._loader = Loader(self.connection)
         self._marks: Marks | None = None
         try:
@@ -144,8 +138,8 @@ class Projection:
                 )
         self._view_everything()
         for segment in segments:
-            for batch in pq.ParquetFile(segment.files["events_rest"]).iter_batches(_REST_ROWS, ARROW.names):
-                self._loader.load(pa.Table.from_batches([batch]).cast(ARROW), None)
+            for batch in event_batches(segment.files["events_rest"]):
+                self._loader.load(batch, None)
         self.connection.execute("DELETE FROM kept.seen")
         self._write_marks(marks, list(marks.chunks()))
         self._marks = None

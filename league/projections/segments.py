@@ -1,12 +1,32 @@
-"""Closed history in Parquet files: written once from the stream, attached to projections instead of being loaded."""
+"""Closed history in Parquet files: written once from the stream, attached to projections instead of being loaded.
 
+A segment holds the rows of the bulky tables, already without copies, and every event exactly as it was recorded: the
+few that projections load in one file, the many that the bulky tables were made of in another.
+"""
+
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from operator import attrgetter
 from pathlib import Path
 
+import duckdb
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from league.log.base import Recorded
+from league.projections.connect import OURS, connect
+from league.projections.load import ARROW, Loader, to_arrow, to_recorded
 from league.projections.marks import Marks
+from league.projections.tables import BULKY, BULKY_EVENTS, create_statements
+from league.projections.views import quoted, whole_statements
+from schemas.errors import DecodeError, UsageError
+
+BATCH = 20_000
+"""Events that are loaded at a time: fewer are slower, more take more memory."""
+
+PARTS = (*BULKY, "events_bulky", "events_rest")
 
 
 class SegmentFiles(msgspec.Struct, frozen=True):
@@ -17,8 +37,8 @@ class SegmentFiles(msgspec.Struct, frozen=True):
     last: int
     """Sequence that the range ends at, inclusive."""
     files: dict[str, Path]
-    """By part: ``matches``, ``match_seats``, ``match_failures``, ``ratings``, ``opponents_sampled`` (rows of those
-    tables), ``events_bulky`` and ``events_rest`` (the events as they were written)."""
+    """By part (``PARTS``): rows of the bulky tables, and the events as they were written. Only the position of a
+    projection says up to where the files of a range count."""
 
 
 def write_segment(
@@ -26,16 +46,88 @@ def write_segment(
 ) -> SegmentFiles:
     """Write the events from ``first`` to ``last`` as Parquet files into ``folder``.
 
+    The same events after the same marks give files of the same content.
+
     Args:
         first: Where the range begins.
         last: Where it ends, inclusive.
-        batches: Its events, in order.
-        marks: What was seen before ``first``; moved on to ``last``.
-        folder: Made if missing.
+        batches: Its events, in order, as many at a time as there are.
+        marks: What was seen before ``first``; moved on to ``last``. After an error they are good for nothing.
+        folder: Made if missing; the files in it are named by part.
+
+    Raises:
+        UsageError: an event lies outside of the range, or not after the one before.
     """
-    raise NotImplementedError
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {part: folder / f"{part}.parquet" for part in PARTS}
+    with tempfile.TemporaryDirectory(dir=folder) as scratch, connect(Path(scratch) / "rows.duckdb", OURS) as connection:
+        for statement in [*create_statements(), *whole_statements({})]:
+            connection.execute(statement)
+        loader = Loader(connection)
+        for batch in in_batches(_within(batches, first, last), BATCH):
+            connection.begin()
+            loader.load(to_arrow(batch), marks, small=False)
+            connection.commit()
+        marks.touched()
+        for part, path in files.items():
+            _write(connection, part, path)
+    return SegmentFiles(first, last, files)
+
+
+def _within(batches: Iterable[Sequence[Recorded]], first: int, last: int) -> Iterator[Recorded]:
+    place = first - 1
+    for recorded in (recorded for batch in batches for recorded in batch):
+        if not place < recorded.sequence <= last:
+            raise UsageError(f"segment {first}-{last}: event {recorded.sequence} after {place}; expected the next one")
+        place = recorded.sequence
+        yield recorded
+
+
+def _write(connection: duckdb.DuckDBPyConnection, part: str, path: Path) -> None:
+    source = f"kept.{part}"
+    if part.startswith("events"):
+        listed = ", ".join(map(quoted, BULKY_EVENTS))
+        # A type of NULL is in no list.
+        is_bulky = f"coalesce(type IN ({listed}), false)"
+        source = f"kept.events WHERE {is_bulky if part == 'events_bulky' else f'NOT {is_bulky}'}"
+    connection.execute(f"COPY (FROM {source}) TO {quoted(str(path))} (FORMAT parquet, COMPRESSION zstd)")
 
 
 def read_segment(files: SegmentFiles) -> Iterator[list[Recorded]]:
-    """The events of a segment again, exactly and in order, some thousand at a time."""
-    raise NotImplementedError
+    """The events of a segment again, exactly and in order, some thousand at a time.
+
+    Raises:
+        DecodeError: a file is damaged.
+    """
+    parts = [_events(files.files[part]) for part in ("events_bulky", "events_rest")]
+    return in_batches(merge(*parts, key=attrgetter("sequence")), BATCH)
+
+
+def _events(path: Path) -> Iterator[Recorded]:
+    for batch in event_batches(path):
+        yield from to_recorded(batch)
+
+
+def event_batches(path: Path) -> Iterator[pa.Table]:
+    """The events in a file, some thousand at a time, as columns that ``Loader`` takes.
+
+    Raises:
+        DecodeError: the file is damaged.
+    """
+    try:
+        for batch in pq.ParquetFile(path).iter_batches(BATCH, columns=ARROW.names):
+            yield pa.Table.from_batches([batch]).select(ARROW.names).cast(ARROW)
+    except (pa.ArrowException, OSError) as error:
+        raise DecodeError(f"{path}: not the events of a segment: {error}") from error
+
+
+def in_batches(events: Iterable[Recorded], size: int) -> Iterator[list[Recorded]]:
+    """Events in lists of ``size``, the last one shorter."""
+    batch: list[Recorded] = []
+    for recorded in events:
+        batch.append(recorded)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

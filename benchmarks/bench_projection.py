@@ -1,0 +1,166 @@
+"""Rebuilding the DuckDB projection from JetStream against a bare nats-py reader of the same messages on the same broker.
+
+The bare reader is the fastest simple way that the library has: an ordered consumer whose callback counts messages and
+leaves them undecoded. The projection parses them and writes matches and seats to a file. Each runs in a process of its
+own, in turns, since memory is measured too. The last figure is what a person waits for: ``league sql`` from a cold
+start, on a stopped run whose projection is up to date.
+"""
+
+import argparse
+import asyncio
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import uvloop
+
+from league.log.connection import connect
+from league.log.jetstream import JetStreamLog, wait_closed
+from league.log.streams import ensure_streams
+from schemas.codec import encode_event
+from schemas.config import ExperienceConfig, LeagueConfig, plain
+from schemas.events import LeagueOpened, MatchFinished, SeatResult
+from workers.run import Run
+
+LEAGUE = "bench"
+SEATS = 7
+FILL_BATCH = 5_000
+ROUNDS = 2
+QUERIES = 5
+
+
+def match(number: int) -> MatchFinished:
+    """A seven-seat result of about 500 bytes."""
+    seats = [
+        SeatResult(seat=s, role="ABCDEFG"[s], agent=f"m@{(number + s) % 90}", score=float((number * s) % 7), rank=s + 1)
+        for s in range(SEATS)
+    ]
+    return MatchFinished(
+        match_id=f"r-{number % 8}-{number // 8}",
+        game="nim",
+        purpose="training",
+        worker=f"r-{number % 8}",
+        seed=number,
+        seats=seats,
+        winner=number % SEATS,
+        reason="cap",
+        length=15,
+        seconds=1.5,
+    )
+
+
+def encoded(number: int) -> bytes:
+    """The event as it lies in the history, without fields that are at their defaults."""
+    return encode_event(match(number))
+
+
+async def fill(folder: Path, count: int) -> None:
+    """A history of so many matches."""
+    run = Run(folder)
+    async with run.connected("fill") as client:
+        await ensure_streams(client.jetstream(), ExperienceConfig())
+        log = JetStreamLog(client, LEAGUE, "fill")
+        await log.append(LeagueOpened(league=LEAGUE, config=plain(LeagueConfig(name=LEAGUE)), model="none"))
+        for start in range(0, count, FILL_BATCH):
+            await log.append_batch([match(n) for n in range(start, min(start + FILL_BATCH, count))])
+
+
+async def bare(folder: Path, count: int) -> None:
+    """Count all messages with an ordered consumer."""
+    async with Run(folder).connected("bare") as client:
+        seen, done = 0, asyncio.Event()
+
+        async def arrive(_: object) -> None:
+            nonlocal seen
+            seen += 1
+            if seen > count:
+                done.set()
+
+        started = time.perf_counter()
+        await client.jetstream().subscribe(
+            f"league.{LEAGUE}.>",
+            cb=arrive,
+            ordered_consumer=True,
+            pending_msgs_limit=-1,
+            pending_bytes_limit=-1,
+        )
+        await done.wait()
+        report(count, time.perf_counter() - started)
+
+
+async def rebuild(folder: Path, count: int) -> None:
+    """Make the projection's file from nothing."""
+    from league.projections.catch_up import catch_up
+    from league.projections.projection import Projection
+
+    run = Run(folder)
+    for path in folder.glob("projection.duckdb*"):
+        path.unlink()
+    async with run.history() as history:
+        started = time.perf_counter()
+        with Projection(run.projection) as projection:
+            await catch_up(projection, history)
+            took = time.perf_counter() - started
+            assert projection.query("SELECT count(*) FROM matches") == [(count,)]
+            assert projection.query("SELECT count(*) FROM match_seats") == [(count * SEATS,)]
+    report(count, took)
+
+
+def report(count: int, seconds: float) -> None:
+    """What a measured process says to the one that started it."""
+    print(count / seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+def measured(what: str, folder: Path, count: int) -> tuple[float, float]:
+    """Events per second and peak bytes of one of the above."""
+    command = [sys.executable, "-m", "benchmarks.bench_projection", str(count), "--only", what, "--run", str(folder)]
+    rate, peak = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return float(rate), float(peak)
+
+
+def first_query(folder: Path) -> float:
+    """Seconds of a whole ``league sql`` process; the broker is started and stopped in it."""
+    command = [str(Path(sys.executable).parent / "league"), "sql", "SELECT count(*) FROM matches", "--run", str(folder)]
+    started = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+def measure(folder: Path, count: int) -> None:
+    """Print the table."""
+    uvloop.run(fill(folder, count))
+    # The broker stays up between the processes: starting it is no part of a rebuild.
+    with Run(folder)._broker():
+        rounds = [(measured("bare", folder, count), measured("rebuild", folder, count)) for _ in range(ROUNDS)]
+    plain_rate = max(bare[0] for bare, _ in rounds)
+    rate, peak = max(ours[0] for _, ours in rounds), max(ours[1] for _, ours in rounds)
+    size = (folder / "projection.duckdb").stat().st_size
+    waits = [first_query(folder) for _ in range(QUERIES)]
+    print(f"{count:,} events of {len(encoded(0))} bytes with {SEATS} seats, best of {ROUNDS}, {os.cpu_count()} cores")
+    print(f"{'read, undecoded':<34}{'bare nats-py':>14}{plain_rate:>10,.0f}/s")
+    print(f"{'rebuild the projection file':<34}{'projection':>14}{rate:>10,.0f}/s   {rate / plain_rate:.2f}×")
+    print(f"{'':<34}{'peak memory':>14}{peak / 1e6:>10,.0f} MB   file {size / 1e6:,.0f} MB")
+    print(f"{'league sql, cold start to answer':<34}{'median':>14}{statistics.median(waits):>10.2f} s   max {max(waits):.2f}")
+
+
+def main() -> None:
+    """Measure on a run of its own."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("count", type=int, nargs="?", default=1_000_000, help="events")
+    parser.add_argument("--only", choices=["bare", "rebuild"])
+    parser.add_argument("--run", type=Path)
+    arguments = parser.parse_args()
+    if arguments.only:
+        uvloop.run({"bare": bare, "rebuild": rebuild}[arguments.only](arguments.run, arguments.count))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        measure(arguments.run or Path(folder), arguments.count)
+
+
+if __name__ == "__main__":
+    main()

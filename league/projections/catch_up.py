@@ -1,0 +1,53 @@
+"""Bringing a projection up to the newest event: reading and loading side by side."""
+
+import asyncio
+from collections.abc import Callable
+
+from league.log.base import EventLog, Recorded
+from league.projections.projection import Projection
+
+BATCH = 20_000
+"""Events that are loaded at a time."""
+
+_WAITING = 2 * BATCH
+"""Events that may wait while others are loaded: so much memory is enough for any history."""
+
+
+async def catch_up(
+    projection: Projection, history: EventLog, last: int | None = None, progress: Callable[[int], None] | None = None
+) -> None:
+    """Apply what the history holds beyond the projection's position.
+
+    DuckDB loads in a thread, without Python's lock, while this one goes on reading.
+
+    Args:
+        projection: Nobody else's until this returns.
+        history: The league's log.
+        last: Sequence to end at; by default the newest when the call was made.
+        progress: Told the position after every batch.
+    """
+    waiting: list[Recorded] = []
+    loading: asyncio.Task[int] | None = None
+    try:
+        async for batch in history.batches(projection.position + 1, last):
+            waiting += batch
+            if len(waiting) >= BATCH and (loading is None or loading.done() or len(waiting) >= _WAITING):
+                await _finish(loading, projection, progress)
+                loading = asyncio.create_task(asyncio.to_thread(projection.apply, waiting))
+                waiting = []
+        await _finish(loading, projection, progress)
+        loading = None
+        projection.apply(waiting)
+    finally:
+        # A thread cannot be interrupted, and the connection must not be closed under it.
+        if loading is not None:
+            await asyncio.wait([loading])
+
+
+async def _finish(
+    loading: asyncio.Task[int] | None, projection: Projection, progress: Callable[[int], None] | None
+) -> None:
+    if loading is not None:
+        await loading
+        if progress is not None:
+            progress(projection.position)
