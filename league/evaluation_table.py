@@ -22,8 +22,8 @@ class Evaluation(msgspec.Struct):
     requested: EvaluationRequested
     waiting: set[str]
     """Matches that have not ended."""
-    unrated: set[str]
-    """Matches that ended, count for ratings, and have not been rated yet."""
+    unrated: dict[str, int]
+    """Matches that ended, count for ratings, and have not been rated yet; and the sequences of their ends."""
     games: int = 0
     failed: int = 0
     wins: int = 0
@@ -78,16 +78,16 @@ class EvaluationTable:
     def request(self, event: EvaluationRequested) -> None:
         """Begin an evaluation; a second request of the same id does nothing."""
         if event.evaluation_id not in self.by_id:
-            self.by_id[event.evaluation_id] = Evaluation(event, set(event.matches), set())
+            self.by_id[event.evaluation_id] = Evaluation(event, set(event.matches), {})
             self._owner.update(dict.fromkeys(event.matches, event.evaluation_id))
 
-    def finish_match(self, match: MatchFinished, rated: bool) -> None:
+    def finish_match(self, match: MatchFinished, sequence: int, rated: bool) -> None:
         """Count a match, if it is one of an evaluation's that has not ended."""
         evaluation = self._waiting_for(match.match_id)
         if evaluation is not None:
             evaluation.count(match)
             if rated:
-                evaluation.unrated.add(match.match_id)
+                evaluation.unrated[match.match_id] = sequence
             else:
                 del self._owner[match.match_id]
 
@@ -117,9 +117,19 @@ class EvaluationTable:
         owner = self._owner.get(match_id)
         if owner is None or match_id not in self.by_id[owner].unrated:
             return None
-        self.by_id[owner].unrated.discard(match_id)
+        del self.by_id[owner].unrated[match_id]
         del self._owner[match_id]
         return self.by_id[owner]
+
+    def rate_through(self, sequence: int) -> list[Evaluation]:
+        """Note that all matches up to a sequence are in the ratings now; returns the evaluations they belonged to."""
+        found = []
+        for evaluation in self.by_id.values():
+            rated = [name for name, at in evaluation.unrated.items() if at <= sequence]
+            for name in rated:
+                del evaluation.unrated[name], self._owner[name]
+            found += [evaluation] if rated else []
+        return found
 
     def finish(self, event: EvaluationFinished) -> Evaluation | None:
         """Take the recorded result; returns the evaluation unless it is unknown or has one."""
@@ -136,7 +146,7 @@ class EvaluationTable:
         for evaluation in evaluations:
             name = evaluation.requested.evaluation_id
             table.by_id[name] = evaluation
-            table._owner.update(dict.fromkeys(evaluation.waiting | evaluation.unrated, name))
+            table._owner.update(dict.fromkeys([*evaluation.waiting, *evaluation.unrated], name))
         return table
 
     def _waiting_for(self, match_id: str) -> Evaluation | None:

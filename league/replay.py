@@ -1,33 +1,115 @@
-"""Refolds the history from its first event and compares it with what was recorded.
+"""Folds the history again from its first event: what it holds, and whether the recorded ratings are what it gives.
 
 Ratings are the values that decide something and could be computed wrongly, so they are what is compared: every
-``RatingUpdated`` with the refold of its match, bit for bit.
+``RatingUpdated`` with the refold of its match, and every ``RatingsCorrected`` with a refold that leaves the voided
+matches out, bit for bit.
 """
 
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from league.log.base import Recorded
+from league.log.base import EventLog, Recorded
 from league.ratings.fold import RatingFold
 from league.state import LeagueState
+from schemas.codec import UnknownEventError
 from schemas.config import LeagueConfig
-from schemas.events import RatingChange, RatingUpdated
+from schemas.events import MatchVoided, Rated, RatingChange, RatingsCorrected, RatingUpdated
 
 _KEPT_DIFFERENCES = 100
+_CORRECTION = b'{"type":"RatingsCorrected"'
+
+
+class ReplayReport(msgspec.Struct, frozen=True):
+    """What a history holds up to a sequence. Equal histories give equal reports."""
+
+    events: int
+    sequence: int
+    """Of the last event."""
+    time_ns: int
+    """Of the last event."""
+    matches: int
+    """Matches played to their end that hold: copies and voided ones are not counted."""
+    voided: int
+    failed: int
+    agents: int
+    steps: dict[str, int]
+    """A policy's newest gradient step."""
+    unknown: dict[str, int]
+    """Events of types that this version does not know, by type."""
+    undecodable: int
+    digest: str
+    """Of the state that the history folds to."""
+
+
+class Replay:
+    """Takes the events of a history in order; ``report`` tells what they hold at any time."""
+
+    def __init__(self) -> None:
+        self.state = LeagueState()
+        self._events = self._undecodable = self._time_ns = 0
+        self._unknown: Counter[str] = Counter()
+
+    def see(self, recorded: Recorded) -> None:
+        """Take the next event."""
+        self._events += 1
+        self._time_ns = recorded.time_ns
+        if isinstance(recorded.error, UnknownEventError):
+            self._unknown[_type_of(recorded)] += 1
+        elif recorded.error is not None:
+            self._undecodable += 1
+        self.state.apply(recorded.sequence, recorded.event)
+
+    def report(self) -> ReplayReport:
+        """What has been seen so far."""
+        steps = {policy: self.state.last_step(policy) for policy in self.state.policies}
+        return ReplayReport(
+            events=self._events,
+            sequence=self.state.sequence,
+            time_ns=self._time_ns,
+            matches=self.state.games(),
+            voided=self.state.voided,
+            failed=self.state.failed,
+            agents=len(self.state.agents),
+            steps={policy: 0 if step is None else step.step for policy, step in steps.items()},
+            unknown=dict(sorted(self._unknown.items())),
+            undecodable=self._undecodable,
+            digest=self.state.digest(),
+        )
+
+
+def _type_of(recorded: Recorded) -> str:
+    return str(msgspec.json.decode(recorded.payload, type=dict)["type"])
+
+
+async def replay_log(history: EventLog, until: int | None = None) -> ReplayReport:
+    """Fold a history up to a sequence, by default up to its newest event when the call was made."""
+    replay = Replay()
+    async for recorded in history.read(1, until):
+        replay.see(recorded)
+    return replay.report()
 
 
 class Difference(msgspec.Struct, frozen=True):
     """One rating that the refold gives otherwise."""
 
     sequence: int
-    """Of the recorded ``RatingUpdated``."""
+    """Of the recorded ``RatingUpdated`` or ``RatingsCorrected``."""
     match_id: str
+    """Empty for a correction."""
     agent: str
+    """Empty where a correction differs in what it says of itself, or was not called for."""
     recorded: float | None
     """Rating after the match; None when the record lacks the agent."""
     refolded: float | None
     """None when the refold does not rate the match, or not the agent."""
+
+    def __str__(self) -> str:
+        what = f"match {self.match_id}" if self.match_id else "correction"
+        if not self.agent:
+            return f"event {self.sequence}, {what}: not what the voided matches before it call for"
+        return f"event {self.sequence}, {what}, {self.agent}: recorded {self.recorded}, refolded {self.refolded}"
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
@@ -39,11 +121,13 @@ class VerifyReport(msgspec.Struct, frozen=True):
     sequence: int
     """Of the last event."""
     matches: int
-    """Matches played to their end, copies not counted."""
+    """Matches played to their end that hold."""
     rated: int
     """Matches whose recorded ratings were compared."""
+    corrections: int
+    """Corrections that were compared."""
     pending: int
-    """Matches that count and whose ratings are not recorded: the rater has not come to them yet."""
+    """Matches and corrections whose ratings are not recorded: the rater has not come to them yet."""
     different: int
     """Ratings that differ."""
     differences: list[Difference]
@@ -58,9 +142,10 @@ class VerifyReport(msgspec.Struct, frozen=True):
 
     def verdict(self) -> str:
         """The comparison in one line."""
+        corrected = f", {self.corrections:,} corrections" if self.corrections else ""
         pending = f", {self.pending:,} not rated yet" if self.pending else ""
         word = "identical" if self.identical else f"{self.different:,} DIFFERENCES"
-        return f"{self.events:,} events folded, {self.rated:,} rated matches{pending}: {word}"
+        return f"{self.events:,} events folded, {self.rated:,} rated matches{corrected}{pending}: {word}"
 
 
 class Verifier:
@@ -68,38 +153,52 @@ class Verifier:
 
     Args:
         config: Rules to refold under; None takes those of the history itself, which is what verifying means.
+        voids: The history's voided matches, and where they were voided.
+        corrected: Sequences up to which its corrections go; each costs a refold of its own beside the main one.
     """
 
-    def __init__(self, config: LeagueConfig | None = None) -> None:
-        self._state = LeagueState()
+    def __init__(
+        self, config: LeagueConfig | None = None, voids: Mapping[str, int] | None = None, corrected: Iterable[int] = ()
+    ) -> None:
+        self._replay = Replay()
         self._fold = RatingFold(config, follow=config is None)
+        self._refolds = {
+            through: RatingFold(skip={match for match, at in (voids or {}).items() if at <= through})
+            for through in corrected
+        }
         self._due: dict[tuple[str, str, str], RatingUpdated] = {}
-        self._events = self._unknown = self._rated = self._different = 0
+        self._rated = self._corrections = self._different = 0
         self._matched_to: dict[tuple[str, str], int] = {}
         self._differences: list[Difference] = []
 
     def see(self, recorded: Recorded) -> None:
         """Take the next event."""
-        self._events += 1
-        self._unknown += recorded.event is None
-        self._state.apply(recorded.sequence, recorded.event)
-        for refolded in self._fold.apply(recorded.sequence, recorded.event):
+        self._replay.see(recorded)
+        for through, refold in self._refolds.items():
+            if recorded.sequence <= through:
+                refold.apply(recorded.sequence, recorded.event)
+        event = recorded.event
+        if isinstance(event, RatingsCorrected):
+            event = self._checked(recorded.sequence, event)
+        for refolded in self._fold.apply(recorded.sequence, event):
             self._due[refolded.game, refolded.system, refolded.match_id] = refolded
-        if isinstance(recorded.event, RatingUpdated):
-            self._compare(recorded.sequence, recorded.event)
+        if isinstance(event, RatingUpdated):
+            self._compare(recorded.sequence, event)
 
     def report(self) -> VerifyReport:
         """What has been found so far."""
+        held = self._replay.report()
         return VerifyReport(
-            events=self._events,
-            unknown=self._unknown,
-            sequence=self._state.sequence,
-            matches=self._state.games(),
+            events=held.events,
+            unknown=sum(held.unknown.values()) + held.undecodable,
+            sequence=held.sequence,
+            matches=held.matches,
             rated=self._rated,
-            pending=len(self._due),
+            corrections=self._corrections,
+            pending=len(self._due) + len(self._fold.due),
             different=self._different,
             differences=list(self._differences),
-            digest=self._state.digest(),
+            digest=held.digest,
         )
 
     def _compare(self, sequence: int, recorded: RatingUpdated) -> None:
@@ -115,6 +214,27 @@ class Verifier:
             if said.get(agent) != found.get(agent):
                 self._differ(Difference(sequence, recorded.match_id, agent, _after(said, agent), _after(found, agent)))
 
+    def _checked(self, sequence: int, recorded: RatingsCorrected) -> RatingsCorrected | None:
+        """The correction as it should be, so that what comes after is compared with what is right."""
+        place = (recorded.game, recorded.system)
+        if recorded.through <= self._matched_to.get(place, 0):
+            return None
+        self._corrections += 1
+        due, refold = self._fold.due.get(place), self._refolds.get(recorded.through)
+        if due is None or refold is None or recorded.through > due.through:
+            self._differ(Difference(sequence, "", "", None, None))
+            return None
+        self._matched_to[place] = recorded.through
+        right = refold.standings(*place)
+        said, found = ({rated.agent: rated for rated in ratings} for ratings in (recorded.ratings, right))
+        wrong = [agent for agent in dict.fromkeys([*said, *found]) if said.get(agent) != found.get(agent)]
+        for agent in wrong:
+            self._differ(Difference(sequence, "", agent, _rating(said, agent), _rating(found, agent)))
+        itself = (recorded.first, recorded.voided) == (due.first, refold.left_out.get(place, 0))
+        if not itself or (not wrong and recorded.ratings != right):
+            self._differ(Difference(sequence, "", "", None, None))
+        return msgspec.structs.replace(recorded, ratings=right)
+
     def _differ(self, difference: Difference) -> None:
         self._different += 1
         if len(self._differences) < _KEPT_DIFFERENCES:
@@ -125,17 +245,37 @@ def _after(changes: Mapping[str, RatingChange], agent: str) -> float | None:
     return changes[agent].after if agent in changes else None
 
 
-def verify(events: Iterable[Recorded]) -> VerifyReport:
+def _rating(standings: Mapping[str, Rated], agent: str) -> float | None:
+    return standings[agent].rating if agent in standings else None
+
+
+def verify(events: Sequence[Recorded]) -> VerifyReport:
     """Refold a history that is at hand."""
-    verifier = Verifier()
+    verifier = _verifier(events)
     for recorded in events:
         verifier.see(recorded)
     return verifier.report()
 
 
-async def verify_log(events: AsyncIterable[Recorded]) -> VerifyReport:
-    """Refold a history while a log reads it, e.g. that of ``EventLog.read``."""
-    verifier = Verifier()
-    async for recorded in events:
+async def verify_log(history: EventLog, until: int | None = None) -> VerifyReport:
+    """Refold a history while it is read: once for what was voided and corrected, once for the rest."""
+    last = await history.last_sequence() if until is None else until
+    few = [recorded async for recorded in history.read(1, last, only=MatchVoided)]
+    if few:
+        newest = history.read(1, last, only=RatingsCorrected)
+        few += [recorded async for recorded in newest if recorded.payload.startswith(_CORRECTION)]
+    verifier = _verifier(few)
+    async for recorded in history.read(1, last):
         verifier.see(recorded)
     return verifier.report()
+
+
+def _verifier(events: Iterable[Recorded]) -> Verifier:
+    voids: dict[str, int] = {}
+    corrected: list[int] = []
+    for recorded in events:
+        if isinstance(recorded.event, MatchVoided):
+            voids.setdefault(recorded.event.match.match_id, recorded.sequence)
+        elif isinstance(recorded.event, RatingsCorrected):
+            corrected.append(recorded.event.through)
+    return Verifier(voids=voids, corrected=corrected)

@@ -190,6 +190,11 @@ class LeagueState:
         """The first n for which no match ``<worker>-<n>`` or a later one has been made; 0 at first."""
         return self._next_index.get(worker, 0)
 
+    @property
+    def voided(self) -> int:
+        """Matches whose results were taken back."""
+        return len(self._voided)
+
     def is_voided(self, match_id: str) -> bool:
         """Whether a match's result was taken back."""
         return match_id in self._voided
@@ -344,7 +349,7 @@ class LeagueState:
         self._games[event.purpose] = self._games.get(event.purpose, 0) + 1
         self._in_play.end(event.worker, event.match_id, event)
         rated = self.config is not None and is_rated(event, self.config.ratings)
-        self._evaluations.finish_match(event, rated)
+        self._evaluations.finish_match(event, self.sequence, rated)
         return self._records.count(event)
 
     def _match_failed(self, event: e.MatchFailed) -> bool:
@@ -369,6 +374,9 @@ class LeagueState:
             return False
         self._rated_to[place] = event.through
         self._table(*place).replace(event.ratings)
+        for evaluation in self._evaluations.rate_through(event.through):
+            # Matches between two voids are in the correction and never get an update of their own.
+            self._judge(evaluation)
         return True
 
     def _branched(self, event: e.LeagueBranched) -> bool:

@@ -2,7 +2,8 @@
 
 Ratings depend on the order of matches, so only one rater may write them: each batch of updates is appended on the
 condition that none was appended since the last one seen. A second rater is a standby: its condition fails while the
-first is at work, and it learns the first one's updates from the history.
+first is at work, and it learns the first one's updates from the history. After a void the same holds for the one event
+that corrects the ratings.
 """
 
 import asyncio
@@ -10,10 +11,8 @@ import asyncio
 import structlog
 
 from league import schedule
-from league.log.base import Recorded
-from league.ratings.fold import RatingFold
-from schemas.errors import ConflictError, ReplayError
-from schemas.events import RatingUpdated
+from league.corrections import owed, take
+from schemas.errors import ConflictError
 from workers.runtime import Context, beside
 
 log = structlog.get_logger()
@@ -23,28 +22,33 @@ async def serve(context: Context) -> None:
     """Rate matches until told to stop; what was played by then is rated first."""
     rater = Rater(context)
     async with beside(rater.follow()):
+        # Not before: half-way through, old matches look unrated and old voids uncorrected.
+        await rater.reached(await context.log.last_sequence())
         while not context.stopping.is_set():
             await rater.settle()
             await context.moved(timeout_s=1.0)
-        last = await context.log.last_sequence()
-        await rater.reached(last)
-        await rater.settle()
+        await rater.reached(await context.log.last_sequence())
+        while await rater.record():
+            pass
+        await rater.decide()
 
 
 class Rater:
-    """The fold of results into ratings, and what of it is not recorded yet."""
+    """The fold of results into ratings, from the snapshot that the worker began with, and what it owes the history."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._fold = RatingFold(context.config)
-        self._last_rating = 0
-        self._unrecorded: dict[str, RatingUpdated] = {}
+        self._fold = context.ratings
         self._folded = asyncio.Condition()
 
     async def follow(self) -> None:
-        """Fold the whole history, for ever: ratings have no meaning without their past."""
-        async for recorded in self._context.log.follow():
-            self.take(recorded)
+        """Fold the history, for ever.
+
+        Raises:
+            ReplayError: it holds an update that these rules do not give.
+        """
+        async for recorded in self._context.log.follow(self._fold.sequence + 1):
+            take(self._fold, recorded)
             async with self._folded:
                 self._folded.notify_all()
 
@@ -53,44 +57,33 @@ class Rater:
         async with self._folded:
             await self._folded.wait_for(lambda: self._fold.sequence >= sequence)
 
-    def take(self, recorded: Recorded) -> None:
-        """Fold one event.
-
-        Raises:
-            ReplayError: the history holds an update that these rules do not give.
-        """
-        for update in self._fold.apply(recorded.sequence, recorded.event):
-            self._unrecorded[update.key] = update
-        if isinstance(recorded.event, RatingUpdated):
-            self._last_rating = recorded.sequence
-            mine = self._unrecorded.pop(recorded.event.key, None)
-            if mine is not None and mine != recorded.event:
-                raise ReplayError(
-                    f"event {recorded.sequence}: the ratings recorded after match {mine.match_id} are not what these "
-                    "rules give; `league replay --verify` lists all differences"
-                )
-
     async def settle(self) -> None:
         """Record the ratings that are due, then what they decide about checkpoints."""
-        updates = [u for u in self._unrecorded.values() if u.match_sequence <= self._context.state.sequence]
-        if updates and not await self._record(updates):
-            return
-        state, policy = self._context.state, self._context.config.trainer.policy
-        for event in [*schedule.due_promotions(state), *schedule.retirements(state, policy)]:
-            await self._context.reached(await self._context.record(event))
+        if not await self.record():
+            await self.decide()
 
-    async def _record(self, updates: list[RatingUpdated]) -> bool:
+    async def record(self) -> bool:
+        """Record what ratings owe the history and take it in again; False when they owe nothing."""
+        # The newest that was known before the refold: another writer's, found meanwhile, makes ours a conflict.
+        expected = self._fold.recorded
+        events = await owed(self._context.log, self._fold)
+        if not events:
+            return False
         try:
             sequences = await self._context.persistently(
-                lambda: self._context.log.append_batch(updates, expected=self._last_rating)
+                lambda: self._context.log.append_batch(events, expected=expected)
             )
         except ConflictError:
             # Another rater was first, or our own answer got lost; either way its events reach us and settle ours.
-            log.info("these ratings are being recorded already", matches=len(updates))
+            log.info("these ratings are being recorded already", events=len(events))
             await asyncio.sleep(0.2)
-            return False
-        for update in updates:
-            self._unrecorded.pop(update.key, None)
-        self._last_rating = max(sequences)
-        await self._context.reached(self._last_rating)
+            return True
+        await self.reached(max(sequences))
+        await self._context.reached(max(sequences))
         return True
+
+    async def decide(self) -> None:
+        """Record promotions and retirements."""
+        state, policy = self._context.state, self._context.config.trainer.policy
+        for event in [*schedule.due_promotions(state), *schedule.retirements(state, policy)]:
+            await self._context.reached(await self._context.record(event))

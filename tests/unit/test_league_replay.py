@@ -1,17 +1,17 @@
 """Verification: an honest history is reproduced bit for bit, and a changed one is not."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
 from league.log.base import Recorded
-from league.replay import Verifier, verify, verify_log
+from league.log.memory import MemoryLog
+from league.replay import Replay, Verifier, VerifyReport, replay_log, verify, verify_log
 from league.simulation import Simulation
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
-from schemas.events import RatingChange, RatingUpdated
+from schemas.events import MatchFailed, MatchFinished, RatingChange, RatingUpdated
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 HISTORY = Simulation(SMALL).run(10, 1)
@@ -36,12 +36,53 @@ def test_replay_reproduces_ratings() -> None:
     assert (report.rated, report.pending, report.unknown) == (len(RATED), 0, 0)
 
 
-def test_a_log_that_is_read_asynchronously_gives_the_same_report() -> None:
-    async def read() -> AsyncIterator[Recorded]:
-        for recorded in HISTORY:
-            yield recorded
+async def a_log() -> MemoryLog:
+    log = MemoryLog()
+    await log.copy(HISTORY)
+    return log
 
-    assert asyncio.run(verify_log(read())) == verify(HISTORY)
+
+def test_a_log_gives_the_same_report() -> None:
+    async def run() -> VerifyReport:
+        return await verify_log(await a_log())
+
+    assert asyncio.run(run()) == verify(HISTORY)
+
+
+def test_a_replay_says_what_the_history_holds_and_the_same_digest_each_time() -> None:
+    async def run() -> None:
+        log = await a_log()
+        report = await replay_log(log)
+        assert report == await replay_log(log)
+        assert (report.events, report.sequence, report.time_ns) == (len(HISTORY), len(HISTORY), HISTORY[-1].time_ns)
+        assert report.matches == sum(isinstance(r.event, MatchFinished) for r in HISTORY)
+        assert report.agents > len(SMALL.agents)
+        assert report.steps == {"main": 11}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("until", [1, len(HISTORY) // 2, len(HISTORY)])
+def test_events_appended_while_a_replay_reads_change_nothing_before_them(until: int) -> None:
+    async def run() -> None:
+        log = await a_log()
+        before = await replay_log(log, until)
+        replay = Replay()
+        async for recorded in log.read(1, until):
+            replay.see(recorded)
+            await log.append(MatchFailed(match_id=f"w-{recorded.sequence}", purpose="x", worker="w", error="late"))
+        assert replay.report() == before == await replay_log(log, until)
+        assert (await replay_log(log)).digest != before.digest
+
+    asyncio.run(run())
+
+
+def test_events_of_other_versions_are_counted_by_type() -> None:
+    replay = Replay()
+    for sequence, payload in enumerate((b'{"type":"SeasonBegun"}', b'{"type":"SeasonBegun"}', b"\xff{"), start=1):
+        replay.see(Recorded(sequence, 0, "s", "w", payload))
+    assert replay.report().unknown == {"SeasonBegun": 2}
+    assert replay.report().undecodable == 1
 
 
 @pytest.mark.parametrize("by", [1e-9, -50.0])

@@ -95,14 +95,11 @@ def replay(
 
 async def _verify(run: Run, as_json: bool) -> int:
     async with run.history() as history:
-        report = await verify_log(history.read())
+        report = await verify_log(history)
     if as_json:
         print(msgspec.json.encode(report).decode())
         return 0 if report.identical else 1
     print(report.verdict())
     for difference in report.differences[:20]:
-        print(
-            f"  event {difference.sequence}, match {difference.match_id}, {difference.agent}: "
-            f"recorded {difference.recorded}, refolded {difference.refolded}"
-        )
+        print(f"  {difference}")
     return 0 if report.identical else 1

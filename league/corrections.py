@@ -1,0 +1,91 @@
+"""What ratings owe the history: updates that are not recorded, and after a void the one event that sets them right.
+
+Whoever records them does it on the condition that no rating was recorded since the newest one that its fold has seen
+(``RatingFold.recorded``). Two writers can so not both write, and one that dies half-way leaves nothing to repair:
+the next one's fold owes the same events.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from league.log.base import EventLog, Recorded
+from league.ratings.fold import RatingFold
+from schemas.errors import ConflictError, ReplayError
+from schemas.events import Event, RatingsCorrected, RatingUpdated
+
+log = structlog.get_logger()
+
+_RETRY_S = 0.2
+
+
+def take(fold: RatingFold, recorded: Recorded) -> None:
+    """Fold one event of the history.
+
+    Raises:
+        ReplayError: it is an update that these rules do not give.
+    """
+    if isinstance(recorded.event, RatingUpdated):
+        mine = fold.unrecorded.get(recorded.event.key)
+        if mine is not None and mine != recorded.event:
+            raise ReplayError(
+                f"event {recorded.sequence}: the ratings recorded after match {mine.match_id} are not what these "
+                "rules give; `league replay --verify` lists all differences"
+            )
+    fold.apply(recorded.sequence, recorded.event)
+
+
+async def owed(history: EventLog, fold: RatingFold) -> Sequence[Event]:
+    """What is to be recorded next: updates that are due, and only once there are none, corrections."""
+    updates = list(fold.unrecorded.values())
+    return updates or await corrections(history, fold)
+
+
+async def corrections(history: EventLog, fold: RatingFold) -> list[RatingsCorrected]:
+    """One correction for each game and system in which a voided match had counted.
+
+    Folds the history again from its first event, in a thread, without everything that was voided.
+    """
+    refold = RatingFold(skip=fold.voided.copy())
+    found = []
+    for (game, system), due in sorted(fold.due.items(), key=lambda item: item[1].through):
+        async for batch in history.batches(refold.sequence + 1, due.through):
+            await asyncio.to_thread(_fold, refold, batch)
+        found.append(
+            RatingsCorrected(
+                game=game,
+                system=system,
+                first=due.first,
+                through=due.through,
+                voided=refold.left_out.get((game, system), 0),
+                ratings=refold.standings(game, system),
+            )
+        )
+    return found
+
+
+def _fold(fold: RatingFold, batch: list[Recorded]) -> None:
+    for recorded in batch:
+        fold.apply(recorded.sequence, recorded.event)
+
+
+async def settle(history: EventLog, fold: RatingFold) -> None:
+    """Bring a fold to the end of the history and record all that it owes, as a rater would, once.
+
+    A rater that does the same at the same time is waited for.
+
+    Raises:
+        ReplayError: the history holds an update that these rules do not give.
+    """
+    while True:
+        async for recorded in history.read(fold.sequence + 1):
+            take(fold, recorded)
+        events = await owed(history, fold)
+        if not events:
+            return
+        try:
+            await history.append_batch(events, expected=fold.recorded)
+        except ConflictError:
+            log.info("another rater is at work", owed=len(events))
+            await asyncio.sleep(_RETRY_S)
