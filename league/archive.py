@@ -33,8 +33,6 @@ VERSION = 1
 
 Told = Callable[[int], None]
 
-_BATCH = 10_000
-
 
 class File(msgspec.Struct, frozen=True):
     """An artifact of the archive."""
@@ -200,17 +198,11 @@ def _in_thread(batches: AsyncIterator[list[Recorded]]) -> Iterator[list[Recorded
 
 
 def _checked(batches: Iterator[list[Recorded]], checker: Checker, told: Told) -> Iterator[list[Recorded]]:
-    """Batches of one size, so that equal history makes equal files however it arrived; checked on the way."""
-    waiting: list[Recorded] = []
+    """Batches as they pass, compared with the seals."""
     for batch in batches:
         checker.take(batch)
-        waiting += batch
         told(batch[-1].sequence)
-        while len(waiting) >= _BATCH:
-            yield waiting[:_BATCH]
-            waiting = waiting[_BATCH:]
-    if waiting:
-        yield waiting
+        yield batch
 
 
 async def attachable(history: EventLog, artifacts: CachedStore, after: int) -> Attachable | None:

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 from league.log.base import EventLog, Recorded
-from schemas.events import HistorySealed
+from schemas.events import HistoryArchived, HistorySealed, SnapshotTaken
 from schemas.subjects import kind_subject
 
 CHECK_BYTES = 2
@@ -73,8 +73,9 @@ class Sealer:
         self.producer = ""
         """Who recorded it."""
         self._subject = kind_subject(league, HistorySealed)
+        self._own = {kind_subject(league, kind) for kind in (HistorySealed, HistoryArchived, SnapshotTaken)}
         self._pending: list[tuple[int, bytes, bool]] = []
-        """Sequence, digest, and whether it is a seal."""
+        """Sequence, digest, and whether it is our own book-keeping."""
 
     @classmethod
     async def resumed(cls, history: EventLog) -> "Sealer":
@@ -92,18 +93,17 @@ class Sealer:
 
     @property
     def worthwhile(self) -> bool:
-        """Whether anything but seals is not sealed: else every seal would call for another."""
-        return not all(is_seal for _, _, is_seal in self._pending)
+        """Whether anything but book-keeping is not sealed: else every seal would call for another."""
+        return not all(is_own for _, _, is_own in self._pending)
 
     def take(self, recorded: Recorded) -> None:
         """Take in one event; sequences at or below the last one do nothing."""
         if recorded.sequence <= self.sequence:
             return
         self.sequence = recorded.sequence
-        is_seal = recorded.subject == self._subject
         if recorded.sequence >= self.first:
-            self._pending.append((recorded.sequence, event_digest(recorded), is_seal))
-        if is_seal:
+            self._pending.append((recorded.sequence, event_digest(recorded), recorded.subject in self._own))
+        if recorded.subject == self._subject:
             self.note(recorded)
 
     def note(self, recorded: Recorded) -> None:

@@ -1,7 +1,9 @@
 """The ``league`` command. Errors are one paragraph on stderr: exit code 2 for wrong usage, 1 for everything else."""
 
+import logging
 import sys
 
+import structlog
 from rich.console import Console
 
 from schemas.errors import LeagueError
@@ -10,6 +12,11 @@ from workers.commands import app
 
 def main() -> None:
     """Run the command line and exit."""
+    # What a command prints is its answer; warnings go beside it. Workers set up logs of their own.
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
     try:
         app()
     except LeagueError as error:

@@ -1,0 +1,295 @@
+"""Seals, verification and housekeeping on a real broker: damage in its files is found, whatever it does about it."""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from nats.js.api import StreamConfig
+from typer.testing import CliRunner
+
+from league import snapshots
+from league.artifacts import CachedStore
+from league.audit import Audit, audit
+from league.log.base import Recorded
+from league.log.jetstream import JetStreamLog
+from league.log.streams import ensure_streams
+from league.ratings.fold import RatingFold
+from league.seals import seal_through
+from league.simulation import Simulation
+from league.state import LeagueState
+from league.verifying import Located
+from schemas import events as e
+from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
+from schemas.ids import digest
+from workers.commands import app
+from workers.run import Run
+
+HISTORY = Simulation(
+    LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
+).run(8, 1)
+SEALED = len(HISTORY) - 15
+
+
+@contextlib.asynccontextmanager
+async def league_in(folder: Path) -> AsyncIterator[tuple[JetStreamLog, CachedStore]]:
+    run = Run(folder)
+    async with run.connected("test") as client:
+        await ensure_streams(client.jetstream(), ExperienceConfig())
+        yield JetStreamLog(client, "league", "test"), run.artifacts(client)
+
+
+@pytest.fixture(scope="module")
+def sealed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stopped run: all but the last events are sealed, twenty to a seal."""
+    folder = tmp_path_factory.mktemp("sealed")
+
+    async def body() -> None:
+        async with league_in(folder) as (log, _):
+            await log.copy(HISTORY[:SEALED])
+            await seal_through(log, SEALED, 20)
+            for event in (e.AgentRetired(agent=f"agent-{n}", reason="to have a tail") for n in range(5)):
+                await log.append(event)
+
+    asyncio.run(body())
+    return folder
+
+
+@pytest.fixture
+def run(sealed_run: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    shutil.copytree(sealed_run, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def read(run: Path) -> list[Recorded]:
+    async def body() -> list[Recorded]:
+        async with league_in(run) as (log, _):
+            return [recorded async for recorded in log.read()]
+
+    return asyncio.run(body())
+
+
+def audited(run: Path, expect: str = "") -> Audit:
+    async def body() -> Audit:
+        async with league_in(run) as (log, artifacts):
+            return await audit(log, artifacts, expect)
+
+    return asyncio.run(body())
+
+
+def flip(run: Path, inside: bytes) -> None:
+    """Flip one bit of the broker's file, in the middle of the only place that holds these bytes."""
+    for block in (run / "nats" / "store").rglob("streams/LEAGUE/msgs/*.blk"):
+        stored = bytearray(block.read_bytes())
+        if (at := stored.find(inside)) >= 0:
+            stored[at + len(inside) // 2] ^= 4
+            block.write_bytes(stored)
+            return
+    raise AssertionError("the store does not hold these bytes")
+
+
+def lose_index(run: Path) -> None:
+    """What a crash does: the broker has to rebuild its index from the messages."""
+    for index in (run / "nats" / "store").rglob("streams/LEAGUE/msgs/index.db"):
+        index.unlink()
+
+
+def test_an_undamaged_history_is_sound(run: Path) -> None:
+    found = audited(run)
+    assert found.sound
+    assert (found.sealed_to, found.seals) == (SEALED, -(-SEALED // 20))
+    assert found.unsealed == found.seals + 5
+    assert audited(run, expect=found.seal).sound
+
+
+@pytest.mark.parametrize("place", [0, 30, 95])
+def test_a_flipped_bit_in_the_brokers_store_is_found_and_located(run: Path, place: int) -> None:
+    victim = read(run)[place]
+    flip(run, victim.payload)
+    found = audited(run)
+    assert not found.sound
+    first = place // 20 * 20 + 1
+    assert [(d.where, d.first, d.last) for d in found.damage] == [("stream", first, first + 19)]
+    # The broker notices that the message is not what it stored, and hands out the others without a word.
+    assert found.damage[0].located == [Located("missing", victim.sequence, victim.sequence, 1)]
+
+
+def test_a_history_that_the_broker_cut_at_the_damage_is_found(run: Path) -> None:
+    seal = audited(run).seal
+    flip(run, read(run)[30].payload)
+    lose_index(run)
+    # The broker drops everything from there on, all seals included: nothing but a seal kept elsewhere can tell.
+    found = audited(run, expect=seal)
+    assert found.last < 40
+    assert any("expected digest" in damage.what for damage in found.damage)
+
+
+def test_a_history_cut_below_a_snapshot_is_found(run: Path) -> None:
+    async def body() -> None:
+        async with league_in(run) as (log, artifacts):
+            state, ratings = LeagueState(), RatingFold()
+            async for recorded in log.read(last=60):
+                state.apply(recorded.sequence, recorded.event)
+                ratings.apply(recorded.sequence, recorded.event)
+            await log.append(await snapshots.take(state, ratings, artifacts))
+
+    asyncio.run(body())
+    flip(run, read(run)[30].payload)
+    lose_index(run)
+    found = audited(run)
+    assert found.last < 40
+    assert ["reaches 60" in damage.what for damage in found.damage].count(True) == 1
+
+
+def test_a_damaged_last_event_hides_neither_the_others_nor_itself(run: Path) -> None:
+    records = read(run)
+    flip(run, records[-1].payload)
+    assert [r.sequence for r in read(run)] == [r.sequence for r in records[:-1]]
+    found = audited(run)
+    assert [damage.where for damage in found.damage] == ["stream"]
+    assert "1 that are not sealed are lost" in found.damage[0].what
+
+
+def test_an_event_that_somebody_deleted_is_missed(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Run(tmp_path).connected("test") as client:
+            # The stream of a league refuses this; somebody's own does not.
+            js = client.jetstream()
+            await js.add_stream(
+                StreamConfig(name="LEAGUE", subjects=["league.>"], allow_direct=True, allow_atomic=True)
+            )
+        async with league_in(tmp_path) as (log, artifacts):
+            await log.copy(HISTORY[:60])
+            await seal_through(log, 60, 20)
+            await log.client.jetstream().delete_msg("LEAGUE", 45)
+            found = await audit(log, artifacts)
+            assert [d.located for d in found.damage] == [[Located("missing", 45, 45, 1)]]
+
+    asyncio.run(body())
+
+
+def league_command(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(arguments))
+    return result.exit_code, result.output
+
+
+def test_verify_says_what_is_damaged_and_exits_with_1(run: Path) -> None:
+    code, out = league_command("verify", "--run", str(run))
+    assert code == 0
+    assert "sound" in out
+    flip(run, read(run)[30].payload)
+    code, out = league_command("verify", "--run", str(run))
+    assert code == 1
+    assert "DAMAGED in the stream, events 21 to 40" in out
+    assert "missing: event 31" in out
+    code, out = league_command("verify", "--run", str(run), "--json")
+    assert code == 1
+    assert '"what":"missing","first":31' in out
+
+
+def test_gc_lists_what_no_event_refers_to_and_deletes_only_when_told_to(tmp_path: Path) -> None:
+    kept: dict[str, str] = {}
+
+    async def fill() -> None:
+        async with league_in(tmp_path) as (log, artifacts):
+            names = {
+                what: await artifacts.put(what.encode())
+                for what in ("model", "adapter", "record", "old state", "joined state", "state", "garbage")
+            }
+            kept.update({name: what for what, name in names.items()})
+            config = msgspec.to_builtins(LeagueConfig())
+            match = next(r.event for r in HISTORY if isinstance(r.event, e.MatchFinished))
+            step = next(r.event for r in HISTORY if isinstance(r.event, e.GradientStepTaken))
+            replace = msgspec.structs.replace
+            added = e.CheckpointAdded(
+                agent="main@2", policy="main", version=2, parent="", reason="first", adapter=names["adapter"]
+            )
+            await log.append_batch(
+                [
+                    e.LeagueOpened(league="league", config=config, model=f"artifact:{names['model']}"),
+                    e.PolicyPublished(policy="main", version=1, adapter=names["adapter"], parent=""),
+                    replace(match, record=names["record"]),
+                    replace(match, match_id="other-1", record=digest(b"never stored")),
+                    replace(step, step=1, state=names["old state"]),
+                    replace(step, step=2, state=names["joined state"]),
+                    added,
+                    replace(step, step=3, state=names["state"]),
+                ]
+            )
+
+    async def left() -> tuple[set[str], set[str]]:
+        async with league_in(tmp_path) as (_, artifacts):
+            store, cache = await artifacts.stored(), await artifacts.cache.stored()
+            return {kept[s.name] for s in store}, {kept[s.name] for s in cache}
+
+    asyncio.run(fill())
+    everything = set(kept.values())
+    _, out = league_command("gc", "--run", str(tmp_path))
+    assert "in the store: 0 artifacts" in out
+    assert "2 are too young" in out
+    code, out = league_command("gc", "--run", str(tmp_path), "--older-than", "0s")
+    assert code == 0
+    assert digest(b"garbage") in out
+    assert digest(b"old state") in out
+    assert "2 artifacts that no event refers to could go" in out
+    assert f"MISSING {digest(b'never stored')}: the record of match other-1" in out
+    assert asyncio.run(left()) == (everything, everything)
+    league_command("gc", "--run", str(tmp_path), "--delete")
+    assert asyncio.run(left()) == (everything, everything), "too young"
+    league_command("gc", "--run", str(tmp_path), "--delete", "--older-than", "0s")
+    used = everything - {"garbage", "old state"}
+    assert asyncio.run(left()) == (used, used)
+
+
+def test_gc_spares_what_any_league_of_the_broker_refers_to(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with league_in(tmp_path) as (log, artifacts):
+            for league in ("one", "two"):
+                model = await artifacts.put(league.encode())
+                config = msgspec.to_builtins(LeagueConfig(name=league))
+                await JetStreamLog(log.client, league, "test").append(
+                    e.LeagueOpened(league=league, config=config, model=f"artifact:{model}")
+                )
+
+    asyncio.run(body())
+    _, out = league_command("gc", "--run", str(tmp_path), "--older-than", "0s")
+    assert "in the store: 0 artifacts that no event refers to could go, 0 bytes; 2 are in use" in out
+
+
+def test_gc_keeps_the_newest_snapshots_and_every_tenth(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with league_in(tmp_path) as (log, artifacts):
+            await log.append(HISTORY[0].event)  # type: ignore[arg-type]
+            for n in range(1, 14):
+                name = await artifacts.put(f"snapshot {n}".encode())
+                await log.append(e.SnapshotTaken(sequence=n, artifact=name, state="", version=1))
+
+    asyncio.run(body())
+    league_command("gc", "--run", str(tmp_path), "--older-than", "0s", "--delete", "--keep-snapshots", "2")
+
+    async def left() -> set[str]:
+        async with league_in(tmp_path) as (_, artifacts):
+            return {stored.name for stored in await artifacts.stored()}
+
+    assert asyncio.run(left()) == {digest(f"snapshot {n}".encode()) for n in (1, 11, 12, 13)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gc", "--older-than", "soon"], "expected a number"),
+        (["gc", "--keep-snapshots", "0"], "expected 1 or more"),
+        (["verify", "--expect", "abc"], "not the digest of a seal"),
+        (["gc"], "no league here"),
+        (["verify"], "no league here"),
+        (["archive"], "no league here"),
+    ],
+)
+def test_wrong_use_is_answered_with_what_is_expected(tmp_path: Path, arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, [*arguments, "--run", str(tmp_path / "nothing")])
+    assert message in str(result.exception)
+    assert not (tmp_path / "nothing").exists()
