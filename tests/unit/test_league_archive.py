@@ -22,7 +22,7 @@ from schemas.events import AgentRetired, HistoryArchived
 HISTORY = Simulation(
     LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 ).run(20, 3)
-EVERY = 90
+EVERY = 100
 """Of five seals."""
 
 
