@@ -111,11 +111,8 @@ def check_opened(state: LeagueState, at: int) -> None:
     Raises:
         UsageError: it was not opened there, or not all of its first agents had joined.
     """
-    lacking = set(state.config.agents) - set(state.agents) if state.config is not None else {"any league"}
-    if lacking:
-        raise UsageError(
-            f"event {at}: too early to branch, {sorted(lacking)[0]} is not there yet; expected a later one"
-        )
+    if state.config is None or set(state.config.agents) - set(state.agents):
+        raise UsageError(f"event {at}: the league was not wholly open there; expected a later place to branch at")
 
 
 async def trainer_starts(history: EventLog, state: LeagueState, at: int, available: set[str]) -> list[TrainerStart]:

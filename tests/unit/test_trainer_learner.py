@@ -271,6 +271,27 @@ def test_a_fresh_state_can_be_saved_and_loaded(decoder: Decoder, rollouts: list[
     assert torch.equal(flat(fresh), flat(copy))
 
 
+def test_an_adapter_alone_is_gone_on_from_with_fresh_moments(
+    decoder: Decoder, rollouts: list[Rollout], tmp_path: Path
+) -> None:
+    trained, other = learner(decoder), learner(decoder, moved=False)
+    trained.step(rollouts)
+    other.load_adapter(trained.adapter(tmp_path / "adapter"), steps=7)
+    assert other.steps == 7
+    assert torch.equal(other.lora.flat_P, trained.lora.flat_P)
+    other.save_state(tmp_path / "state")
+    fresh = Learner(decoder, trained.lora, TrainerConfig(learner={"minibatch_sequences": 8}), 5)
+    fresh.load_state(tmp_path / "state")
+    assert fresh.step(rollouts).skipped == ""
+
+
+def test_an_adapter_of_another_shape_is_refused(decoder: Decoder, tmp_path: Path) -> None:
+    wide = adapters.create(SHAPE, adapters.LoraConfig(rank=8, alpha=8), seed=1)
+    adapters.save(wide, tmp_path / "adapter")
+    with pytest.raises(ModelError, match=r"rank 8.*expected rank 4"):
+        learner(decoder).load_adapter(tmp_path / "adapter", steps=1)
+
+
 def test_damaged_and_foreign_states_are_model_errors(decoder: Decoder, tmp_path: Path) -> None:
     player = learner(decoder)
     with pytest.raises(ModelError, match="no readable learner state"):

@@ -1,0 +1,413 @@
+"""A real league read match by match, played again, branched in the middle and trained on."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+from typer.testing import CliRunner, Result
+
+from league.log.base import Recorded
+from league.log.jetstream import JetStreamLog
+from league.snapshots import state_at
+from schemas import events as e
+from schemas.config import HistoryConfig
+from schemas.errors import LeagueError, UsageError
+from schemas.ids import digest
+from trainer.archive import pack
+from workers.branching import Branched, branch
+from workers.commands import app
+from workers.run import Run
+from workers.runtime import Context, beside
+from workers.trainer import TrainerWorker, _learner
+
+CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
+T = TypeVar("T")
+
+
+def up(run: Path, *arguments: str) -> str:
+    command = [sys.executable, "-m", "workers", "up", "--run", str(run), *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def with_history(folder: Path, work: Callable[[Run, JetStreamLog], Awaitable[T]]) -> T:
+    async def main() -> T:
+        run = Run(folder)
+        async with run.history("test") as history:
+            return await work(run, history)
+
+    return asyncio.run(main())
+
+
+def read(folder: Path) -> list[Recorded]:
+    async def work(_: Run, history: JetStreamLog) -> list[Recorded]:
+        return [recorded async for recorded in history.read()]
+
+    return with_history(folder, work)
+
+
+def branched(source: Path, at: int, target: Path) -> Branched:
+    async def work(run: Run, history: JetStreamLog) -> Branched:
+        return await branch(run, history, at, target, lambda text, share: None)
+
+    return with_history(source, work)
+
+
+def league(*arguments: str, run: Path) -> Result:
+    return CliRunner().invoke(app, [*arguments, "--run", str(run)])
+
+
+def answer(*arguments: str, run: Path, code: int = 0) -> Any:
+    result = league(*arguments, "--json", run=run)
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def nim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "nim"
+    up(run, "--config", str(CONFIG))
+    return run
+
+
+@pytest.fixture(scope="module")
+def history(nim: Path) -> list[Recorded]:
+    return read(nim)
+
+
+@pytest.fixture(scope="module")
+def sandbox(nim: Path, history: list[Recorded]) -> Path:
+    """A copy of the whole league that tests may spoil."""
+    folder = nim.parent / "sandbox"
+    branched(nim, history[-1].sequence, folder)
+    return folder
+
+
+def of(history: list[Recorded], kind: type[e.Event]) -> list[Recorded]:
+    return [recorded for recorded in history if isinstance(recorded.event, kind)]
+
+
+def matches(history: list[Recorded], purpose: str) -> list[e.MatchFinished]:
+    found = (recorded.event for recorded in history)
+    return [event for event in found if isinstance(event, e.MatchFinished) and event.purpose == purpose]
+
+
+def append(folder: Path, *events: e.Event) -> None:
+    async def work(_: Run, history: JetStreamLog) -> None:
+        for event in events:
+            await history.append(event)
+
+    with_history(folder, work)
+
+
+def test_a_match_is_shown_with_its_seats_and_every_move(nim: Path, history: list[Recorded]) -> None:
+    match = matches(history, "training")[3]
+    shown = league("match", "show", match.match_id, run=nim)
+    assert shown.exit_code == 0
+    for seat in match.seats:
+        assert seat.agent in shown.stdout
+    assert all(f"turn {turn}" in shown.stdout for turn in range(1, match.length + 1))
+    value = answer("match", "show", match.match_id, run=nim)
+    assert value["finished"]["event"]["seed"] == match.seed
+    assert [turn["title"] for turn in value["turns"]] == [f"turn {turn}" for turn in range(1, match.length + 1)]
+    assert value["problem"] is None
+
+
+def test_every_recorded_draw_and_line_up_is_reproduced(nim: Path, history: list[Recorded]) -> None:
+    from league.explaining import explain_draw, explain_evaluation
+
+    results = {match.match_id: match for purpose in ("training", "evaluation") for match in matches(history, purpose)}
+
+    async def work(run: Run, log: JetStreamLog) -> list[list[str]]:
+        artifacts = run.artifacts(log.client)
+        differences = []
+        for recorded in of(history, e.OpponentsSampled):
+            assert isinstance(recorded.event, e.OpponentsSampled)
+            result = results.get(recorded.event.match_id)
+            differences.append((await explain_draw(log, artifacts, recorded.event, result)).differences)
+        for match in matches(history, "evaluation"):
+            explained = await explain_evaluation(log, artifacts, match.match_id, match, 3)
+            assert explained is not None
+            differences.append(explained.differences)
+        return differences
+
+    differences = with_history(nim, work)
+    assert len(differences) == len(of(history, e.OpponentsSampled)) + len(matches(history, "evaluation"))
+    assert not any(differences), differences
+
+
+def test_an_explanation_names_everybody_who_was_eligible_and_the_numbers_drawn(
+    nim: Path, history: list[Recorded]
+) -> None:
+    match = matches(history, "training")[-1]
+    value = answer("match", "explain", match.match_id, run=nim)
+    assert value["agrees"]
+    buckets = value["explanation"]["distribution"]
+    assert sum(bucket["share"] for bucket in buckets.values()) == pytest.approx(1.0)
+    for drawn in value["explanation"]["draws"]:
+        assert drawn["pick"]["agent"] in buckets[drawn["pick"]["bucket"]]["probabilities"]
+        assert all(step["low"] <= step["number"] < step["high"] for step in drawn["steps"])
+    text = league("match", "explain", match.match_id, run=nim)
+    assert (text.exit_code, "agrees" in text.stdout) == (0, True)
+    evaluation = league("match", "explain", matches(history, "evaluation")[0].match_id, run=nim)
+    assert "evaluation 'base_model-benchmark-random_bot'" in evaluation.stdout.replace("\n", " ")
+
+
+def test_every_match_plays_again_identically(nim: Path, history: list[Recorded]) -> None:
+    from workers.commands.match import _resimulated
+    from workers.lookup import FoundMatch
+
+    async def work(run: Run, log: JetStreamLog) -> list[bool]:
+        found = [FoundMatch("", recorded, None, None, None) for recorded in of(history, e.MatchFinished)]
+        return [(await _resimulated(run, log, match, None)).identical for match in found]
+
+    identical = with_history(nim, work)
+    assert len(identical) > 40
+    assert all(identical)
+
+
+def test_a_doctored_result_is_found_and_exits_1(sandbox: Path, history: list[Recorded]) -> None:
+    match = matches(history, "evaluation")[0]
+    seats = [msgspec.structs.replace(seat, score=seat.score + 1) for seat in match.seats]
+    append(sandbox, msgspec.structs.replace(match, match_id="doctored-0", seats=seats))
+    value = answer("match", "resimulate", "doctored-0", run=sandbox, code=1)
+    assert (value["identical"], value["divergence"]["what"], value["divergence"]["seat"]) == (False, "scores", 0)
+    text = league("match", "resimulate", "doctored-0", run=sandbox)
+    assert (text.exit_code, "DIVERGES at seat 0: scores" in text.stdout) == (1, True)
+    explained = answer("match", "resimulate", match.match_id, run=sandbox)
+    assert explained["identical"]
+
+
+def test_a_doctored_draw_is_found_and_exits_1(sandbox: Path, history: list[Recorded]) -> None:
+    draw = of(history, e.OpponentsSampled)[-1].event
+    assert isinstance(draw, e.OpponentsSampled)
+    match_id = f"{draw.worker}-9999"
+    append(sandbox, msgspec.structs.replace(draw, match_id=match_id))
+    value = answer("match", "explain", match_id, run=sandbox, code=1)
+    assert not value["agrees"]
+    assert any(difference.startswith("draw: recorded") for difference in value["differences"])
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_is_shown(sandbox: Path, history: list[Recorded]) -> None:
+    kept, gone, damaged = matches(history, "evaluation")[1:4]
+
+    async def spoil(run: Run, log: JetStreamLog) -> None:
+        artifacts = run.artifacts(log.client)
+        await artifacts.delete(gone.record)
+        await artifacts.cache.delete(damaged.record)
+        await artifacts.store.delete(damaged.record)
+        path = artifacts.cache.path(damaged.record)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"not a record")
+        state = await state_at(log, artifacts)
+        config = msgspec.to_builtins(state.config) | {"history": msgspec.to_builtins(HistoryConfig(records="digest"))}
+        await log.append(e.LeagueConfigured(config=config, config_digest="d", after=state.config_sequence))
+        await log.append(msgspec.structs.replace(kept, match_id="unkept-0", record="0" * 64))
+
+    assert len({kept.record, gone.record, damaged.record}) == 3
+    with_history(sandbox, spoil)
+    for match_id in (gone.match_id, damaged.match_id, "unkept-0"):
+        value = answer("match", "show", match_id, run=sandbox)
+        assert value["finished"]["event"]["match_id"] == match_id
+        assert (value["turns"], "is not in the broker" in value["problem"]) == (None, True)
+        assert ("kept out of the league by history.records" in value["problem"]) == (match_id == "unkept-0")
+        refused = league("match", "resimulate", match_id, run=sandbox)
+        assert isinstance(refused.exception, LeagueError)
+        assert refused.exception.exit_code == 1
+
+
+def test_a_copy_of_a_record_that_the_league_does_not_keep_can_be_read_and_played(
+    nim: Path, sandbox: Path, history: list[Recorded], tmp_path: Path
+) -> None:
+    match = matches(history, "evaluation")[5]
+
+    async def work(run: Run, log: JetStreamLog) -> bytes:
+        return await run.artifacts(log.client).get(match.record)
+
+    copy = tmp_path / "record"
+    copy.write_bytes(with_history(nim, work))
+    value = answer("match", "resimulate", match.match_id, "--record", str(copy), run=sandbox)
+    assert value["identical"]
+    copy.write_bytes(b"another")
+    wrong = answer("match", "show", match.match_id, "--record", str(copy), run=sandbox)
+    assert "the history says" in wrong["problem"]
+
+
+def test_a_voided_and_a_failed_match_say_so(sandbox: Path, history: list[Recorded]) -> None:
+    recorded = of(history, e.MatchFinished)[7]
+    assert isinstance(recorded.event, e.MatchFinished)
+    voided = e.MatchVoided(match=recorded.event, match_sequence=recorded.sequence, reason="a bad disk")
+    failed = e.MatchFailed(match_id="failed-0", purpose="training", worker="rollout-9", error="GameError: odd")
+    append(sandbox, voided, failed)
+    assert "VOIDED by event" in league("match", "show", recorded.event.match_id, run=sandbox).stdout
+    shown = league("match", "show", "failed-0", run=sandbox)
+    assert "FAILED at rollout-9" in shown.stdout
+    assert "it was not played to its end" in shown.stdout
+
+
+@pytest.mark.parametrize("command", ["show", "explain", "resimulate"])
+def test_an_unknown_match_is_refused_by_name(nim: Path, command: str) -> None:
+    result = league("match", command, "rollout-1-12345'", run=nim)
+    assert isinstance(result.exception, UsageError)
+    assert "match \"rollout-1-12345'\": the history of league 'nim' does not hold it" in str(result.exception)
+
+
+def test_a_branch_is_a_copy_that_trains_on_from_the_exact_state(
+    nim: Path, history: list[Recorded], tmp_path: Path
+) -> None:
+    # Right after the first checkpoint, whose trainer state is kept.
+    at = of(history, e.CheckpointAdded)[0].sequence
+    made = branched(nim, at, tmp_path / "new")
+    assert (made.at, made.copied.events, made.copied.missing) == (at, at, {})
+    assert [(start.step, start.exact) for start in made.trainers] == [(1, True)]
+    copied = read(tmp_path / "new")
+    assert [parts(r) for r in copied[:at]] == [parts(r) for r in history[:at]]
+    assert copied[at].event == e.LeagueBranched(origin="nim", at=at, digest=made.digest)
+    assert len(copied) == at + 1
+    assert digest_at(nim, at) == digest_at(tmp_path / "new", at) == made.digest
+
+    assert "identical" in up(tmp_path / "new")
+    after = read(tmp_path / "new")[at:]
+    steps = [r.event for r in of(after, e.GradientStepTaken)]
+    assert [step.step for step in steps] == [2, 3]
+    assert steps[0].experience_from == of(history, e.GradientStepTaken)[0].event.experience_to + 1
+    assert [r.event.version for r in of(after, e.TrainingFinished)] == [3]
+    assert "is gone" not in (tmp_path / "new" / "logs" / "trainer-1.log").read_text()
+    # Evaluations that the copied history had begun are finished in the branch, and its origin knows nothing of it.
+    assert {r.event.evaluation_id for r in of(read(tmp_path / "new"), e.EvaluationFinished)} == {
+        r.event.evaluation_id for r in of(read(tmp_path / "new"), e.EvaluationRequested)
+    }
+    assert len(read(nim)) == len(history)
+
+
+def parts(recorded: Recorded) -> tuple[Any, ...]:
+    return (
+        recorded.sequence,
+        recorded.time_ns,
+        recorded.subject,
+        recorded.producer,
+        recorded.payload,
+        recorded.schema,
+    )
+
+
+def digest_at(folder: Path, at: int) -> str:
+    async def work(run: Run, log: JetStreamLog) -> str:
+        return (await state_at(log, run.artifacts(log.client), at)).digest()
+
+    return with_history(folder, work)
+
+
+def test_a_branch_whose_trainer_state_is_gone_trains_on_from_the_adapter_and_says_so(
+    nim: Path, history: list[Recorded], tmp_path: Path
+) -> None:
+    first, second = of(history, e.GradientStepTaken)[:2]
+    made = branched(nim, second.sequence + 1, tmp_path / "new")
+    (start,) = made.trainers
+    assert (start.step, start.exact, start.nearest_step) == (2, False, 1)
+    assert start.nearest == of(history, e.PolicyPublished)[2].sequence - 1 > first.sequence
+
+    async def resumed(run: Run, log: JetStreamLog) -> tuple[int, dict[str, Any]]:
+        context = Context(run, log.client, log, "trainer-1")
+        async with beside(context.follow()):
+            await context.reached(await log.last_sequence())
+            learner = await _learner(context)
+            with capture_logs() as said:
+                await TrainerWorker(context, learner).resume()
+            learner.adapter(tmp_path / "adapter")
+            assert digest(pack(tmp_path / "adapter")) == context.state.published["main"][2].adapter
+        return learner.steps, said[0]
+
+    steps, said = with_history(tmp_path / "new", resumed)
+    assert steps == 2
+    assert (said["log_level"], said["event"]) == (
+        "warning",
+        "the trainer's state is gone, going on from the adapter alone",
+    )
+
+
+def test_a_branch_never_begins_inside_a_gradient_step(nim: Path, history: list[Recorded], tmp_path: Path) -> None:
+    step = of(history, e.GradientStepTaken)[0]
+    for name, at in (("a", step.sequence - 1), ("b", step.sequence)):
+        made = branched(nim, at, tmp_path / name)
+        assert (made.asked, made.at) == (at, step.sequence - 2)
+        assert made.trainers[0].step == 0
+
+
+def test_a_time_means_the_same_in_the_branch(nim: Path, history: list[Recorded], tmp_path: Path) -> None:
+    from datetime import UTC, datetime
+
+    place = of(history, e.CheckpointAdded)[0]
+    branched(nim, place.sequence, tmp_path / "new")
+    time = datetime.fromtimestamp(place.time_ns / 1e9, tz=UTC).isoformat()
+    asked = ["branch", "--at", time, "--json"]
+    results = []
+    for source in (nim, tmp_path / "new"):
+        target = tmp_path / f"from-{source.name}"
+        result = CliRunner().invoke(app, [*asked, "--from", str(source), "--run", str(target)])
+        assert result.exit_code == 0, result.output
+        results.append(json.loads(result.stdout)["digest"])
+    assert results[0] == results[1] == digest_at(nim, place.sequence)
+
+
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [
+        ("100000", "no such event; the history of 'nim' holds 1 to"),
+        ("0", "no such event"),
+        ("1", "the league was not wholly open there"),
+        ("yesterday", "neither a sequence nor a time"),
+        ("1999-12-31", "before the first event"),
+    ],
+)
+def test_a_branch_at_a_place_that_is_none_is_refused_and_leaves_nothing(
+    nim: Path, tmp_path: Path, at: str, message: str
+) -> None:
+    result = CliRunner().invoke(app, ["branch", "--at", at, "--from", str(nim), "--run", str(tmp_path / "new")])
+    assert isinstance(result.exception, UsageError)
+    assert message in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_branch_into_an_existing_folder_or_of_nothing_is_refused(nim: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    for source, target, message in ((nim, "here", "exists already"), (tmp_path / "here", "new", "no league here")):
+        result = CliRunner().invoke(
+            app, ["branch", "--at", "90", "--from", str(source), "--run", str(tmp_path / target)]
+        )
+        assert isinstance(result.exception, UsageError)
+        assert message in str(result.exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+def test_a_branch_that_is_broken_off_leaves_nothing(nim: Path, tmp_path: Path) -> None:
+    async def work(run: Run, log: JetStreamLog) -> None:
+        def stop(text: str, share: float) -> None:
+            if "artifacts" in text:
+                raise KeyboardInterrupt
+
+        await branch(run, log, 90, tmp_path / "new", stop)
+
+    with pytest.raises(KeyboardInterrupt):
+        with_history(nim, work)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_artifacts_that_are_gone_are_counted_by_kind(sandbox: Path, history: list[Recorded], tmp_path: Path) -> None:
+    lost = matches(history, "evaluation")[8]
+
+    async def work(run: Run, log: JetStreamLog) -> None:
+        await run.artifacts(log.client).delete(lost.record)
+
+    with_history(sandbox, work)
+    made = branched(sandbox, history[-1].sequence, tmp_path / "new")
+    assert made.copied.missing["game record"] >= 1
+    assert set(made.copied.missing) == {"game record"}
