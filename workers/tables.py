@@ -3,7 +3,9 @@
 import asyncio
 import time
 
-from league.log.base import EventLog, Recorded
+from league.archive import attachable
+from league.log.jetstream import JetStreamLog
+from league.projections.catch_up import catch_up
 from league.projections.projection import Projection
 from league.projections.query import Result, run_query
 from schemas.errors import BusyError
@@ -11,11 +13,10 @@ from workers.run import Run
 
 LEADERBOARD = "SELECT * FROM leaderboard ORDER BY rank"
 
-_BATCH = 10_000
 _PATIENCE_S = 60.0
 
 
-async def ask(run: Run, history: EventLog, statement: str) -> Result:
+async def ask(run: Run, history: JetStreamLog, statement: str) -> Result:
     """Answer SQL over the whole history as it is now. Another command on the same file is waited for.
 
     Raises:
@@ -33,12 +34,9 @@ async def ask(run: Run, history: EventLog, statement: str) -> Result:
         await asyncio.sleep(0.2)
 
 
-async def _catch_up(run: Run, history: EventLog) -> None:
+async def _catch_up(run: Run, history: JetStreamLog) -> None:
     with Projection(run.projection) as projection:
-        batch: list[Recorded] = []
-        async for recorded in history.read(projection.position + 1):
-            batch.append(recorded)
-            if len(batch) == _BATCH:
-                projection.apply(batch)
-                batch = []
-        projection.apply(batch)
+        closed = await attachable(history, run.artifacts(history.client), projection.position)
+        if closed is not None:
+            projection.attach(closed.segments, closed.marks)
+        await catch_up(projection, history)
