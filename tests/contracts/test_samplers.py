@@ -62,6 +62,41 @@ def test_realised_shares_meet_the_target(sampler: OpponentSampler, checkpoints: 
 
 
 @samplers
+@pytest.mark.parametrize("checkpoints", [0, 1, 2, 8])
+def test_the_distribution_says_who_can_be_drawn_and_how_likely(sampler: OpponentSampler, checkpoints: int) -> None:
+    table = standings(checkpoints)
+    buckets = sampler.distribution(table, "main")
+    assert sum(bucket.share for bucket in buckets.values()) == pytest.approx(1.0)
+    for bucket in buckets.values():
+        assert sum(bucket.probabilities().values()) == pytest.approx(1.0 if bucket.share else 0.0)
+    expected = Counter[str]()
+    for bucket in buckets.values():
+        for agent, probability in bucket.probabilities().items():
+            expected[agent] += bucket.share * probability
+    rng, counts = Random(4), Counter[str]()
+    for _ in range(4_000):
+        counts.update(pick.agent for pick in sampler.sample(table, "main", SEATS, rng))
+    assert sum(abs(counts[agent] / counts.total() - share) for agent, share in expected.items()) / 2 <= 0.02
+    assert set(counts) <= set(expected)
+
+
+@samplers
+def test_a_draw_tells_the_numbers_it_was_made_from(sampler: OpponentSampler) -> None:
+    table = standings()
+    buckets = sampler.distribution(table, "main")
+    for seed in range(200):
+        drawn = sampler.draws(table, "main", SEATS, Random(seed))
+        assert [seat.pick for seat in drawn] == sampler.sample(table, "main", SEATS, Random(seed))
+        for seat in drawn:
+            assert all(step.low <= step.number < step.high for step in seat.steps)
+            assert seat.steps[-1].key == seat.pick.agent
+            assert seat.pick.agent in buckets[seat.pick.bucket].weights
+        numbers = [step.number for seat in drawn for step in seat.steps]
+        rng = Random(seed)
+        assert numbers == [rng.random() for _ in numbers]
+
+
+@samplers
 def test_a_policy_without_a_version_is_refused(sampler: OpponentSampler) -> None:
     with pytest.raises(UsageError, match=r"'second' has no published version.*'main'"):
         sampler.sample(standings(), "second", SEATS, Random(0))

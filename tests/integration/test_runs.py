@@ -20,9 +20,12 @@ from schemas import events as e
 from schemas.config import HistoryConfig
 from schemas.errors import LeagueError, UsageError
 from schemas.ids import digest
+from schemas.jobs import PlayMatch
 from trainer.archive import pack
 from workers.branching import Branched, branch
 from workers.commands import app
+from workers.matches import Matches
+from workers.models import Models
 from workers.run import Run
 from workers.runtime import Context, beside
 from workers.trainer import TrainerWorker, _learner
@@ -239,6 +242,26 @@ def test_a_copy_of_a_record_that_the_league_does_not_keep_can_be_read_and_played
     copy.write_bytes(b"another")
     wrong = answer("match", "show", match.match_id, "--record", str(copy), run=sandbox)
     assert "the history says" in wrong["problem"]
+
+
+def test_a_league_that_keeps_digests_stores_no_record(sandbox: Path) -> None:
+    async def work(run: Run, log: JetStreamLog) -> tuple[str, set[str], bytes]:
+        context = Context(run, log.client, log, "test")
+        state = await state_at(log, run.artifacts(log.client))
+        config = msgspec.to_builtins(state.config) | {"history": {"records": "digest"}}
+        await log.append(e.LeagueConfigured(config=config, config_digest="d2", after=state.config_sequence))
+        async with beside(context.follow()):
+            await context.reached(await log.last_sequence())
+            before = {stored.name for stored in await context.artifacts.stored()}
+            matches = Matches(context, await Models.open(context))
+            played = await matches.play(PlayMatch("digest-only", "check", ["random_bot"] * 3, seed=1))
+            assert played is not None
+            finished = await matches.finish(played)
+            after = {stored.name for stored in await context.artifacts.stored()}
+        return finished.record, after - before, played.record
+
+    record, new, data = with_history(sandbox, work)
+    assert (record, new) == (digest(data), set())
 
 
 def test_a_voided_and_a_failed_match_say_so(sandbox: Path, history: list[Recorded]) -> None:
