@@ -11,14 +11,14 @@ from league.ratings.arrays import MatchArrays, Rule, Start
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError
 
-HOLDING = "true"
+HOLDING = "voided_sequence IS NULL"
 """Condition on ``matches``: results that were not taken back."""
 
 Array = NDArray[Any]
 
 
 def load_matches(projection: Any, where: str = HOLDING) -> MatchArrays:
-    """Matches with their seats, from the tables ``matches``, ``match_seats``, ``agents`` and ``events``.
+    """Matches with their seats, from the tables ``matches``, ``match_seats``, ``agents``, ``configurations``.
 
     Args:
         projection: A projection, or a DuckDB connection to one.
@@ -117,10 +117,7 @@ def _base(connection: Any) -> str | None:
 
 
 def _rules(connection: Any) -> list[Rule]:
-    rows = connection.execute(
-        "SELECT sequence, payload->>'$.config' FROM events WHERE type IN ('LeagueOpened', 'LeagueConfigured') "
-        "ORDER BY sequence"
-    )
+    rows = connection.execute("SELECT sequence, config FROM configurations WHERE sequence > 0 ORDER BY sequence")
     rules = []
     for sequence, config in rows.fetchall():
         try:

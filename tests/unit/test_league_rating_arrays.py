@@ -91,3 +91,13 @@ def test_a_whole_league_gives_the_bits_of_the_fold_over_events() -> None:
     found = by_arrays(records)
     assert found == by_events(records)
     assert len(found["diplomacy", "elo"]) > 5
+
+
+def test_voided_matches_are_left_out() -> None:
+    records = Simulation(SMALL).run(10, 1)
+    match = next(r for r in records[::-1] if isinstance(r.event, e.MatchFinished) and r.event.purpose == "evaluation")
+    assert isinstance(match.event, e.MatchFinished)
+    void = e.MatchVoided(match=match.event, match_sequence=match.sequence, reason="wrong engine")
+    voided = [*records, Recorded(len(records) + 1, 0, "s", "w", encode_event(void))]
+    assert by_arrays(voided) == by_events(records, skip=[match.event.match_id])
+    assert by_arrays(voided) != by_events(records)

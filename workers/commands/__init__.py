@@ -1,7 +1,8 @@
 """The commands of ``league``, by what they touch.
 
 - ``serving``  ``up``, ``open`` and ``worker``: processes that make history
-- ``history``  ``leaderboard``, ``events``, ``replay``: reading it
+- ``history``  ``leaderboard``, ``events``: reading it
+- ``replay``   ``replay``: folding it again, as it was or under other rules
 - ``sql``      ``sql``: the history as tables
 - ``match``    ``match show``, ``explain``, ``resimulate``: one match
 - ``runs``     ``branch``, ``compare``, ``import``: runs made from other runs, and set side by side
@@ -11,7 +12,7 @@
 
 import typer
 
-from workers.commands import archive, history, match, runs, serving, setup, sql
+from workers.commands import archive, history, match, replay, runs, serving, setup, sql
 
 app = typer.Typer(
     help="An event-sourced league for training language-model agents by self-play.",
@@ -30,7 +31,7 @@ app.command()(serving.worker)
 app.command()(history.leaderboard)
 app.command()(history.events)
 app.command()(sql.sql)
-app.command()(history.replay)
+app.command()(replay.replay)
 app.command("branch")(runs.branch_league)
 app.command()(archive.verify)
 app.command("archive")(archive.archive)

@@ -1,4 +1,4 @@
-"""``league leaderboard``, ``events`` and ``replay``: reading a league's history."""
+"""``league leaderboard`` and ``events``: reading a league's history."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -8,7 +8,6 @@ import typer
 import uvloop
 
 from league.log.base import Recorded
-from league.replay import verify_log
 from schemas.errors import UsageError, one_of
 from schemas.events import EVENT_TYPES
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
@@ -78,28 +77,3 @@ def _short(value: object) -> str:
 
 def _clock(recorded: Recorded) -> datetime:
     return datetime.fromtimestamp(recorded.time_ns / 1e9, tz=UTC)
-
-
-def replay(
-    run: RunOption = DEFAULT_RUN,
-    nats: NatsOption = None,
-    league: LeagueOption = None,
-    check: Annotated[bool, typer.Option("--verify", help="Compare with the recorded ratings.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Fold the whole history again from its first event; --verify exits 1 when recorded ratings differ."""
-    if not check:
-        raise UsageError("replay: nothing to do; expected --verify")
-    raise typer.Exit(uvloop.run(_verify(the_run(run, nats, league), as_json)))
-
-
-async def _verify(run: Run, as_json: bool) -> int:
-    async with run.history() as history:
-        report = await verify_log(history)
-    if as_json:
-        print(msgspec.json.encode(report).decode())
-        return 0 if report.identical else 1
-    print(report.verdict())
-    for difference in report.differences[:20]:
-        print(f"  {difference}")
-    return 0 if report.identical else 1

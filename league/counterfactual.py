@@ -1,0 +1,193 @@
+"""Ratings as other rules would have had them: the same history, folded again, beside what was recorded.
+
+Nothing here writes. The matches come from a projection's file as arrays, so that millions are rated in seconds.
+"""
+
+import math
+import tomllib
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from league.ratings.arrays import MatchArrays, Rule, fold_arrays
+from league.ratings.base import make_rating_system
+from league.ratings.load import load_matches
+from schemas.config import Plugin, RatingsConfig, convert, plain
+from schemas.errors import ConfigError, UsageError, one_of
+from schemas.events import Rated
+
+
+class Otherwise(msgspec.Struct, frozen=True):
+    """What is to be different."""
+
+    settings: Sequence[str] = ()
+    """``ratings.<system>.<setting>=VALUE``, or any key of ``ratings``; values as in TOML."""
+    system: str | None = None
+    """Rating system to use."""
+    without_agents: Collection[str] = ()
+    """Their seats are left out; the other seats of the match still compare."""
+    without_matches: Collection[int] = ()
+    """Sequences of matches that are left out."""
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Where one agent stood and where it would."""
+
+    agent: str
+    rank: int | None
+    """Where it would: 1 for the best of all rated; None when it would have no rating."""
+    recorded_rank: int | None
+    rating: float | None
+    recorded_rating: float | None
+    games: int
+    """Rated matches."""
+    recorded_games: int
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """A history's recorded ratings beside those of other rules."""
+
+    sequence: int
+    """The history up to here."""
+    game: str
+    system: str
+    """Of the ratings that would be."""
+    recorded_system: str
+    matches: int
+    """Matches that were folded: rated or not, but none voided or left out."""
+    moves: list[Move]
+    """Everybody who was rated either way; the best of the ratings that would be first."""
+
+    @property
+    def moved(self) -> int:
+        """How many ratings are another number."""
+        return sum(move.rating != move.recorded_rating for move in self.moves)
+
+
+def compare(path: Path, until: int, otherwise: Otherwise) -> Comparison:
+    """Fold a projection's matches under other rules.
+
+    Args:
+        path: A projection's file, caught up to ``until`` at least; other processes may read it too.
+        until: Sequence to end at. Ratings count as recorded when they were by then.
+        otherwise: What is different.
+
+    Raises:
+        ConfigError: a setting or system that does not exist; the message names it.
+        UsageError: an agent that is in no match.
+        BusyError: another process is writing the file.
+    """
+    from league.projections.connect import connect
+
+    connection = connect(path, {}, read_only=True)
+    try:
+        matches = load_matches(connection, f"sequence <= {until} AND coalesce(voided_sequence > {until}, true)")
+        game, system = connection.execute(
+            "SELECT game, system FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1", [until]
+        ).fetchone()
+        rows = connection.execute(f"SELECT agent, rating, rated_games FROM ratings_at({until})").fetchall()
+    finally:
+        connection.close()
+    rules = amended([rule for rule in matches.rules if rule.sequence <= until], otherwise)
+    chosen = _chosen(matches, otherwise)
+    place = game, rules[-1].ratings.system.name
+    after = fold_arrays(chosen, rules).get(place, [])
+    return Comparison(until, *place, system, len(chosen), moves([Rated(*row) for row in rows], after))
+
+
+def _chosen(matches: MatchArrays, otherwise: Otherwise) -> MatchArrays:
+    for agent in otherwise.without_agents:
+        if agent not in matches.agents:
+            raise UsageError(f"agent {agent!r}: in no match up to there; expected {one_of(matches.agents[:20])}")
+    chosen = matches.without(otherwise.without_matches) if otherwise.without_matches else matches
+    return chosen.without_agents(otherwise.without_agents) if otherwise.without_agents else chosen
+
+
+def moves(recorded: Sequence[Rated], after: Sequence[Rated]) -> list[Move]:
+    """Two tables of ratings side by side, in the order of the second."""
+    olds, news = _ranked(recorded), _ranked(after)
+    return [
+        Move(agent, *_places(news.get(agent), olds.get(agent)))
+        for agent in [*news, *(agent for agent in olds if agent not in news)]
+    ]
+
+
+def _places(new: tuple[int, Rated] | None, old: tuple[int, Rated] | None) -> tuple[Any, ...]:
+    return (
+        new[0] if new else None,
+        old[0] if old else None,
+        new[1].rating if new else None,
+        old[1].rating if old else None,
+        new[1].games if new else 0,
+        old[1].games if old else 0,
+    )
+
+
+def _ranked(ratings: Sequence[Rated]) -> dict[str, tuple[int, Rated]]:
+    order = sorted(ratings, key=lambda rated: (-rated.rating if math.isfinite(rated.rating) else math.inf, rated.agent))
+    return {rated.agent: (rank, rated) for rank, rated in enumerate(order, start=1)}
+
+
+def amended(rules: Sequence[Rule], otherwise: Otherwise) -> list[Rule]:
+    """Rules of a history with other settings in every one of them.
+
+    Raises:
+        ConfigError: a setting that does not exist, or that concerns a system which no rule has.
+    """
+    found = [
+        Rule(rule.sequence, _of_system(rule.ratings, otherwise.system)) for rule in rules or [Rule(0, RatingsConfig())]
+    ]
+    for setting in otherwise.settings:
+        key, value = _parsed(setting)
+        shorthand = _shorthand(key)
+        if shorthand is not None and shorthand[0] not in {rule.ratings.system.name for rule in found}:
+            raise ConfigError(
+                f"--set {key}: nothing was rated under {shorthand[0]!r}; expected ratings."
+                f"{found[-1].ratings.system.name}.{shorthand[1]}, or --system {shorthand[0]} with it"
+            )
+        found = [Rule(rule.sequence, _with(rule.ratings, key, value)) for rule in found]
+    for rule in found:
+        make_rating_system(rule.ratings.system)
+    return found
+
+
+def _of_system(ratings: RatingsConfig, name: str | None) -> RatingsConfig:
+    if name is None or ratings.system.name == name:
+        return ratings
+    return msgspec.structs.replace(ratings, system=Plugin(name=name))
+
+
+def _parsed(setting: str) -> tuple[str, Any]:
+    key, equals, text = (part.strip() for part in setting.partition("="))
+    if not equals or not key.startswith("ratings."):
+        raise ConfigError(f"--set {setting}: expected ratings.KEY=VALUE, such as ratings.elo.k=16")
+    try:
+        return key, tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        # A word without quotes.
+        return key, text
+
+
+def _shorthand(key: str) -> tuple[str, str] | None:
+    """System and setting of ``ratings.elo.k``; None for a key as the configuration has it."""
+    parts = key.split(".")
+    return (parts[1], parts[2]) if len(parts) == 3 and parts[1] not in RatingsConfig.__struct_fields__ else None
+
+
+def _with(ratings: RatingsConfig, key: str, value: Any) -> RatingsConfig:
+    shorthand = _shorthand(key)
+    if shorthand is not None:
+        if ratings.system.name != shorthand[0]:
+            return ratings
+        key = f"ratings.system.settings.{shorthand[1]}"
+    changed = plain(ratings)
+    *tables, last = key.split(".")[1:]
+    table = changed
+    for name in tables:
+        if not isinstance(table.setdefault(name, {}), dict):
+            raise ConfigError(f"--set {key}: {name!r} is no table")
+        table = table[name]
+    table[last] = value
+    return convert(changed, RatingsConfig, "ratings")
