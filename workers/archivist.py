@@ -32,7 +32,7 @@ _NICE = 5
 async def serve(context: Context) -> None:
     """Keep the history's seals, archive and snapshots up to date until told to stop; what is left is sealed then."""
     # Play and training go first on a machine whose cores are all busy.
-    os.nice(_NICE)
+    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     archivist = Archivist(context)
     await archivist.resume()
     async with beside(archivist.follow()):

@@ -1,0 +1,235 @@
+"""Archivists seal, archive and save as the history grows, through kills, and never twice."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from league.archive import Manifest, archive_sealed, newest_manifest
+from league.artifacts import CachedStore, FolderStore
+from league.audit import audit
+from league.log.jetstream import JetStreamLog
+from league.log.streams import ensure_streams
+from league.ratings.fold import RatingFold
+from league.simulation import Simulation
+from league.snapshots import begin, take
+from league.state import LeagueState
+from schemas.config import EvaluationConfig, ExperienceConfig, HistoryConfig, LeagueConfig
+from schemas.events import Event, HistoryArchived, HistorySealed, SnapshotTaken, WorkerLeft
+from workers import archivist
+from workers.run import Run
+from workers.runtime import Context, beside
+
+CONFIG = LeagueConfig(
+    seed=4,
+    evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7),
+    history=HistoryConfig(seal_events=50, archive_events=200, snapshot_events=150),
+)
+HISTORY = [r.event for r in Simulation(CONFIG).run(80, 3) if r.event is not None]
+
+
+@contextlib.asynccontextmanager
+async def league_in(folder: Path) -> AsyncIterator[tuple[Run, JetStreamLog, CachedStore]]:
+    run = Run(folder)
+    async with run.connected("test") as client:
+        await ensure_streams(client.jetstream(), ExperienceConfig())
+        yield run, JetStreamLog(client, "league", "test"), run.artifacts(client)
+
+
+async def count(log: JetStreamLog, kind: type[Event]) -> int:
+    return sum(1 for r in [r async for r in log.read(only=kind)] if isinstance(r.event, kind))
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    for _ in range(600):
+        if await condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("not within 30 s")
+
+
+async def assert_archive_is_whole(log: JetStreamLog, artifacts: CachedStore, folder: Path) -> Manifest:
+    """Sound, without gaps or copies, and the same as if it had been written in one go."""
+    found = await audit(log, artifacts)
+    assert found.damage == []
+    manifest = await newest_manifest(log, artifacts)
+    assert manifest is not None
+    announced = [r.event async for r in log.read(only=HistoryArchived)]
+    assert [(s.first, s.last) for s in manifest.segments] == [
+        (event.first, event.last) for event in announced if isinstance(event, HistoryArchived)
+    ]
+
+    class Unarchived(JetStreamLog):
+        """The same history before it was archived."""
+
+        async def newest(self, kind: type[Event]):  # type: ignore[no-untyped-def]
+            return None if kind is HistoryArchived else await super().newest(kind)
+
+        def read(self, first=1, last=None, *, only=None):  # type: ignore[no-untyped-def]
+            async def nothing() -> AsyncIterator[object]:
+                for _ in ():
+                    yield _
+
+            return nothing() if only is HistoryArchived else super().read(first, last, only=only)
+
+        async def append(self, event: Event, *, expected: int | None = None) -> int:
+            self.last_archived = event
+            return 0
+
+    afresh = Unarchived(log.client, "league", "afresh")
+    store = CachedStore(FolderStore(folder / "store"), FolderStore(folder / "cache"))
+    done = await archive_sealed(afresh, store, CONFIG.history.archive_events)
+    assert [event.manifest for event in done[: len(announced)]] == [
+        event.manifest for event in announced if isinstance(event, HistoryArchived)
+    ]
+    return manifest
+
+
+def test_archivists_that_are_killed_leave_one_chain_and_one_archive(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "workers", "worker", "archivist", "--run", str(tmp_path / "run"), "--name", "a-1"]
+
+    def start() -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    async def body() -> None:
+        async with league_in(tmp_path / "run") as (_, log, artifacts):
+            step = len(HISTORY) // 4
+            for nth, kind in enumerate((HistorySealed, SnapshotTaken, HistoryArchived)):
+                await log.append_batch(HISTORY[nth * step : (nth + 1) * step])
+                before = await count(log, kind)
+                process = start()
+                try:
+                    # Killed as soon as it has begun to do this: seals, snapshots and segments are under way.
+                    await until(lambda kind=kind, before=before: _more(log, kind, before))  # type: ignore[misc]
+                finally:
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+            await log.append_batch(HISTORY[3 * step :])
+            process = start()
+            archivable = len(HISTORY) - CONFIG.history.archive_events
+            await until(lambda: _archived(log, archivable))
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 60) == 0
+            manifest = await assert_archive_is_whole(log, artifacts, tmp_path / "afresh")
+            assert len(manifest.segments) >= 3
+            state, ratings = await begin(log, artifacts)
+            assert state.sequence == ratings.sequence > len(HISTORY) - 2 * CONFIG.history.snapshot_events
+            found = await audit(log, artifacts)
+            left = {type(r.event) async for r in log.read(found.sealed_to + 1)}
+            assert left <= {HistorySealed, HistoryArchived, SnapshotTaken, WorkerLeft}, "all else is sealed on leaving"
+
+    asyncio.run(asyncio.wait_for(body(), 120))
+
+
+async def _more(log: JetStreamLog, kind: type[Event], before: int) -> bool:
+    return await count(log, kind) > before
+
+
+async def _archived(log: JetStreamLog, through: int) -> bool:
+    newest = await log.newest(HistoryArchived)
+    return newest is not None and isinstance(newest.event, HistoryArchived) and newest.event.last >= through
+
+
+def test_of_two_archivists_one_works_and_the_other_takes_over_when_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archivist, "PATIENCE_S", 1.0)
+
+    async def serving(run: Run, log: JetStreamLog, name: str) -> None:
+        context = Context(run, log.client, JetStreamLog(log.client, "league", name), name)
+        await context.begin()
+        async with beside(context.follow()):
+            await context.reached(1)
+            await archivist.serve(context)
+
+    async def body() -> None:
+        async with league_in(tmp_path / "run") as (run, log, artifacts):
+            half = len(HISTORY) // 2
+            await log.append_batch(HISTORY[:2])
+            first, second = [asyncio.create_task(serving(run, log, name)) for name in ("one", "two")]
+            await log.append_batch(HISTORY[2:half])
+            await until(lambda: _archived(log, half - 250))
+            producers = {r.producer async for r in log.read(only=HistorySealed)}
+            assert len(producers) == 1
+            (first if producers == {"one"} else second).cancel()
+            await log.append_batch(HISTORY[half:])
+            await until(lambda: _archived(log, len(HISTORY) - 250))
+            assert {r.producer async for r in log.read(only=HistorySealed)} == {"one", "two"}
+            for task in (first, second):
+                task.cancel()
+            await asyncio.gather(first, second, return_exceptions=True)
+            await assert_archive_is_whole(log, artifacts, tmp_path / "afresh")
+
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    asyncio.run(asyncio.wait_for(body(), 120))
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+@pytest.mark.parametrize("damage", ["none", "truncated", "missing", "another version"])
+def test_a_worker_begins_at_the_newest_usable_snapshot_and_ends_where_the_full_fold_does(
+    tmp_path: Path, damage: str
+) -> None:
+    async def body() -> None:
+        async with league_in(tmp_path / "run") as (run, log, artifacts):
+            await log.append_batch(HISTORY)
+            state, ratings = LeagueState(), RatingFold()
+            taken = []
+            async for recorded in log.read():
+                state.apply(recorded.sequence, recorded.event)
+                ratings.apply(recorded.sequence, recorded.event)
+                if recorded.sequence in (200, len(HISTORY) - 10):
+                    taken.append(await take(state, ratings, artifacts))
+            if damage == "another version":
+                taken[1] = SnapshotTaken(taken[1].sequence, taken[1].artifact, taken[1].state, 999)
+            for event in taken:
+                await log.append(event)
+                state.apply(await log.last_sequence(), event)
+            if damage == "truncated":
+                path = artifacts.cache.path(taken[1].artifact)
+                path.write_bytes(path.read_bytes()[:-1])
+                await artifacts.store.delete(taken[1].artifact)
+            elif damage == "missing":
+                await artifacts.delete(taken[1].artifact)
+            context = Context(run, log.client, log, "worker")
+            await context.begin()
+            expected = 200 if damage != "none" else len(HISTORY) - 10
+            assert (context.state.sequence, context.ratings.sequence) == (expected, expected)
+            async with beside(context.follow()):
+                await context.reached(await log.last_sequence())
+            assert context.state.digest() == state.digest()
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_a_new_worker_is_ready_in_the_time_that_the_newest_events_take(tmp_path: Path) -> None:
+    """Thousands of events before the snapshot cost nothing; a full fold of them would take seconds."""
+
+    async def body() -> None:
+        async with league_in(tmp_path / "run") as (run, log, artifacts):
+            long = Simulation(LeagueConfig(seed=1), seats=2)
+            long.open()
+            long.publish(0)
+            while len(long.records) < 30_000:
+                long.play_training()
+            await log.copy(long.records)
+            ratings = RatingFold()
+            for recorded in long.records:
+                ratings.apply(recorded.sequence, recorded.event)
+            await log.append(await take(long.state, ratings, artifacts))
+            started = time.perf_counter()
+            context = Context(run, log.client, log, "worker")
+            await context.begin()
+            async with beside(context.follow()):
+                await context.reached(await log.last_sequence())
+            assert time.perf_counter() - started < 1.0
+            assert context.ratings.saved() == ratings.saved()
+
+    asyncio.run(asyncio.wait_for(body(), 60))
