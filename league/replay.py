@@ -142,7 +142,8 @@ class VerifyReport(msgspec.Struct, frozen=True):
 
     def verdict(self) -> str:
         """The comparison in one line."""
-        corrected = f", {self.corrections:,} corrections" if self.corrections else ""
+        plural = "s" if self.corrections > 1 else ""
+        corrected = f", {self.corrections:,} correction{plural}" if self.corrections else ""
         pending = f", {self.pending:,} not rated yet" if self.pending else ""
         word = "identical" if self.identical else f"{self.different:,} DIFFERENCES"
         return f"{self.events:,} events folded, {self.rated:,} rated matches{corrected}{pending}: {word}"

@@ -3,6 +3,7 @@
 - ``serving``  ``up``, ``open`` and ``worker``: processes that make history
 - ``history``  ``leaderboard``, ``events``: reading it
 - ``replay``   ``replay``: folding it again, as it was or under other rules
+- ``corrections`` ``void``: taking results back
 - ``sql``      ``sql``: the history as tables
 - ``match``    ``match show``, ``explain``, ``resimulate``: one match
 - ``runs``     ``branch``, ``compare``, ``import``: runs made from other runs, and set side by side
@@ -12,7 +13,7 @@
 
 import typer
 
-from workers.commands import archive, history, match, replay, runs, serving, setup, sql
+from workers.commands import archive, corrections, history, match, replay, runs, serving, setup, sql
 
 app = typer.Typer(
     help="An event-sourced league for training language-model agents by self-play.",
@@ -32,7 +33,9 @@ app.command()(history.leaderboard)
 app.command()(history.events)
 app.command()(sql.sql)
 app.command()(replay.replay)
+app.command()(corrections.void)
 app.command("branch")(runs.branch_league)
+app.command("import")(runs.import_league)
 app.command()(archive.verify)
 app.command("archive")(archive.archive)
 app.command()(archive.gc)

@@ -1,7 +1,5 @@
 """``league replay``: the history folded again, as it was, to check it, or under other rules."""
 
-import asyncio
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +9,7 @@ import uvloop
 
 from league.log.jetstream import JetStreamLog
 from league.replay import ReplayReport, replay_log, verify_log
-from schemas.errors import BusyError, UsageError, one_of
+from schemas.errors import UsageError, one_of
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
 from workers.places import place_in
 from workers.run import DEFAULT_RUN, Run
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from league.counterfactual import Comparison, Move
 
 _SHOWN_DIFFERENCES = 20
-_PATIENCE_S = 60.0
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -113,7 +110,8 @@ def _print_report(report: ReplayReport, as_json: bool) -> None:
 
 async def _compare(run: Run, history: JetStreamLog, until: int, wanted: Wanted) -> "Comparison":
     # Imported here: every worker imports this package, and none needs NumPy's or DuckDB's memory.
-    from league.counterfactual import Otherwise, compare
+    from league.counterfactual import Otherwise
+    from workers.comparing import compared
     from workers.tables import ask
 
     await ask(run, history, "SELECT 1")
@@ -123,15 +121,7 @@ async def _compare(run: Run, history: JetStreamLog, until: int, wanted: Wanted) 
     for predicate in wanted.predicates:
         left_out |= await _matching(run, history, predicate, until)
     otherwise = Otherwise(wanted.settings, wanted.system, wanted.agents, left_out)
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            return compare(run.projection, until, otherwise)
-        except BusyError:
-            # Another command is catching up.
-            if time.monotonic() > deadline:
-                raise
-        await asyncio.sleep(0.2)
+    return await compared(run.projection, until, otherwise)
 
 
 async def _of_worker(run: Run, history: JetStreamLog, name: str, until: int) -> set[int]:
