@@ -1,15 +1,16 @@
 """Opens a league: streams, base model, first events. Opening an open one changes nothing but its settings."""
 
+import msgspec
 import structlog
 from nats.aio.client import Client
 
 from league.log.jetstream import JetStreamLog, league_on
 from league.log.streams import ensure_streams
-from league.state import LeagueState
+from league.snapshots import state_at
 from schemas.codec import canonical
 from schemas.config import LeagueConfig, plain
 from schemas.errors import UsageError
-from schemas.events import AgentRegistered, LeagueConfigured, LeagueOpened
+from schemas.events import AgentRegistered, HistoryImported, LeagueConfigured, LeagueOpened
 from schemas.ids import digest
 from trainer.archive import pack
 from trainer.model import load_base
@@ -40,7 +41,7 @@ async def open_league(run: Run, client: Client, config: LeagueConfig | None, rep
     if found is not None:
         history = JetStreamLog(client, found, "supervisor")
         if config is not None:
-            await _reconfigure(history, config)
+            await _reconfigure(run, history, config)
         return history
     if config is None:
         raise UsageError(f"{run.folder}: no league was opened here; expected --config FILE to open one")
@@ -75,11 +76,12 @@ async def _base_model(run: Run, client: Client, config: LeagueConfig, report: Re
     return "artifact:" + await run.artifacts(client).put(pack(run.model))
 
 
-async def _reconfigure(history: JetStreamLog, config: LeagueConfig) -> None:
-    state = LeagueState()
-    async for recorded in history.read():
-        state.apply(recorded.sequence, recorded.event)
+async def _reconfigure(run: Run, history: JetStreamLog, config: LeagueConfig) -> None:
+    state = await state_at(history, run.artifacts(history.client))
     assert state.config is not None
+    if await history.newest(HistoryImported) is not None:
+        # Where an imported league's agents began is told by what was imported, not by any settings file.
+        config = msgspec.structs.replace(config, agents=state.config.agents)
     old, new = plain(state.config), plain(config)
     changed = [key for key in new if new[key] != old[key]]
     if fixed := [key for key in changed if key in _FIXED]:

@@ -108,7 +108,7 @@ class TrainerWorker:
         known = [agent.version for agent in state.checkpoints if agent.policy == self._policy]
         newest = max([*known, -1 if live is None else live.version], default=-1)
         version = newest if live is not None and live.version == newest else newest + 1
-        if live is not None and live.version > 0:
+        if live is not None:
             await self._load_adapter(live.version, version)
         self._learner.steps = version
         if live is None or live.version != version:

@@ -4,6 +4,7 @@
 - ``history``  ``leaderboard``, ``events``: reading it
 - ``replay``   ``replay``: folding it again, as it was or under other rules
 - ``corrections`` ``void``: taking results back
+- ``lineage``  ``lineage``: what an agent was made of
 - ``sql``      ``sql``: the history as tables
 - ``match``    ``match show``, ``explain``, ``resimulate``: one match
 - ``runs``     ``branch``, ``compare``, ``import``: runs made from other runs, and set side by side
@@ -13,7 +14,7 @@
 
 import typer
 
-from workers.commands import archive, corrections, history, match, replay, runs, serving, setup, sql
+from workers.commands import archive, corrections, history, lineage, match, replay, runs, serving, setup, sql
 
 app = typer.Typer(
     help="An event-sourced league for training language-model agents by self-play.",
@@ -34,6 +35,7 @@ app.command()(history.events)
 app.command()(sql.sql)
 app.command()(replay.replay)
 app.command()(corrections.void)
+app.command()(lineage.lineage)
 app.command("branch")(runs.branch_league)
 app.command("import")(runs.import_league)
 app.command()(archive.verify)

@@ -9,6 +9,8 @@ import uvloop
 from rich.console import Console
 
 from league.branch import describe
+from league.importing import read_registry
+from schemas.config import LeagueConfig, load_config
 from workers.branching import Branched, branch
 from workers.commands.options import JsonOption, LeagueOption
 from workers.places import place_in
@@ -52,4 +54,30 @@ def _print_branch(made: Branched, run: Path) -> None:
         print(f"{count:,} artifacts that the history refers to were not there to copy: {kind}")
     for start in made.trainers:
         print(describe(start))
+    print(f"it goes on with: league up --run {run}")
+
+
+def import_league(
+    file: Annotated[Path, typer.Argument(help="A league.json: agents, history, metadata.")],
+    run: Annotated[Path, typer.Option("--run", help="Folder of the new run; it must not exist.")],
+    config: Annotated[Path | None, typer.Option("--config", help="The league's settings, a TOML file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Begin a run with another program's agents and results; `league up --run NEW` goes on from there."""
+    registry = read_registry(file)
+    settings = load_config(config) if config is not None else LeagueConfig()
+    # Here and not above: torch takes seconds to import, and a file that is wrong should be refused at once.
+    from workers.importing import import_registry
+
+    with reporting(Console(stderr=True), "importing") as report:
+        made = uvloop.run(import_registry(registry, file.resolve().parent, settings, run, report))
+    if as_json:
+        print(msgspec.json.encode(made).decode())
+        return
+    print(
+        f"league {made.league!r}: {made.agents:,} agents, {made.checkpoints:,} of them checkpoints, "
+        f"{made.adapters:,} of these with their adapters; {made.matches:,} matches"
+    )
+    for name, why in made.without.items():
+        print(f"{name} will not be drawn, it came without its adapter: {why}")
     print(f"it goes on with: league up --run {run}")

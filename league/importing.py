@@ -1,0 +1,352 @@
+"""Another program's registry as a league's history: ``league.json`` of the seed document on league training.
+
+    {"agents": {NAME: {"type": "baseline" | "checkpoint", "elo", "path", "step", "created_at", "parent"}},
+     "history": [{"step", "p1", "p2", "result"}],
+     "metadata": {"best_agent", …}}
+
+A baseline is an agent of the configuration; a checkpoint becomes a version of the trained policy, ``main@50`` for
+step 50. The whole file is checked before anything is made of it. Fields that we do not know are passed over.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from schemas.config import AgentConfig, LeagueConfig
+from schemas.errors import UsageError, one_of
+from schemas.events import (
+    AgentRetired,
+    CheckpointAdded,
+    Event,
+    HistoryImported,
+    MatchFinished,
+    PolicyPublished,
+    SeatResult,
+)
+from schemas.ids import agent_name, digest
+from schemas.subjects import check_name
+
+WORKER = "import"
+PURPOSE = "imported"
+NO_ADAPTER = "imported without its adapter"
+_LARGEST_STEP = 10**15
+_WORDS = {"p1": 1.0, "win": 1.0, "p2": 0.0, "loss": 0.0, "draw": 0.5}
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """An agent that is not a checkpoint."""
+
+    name: str
+    elo: float
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A version of the trained policy, as the file tells it."""
+
+    name: str
+    step: int
+    elo: float
+    path: str | None
+    """Of its adapter, relative to the file."""
+    parent: str | None
+    created_ns: int | None
+    """Nanoseconds since 1970."""
+
+
+class Played(msgspec.Struct, frozen=True):
+    """One entry of the file's history."""
+
+    first: str
+    second: str
+    scores: tuple[float, float]
+    step: int | None
+
+
+class Registry(msgspec.Struct, frozen=True):
+    """The whole file, checked."""
+
+    source: str
+    digest: str
+    baselines: list[Baseline]
+    checkpoints: list[Checkpoint]
+    """By step."""
+    history: list[Played]
+    metadata: dict[str, Any]
+
+
+def read_registry(path: Path) -> Registry:
+    """Read and check a ``league.json``.
+
+    Raises:
+        UsageError: it cannot be read, or something in it is not what it should be; the message says where.
+    """
+    try:
+        data = path.read_bytes()
+        return registry_of(data, path.name)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); expected a league.json") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def registry_of(data: bytes, source: str) -> Registry:
+    """Check the bytes of a ``league.json``; ``read_registry`` says what may be wrong."""
+    try:
+        told = json.loads(data, object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"not JSON: {error}") from None
+    root = _table(told, "the file")
+    agents = _table(root.get("agents"), "agents")
+    baselines, checkpoints = [], []
+    for name, fields in agents.items():
+        where = f"agents.{name}"
+        kind = _table(fields, where).get("type")
+        if kind == "baseline":
+            baselines.append(Baseline(_agent(name, where), _number(fields, "elo", where)))
+        elif kind == "checkpoint":
+            checkpoints.append(_checkpoint(name, fields, agents, where))
+        else:
+            raise UsageError(f"{where}.type: found {kind!r}; expected 'baseline' or 'checkpoint'")
+    _check_steps(checkpoints)
+    history = [
+        _played(entry, agents, f"history[{n}]") for n, entry in enumerate(_list(root.get("history", []), "history"))
+    ]
+    metadata = _table(root.get("metadata", {}), "metadata")
+    checkpoints.sort(key=lambda checkpoint: checkpoint.step)
+    return Registry(source, digest(data), baselines, checkpoints, history, metadata)
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"the name {twice!r} stands twice in one table; expected every name once")
+    return table
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UsageError(f"{where}: found {_short(value)}; expected a table of names and values")
+    return value
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise UsageError(f"{where}: found {_short(value)}; expected a list")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _agent(name: str, where: str) -> str:
+    return check_name(where, name)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+
+
+def _number(fields: Mapping[str, Any], key: str, where: str) -> float:
+    value = fields.get(key)
+    if not _is_number(value):
+        raise UsageError(f"{where}.{key}: found {_short(value)}; expected a finite number")
+    assert isinstance(value, int | float)
+    return float(value)
+
+
+def _step(fields: Mapping[str, Any], where: str) -> int:
+    value = fields.get("step")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_STEP:
+        raise UsageError(f"{where}.step: found {_short(value)}; expected a whole number from 0")
+    return value
+
+
+def _text(fields: Mapping[str, Any], key: str, where: str) -> str | None:
+    value = fields.get(key)
+    if value is not None and not (isinstance(value, str) and value):
+        raise UsageError(f"{where}.{key}: found {_short(value)}; expected a text or null")
+    return value
+
+
+def _checkpoint(name: str, fields: Mapping[str, Any], agents: Mapping[str, Any], where: str) -> Checkpoint:
+    if not name:
+        raise UsageError(f"{where}: the empty name cannot be an agent's")
+    parent = _text(fields, "parent", where)
+    if parent is not None and parent not in agents:
+        raise UsageError(f"{where}.parent: {parent!r} is not among the agents; expected {one_of(agents)}")
+    return Checkpoint(
+        name=name,
+        step=_step(fields, where),
+        elo=_number(fields, "elo", where),
+        path=_text(fields, "path", where),
+        parent=parent,
+        created_ns=_time(fields.get("created_at"), f"{where}.created_at"),
+    )
+
+
+def _time(value: Any, where: str) -> int | None:
+    """Nanoseconds since 1970 of an ISO 8601 text (UTC unless it says otherwise) or of seconds since 1970."""
+    try:
+        if value is None:
+            return None
+        if _is_number(value):
+            return round(datetime.fromtimestamp(value, tz=UTC).timestamp() * 1e6) * 1_000
+        time = datetime.fromisoformat(value)
+        return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1e6) * 1_000
+    except (TypeError, ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"{where}: found {_short(value)}; expected a time in ISO 8601, or seconds since 1970"
+        ) from None
+
+
+def _check_steps(checkpoints: list[Checkpoint]) -> None:
+    """Refuse two checkpoints that would be one version."""
+    known: dict[int, str] = {}
+    for checkpoint in checkpoints:
+        other = known.setdefault(checkpoint.step, checkpoint.name)
+        if other != checkpoint.name:
+            raise UsageError(
+                f"agents.{checkpoint.name}.step: {checkpoint.step} is that of {other!r} too; expected every step once"
+            )
+
+
+def _played(entry: Any, agents: Mapping[str, Any], where: str) -> Played:
+    fields = _table(entry, where)
+    for seat in ("p1", "p2"):
+        if not isinstance(fields.get(seat), str) or fields[seat] not in agents:
+            raise UsageError(
+                f"{where}.{seat}: {_short(fields.get(seat))} is not among the agents; expected {one_of(agents)}"
+            )
+    step = _step(fields, where) if fields.get("step") is not None else None
+    first, second = fields["p1"], fields["p2"]
+    scores = _scores(fields.get("result"), first, second)
+    if scores is None:
+        raise UsageError(
+            f"{where}.result: found {_short(fields.get('result'))}; expected 1, 0.5 or 0 (the share of p1), "
+            f"{one_of(_WORDS)}, two scores in a list, or a score for each of {one_of({first, second})}"
+        )
+    return Played(first, second, scores, step)
+
+
+def _scores(result: Any, first: str, second: str) -> tuple[float, float] | None:
+    """Scores of both players; None when the result says none."""
+    if isinstance(result, str):
+        result = _WORDS.get(result)
+    if _is_number(result):
+        return (float(result), 1.0 - result) if result in (0, 0.5, 1) else None
+    if isinstance(result, dict) and set(result) == {first, second} and first != second:
+        result = [result[first], result[second]]
+    if isinstance(result, list) and len(result) == 2 and all(map(_is_number, result)):
+        return float(result[0]), float(result[1])
+    return None
+
+
+def settled(config: LeagueConfig, registry: Registry) -> LeagueConfig:
+    """The configuration of the imported league: the file's baselines, at their ratings, before the configured ones.
+
+    A baseline that is not configured is a bot, unless it is the base model's name.
+
+    Raises:
+        ConfigError: they do not make a league, e.g. without a base model.
+    """
+    agents = dict(config.agents)
+    for baseline in registry.baselines:
+        kind = agents[baseline.name].kind if baseline.name in agents else "bot"
+        agents[baseline.name] = AgentConfig(kind=kind, rating=baseline.elo, baseline=True)
+    return msgspec.structs.replace(config, agents=agents)
+
+
+def imported_events(
+    registry: Registry, config: LeagueConfig, adapters: Mapping[str, str]
+) -> Iterator[tuple[Event, int | None]]:
+    """The events that a registry becomes, each with the time at which it happened, if that is told.
+
+    Args:
+        registry: The file.
+        config: As ``settled``.
+        adapters: Digest of the stored adapter of each checkpoint that has one, by the file's name for it.
+    """
+    names = {c.name: agent_name(config.trainer.policy, c.step) for c in registry.checkpoints}
+    yield (
+        HistoryImported(
+            source=registry.source,
+            digest=registry.digest,
+            agents=len(registry.baselines) + len(registry.checkpoints),
+            matches=len(registry.history),
+            metadata=registry.metadata | ({"imported_names": names} if names else {}),
+        ),
+        None,
+    )
+    for checkpoint in registry.checkpoints:
+        for event in _joining(checkpoint, registry, config, names, adapters.get(checkpoint.name, "")):
+            yield event, checkpoint.created_ns
+    for index, played in enumerate(registry.history):
+        yield _finished(played, index, config, names), None
+
+
+def _joining(
+    checkpoint: Checkpoint, registry: Registry, config: LeagueConfig, names: Mapping[str, str], adapter: str
+) -> Iterator[Event]:
+    agent, policy = names[checkpoint.name], config.trainer.policy
+    parent = names.get(checkpoint.parent or "", checkpoint.parent or config.base_agent)
+    if adapter:
+        yield PolicyPublished(policy=policy, version=checkpoint.step, adapter=adapter, parent=parent)
+    yield CheckpointAdded(
+        agent=agent,
+        policy=policy,
+        version=checkpoint.step,
+        parent=parent,
+        reason=_reason(checkpoint, registry, config),
+        adapter=adapter,
+        rating=checkpoint.elo,
+    )
+    if not adapter:
+        yield AgentRetired(agent=agent, reason=NO_ADAPTER)
+
+
+def _reason(checkpoint: Checkpoint, registry: Registry, config: LeagueConfig) -> str:
+    """Why it would be in this league; what is only recent leaves it in time."""
+    if checkpoint.name == registry.metadata.get("best_agent"):
+        return "elite"
+    if checkpoint is registry.checkpoints[0]:
+        return "first"
+    return "landmark" if checkpoint.step % config.schedule.landmark_every == 0 else "recent"
+
+
+def _finished(played: Played, index: int, config: LeagueConfig, names: Mapping[str, str]) -> MatchFinished:
+    scores = played.scores
+    told = {} if played.step is None else {"step": float(played.step)}
+    seats = [
+        SeatResult(
+            seat,
+            f"p{seat + 1}",
+            names.get(name, name),
+            scores[seat],
+            1 + (scores[1 - seat] > scores[seat]),
+            metrics=told,
+        )
+        for seat, name in enumerate((played.first, played.second))
+    ]
+    return MatchFinished(
+        match_id=f"{WORKER}-{index}",
+        game=config.game.name,
+        purpose=PURPOSE,
+        worker=WORKER,
+        seed=0,
+        seats=seats,
+        winner=None if scores[0] == scores[1] else int(scores[1] > scores[0]),
+        reason=PURPOSE,
+        length=0,
+        seconds=0.0,
+    )
