@@ -1,0 +1,272 @@
+"""Where an adapter comes from: its parents back to the base model, and the matches that shaped each step between them.
+
+Read from a projection's tables (``policies``, ``agents``, ``gradient_steps``, ``matches``, ``match_seats``), whoever
+asks them: the functions take a query.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from schemas.errors import UsageError, one_of
+from schemas.ids import agent_name, split_agent
+
+Query = Callable[[str], Awaitable[Sequence[tuple[Any, ...]]]]
+"""Rows that a statement gives."""
+
+_SHORTEST_PREFIX = 6
+_LISTED = 8
+
+
+class UsedMatch(msgspec.Struct, frozen=True):
+    """A match that a gradient step was trained on."""
+
+    match_id: str
+    sequence: int | None
+    """Of its result; None when the history does not hold it."""
+    roles: list[str]
+    """Of the seats whose decisions were trained on."""
+    opponents: list[str]
+    """Agents of the other seats."""
+    voided_sequence: int | None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A gradient step on the way."""
+
+    policy: str
+    step: int
+    sequence: int
+    batch: str
+    """Digest of the match ids, in order."""
+    adapter: str | None
+    """Digest of the adapter that it made; None when it made none, as a skipped one."""
+    experience_from: int
+    experience_to: int
+    accepted: int
+    stale: int
+    refused: int
+    voided: int
+    """Rollouts left out since their matches had been voided by then."""
+    skipped: bool
+    matches: list[UsedMatch]
+
+    @property
+    def tainted(self) -> list[str]:
+        """Matches that were voided after the step had used them."""
+        return [m.match_id for m in self.matches if m.voided_sequence is not None and m.voided_sequence > self.sequence]
+
+    @property
+    def roles(self) -> dict[str, int]:
+        """Seats that were trained on, by role."""
+        return dict(sorted(Counter(role for match in self.matches for role in match.roles).items()))
+
+    @property
+    def opponents(self) -> dict[str, int]:
+        """Seats of others, by agent; the most frequent first."""
+        return dict(Counter(agent for match in self.matches for agent in match.opponents).most_common())
+
+
+class Station(msgspec.Struct, frozen=True):
+    """An agent on the way, and the steps that made it out of the one before."""
+
+    agent: str
+    kind: str
+    """``base``, ``bot`` or ``checkpoint`` as it was registered; ``version`` for one that never joined the league."""
+    reason: str
+    """Why it joined."""
+    adapter: str | None
+    sequence: int | None
+    """Where it was published or registered."""
+    steps: list[Step]
+
+    @property
+    def tainted(self) -> bool:
+        """Whether a step before it, since the station before, used matches that were voided later."""
+        return any(step.tainted for step in self.steps)
+
+
+class Lineage(msgspec.Struct, frozen=True):
+    """The way to an agent, from the base model on."""
+
+    agent: str
+    stations: list[Station]
+
+    @property
+    def steps(self) -> list[Step]:
+        """All steps on the way, in order."""
+        return [step for station in self.stations for step in station.steps]
+
+
+class _Version(msgspec.Struct, frozen=True):
+    agent: str
+    parent: str | None
+    adapter: str | None
+    sequence: int | None
+
+
+async def find_agent(query: Query, name: str) -> str:
+    """The agent that a name, or the beginning of an adapter's digest, means.
+
+    Raises:
+        UsageError: none, or several.
+    """
+    versions = await _versions(query)
+    registered = [row[0] for row in await query("SELECT agent FROM agents")]
+    if name in versions or name in registered:
+        return name
+    short = name.lower()
+    if len(short) >= _SHORTEST_PREFIX and set(short) <= set("0123456789abcdef"):
+        found = [v for v in versions.values() if v.adapter is not None and v.adapter.startswith(short)]
+        if len({v.adapter for v in found}) == 1:
+            return found[0].agent
+        if found:
+            which = one_of(f"{v.agent}: {v.adapter}" for v in found[:_LISTED])
+            raise UsageError(f"adapter {name!r}: begins several digests; expected {which}")
+        raise UsageError(f"adapter {name!r}: no version in this history has an adapter of this digest")
+    raise UsageError(
+        f"agent {name!r}: not in this history; expected the digest of an adapter (at least {_SHORTEST_PREFIX} digits), "
+        f"or an agent such as {one_of(dict.fromkeys([*registered, *versions][-_LISTED:]))}"
+    )
+
+
+async def trace(query: Query, agent: str) -> Lineage:
+    """The way from the base model to an agent.
+
+    Args:
+        query: Over a projection.
+        agent: One that ``find_agent`` found.
+    """
+    versions = await _versions(query)
+    rows = await query("SELECT agent, kind, reason, parent, adapter, joined_sequence FROM agents")
+    registered = {row[0]: row for row in rows}
+    way = _way(agent, versions, {row[0]: row[3] for row in rows})
+    steps = await _steps(query, way)
+    stations: list[Station] = []
+    pending: list[Step] = []
+    for place, (name, parent) in enumerate(way):
+        pending += steps.get(name, []) if parent is not None else []
+        if 0 < place < len(way) - 1 and name not in registered and not name.endswith("@0"):
+            # A version between two agents: its step counts for the later one.
+            continue
+        version, entry = versions.get(name), registered.get(name)
+        adapter = version.adapter if version is not None else entry[4] if entry is not None else None
+        sequence = version.sequence if version is not None else entry[5] if entry is not None else None
+        kind, reason = (entry[1], entry[2] or "") if entry is not None else ("version", "")
+        stations.append(Station(name, kind, reason, adapter, sequence, pending))
+        pending = []
+    return Lineage(agent, stations)
+
+
+async def _versions(query: Query) -> dict[str, _Version]:
+    rows = await query("SELECT policy, version, parent, adapter, sequence FROM policies ORDER BY sequence")
+    return {agent_name(row[0], row[1]): _Version(agent_name(row[0], row[1]), *row[2:]) for row in rows}
+
+
+def _way(agent: str, versions: dict[str, _Version], parents: dict[str, str | None]) -> list[tuple[str, str | None]]:
+    """Agents and their parents from the oldest ancestor to ``agent``."""
+    way: list[tuple[str, str | None]] = []
+    met: set[str] = set()
+    name: str | None = agent
+    while name is not None and name not in met:
+        met.add(name)
+        parent = versions[name].parent if name in versions else parents.get(name)
+        # Histories are written by many: an empty parent is none, a circle ends where it closes.
+        parent = parent or parents.get(name) or None
+        way.append((name, parent))
+        name = parent
+    return way[::-1]
+
+
+async def _steps(query: Query, way: Sequence[tuple[str, str | None]]) -> dict[str, list[Step]]:
+    """For each agent on the way, the steps that made it out of its parent."""
+    ranges = {name: found for name, parent in way if (found := _range(name, parent)) is not None}
+    if not ranges:
+        return {}
+    condition = " OR ".join(
+        f"(policy = '{policy}' AND step BETWEEN {first} AND {last})" for policy, first, last in _merged(ranges)
+    )
+    matches = await _matches(query, condition)
+    rows = await query(
+        f"""SELECT g.policy, g.step, g.sequence, g.batch, p.adapter, experience_from, experience_to, accepted, stale,
+                   refused, voided, skipped
+            FROM (FROM gradient_steps WHERE {condition}) g
+                 LEFT JOIN policies p ON p.policy = g.policy AND p.version = g.step AND NOT g.skipped
+            ORDER BY g.policy, g.step"""
+    )
+    steps = [Step(*row, matches=matches.get((row[0], row[1]), [])) for row in rows]
+    return {
+        name: [step for step in steps if step.policy == policy and first <= step.step <= last]
+        for name, (policy, first, last) in ranges.items()
+    }
+
+
+def _range(agent: str, parent: str | None) -> tuple[str, int, int] | None:
+    """Policy, first and last step that lie between a version and its parent."""
+    named, before = split_agent(agent), split_agent(parent or "")
+    if named is None or parent is None:
+        return None
+    first = before[1] + 1 if before is not None and before[0] == named[0] else 1
+    return (named[0], first, named[1]) if first <= named[1] else None
+
+
+def _merged(ranges: dict[str, tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """Ranges of each policy as one: a policy's versions follow each other on the way."""
+    whole: dict[str, tuple[int, int]] = {}
+    for policy, first, last in ranges.values():
+        low, high = whole.get(policy, (first, last))
+        whole[policy] = (min(low, first), max(high, last))
+    return [(policy.replace("'", "''"), first, last) for policy, (first, last) in whole.items()]
+
+
+async def _matches(query: Query, condition: str) -> dict[tuple[str, int], list[UsedMatch]]:
+    rows = await query(
+        f"""
+        WITH used AS (
+            SELECT policy, step, unnest(matches) AS match_id, generate_subscripts(matches, 1) AS place
+            FROM gradient_steps WHERE {condition}
+        ), heroes AS (SELECT DISTINCT match_id, hero_seat FROM opponents_sampled SEMI JOIN used USING (match_id)),
+        seats AS (
+            SELECT s.match_id, list(s.role ORDER BY s.seat) FILTER (s.trainable OR s.seat = h.hero_seat) AS roles,
+                   list(s.agent ORDER BY s.seat) FILTER (NOT (s.trainable OR s.seat = h.hero_seat)) AS opponents
+            FROM match_seats s SEMI JOIN used u USING (match_id) LEFT JOIN heroes h USING (match_id)
+            GROUP BY s.match_id
+        )
+        SELECT u.policy, u.step, u.match_id, m.sequence, s.roles, s.opponents, m.voided_sequence
+        FROM used u LEFT JOIN matches m USING (match_id) LEFT JOIN seats s USING (match_id)
+        ORDER BY u.policy, u.step, u.place
+        """
+    )
+    found: dict[tuple[str, int], list[UsedMatch]] = {}
+    for policy, step, name, sequence, roles, opponents, voided in rows:
+        match = UsedMatch(name, sequence, roles or [], opponents or [], voided)
+        found.setdefault((policy, step), []).append(match)
+    return found
+
+
+def mermaid(lineage: Lineage) -> str:
+    """The way as a Mermaid flowchart: one box an agent, on each arrow the steps between them."""
+    lines = ["flowchart TD"]
+    for place, station in enumerate(lineage.stations):
+        about = " ".join(filter(None, (station.kind, station.reason)))
+        adapter = f"<br/>adapter {station.adapter[:12]}" if station.adapter else ""
+        lines.append(f'    n{place}["{_label(station.agent)}<br/>{_label(about)}{adapter}"]')
+        if place:
+            told = f'|"{_label(_told(station.steps))}"|' if station.steps else ""
+            lines.append(f"    n{place - 1} -->{told} n{place}")
+        if station.tainted:
+            lines.append(f"    style n{place} stroke:#c00,stroke-width:3px")
+    return "\n".join(lines) + "\n"
+
+
+def _told(steps: Sequence[Step]) -> str:
+    numbers = f"step {steps[0].step}" if len(steps) == 1 else f"steps {steps[0].step} to {steps[-1].step}"
+    tainted = sum(bool(step.tainted) for step in steps)
+    matches = sum(len(step.matches) for step in steps)
+    return f"{numbers}, {matches} matches" + (f", {tainted} tainted" if tainted else "")
+
+
+def _label(text: str) -> str:
+    return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
