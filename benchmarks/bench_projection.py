@@ -17,10 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import nats
 import uvloop
 
-from league.log.connection import connect
-from league.log.jetstream import JetStreamLog, wait_closed
+from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from schemas.codec import encode_event
 from schemas.config import ExperienceConfig, LeagueConfig, plain
@@ -72,7 +72,8 @@ async def fill(folder: Path, count: int) -> None:
 
 async def bare(folder: Path, count: int) -> None:
     """Count all messages with an ordered consumer."""
-    async with Run(folder).connected("bare") as client:
+    with Run(folder)._broker() as url:
+        client = await nats.connect(url)
         seen, done = 0, asyncio.Event()
 
         async def arrive(_: object) -> None:
@@ -91,6 +92,7 @@ async def bare(folder: Path, count: int) -> None:
         )
         await done.wait()
         report(count, time.perf_counter() - started)
+        await client.close()
 
 
 async def rebuild(folder: Path, count: int) -> None:

@@ -9,6 +9,9 @@ from league.projections.projection import Projection
 BATCH = 20_000
 """Events that are loaded at a time."""
 
+_TRANSACTION = 12
+"""Batches between commits: two of the groups that DuckDB writes rows in. A killed process loses no more."""
+
 _WAITING = 2 * BATCH
 """Events that may wait while others are loaded: so much memory is enough for any history."""
 
@@ -28,12 +31,15 @@ async def catch_up(
     """
     waiting: list[Recorded] = []
     loading: asyncio.Task[int] | None = None
+    loaded = 0
     try:
         async for batch in history.batches(projection.position + 1, last):
             waiting += batch
             if len(waiting) >= BATCH and (loading is None or loading.done() or len(waiting) >= _WAITING):
                 await _finish(loading, projection, progress)
-                loading = asyncio.create_task(asyncio.to_thread(projection.apply, waiting))
+                loaded += 1
+                ends = loaded % _TRANSACTION == 0
+                loading = asyncio.create_task(asyncio.to_thread(projection.apply, waiting, commit=ends))
                 waiting = []
         await _finish(loading, projection, progress)
         loading = None

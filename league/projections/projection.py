@@ -1,10 +1,12 @@
 """A projection of the history in a DuckDB file, or in memory, with the position it has reached."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
 from league.log.base import Recorded
@@ -40,8 +42,10 @@ class Projection:
         self.connection = connect(path, {**(OURS if path else {}), "threads": threads})
         self._loader = Loader(self.connection)
         self._marks: Marks | None = None
+        self._is_open = False
+        self._reached = (0, 0)
         try:
-            self.position = self._prepare()
+            self.position = self._committed = self._prepare()
         except BaseException:
             self.connection.close()
             raise
@@ -55,10 +59,10 @@ class Projection:
         self.close()
 
     def close(self) -> None:
-        """Release the file."""
+        """Release the file; what was not committed is taken back."""
         self.connection.close()
 
-    def apply(self, batch: Sequence[Recorded]) -> int:
+    def apply(self, batch: Sequence[Recorded], *, commit: bool = True) -> int:
         """Add events, in one transaction with the position.
 
         Events at or below the position are ignored, and copies of what was seen (the same match, agent, step …) add
@@ -66,14 +70,31 @@ class Projection:
 
         Args:
             batch: In order of sequence. Large batches are much faster: 20,000 events are a good size.
+            commit: False leaves the transaction open for more batches, until ``commit``: DuckDB writes rows in groups
+                of 122,880, and in smaller transactions everything twice.
 
         Returns:
             How many of them were new.
         """
         new = self._newer(batch)
         if new:
-            self._commit(lambda: self._insert(new), new[-1].sequence)
+            with self._transaction():
+                self._insert(new)
+        if commit:
+            self.commit()
         return len(new)
+
+    def commit(self) -> None:
+        """End the open transaction, if there is one: what was applied is on disk."""
+        if not self._is_open:
+            return
+        with self._transaction():
+            self.connection.execute("UPDATE kept.position SET sequence = ?, time = make_timestamp(?)", [*self._reached])
+            if self._marks is not None:
+                self._write_marks(self._marks, self._marks.touched())
+            self.connection.commit()
+        self._is_open = False
+        self._committed = self.position
 
     def attach(self, segments: Sequence[SegmentFiles], marks: Marks) -> None:
         """Take closed history from its files instead of loading it: bulky tables read them where they lie.
@@ -86,32 +107,38 @@ class Projection:
             UsageError: the segments do not follow the position or each other.
         """
         place = self.position
+        if not segments:
+            return
         for segment in segments:
             if segment.first != place + 1:
                 raise UsageError(f"segment {segment.first}-{segment.last}: expected one that begins at {place + 1}")
             place = segment.last
-        if segments:
-            self._commit(lambda: self._attach(segments, marks), place)
+        with self._transaction():
+            self._attach(segments, marks)
+        self.commit()
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of a query of our own; SQL by people goes through ``query.run_query``."""
         rows: list[tuple[Any, ...]] = self.connection.execute(sql, list(parameters)).fetchall()
         return rows
 
-    def _commit(self, work: Callable[[], int], position: int) -> None:
-        self.connection.begin()
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Begin one unless it is open; an error takes back all of it."""
         try:
-            time_ns = work()
-            self.connection.execute(
-                "UPDATE kept.position SET sequence = ?, time = make_timestamp(?)", [position, time_ns // 1000]
-            )
-            self.connection.commit()
+            if not self._is_open:
+                self.connection.begin()
+                self._is_open = True
+            yield
         except BaseException:
             # Memory has moved on where the file has not; it is read again when it is needed.
             self._marks = None
-            self.connection.rollback()
+            self._is_open = False
+            self.position = self._committed
+            # A commit that failed has ended the transaction already.
+            with contextlib.suppress(duckdb.TransactionException):
+                self.connection.rollback()
             raise
-        self.position = position
 
     def _newer(self, batch: Sequence[Recorded]) -> list[Recorded]:
         new, last = [], self.position
@@ -121,15 +148,13 @@ class Projection:
                 last = recorded.sequence
         return new
 
-    def _insert(self, batch: list[Recorded]) -> int:
-        """Put a batch into the tables; returns the time of its last event."""
+    def _insert(self, batch: list[Recorded]) -> None:
         if self._marks is None:
             self._marks = self._read_marks()
         self._loader.load(to_arrow(batch), self._marks)
-        self._write_marks(self._marks, self._marks.touched())
-        return batch[-1].time_ns
+        self._reach(batch[-1].sequence, batch[-1].time_ns)
 
-    def _attach(self, segments: Sequence[SegmentFiles], marks: Marks) -> int:
+    def _attach(self, segments: Sequence[SegmentFiles], marks: Marks) -> None:
         for segment in segments:
             for part, path in sorted(segment.files.items()):
                 self.connection.execute(
@@ -144,7 +169,10 @@ class Projection:
         self._write_marks(marks, list(marks.chunks()))
         self._marks = None
         newest = self.query("SELECT time_ns FROM kept.all_events ORDER BY sequence DESC LIMIT 1")
-        return int(newest[0][0]) if newest else 0
+        self._reach(segments[-1].last, newest[0][0] if newest else 0)
+
+    def _reach(self, sequence: int, time_ns: int) -> None:
+        self.position, self._reached = sequence, (sequence, time_ns // 1000)
 
     def _read_marks(self) -> Marks:
         chunks = self.connection.execute("FROM kept.seen").fetchall()

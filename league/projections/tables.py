@@ -50,10 +50,11 @@ BULKY_EVENTS = ("MatchFinished", "MatchFailed", "OpponentsSampled", "RatingUpdat
 """The events that their rows come from."""
 
 EVENTS = """
-    sequence BIGINT, time_ns BIGINT, type VARCHAR, subject VARCHAR, producer VARCHAR, schema BIGINT, payload JSON,
-    raw BLOB
+    sequence BIGINT, time_ns BIGINT, type VARCHAR, subject VARCHAR, producer VARCHAR, schema BIGINT,
+    payload VARCHAR USING COMPRESSION zstd, raw BLOB
 """
-"""``payload`` is the event as it was written; what is no JSON is a JSON string there, and as it was in ``raw``."""
+"""``payload`` is the event as it was written, JSON text (the type JSON would be parsed again with every batch); what is
+no JSON is a JSON string there, and as it was in ``raw``."""
 
 KEPT = {
     "position": "schema_version INTEGER, sequence BIGINT, time TIMESTAMP",
