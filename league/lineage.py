@@ -196,7 +196,7 @@ async def _steps(query: Query, way: Sequence[tuple[str, str | None]]) -> dict[st
                  LEFT JOIN policies p ON p.policy = g.policy AND p.version = g.step AND NOT g.skipped
             ORDER BY g.policy, g.step"""
     )
-    steps = [Step(*row, matches=matches.get((row[0], row[1]), [])) for row in rows]
+    steps = [Step(*values) for values in ((*row, matches.get((row[0], row[1]), [])) for row in rows)]
     return {
         name: [step for step in steps if step.policy == policy and first <= step.step <= last]
         for name, (policy, first, last) in ranges.items()

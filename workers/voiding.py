@@ -11,7 +11,8 @@ from league.corrections import settle
 from league.log.jetstream import JetStreamLog
 from schemas.errors import UsageError, one_of
 from schemas.events import MatchFinished, MatchVoided, Rated
-from workers.places import parse_time, place_in
+from workers.moments import place_in_tables
+from workers.places import parse_time
 from workers.run import Run
 from workers.tables import ask
 
@@ -82,7 +83,7 @@ async def by_worker(run: Run, history: JetStreamLog, worker: str, since: str | N
     conditions = [f"worker = {quoted(worker)}"]
     for option, text, comparison in (("--since", since, ">="), ("--until", until, "<=")):
         if text is not None:
-            conditions.append(await _bound(history, option, text, comparison))
+            conditions.append(await _bound(run, history, option, text, comparison))
     return await find(run, history, " AND ".join(conditions))
 
 
@@ -156,9 +157,9 @@ async def _rows(run: Run, history: JetStreamLog, statement: str) -> list[tuple[A
     return (await ask(run, history, statement)).rows
 
 
-async def _bound(history: JetStreamLog, option: str, text: str, comparison: str) -> str:
+async def _bound(run: Run, history: JetStreamLog, option: str, text: str, comparison: str) -> str:
     if text.isascii() and text.isdigit():
-        return f"sequence {comparison} {await place_in(history, text, option)}"
+        return f"sequence {comparison} {await place_in_tables(run, history, text, option)}"
     moment = parse_time(text, option)
     return f"time {comparison} TIMESTAMPTZ {quoted(moment.isoformat())} AT TIME ZONE 'UTC'"
 

@@ -1,5 +1,6 @@
 """``league leaderboard`` and ``events``: reading a league's history."""
 
+import sys
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -12,14 +13,39 @@ from schemas.errors import UsageError, one_of
 from schemas.events import EVENT_TYPES
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
 from workers.commands.sql import print_answer
+from workers.moments import place_in_tables
 from workers.run import DEFAULT_RUN, Run
 
 
 def leaderboard(
-    run: RunOption = DEFAULT_RUN, nats: NatsOption = None, league: LeagueOption = None, as_json: JsonOption = False
+    run: RunOption = DEFAULT_RUN,
+    nats: NatsOption = None,
+    league: LeagueOption = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="As of a sequence or a time (ISO 8601, UTC unless said).")
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Print the leaderboard, rebuilt from the events."""
-    print_answer(the_run(run, nats, league), "SELECT * FROM leaderboard ORDER BY rank", "json" if as_json else "table")
+    """Print the leaderboard, rebuilt from the events: as it is, or as it was."""
+    here, form = the_run(run, nats, league), "json" if as_json else "table"
+    if at is None:
+        print_answer(here, "SELECT * FROM leaderboard ORDER BY rank", form)
+    else:
+        print(uvloop.run(_leaderboard_at(here, at, form)), end="")
+
+
+async def _leaderboard_at(run: Run, at: str, form: str) -> str:
+    # Imported here, not above: every worker imports this module, and DuckDB is a second and 50 MB that none needs.
+    from league.projections.render import render
+    from workers.tables import ask
+
+    async with run.history() as history:
+        place = await place_in_tables(run, history, at, "--at")
+        told = f"SELECT type, time FROM events WHERE sequence <= {place} ORDER BY sequence DESC LIMIT 1"
+        [(kind, time)] = (await ask(run, history, told)).rows
+        result = await ask(run, history, f"FROM leaderboard_at({place}) ORDER BY rank")
+    print(f"as of event {place:,} ({kind}) of {time:%Y-%m-%d %H:%M:%S} UTC", file=sys.stderr)
+    return render(result.columns, result.types, result.rows, form)
 
 
 def events(

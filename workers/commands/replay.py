@@ -11,7 +11,7 @@ from league.log.jetstream import JetStreamLog
 from league.replay import ReplayReport, replay_log, verify_log
 from schemas.errors import UsageError, one_of
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
-from workers.places import place_in
+from workers.moments import place_in_tables
 from workers.run import DEFAULT_RUN, Run
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ def replay(
 
 async def _replay(run: Run, until: str | None, check: bool, wanted: Wanted, as_json: bool) -> int:
     async with run.history() as history:
-        place = await history.last_sequence() if until is None else await place_in(history, until, "--until")
+        place = (
+            await history.last_sequence() if until is None else await place_in_tables(run, history, until, "--until")
+        )
         if check:
             return await _verify(history, place, as_json)
         if wanted:
