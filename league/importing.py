@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from schemas.codec import canonical
 from schemas.config import AgentConfig, LeagueConfig
 from schemas.errors import UsageError, one_of
 from schemas.events import (
@@ -102,6 +103,11 @@ def registry_of(data: bytes, source: str) -> Registry:
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"not JSON: {error}") from None
+    try:
+        canonical(told)
+    except (ValueError, OverflowError, RecursionError) as error:
+        # Broken characters, numbers beyond 64 bits: what cannot be written as an event is found here, not half way.
+        raise UsageError(f"holds what cannot be recorded: {error}") from None
     root = _table(told, "the file")
     agents = _table(root.get("agents"), "agents")
     baselines, checkpoints = [], []

@@ -1,0 +1,172 @@
+"""A foreign registry becomes a league that opens, plays and trains on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from schemas.config import load_config
+from schemas.errors import ConfigError, UsageError
+from trainer import adapters
+from trainer.adapters import LoraConfig
+from trainer.model import load_base
+from workers.basemodel import make_model
+from workers.commands import app
+
+CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
+AGENTS: dict[str, Any] = {
+    "base_model": {"type": "baseline", "elo": 1010, "matches": 0, "path": None},
+    "random_bot": {"type": "baseline", "elo": 790, "matches": 0, "path": None},
+    "v40": {"type": "checkpoint", "elo": 1100, "path": "run/v40", "step": 40, "parent": "base_model"},
+    "v50": {
+        "type": "checkpoint",
+        "elo": 1200,
+        "path": "run/v50",
+        "step": 50,
+        "parent": "v40",
+        "created_at": "2025-12-06T12:00:00",
+    },
+}
+HISTORY = [
+    {"step": 50, "p1": "v50", "p2": "v40", "result": 1},
+    {"step": 50, "p1": "v50", "p2": "random_bot", "result": "draw"},
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base model, an adapter for it, and settings that name the model."""
+    folder = tmp_path_factory.mktemp("import")
+    config = load_config(CONFIG)
+    make_model(folder / "base", config, lambda text, share: None)
+    lora = adapters.create(load_base(folder / "base").shape, LoraConfig(16, 32.0), seed=9)
+    with torch.no_grad():
+        lora.flat_P.add_(0.01)
+    adapters.save(lora, folder / "run" / "v50")
+    (folder / "run" / "v50" / "README.md").write_text("no part of the adapter")
+    settings = CONFIG.read_text().replace("[model]", f"[model]\nbase = {str(folder / 'base')!r}")
+    (folder / "settings.toml").write_text(settings)
+    (folder / "longer.toml").write_text(settings.replace("steps = 3", "steps = 51"))
+    return folder
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    told = {"agents": AGENTS, "history": HISTORY, "metadata": {"best_agent": "v50"}, **changes}
+    path = folder / "league.json"
+    path.write_text(json.dumps(told))
+    return path
+
+
+def imported(file: Path, home: Path, run: Path, *more: str) -> Result:
+    arguments = ["import", str(file), "--config", str(home / "settings.toml"), "--run", str(run), *more]
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.fixture(scope="module")
+def run(home: Path) -> Path:
+    result = imported(written(home), home, home / "new", "--json")
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    assert (made["agents"], made["checkpoints"], made["adapters"], made["matches"]) == (4, 2, 1, 2)
+    assert list(made["without"]) == ["v40"]
+    assert made["without"]["v40"].endswith("v40: is not there")
+    return home / "new"
+
+
+def answer(*arguments: str, run: Path) -> Any:
+    result = CliRunner().invoke(app, [*arguments, "--json", "--run", str(run)])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_leaderboard_stands_as_the_registry_says(run: Path) -> None:
+    board = {row["agent"]: row for row in answer("leaderboard", run=run)}
+    ratings = {"main@50": 1200.0, "main@40": 1100.0, "base_model": 1010.0, "random_bot": 790.0}
+    assert {agent: row["rating"] for agent, row in board.items()} == ratings
+    assert {agent for agent, row in board.items() if not row["active"]} == {"main@40"}
+
+
+def test_events_carry_the_registrys_times(run: Path) -> None:
+    lines = CliRunner().invoke(app, ["events", "--json", "--type", "CheckpointAdded", "--run", str(run)]).stdout
+    newest = json.loads(lines.splitlines()[1])
+    assert (newest["event"]["agent"], newest["time"]) == ("main@50", "2025-12-06T12:00:00+00:00")
+    assert newest["producer"] == "import"
+
+
+def test_imported_matches_are_shown_as_such_and_have_nothing_to_explain(run: Path) -> None:
+    value = answer("match", "show", "import-0", run=run)
+    assert value["finished"]["event"]["purpose"] == "imported"
+    assert "its purpose is 'imported'" in value["problem"]
+    refused = CliRunner().invoke(app, ["match", "explain", "import-0", "--run", str(run)])
+    assert "nothing to explain" in str(refused.exception)
+
+
+def test_the_league_trains_on_from_the_imported_adapter_and_never_draws_the_one_without(home: Path, run: Path) -> None:
+    command = [sys.executable, "-m", "workers", "up", "--run", str(run), "--config", str(home / "longer.toml")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "identical" in result.stdout
+    steps = answer("sql", "SELECT step FROM gradient_steps ORDER BY step", run=run)
+    assert [row["step"] for row in steps] == [51]
+    heroes = answer("sql", "SELECT DISTINCT hero FROM opponents_sampled", run=run)
+    assert "main@50" in {row["hero"] for row in heroes}
+    played = answer(
+        "sql",
+        "SELECT DISTINCT agent FROM match_seats JOIN matches USING (match_id) WHERE purpose <> 'imported'",
+        run=run,
+    )
+    agents = {row["agent"] for row in played}
+    assert {"main@50", "main@51"} <= agents
+    assert "main@40" not in agents
+    log = (run / "logs" / "trainer-1.log").read_text()
+    assert "adapter loaded, optimiser moments are fresh" in log
+
+
+def refused(file: Path, home: Path, target: Path) -> BaseException:
+    before = set(target.parent.iterdir())
+    result = imported(file, home, target)
+    assert result.exception is not None
+    assert set(target.parent.iterdir()) == before
+    return result.exception
+
+
+def test_a_file_that_is_not_sound_writes_nothing(home: Path, tmp_path: Path) -> None:
+    wrong = written(tmp_path, history=[*HISTORY, {"p1": "v50", "p2": "ghost", "result": 1}])
+    assert "history[2].p2: 'ghost' is not among the agents" in str(refused(wrong, home, tmp_path / "new"))
+
+
+def test_a_baseline_that_the_game_does_not_have_is_refused(home: Path, tmp_path: Path) -> None:
+    wrong = written(tmp_path, agents={**AGENTS, "hal": AGENTS["random_bot"]})
+    error = refused(wrong, home, tmp_path / "new")
+    assert isinstance(error, ConfigError)
+    assert "agents.hal: nim has no such bot" in str(error)
+
+
+def test_an_existing_folder_is_refused(home: Path, run: Path) -> None:
+    error = refused(home / "league.json", home, run)
+    assert isinstance(error, UsageError)
+    assert "exists already" in str(error)
+
+
+def test_a_newest_adapter_of_another_rank_is_refused_with_the_settings_to_change(home: Path, tmp_path: Path) -> None:
+    small = adapters.create(load_base(home / "base").shape, LoraConfig(4, 8.0), seed=9)
+    adapters.save(small, tmp_path / "run" / "v50")
+    error = refused(written(tmp_path), home, tmp_path / "new")
+    assert isinstance(error, UsageError)
+    assert "agents.v50: its adapter has rank 4 and alpha 8" in str(error)
+
+
+def test_a_damaged_adapter_is_as_good_as_none(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "run" / "v50").mkdir(parents=True)
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        whole = (home / "run" / "v50" / name).read_bytes()
+        (tmp_path / "run" / "v50" / name).write_bytes(whole if name.endswith("json") else whole[:-100])
+    result = imported(written(tmp_path), home, tmp_path / "new")
+    assert result.exit_code == 0
+    assert "v50 will not be drawn" in result.stdout
+    assert "not a readable safetensors file" in result.stdout

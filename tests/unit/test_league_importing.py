@@ -1,0 +1,200 @@
+"""A foreign registry becomes events, or is refused with the place of what is wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from league.importing import Registry, imported_events, read_registry, registry_of, settled
+from league.ratings.fold import RatingFold
+from league.state import LeagueState
+from schemas import events as e
+from schemas.config import LeagueConfig, RatingsConfig, plain
+from schemas.errors import UsageError
+
+BASE = {"type": "baseline", "elo": 1000, "matches": 0, "path": None}
+V40 = {"type": "checkpoint", "elo": 1100, "path": "run/v40", "step": 40, "created_at": "2025-12-06T10:00:00"}
+V50 = {"type": "checkpoint", "elo": 1200.5, "path": "run/v50", "step": 50, "parent": "v40"}
+WHOLE: dict[str, Any] = {
+    "agents": {"base_model": BASE, "random_bot": {**BASE, "elo": 750}, "v50": V50, "v40": V40},
+    "history": [{"step": 50, "p1": "v50", "p2": "v40", "result": 1}, {"p1": "v40", "p2": "random_bot", "result": 0.5}],
+    "metadata": {"run_name": "grpo", "best_agent": "v50"},
+}
+
+
+def registry(**changes: Any) -> Registry:
+    return registry_of(json.dumps({**WHOLE, **changes}).encode(), "league.json")
+
+
+def agents(**changes: Any) -> dict[str, Any]:
+    return {"agents": {**WHOLE["agents"], **changes}}
+
+
+def result_of(result: Any) -> tuple[float, float]:
+    return registry(history=[{"p1": "v50", "p2": "v40", "result": result}]).history[0].scores
+
+
+def events(told: Registry, config: LeagueConfig, **adapters: str) -> list[e.Event]:
+    return [event for event, _ in imported_events(told, config, adapters)]
+
+
+def folded(told: Registry, config: LeagueConfig, **adapters: str) -> tuple[LeagueState, RatingFold]:
+    opening = [e.LeagueOpened(league="x", config=plain(config), model="none")]
+    joining = [
+        e.AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating)
+        for name, agent in config.agents.items()
+    ]
+    state, fold = LeagueState(), RatingFold()
+    for sequence, event in enumerate([*opening, *joining, *events(told, config, **adapters)], 1):
+        state.apply(sequence, event)
+        for update in fold.apply(sequence, event):
+            assert update.changes
+    return state, fold
+
+
+def test_baselines_override_the_configured_agents() -> None:
+    config = settled(LeagueConfig(), registry())
+    assert config.agents["random_bot"].rating == 750.0
+    assert (config.agents["base_model"].kind, config.agents["base_model"].rating) == ("base", 1000.0)
+    assert config.agents["chaos_bot"].rating == LeagueConfig().agents["chaos_bot"].rating
+
+
+def test_agents_stand_where_the_registry_says_and_those_without_adapter_are_retired() -> None:
+    config = settled(LeagueConfig(), registry())
+    state, _ = folded(registry(), config, v50="a" * 64)
+    table = state.standings().agents
+    assert (table["main@50"].rating, table["main@50"].active, table["main@50"].reason) == (1200.5, True, "elite")
+    assert (table["main@40"].rating, table["main@40"].active, table["main@40"].reason) == (1100.0, False, "first")
+    assert state.published["main"][50].adapter == "a" * 64
+    assert 40 not in state.published["main"]
+    live = state.live("main")
+    assert live is not None
+    assert (live.version, live.rating) == (50, 1200.5)
+    retired = [event for event in events(registry(), config, v50="a") if isinstance(event, e.AgentRetired)]
+    assert [(event.agent, event.reason) for event in retired] == [("main@40", "imported without its adapter")]
+
+
+def test_events_keep_parents_times_and_the_origin() -> None:
+    told = list(imported_events(registry(), LeagueConfig(), {"v40": "a", "v50": "b"}))
+    added = [(event, time) for event, time in told if isinstance(event, e.CheckpointAdded)]
+    assert [(event.agent, event.parent) for event, _ in added] == [("main@40", "base_model"), ("main@50", "main@40")]
+    assert [time for _, time in added] == [1_765_015_200_000_000_000, None]
+    first = told[0][0]
+    assert isinstance(first, e.HistoryImported)
+    assert (first.source, first.agents, first.matches) == ("league.json", 4, 2)
+    assert first.metadata["run_name"] == "grpo"
+    assert first.metadata["imported_names"] == {"v40": "main@40", "v50": "main@50"}
+
+
+def test_matches_are_recorded_as_imported_and_move_no_rating_unless_told() -> None:
+    config = settled(LeagueConfig(), registry())
+    state, _ = folded(registry(), config, v50="a")
+    assert (state.games("imported"), state.games()) == (2, 2)
+    matches = [event for event in events(registry(), config) if isinstance(event, e.MatchFinished)]
+    assert [seat.agent for seat in matches[0].seats] == ["main@50", "main@40"]
+    assert ([seat.score for seat in matches[0].seats], [seat.rank for seat in matches[0].seats]) == ([1, 0], [1, 2])
+    assert (matches[0].winner, matches[1].winner, matches[0].purpose) == (0, None, "imported")
+    assert matches[0].seats[0].metrics == {"step": 50.0}
+
+    counting = LeagueConfig(agents=config.agents, ratings=RatingsConfig(purposes=("imported",)))
+    fold, updates = RatingFold(counting, follow=False), []
+    for sequence, event in enumerate(events(registry(), counting, v50="a"), 1):
+        updates += fold.apply(sequence, event)
+    assert [update.match_id for update in updates] == ["import-0", "import-1"]
+    before = {change.agent: change.before for change in updates[0].changes}
+    assert before == {"main@50": 1200.5, "main@40": 1100.0}
+
+
+@pytest.mark.parametrize(
+    ("result", "scores"),
+    [
+        (1, (1.0, 0.0)),
+        (0.5, (0.5, 0.5)),
+        (0, (0.0, 1.0)),
+        ("p1", (1.0, 0.0)),
+        ("loss", (0.0, 1.0)),
+        ("draw", (0.5, 0.5)),
+        ({"v40": 7, "v50": 3}, (3.0, 7.0)),
+        ([2.5, 9], (2.5, 9.0)),
+    ],
+)
+def test_every_form_of_a_result_is_understood(result: Any, scores: tuple[float, float]) -> None:
+    assert result_of(result) == scores
+
+
+@pytest.mark.parametrize(
+    "result", [None, 2, -1, True, float("nan"), "maybe", [1], [1, 2, 3], [1, "2"], [1, float("inf")], {"v50": 1}, {}]
+)
+def test_any_other_result_is_refused_with_its_place(result: Any) -> None:
+    with pytest.raises(UsageError, match=r"history\[0\]\.result: found .*; expected 1, 0\.5 or 0"):
+        result_of(result)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"agents": None}, "agents: found None; expected a table"),
+        ({"agents": []}, "agents: found []; expected a table"),
+        (agents(v50={**V50, "elo": float("nan")}), "agents.v50.elo: found nan; expected a finite number"),
+        (agents(v50={**V50, "elo": "high"}), "agents.v50.elo: found 'high'"),
+        (agents(v50={**V50, "elo": True}), "agents.v50.elo: found True"),
+        (agents(v50={**V50, "step": None}), "agents.v50.step: found None; expected a whole number from 0"),
+        (agents(v50={**V50, "step": 1.5}), "agents.v50.step: found 1.5"),
+        (agents(v50={**V50, "step": -1}), "agents.v50.step: found -1"),
+        (agents(v50={**V50, "step": 40}), "agents.v40.step: 40 is that of 'v50' too"),
+        (agents(v50={**V50, "path": 3}), "agents.v50.path: found 3; expected a text or null"),
+        (
+            agents(v50={**V50, "parent": "v30"}),
+            "agents.v50.parent: 'v30' is not among the agents; expected",
+        ),
+        (agents(v50={**V50, "created_at": "..."}), "agents.v50.created_at: found '...'; expected a time"),
+        (agents(v50={**V50, "type": "human"}), "agents.v50.type: found 'human'; expected 'baseline' or 'checkpoint'"),
+        (agents(v50=7), "agents.v50: found 7; expected a table"),
+        (agents(**{"a bot": BASE}), "agents.a bot: 'a bot' cannot be a name"),
+        (agents(**{"": V50 | {"step": 60}}), "the empty name"),
+        ({"history": {}}, "history: found {}; expected a list"),
+        ({"history": [5]}, "history[0]: found 5; expected a table"),
+        (
+            {"history": [*WHOLE["history"], {"p1": "v50", "p2": "ghost", "result": 1}]},
+            "history[2].p2: 'ghost' is not among the agents",
+        ),
+        ({"history": [{"p2": "v50", "result": 1}]}, "history[0].p1: None is not among the agents"),
+        ({"history": [{"p1": "v50", "p2": "v40", "result": 1, "step": "x"}]}, "history[0].step: found 'x'"),
+        ({"metadata": "none"}, "metadata: found 'none'; expected a table"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        registry(**changes)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"agents": {}, "metadata": {"a": "\\ud800"}}', "cannot be recorded"),
+        (b"[]", "the file: found []; expected a table"),
+        (b'{"agents": {"a": {"type": "baseline", "elo": 1}, "a": {}}}', "the name 'a' stands twice"),
+    ],
+)
+def test_a_file_that_is_no_registry_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        registry_of(data, "league.json")
+    assert message in str(error.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nowhere\.json: cannot be read"):
+        read_registry(tmp_path / "nowhere.json")
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"bad\.json: agents: found None"):
+        read_registry(tmp_path / "bad.json")
+
+
+def test_a_file_without_history_and_metadata_is_whole() -> None:
+    told = registry_of(json.dumps({"agents": {"base_model": BASE}}).encode(), "league.json")
+    assert (told.history, told.metadata, told.checkpoints) == ([], {}, [])
