@@ -12,6 +12,7 @@ import duckdb
 import msgspec
 
 from league.projections.connect import connect
+from league.projections.views import quoted
 from schemas.errors import LeagueError, UsageError
 
 _ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
@@ -41,15 +42,14 @@ def _run(request: _Request) -> Answer:
     connection = connect(
         Path(request.path),
         {
-            "enable_external_access": False,
             "python_enable_replacements": False,
             "memory_limit": request.memory,
             # Nothing is spilled beside the file: what does not fit in memory is refused.
             "max_temp_directory_size": "0B",
-            "lock_configuration": True,
         },
         read_only=True,
     )
+    _lock_down(connection)
     statements = connection.extract_statements(request.sql)
     if len(statements) != 1:
         raise UsageError(f"SQL: {len(statements)} statements; expected one")
@@ -61,6 +61,14 @@ def _run(request: _Request) -> Answer:
         raise UsageError(f"SQL: more than {request.max_rows:,} rows; add a LIMIT or aggregate")
     description = cursor.description or []
     return [column[0] for column in description], [str(column[1]) for column in description], rows
+
+
+def _lock_down(connection: duckdb.DuckDBPyConnection) -> None:
+    """Leave the files of attached segments readable and nothing else, before anything of the request runs."""
+    paths = [path for (path,) in connection.execute("SELECT DISTINCT path FROM kept.attached").fetchall()]
+    connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, paths))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from nats.js.api import StreamConfig
 from typer.testing import CliRunner
 
 from league import snapshots
+from league.archive import Manifest, newest_manifest
 from league.artifacts import CachedStore
 from league.audit import Audit, audit
 from league.log.base import Recorded
@@ -276,6 +277,69 @@ def test_gc_keeps_the_newest_snapshots_and_every_tenth(tmp_path: Path) -> None:
             return {stored.name for stored in await artifacts.stored()}
 
     assert asyncio.run(left()) == {digest(f"snapshot {n}".encode()) for n in (1, 11, 12, 13)}
+
+
+@pytest.fixture(scope="module")
+def archived_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stopped run whose history is archived in two segments."""
+    folder = tmp_path_factory.mktemp("archived")
+
+    async def append(events: list[Recorded]) -> None:
+        async with league_in(folder) as (log, _):
+            await log.append_batch([r.event for r in events if r.event is not None])
+
+    for part in (HISTORY[:SEALED], HISTORY[SEALED:]):
+        asyncio.run(append(part))
+        code, _ = league_command("archive", "--run", str(folder))
+        assert code == 0
+    return folder
+
+
+def manifest_of(run: Path) -> Manifest:
+    async def body() -> Manifest | None:
+        async with league_in(run) as (log, artifacts):
+            return await newest_manifest(log, artifacts)
+
+    found = asyncio.run(body())
+    assert found is not None
+    return found
+
+
+def test_damage_to_an_archive_in_the_brokers_store_is_told_from_damage_to_the_history(
+    archived_run: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(archived_run, run)
+    assert audited(run).sound
+    name = manifest_of(run).segments[0].files["events_bulky"].digest
+    path = next((run / "artifacts").rglob(name))
+    inside = path.read_bytes()
+    for block in (run / "nats" / "store").rglob("streams/OBJ_ARTIFACTS/msgs/*.blk"):
+        stored = bytearray(block.read_bytes())
+        if (at := stored.find(inside)) >= 0:
+            stored[at + len(inside) // 2] ^= 4
+            block.write_bytes(stored)
+    found = audited(run)
+    assert {(d.where, d.first) for d in found.damage} == {("archive", 1)}
+    assert found.last > len(HISTORY)
+    # This machine's copy is sound, so nothing else notices; and without it the stream does.
+    _, board = league_command("leaderboard", "--run", str(run))
+    assert "cannot be used" not in board
+    path.unlink()
+    (run / "projection.duckdb").unlink()
+    _, fallen_back = league_command("leaderboard", "--run", str(run))
+    assert fallen_back.count("archived segment cannot be used, reading the stream instead") == 1
+    assert fallen_back.endswith(board)
+
+
+def test_gc_drops_superseded_manifests_and_leaves_the_archive_whole(archived_run: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(archived_run, run)
+    _, out = league_command("gc", "--run", str(run), "--older-than", "0s", "--delete")
+    assert "1 artifacts that no event refers to deleted" in out
+    found = audited(run)
+    assert found.sound
+    assert (found.segments, found.archived_to) == (2, manifest_of(run).last)
 
 
 @pytest.mark.parametrize(
