@@ -1,6 +1,8 @@
 """The contract of an opponent sampler, and the samplers by name."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from random import Random
 from typing import Protocol
 
@@ -108,19 +110,43 @@ def live_hero(standings: Standings, policy: str) -> tuple[str, Live]:
     return agent_name(policy, live.version), live
 
 
-def draw(weights: Mapping[str, float], rng: Random) -> Drawn:
-    """One key, with probability in proportion to its weight.
+class Urn:
+    """Keys with weights, made ready once so that every draw from it is quick, however many keys there are.
 
-    Keys are taken in their sorted order and one ``rng.random()`` is spent, whose sequence Python guarantees: the
-    same rng gives the same key in any process and on any version.
+    Raises:
+        ValueError: no weight is above 0.
     """
-    names = sorted(name for name, weight in weights.items() if weight > 0)
-    total = sum(weights[name] for name in names)
-    number = rng.random()
-    place, below = number * total, 0.0
-    for name in names:
-        place -= weights[name]
-        if place < 0 or name == names[-1]:
-            return Drawn(number, name, below / total, (below + weights[name]) / total)
-        below += weights[name]
-    raise ValueError(f"nothing to draw from: no weight above 0 in {dict(weights)}")
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self._names = sorted(name for name, weight in weights.items() if weight > 0)
+        if not self._names:
+            raise ValueError(f"nothing to draw from: no weight above 0 in {dict(weights)}")
+        self._weights = [weights[name] for name in self._names]
+        # Added one by one, since what sum() does with rounding differs between versions of Python.
+        self._ends = list(accumulate(self._weights))
+        # _walk rounds n times, each time by at most 2 ** -53 of the total, and so does accumulate; twice that is safe.
+        self._margin = len(self._ends) * self._ends[-1] * 2.0**-51
+
+    def draw(self, rng: Random) -> Drawn:
+        """One key, with probability in proportion to its weight.
+
+        Keys are taken in their sorted order and one ``rng.random()`` is spent, whose sequence Python guarantees: the
+        same rng gives the same key in any process and on any version.
+        """
+        number, total = rng.random(), self._ends[-1]
+        place = number * total
+        at = bisect_right(self._ends, place - self._margin)
+        if at != bisect_right(self._ends, place + self._margin):
+            at = self._walk(place)
+        return Drawn(number, self._names[at], self._ends[at - 1] / total if at else 0.0, self._ends[at] / total)
+
+    def _walk(self, place: float) -> int:
+        """What a draw is by definition: the weights are taken off until nothing is left.
+
+        Looking the place up among the ends gives the same, save where rounding decides.
+        """
+        for at, weight in enumerate(self._weights):
+            place -= weight
+            if place < 0:
+                return at
+        return len(self._weights) - 1

@@ -5,19 +5,16 @@ exploitable, 10 % baselines; only baselines until two checkpoints exist; and clu
 cloned over the seats) where memory for adapters is short.
 """
 
-from collections.abc import Mapping, Sequence
-from math import isclose, isfinite
-from random import Random
+from math import isclose
 
 import msgspec
 
-from league.samplers.base import SAMPLERS, Bucket, OpponentSampler, SeatDraw, draw, live_hero
+from league.samplers.base import SAMPLERS, Bucket, live_hero
+from league.samplers.mix import MixSampler, check_weight, is_cold, others, share_out
 from schemas.errors import ConfigError
-from schemas.events import Pick
 from schemas.standings import Record, Standings
 
 BUCKETS = ("mirror", "peers", "exploitable", "baselines")
-_CHECKPOINTS_FOR_PFSP = 2
 
 
 @SAMPLERS.register("pfsp")
@@ -42,9 +39,9 @@ class PfspSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
         for key in BUCKETS:
-            _check_weight(key, getattr(self, key))
+            check_weight(key, getattr(self, key))
         for agent, weight in self.baseline_weights.items():
-            _check_weight(f"baseline_weights.{agent}", weight)
+            check_weight(f"baseline_weights.{agent}", weight)
         total = sum(getattr(self, key) for key in BUCKETS)
         if not isclose(total, 1.0, rel_tol=0.0, abs_tol=1e-9):
             raise ConfigError(f"mirror + peers + exploitable + baselines: sum is {total}; expected 1")
@@ -58,43 +55,19 @@ class PfspSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Pfsp(self)
 
 
-def _check_weight(key: str, weight: float) -> None:
-    if not (isfinite(weight) and weight >= 0):
-        raise ConfigError(f"{key}: {weight}; expected 0 or more")
-
-
-class Pfsp(OpponentSampler):
+class Pfsp(MixSampler):
     """The mix of four buckets. A bucket without candidates leaves its share to the others in proportion."""
 
     name = "pfsp"
 
     def __init__(self, settings: PfspSettings) -> None:
+        super().__init__(settings.max_distinct)
         self._settings = settings
-
-    def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
-        """See ``OpponentSampler.draws``.
-
-        With ``max_distinct`` the clones are dealt in turn. Every seat is then still drawn from the target shares,
-        though not independently of the others.
-        """
-        buckets = self.distribution(standings, hero_policy)
-        shares = {name: bucket.share for name, bucket in buckets.items()}
-        distinct = min(len(seats), self._settings.max_distinct or len(seats))
-        drawn = []
-        for _ in range(distinct):
-            bucket = draw(shares, rng)
-            drawn.append((bucket, draw(buckets[bucket.key].weights, rng)))
-        dealt = (drawn[place % distinct] for place in range(len(seats)))
-        return [
-            SeatDraw(Pick(seat, agent.key, bucket.key), (bucket, agent))
-            for seat, (bucket, agent) in zip(seats, dealt, strict=True)
-        ]
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
-        candidates = self.candidates(standings, hero_policy)
-        shares = self._shares(candidates)
-        return {name: Bucket(shares[name], candidates[name]) for name in BUCKETS}
+        mix = {name: getattr(self._settings, name) for name in BUCKETS}
+        return share_out(mix, self.candidates(standings, hero_policy))
 
     def candidates(self, standings: Standings, hero_policy: str) -> dict[str, dict[str, float]]:
         """Weight of every agent in every bucket. An agent can be in several.
@@ -103,10 +76,10 @@ class Pfsp(OpponentSampler):
         checkpoints have joined, the other buckets are empty; without any baseline the mirror is left.
         """
         name, live = live_hero(standings, hero_policy)
-        members = [agent for agent in standings.agents.values() if agent.active and agent.name != name]
+        members = others(standings, hero_policy)
         weights = self._settings.baseline_weights
         baselines = {agent.name: weights.get(agent.name, 1.0) for agent in members if agent.baseline}
-        if _is_cold(standings) and any(baselines.values()):
+        if is_cold(standings) and any(baselines.values()):
             return {"mirror": {}, "peers": {}, "exploitable": {}, "baselines": baselines}
         records = standings.records.get(hero_policy, {})
         return {
@@ -123,18 +96,6 @@ class Pfsp(OpponentSampler):
             },
             "baselines": baselines,
         }
-
-    def _shares(self, candidates: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        weights = {b: getattr(self._settings, b) if any(candidates[b].values()) else 0.0 for b in BUCKETS}
-        if not any(weights.values()):
-            # All that could be drawn has share 0: play whoever is there, the mirror first.
-            weights[next(b for b in BUCKETS if any(candidates[b].values()))] = 1.0
-        total = sum(weights.values())
-        return {bucket: weight / total for bucket, weight in weights.items()}
-
-
-def _is_cold(standings: Standings) -> bool:
-    return sum(agent.kind == "checkpoint" for agent in standings.agents.values()) < _CHECKPOINTS_FOR_PFSP
 
 
 def _mostly_lost(record: Record | None) -> bool:

@@ -5,7 +5,8 @@ from random import Random
 
 import msgspec
 
-from league.samplers.base import SAMPLERS, Bucket, OpponentSampler, SeatDraw, draw, live_hero
+from league.samplers.base import SAMPLERS, Bucket, OpponentSampler, SeatDraw, Urn, live_hero
+from league.samplers.mix import Kept, others
 from schemas.events import Pick
 from schemas.standings import Standings
 
@@ -24,23 +25,27 @@ class Uniform(OpponentSampler):
 
     name = "uniform"
 
+    def __init__(self) -> None:
+        self._everybody = Kept(self._pool)
+
     def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
         """See ``OpponentSampler.draws``: one number a seat, over all buckets."""
-        buckets = self.distribution(standings, hero_policy)
-        bucket_of = {agent: name for name, bucket in buckets.items() for agent in bucket.weights}
-        drawn = [(seat, draw(dict.fromkeys(bucket_of, 1.0), rng)) for seat in seats]
+        urn, bucket_of = self._everybody(standings, hero_policy)
+        drawn = [(seat, urn.draw(rng)) for seat in seats]
         return [SeatDraw(Pick(seat, agent.key, bucket_of[agent.key]), (agent,)) for seat, agent in drawn]
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
         hero, _ = live_hero(standings, hero_policy)
-        members = _members(standings, hero)
+        members = [agent.name for agent in others(standings, hero_policy)]
         everybody = len(members) + 1
         return {
             "mirror": Bucket(1 / everybody, {hero: 1.0}),
             "members": Bucket(len(members) / everybody, dict.fromkeys(members, 1.0)),
         }
 
-
-def _members(standings: Standings, hero: str) -> list[str]:
-    return [agent.name for agent in standings.agents.values() if agent.active and agent.name != hero]
+    def _pool(self, standings: Standings, hero_policy: str) -> tuple[Urn, dict[str, str]]:
+        """Everybody, and the bucket that each is in."""
+        buckets = self.distribution(standings, hero_policy)
+        bucket_of = {agent: name for name, bucket in buckets.items() for agent in bucket.weights}
+        return Urn(dict.fromkeys(bucket_of, 1.0)), bucket_of

@@ -1,0 +1,176 @@
+"""What samplers share: drawing a bucket and then an opponent, and what becomes of buckets that nobody is in."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from math import isfinite
+from operator import add
+from random import Random
+from typing import Generic, TypeVar
+
+import msgspec
+
+from league.samplers.base import Bucket, Drawn, OpponentSampler, SeatDraw, Urn, live_hero
+from schemas.errors import ConfigError
+from schemas.events import Pick
+from schemas.standings import Agent, Standings
+
+T = TypeVar("T")
+_CHECKPOINTS_FOR_A_LEAGUE = 2
+
+
+class MixSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings that every sampler with a mix of buckets has."""
+
+    max_distinct: int | None = None
+    """Cluster sampling: draw so many opponents and clone them over the seats. None draws for every seat."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        if self.max_distinct is not None and self.max_distinct < 1:
+            raise ConfigError(f"max_distinct: {self.max_distinct}; expected 1 or more")
+
+
+class Kept(Generic[T]):
+    """The last value that was made from standings, for as long as the same standings and policy are asked about.
+
+    Standings never change: a state makes new ones when anything in them does. So whether it is the same object tells
+    whether the value still holds, and holding on to that object keeps its identity from being given to another.
+    """
+
+    def __init__(self, make: Callable[[Standings, str], T]) -> None:
+        self._make = make
+        self._last: tuple[Standings, str, T] | None = None
+
+    def __call__(self, standings: Standings, hero_policy: str) -> T:
+        """The value for these standings."""
+        last = self._last
+        if last is None or last[0] is not standings or last[1] != hero_policy:
+            last = self._last = standings, hero_policy, self._make(standings, hero_policy)
+        return last[2]
+
+
+class _Urns:
+    """A distribution made ready for drawing."""
+
+    def __init__(self, buckets: Mapping[str, Bucket]) -> None:
+        self.buckets = Urn({name: bucket.share for name, bucket in buckets.items()})
+        self.agents = {name: Urn(bucket.weights) for name, bucket in buckets.items() if bucket.share > 0}
+
+
+class MixSampler(OpponentSampler):
+    """Every seat draws a bucket by its share, then an agent of the bucket by its weight.
+
+    A subclass brings ``name`` and ``distribution``, whose buckets with a share above 0 have somebody in them.
+    """
+
+    def __init__(self, max_distinct: int | None = None) -> None:
+        self._max_distinct = max_distinct
+        self._urns = Kept(lambda standings, hero_policy: _Urns(self.distribution(standings, hero_policy)))
+
+    @abstractmethod
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """See ``OpponentSampler.distribution``."""
+
+    def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
+        """See ``OpponentSampler.draws``.
+
+        With ``max_distinct`` the clones are dealt in turn. Every seat is then still drawn from the target shares,
+        though not independently of the others.
+        """
+        urns = self._urns(standings, hero_policy)
+        distinct = min(len(seats), self._max_distinct or len(seats))
+        drawn: list[tuple[Drawn, Drawn]] = []
+        for _ in range(distinct):
+            bucket = urns.buckets.draw(rng)
+            drawn.append((bucket, urns.agents[bucket.key].draw(rng)))
+        dealt = (drawn[place % distinct] for place in range(len(seats)))
+        return [
+            SeatDraw(Pick(seat, agent.key, bucket.key), (bucket, agent))
+            for seat, (bucket, agent) in zip(seats, dealt, strict=True)
+        ]
+
+
+def share_out(mix: Mapping[str, float], candidates: Mapping[str, Mapping[str, float]]) -> dict[str, Bucket]:
+    """Buckets of a configured mix. One without candidates leaves its share to the others in proportion.
+
+    When all that could be drawn has share 0, the first bucket that anybody is in is played.
+
+    Args:
+        mix: Share of every bucket.
+        candidates: Weight of every agent in every bucket; somebody is in one of them. Their order is the buckets'.
+    """
+    weights = {name: mix[name] if any(agents.values()) else 0.0 for name, agents in candidates.items()}
+    if not any(weights.values()):
+        weights[next(name for name, agents in candidates.items() if any(agents.values()))] = 1.0
+    total = _total(weights.values())
+    return {name: Bucket(weights[name] / total, dict(agents)) for name, agents in candidates.items()}
+
+
+def by_weight(candidates: Mapping[str, Mapping[str, float]], hero: str) -> dict[str, Bucket]:
+    """Buckets of one pool: everybody is as likely as their weight, and a bucket's share is that of its agents.
+
+    So an empty bucket leaves its share to the others in proportion here too. The mirror is played when nobody else
+    can be, and else has share 0.
+    """
+    weights = {name: _total(agents[agent] for agent in sorted(agents)) for name, agents in candidates.items()}
+    everybody = _total(weights.values())
+    if not everybody:
+        return {**{name: Bucket(0.0, {}) for name in candidates}, "mirror": Bucket(1.0, {hero: 1.0})}
+    buckets = {
+        name: Bucket(weights[name] / everybody, dict(agents) if weights[name] else {})
+        for name, agents in candidates.items()
+    }
+    return {**buckets, "mirror": Bucket(0.0, {})}
+
+
+def others(standings: Standings, hero_policy: str) -> list[Agent]:
+    """Who can be an opponent: all active agents but the live version of the hero's policy.
+
+    Raises:
+        UsageError: no version of the hero's policy has been published.
+    """
+    hero, _ = live_hero(standings, hero_policy)
+    return [agent for agent in standings.agents.values() if agent.active and agent.name != hero]
+
+
+def by_kind(weights: Mapping[str, float], agents: Mapping[str, Agent]) -> dict[str, dict[str, float]]:
+    """Weights as two buckets: ``fixed`` (bots, base and remote models, which never change) and ``checkpoints``."""
+    kinds = ("fixed", "checkpoints")
+    return {
+        kind: {name: weight for name, weight in weights.items() if (agents[name].kind == "checkpoint") == wanted}
+        for kind, wanted in zip(kinds, (False, True), strict=True)
+    }
+
+
+def is_cold(standings: Standings) -> bool:
+    """Whether fewer than two checkpoints have joined, retired ones included: then only baselines are played.
+
+    Source: the league specification's "Cold Start".
+    """
+    return sum(agent.kind == "checkpoint" for agent in standings.agents.values()) < _CHECKPOINTS_FOR_A_LEAGUE
+
+
+def check_weight(key: str, weight: float) -> None:
+    """Refuse what is no weight or share.
+
+    Raises:
+        ConfigError: it is negative or not a finite number.
+    """
+    if not (isfinite(weight) and weight >= 0):
+        raise ConfigError(f"{key}: {weight}; expected 0 or more")
+
+
+def check_scale(key: str, value: float) -> None:
+    """Refuse what is no scale to divide by.
+
+    Raises:
+        ConfigError: it is 0, negative or not a finite number.
+    """
+    if not (isfinite(value) and value > 0):
+        raise ConfigError(f"{key}: {value}; expected more than 0")
+
+
+def _total(weights: Iterable[float]) -> float:
+    """Their sum, one by one: what sum() does with rounding differs between versions of Python."""
+    return reduce(add, weights, 0.0)
