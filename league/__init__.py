@@ -11,6 +11,8 @@
 - ``evaluations``   what is measured, against whom, and when training may stop
 - ``projections/``  the history as DuckDB tables, for SQL
 - ``replay``        refolds history and compares it with what was recorded
+- ``branch``        a league that begins as a copy of another; ``compare`` sets two side by side
+- ``importing``     another program's registry as events
 - ``analytics``     shares, intervals and other figures for people; ``plots`` draws them
 - ``plugins``       registries that find their plugins by themselves
 """

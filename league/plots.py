@@ -1,7 +1,9 @@
 """Pictures for people, drawn without a display."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -15,14 +17,39 @@ def draw_elo(curve: EloCurve, path: Path) -> None:
         curve: From ``analytics.elo_curve``; may be empty.
         path: Where the PNG goes.
     """
-    # A figure of its own rather than pyplot's, which keeps global state and may look for a display.
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot(xlabel="gradient step", ylabel="Elo rating", title=f"Rating of {curve.policy}")
+    figure, axes = _empty(f"Rating of {curve.policy}")
     for name, ratings in curve.baselines.items():
         axes.plot(curve.steps, ratings, linestyle="--", linewidth=1, label=name)
     axes.step(curve.steps, curve.past_best, where="post", color="grey", linewidth=1, label="past best")
     axes.plot(curve.steps, curve.hero, marker="o", color="black", label=curve.policy)
-    axes.legend(loc="best")
+    _save(figure, axes, path)
+
+
+def draw_comparison(curves: Mapping[str, EloCurve], path: Path) -> None:
+    """Draw several runs' ratings over their gradient steps, as a PNG.
+
+    Args:
+        curves: By the run's name; may be empty.
+        path: Where the PNG goes.
+    """
+    figure, axes = _empty("Ratings side by side")
+    for number, (run, curve) in enumerate(curves.items()):
+        color = f"C{number}"
+        axes.plot(curve.steps, curve.hero, marker="o", color=color, label=f"{run}: {curve.policy}")
+        for name, ratings in curve.baselines.items():
+            axes.plot(curve.steps, ratings, linestyle=":", linewidth=1, color=color, label=f"{run}: {name}")
+    _save(figure, axes, path)
+
+
+def _empty(title: str) -> tuple[Figure, Axes]:
+    # A figure of its own rather than pyplot's, which keeps global state and may look for a display.
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot(xlabel="gradient step", ylabel="Elo rating", title=title)
+
+
+def _save(figure: Figure, axes: Axes, path: Path) -> None:
+    if axes.lines:
+        axes.legend(loc="best")
     axes.grid(alpha=0.3)
     figure.savefig(path, format="png", dpi=120)

@@ -14,5 +14,7 @@
 - ``inference/``  backends that sample from models
 - ``supervisor``  starts, watches and restarts the workers of one machine
 - ``opening``     opens a league: streams, base model, first events
+- ``branching``   makes a run of another run's history; ``importing`` of another program's registry
+- ``places``      sequences and times as people write them
 - ``dashboard``   the live progress table
 """

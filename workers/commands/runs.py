@@ -9,10 +9,14 @@ import uvloop
 from rich.console import Console
 
 from league.branch import describe
+from league.compare import Comparison, compare, figures, shared_history
 from league.importing import read_registry
+from league.snapshots import state_at
 from schemas.config import LeagueConfig, load_config
+from schemas.errors import UsageError
 from workers.branching import Branched, branch
 from workers.commands.options import JsonOption, LeagueOption
+from workers.comparison_text import print_comparison
 from workers.places import place_in
 from workers.progress import reporting
 from workers.run import DEFAULT_RUN, Run
@@ -55,6 +59,41 @@ def _print_branch(made: Branched, run: Path) -> None:
     for start in made.trainers:
         print(describe(start))
     print(f"it goes on with: league up --run {run}")
+
+
+def compare_runs(
+    first: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    second: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of another run.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Draw both rating curves into this PNG.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Set two runs side by side: settings, figures, ratings, benchmarks, rating curves."""
+    if output is not None and not output.resolve().parent.is_dir():
+        raise UsageError(f"-o {output}: there is no folder {output.resolve().parent}; expected one that exists")
+    made = uvloop.run(_compare(first, second))
+    if output is not None:
+        # Imported here: matplotlib takes a second, and only a picture needs it.
+        from league.plots import draw_comparison
+
+        draw_comparison({side.run: side.curve for side in (made.first, made.second)}, output)
+    if as_json:
+        print(msgspec.json.encode(made).decode())
+    else:
+        print_comparison(Console(), made)
+
+
+async def _compare(first: Path, second: Path) -> Comparison:
+    names = (str(first), str(second)) if first.name == second.name else (first.name, second.name)
+    one, other = Run(first), Run(second)
+    async with one.history("compare") as here, other.history("compare") as there:
+        states = (
+            await state_at(here, one.artifacts(here.client)),
+            await state_at(there, other.artifacts(there.client)),
+        )
+        sides = await figures(names[0], here, states[0]), await figures(names[1], there, states[1])
+        return compare(*sides, states, await shared_history(here, there))
 
 
 def import_league(
