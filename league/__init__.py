@@ -1,7 +1,10 @@
 """What is remembered, and who plays whom.
 
 - ``log/``          the history: append, read, follow
-- ``artifacts``     adapters, models and game records by SHA-256
+- ``artifacts/``    adapters, models, game records, snapshots and archives by SHA-256
+- ``seals``         closed ranges of the history, chained; ``verifying`` checks them, ``audit`` everything
+- ``archive``       closed history as Parquet files; ``garbage`` says which files nothing refers to
+- ``snapshots``     saved folds for workers to begin with
 - ``state``         the fold that workers decide from: agents, ratings, policies, evaluations
 - ``ratings/``      rating systems, one file each, and the fold over match results
 - ``samplers/``     opponent samplers, one file each

@@ -6,6 +6,7 @@
 - ``rollout``     plays training matches
 - ``evaluator``   plans evaluations and plays their matches
 - ``rater``       turns results into ratings, promotions and retirements
+- ``archivist``   seals, archives and snapshots the history
 - ``trainer``     turns rollouts into gradient steps and published policies
 - ``matches``     plays one match between agents and reports it
 - ``lookup``      finds a match and its record; ``match_text`` prints them
