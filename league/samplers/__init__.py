@@ -1,8 +1,22 @@
 """Who sits in the other seats of a training match.
 
-- ``base``     the contract of an opponent sampler, and the samplers by name
-- ``pfsp``     prioritised fictitious self-play: mirror, peers, exploitable, baselines
-- ``uniform``  every member of the league alike: what ``pfsp`` is measured against
+- ``base``           the contract of an opponent sampler, the urn that draws, and the samplers by name
+- ``mix``            what samplers share: drawing by bucket, and what becomes of buckets that nobody is in
+- ``pfsp``           the league specification's mix: mirror, peers, exploitable, baselines
+- ``tiered``         its simpler one: weights 5, 2 and 0.5 by rating distance, baselines doubled
+- ``win_rate``       AlphaStar's: by measured win rates; variance, linear, linear_capped or squared
+- ``fixed``          Unstable Baselines' modes, as are those below: agents that never change, or named ones
+- ``mirror``         the hero against itself
+- ``lagged``         the policy's checkpoints some versions back
+- ``random_pool``    ``random``: fixed agents and checkpoints alike, without the mirror
+- ``match_quality``  even matches, by the chance of a draw
+- ``ts_dist``        near ratings
+- ``uniform``        every member of the league alike, the mirror too: what the others are measured against
 
-A new sampler is one file here: its settings struct, its ``sample``, and ``@SAMPLERS.register("name")``.
+Only active agents are drawn. The hero's live version is drawn as ``mirror`` and from no other bucket: rollout workers
+load it themselves. A bucket that nobody is in leaves its share to the others in proportion; when nobody at all can be
+drawn, the hero plays itself. What samplers compute is kept for as long as the standings are the same object.
+
+A new sampler is one file here: its settings struct, its ``distribution`` (and ``draws``, when it is not a draw of a
+bucket and then of an agent), and ``@SAMPLERS.register("name")``.
 """

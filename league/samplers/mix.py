@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
-from math import isfinite
+from math import exp, isfinite
 from operator import add
 from random import Random
 from typing import Generic, TypeVar
@@ -141,6 +141,12 @@ def by_kind(weights: Mapping[str, float], agents: Mapping[str, Agent]) -> dict[s
         kind: {name: weight for name, weight in weights.items() if (agents[name].kind == "checkpoint") == wanted}
         for kind, wanted in zip(kinds, (False, True), strict=True)
     }
+
+
+def softmax(scores: Mapping[str, float], temperature: float) -> dict[str, float]:
+    """Weights in proportion to ``exp(score / temperature)``; the best has weight 1, and far behind it is 0."""
+    best = max(scores.values(), default=0.0)
+    return {name: exp((score - best) / temperature) for name, score in scores.items()}
 
 
 def is_cold(standings: Standings) -> bool:

@@ -1,0 +1,82 @@
+"""Tiers by rating distance: peers often, near peers sometimes, everybody else rarely, baselines twice as often."""
+
+from math import isfinite
+
+from league.samplers.base import SAMPLERS, Bucket, live_hero
+from league.samplers.mix import MixSampler, MixSettings, by_weight, check_scale, check_weight, is_cold, others
+from schemas.errors import ConfigError
+from schemas.standings import Agent, Standings
+
+
+@SAMPLERS.register("tiered")
+class TieredSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
+    """``[matchmaking.sampler.settings]`` of ``tiered``; weights are relative and of single agents."""
+
+    peer_weight: float = 5.0
+    """Of an agent nearer than ``peer_range`` to the hero's rating."""
+    near_weight: float = 2.0
+    """Of one that is not a peer and nearer than ``near_range``."""
+    far_weight: float = 0.5
+    """Of all others."""
+    baseline_factor: float = 2.0
+    """Baselines weigh so many times what their tier gives them."""
+    peer_range: float = 100.0
+    """Rating points."""
+    near_range: float = 300.0
+    """Rating points."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        super().__post_init__()
+        weights = {key: getattr(self, key) for key in ("peer_weight", "near_weight", "far_weight")}
+        for key, weight in weights.items():
+            check_weight(key, weight)
+        if not any(weights.values()):
+            raise ConfigError("peer_weight, near_weight and far_weight: all are 0; expected one above 0")
+        check_scale("baseline_factor", self.baseline_factor)
+        check_scale("peer_range", self.peer_range)
+        check_scale("near_range", self.near_range)
+        if self.near_range < self.peer_range:
+            raise ConfigError(f"near_range: {self.near_range}; expected peer_range, {self.peer_range}, or more")
+
+    def build(self) -> "Tiered":
+        """What these settings configure."""
+        return Tiered(self)
+
+
+class Tiered(MixSampler):
+    """Everybody is as likely as their weight; the buckets are ``peers``, ``near`` and ``far``, else ``mirror``.
+
+    Until two checkpoints have joined only baselines are drawn, as in ``pfsp``; there, too, by these weights. An agent
+    without a finite rating is far.
+
+    Source: the league specification's ``LeagueManager.get_opponents`` ("simple tiered probability"): 5 within 100
+    rating points, 2 within 300, else 0.5, doubled for baselines.
+    """
+
+    name = "tiered"
+
+    def __init__(self, settings: TieredSettings) -> None:
+        super().__init__(settings.max_distinct)
+        self._settings = settings
+
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """See ``OpponentSampler.distribution``."""
+        hero, live = live_hero(standings, hero_policy)
+        members = others(standings, hero_policy)
+        if is_cold(standings):
+            members = [agent for agent in members if agent.baseline] or members
+        tiers: dict[str, dict[str, float]] = {"peers": {}, "near": {}, "far": {}}
+        for agent in members:
+            tier, weight = self._tier(agent, live.rating)
+            tiers[tier][agent.name] = weight
+        return by_weight(tiers, hero)
+
+    def _tier(self, agent: Agent, rating: float) -> tuple[str, float]:
+        settings, distance = self._settings, abs(agent.rating - rating)
+        factor = settings.baseline_factor if agent.baseline else 1.0
+        if isfinite(distance) and distance < settings.peer_range:
+            return "peers", settings.peer_weight * factor
+        if isfinite(distance) and distance < settings.near_range:
+            return "near", settings.near_weight * factor
+        return "far", settings.far_weight * factor

@@ -1,0 +1,79 @@
+"""AlphaStar's prioritised fictitious self-play: opponents by how often the policy beats them."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from league.samplers.base import SAMPLERS, Bucket, live_hero
+from league.samplers.mix import MixSampler, MixSettings, check_scale, others, share_out
+from schemas.errors import ConfigError
+from schemas.standings import Record, Standings
+
+Weighting = Literal["variance", "linear", "linear_capped", "squared"]
+
+# Of the loss rate, 1 - win rate, which keeps its digits where the win rate is near 1.
+_WEIGHTS: dict[str, Callable[[float], float]] = {
+    "variance": lambda lost: lost * (1.0 - lost),
+    "linear": lambda lost: lost,
+    "linear_capped": lambda lost: min(0.5, lost),
+    "squared": lambda lost: lost * lost,
+}
+
+
+@SAMPLERS.register("win_rate")
+class WinRateSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
+    """``[matchmaking.sampler.settings]`` of ``win_rate``."""
+
+    weighting: Weighting = "squared"
+    """Weight of an opponent whom the policy beats with probability x: ``variance`` x(1-x), opponents of the same
+    strength; ``linear`` 1-x; ``linear_capped`` min(0.5, 1-x); ``squared`` (1-x)², the hardest."""
+    mirror: float = 0.35
+    """Share of the hero's own live version; AlphaStar's main agents play themselves in 35 % of matches."""
+    prior_wins: float = 1.0
+    """Wins that are added to every record: a Beta prior, with ``prior_losses``; 1 and 1 are the uniform one."""
+    prior_losses: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        super().__post_init__()
+        if not 0 <= self.mirror <= 1:
+            raise ConfigError(f"mirror: {self.mirror}; expected 0 to 1")
+        check_scale("prior_wins", self.prior_wins)
+        check_scale("prior_losses", self.prior_losses)
+
+    def build(self) -> "WinRate":
+        """What these settings configure."""
+        return WinRate(self)
+
+
+class WinRate(MixSampler):
+    """A share for the ``mirror``, the rest for the ``members`` by a weighting of the win rate.
+
+    Without members the mirror is played.
+
+    The win rate is the mean of the Beta posterior of what the policy's versions did against the agent, seat by seat,
+    a draw being half a win and half a loss: ``(wins + draws / 2 + prior_wins) / (games + prior_wins + prior_losses)``.
+    So everybody can be drawn, also who was never met and who never won.
+
+    Source: Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement learning",
+    Methods, "Prioritized fictitious self-play", and its pseudocode, where records also fade with time: these do not.
+    """
+
+    name = "win_rate"
+
+    def __init__(self, settings: WinRateSettings) -> None:
+        super().__init__(settings.max_distinct)
+        self._settings = settings
+
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """See ``OpponentSampler.distribution``."""
+        hero, _ = live_hero(standings, hero_policy)
+        records, weigh = standings.records.get(hero_policy, {}), _WEIGHTS[self._settings.weighting]
+        names = [agent.name for agent in others(standings, hero_policy)]
+        members = {name: weigh(self._loss_rate(records.get(name, Record()))) for name in names}
+        mix = {"mirror": self._settings.mirror, "members": 1.0 - self._settings.mirror}
+        return share_out(mix, {"mirror": {hero: 1.0}, "members": members})
+
+    def _loss_rate(self, record: Record) -> float:
+        won = record.wins + record.draws / 2 + self._settings.prior_wins
+        lost = record.losses + record.draws / 2 + self._settings.prior_losses
+        return lost / (won + lost)
