@@ -19,7 +19,7 @@ from league.log.jetstream import JetStreamLog, leagues_on
 from league.seals import seal_through
 from league.snapshots import state_at
 from league.verifying import Damage, Located, Told
-from schemas.errors import UsageError
+from schemas.errors import ConflictError, LogError, UsageError
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
 from workers.progress import Report, reporting
 from workers.run import DEFAULT_RUN, Run
@@ -107,7 +107,10 @@ def archive(
     as_json: JsonOption = False,
 ) -> None:
     """Seal and archive everything up to the newest event now; the archivist does it by itself in larger pieces."""
-    uvloop.run(_archive(the_run(run, nats, league), as_json))
+    try:
+        uvloop.run(_archive(the_run(run, nats, league), as_json))
+    except ConflictError as error:
+        raise LogError(f"an archivist is sealing or archiving this league just now ({error}); try again") from None
 
 
 async def _archive(run: Run, as_json: bool) -> None:
