@@ -1,42 +1,87 @@
 """A run's DuckDB file: brought up to the newest event when it is asked."""
 
 import asyncio
+import sys
 import time
 
-from league.archive import attachable
 from league.log.jetstream import JetStreamLog
-from league.projections.catch_up import catch_up
-from league.projections.projection import Projection
-from league.projections.query import Result, run_query
+from league.projections.query import Limits, Query, Result
 from schemas.errors import BusyError
 from workers.run import Run
 
 LEADERBOARD = "SELECT * FROM leaderboard ORDER BY rank"
 
 _PATIENCE_S = 60.0
+_TELL_S = 2.0
+
+_MANY = 50_000
+"""Events from which on it is worth asking whether they lie in the archive."""
 
 
-async def ask(run: Run, history: JetStreamLog, statement: str) -> Result:
+async def ask(
+    run: Run, history: JetStreamLog, statement: str, limits: Limits | None = None, query: Query | None = None
+) -> Result:
     """Answer SQL over the whole history as it is now. Another command on the same file is waited for.
+
+    Args:
+        run: Whose file.
+        history: Its log.
+        statement: One statement that reads.
+        limits: On time, memory and rows.
+        query: A process that was started for this statement while something else was done.
 
     Raises:
         UsageError: the statement is wrong, writes, or reads anything but the tables.
-        BusyError: another process has had the file for a minute.
+        BusyError: another process has had the file for a minute; the message says which.
+        LeagueError: a limit was reached.
     """
-    deadline = time.monotonic() + _PATIENCE_S
+    began, told, is_caught_up = time.monotonic(), False, False
     while True:
+        query = query or Query(run.projection, limits)
         try:
-            await _catch_up(run, history)
-            return run_query(run.projection, statement)
-        except BusyError:
-            if time.monotonic() > deadline:
+            if await asyncio.to_thread(query.position) == await history.last_sequence() or is_caught_up:
+                return await asyncio.to_thread(query.run, statement)
+            query.close()
+            await bring_up(run, history)
+            is_caught_up = True
+        except BusyError as error:
+            if time.monotonic() > began + _PATIENCE_S:
                 raise
-        await asyncio.sleep(0.2)
+            if not told and time.monotonic() > began + _TELL_S:
+                print(f"waiting: {error}", file=sys.stderr)
+                told = True
+            await asyncio.sleep(0.2)
+        finally:
+            query.close()
+            query = None
 
 
-async def _catch_up(run: Run, history: JetStreamLog) -> None:
+async def bring_up(run: Run, history: JetStreamLog) -> None:
+    """Bring a run's file up to the newest event.
+
+    Raises:
+        BusyError: another process has it open.
+    """
+    # Imported here: a file that is up to date needs neither, and they take longer to load than the query runs.
+    from league.archive import attachable
+    from league.projections.catch_up import catch_up
+    from league.projections.projection import Projection
+
+    newest = await history.last_sequence()
     with Projection(run.projection) as projection:
-        closed = await attachable(history, run.artifacts(history.client), projection.position)
-        if closed is not None:
-            projection.attach(closed.segments, closed.marks)
+        if projection.rebuilt:
+            print(f"rebuilding: {projection.rebuilt}", file=sys.stderr)
+        if newest - projection.position > _MANY:
+            closed = await attachable(history, run.artifacts(history.client), projection.position)
+            if closed is not None:
+                projection.attach(closed.segments, closed.marks)
         await catch_up(projection, history)
+
+
+def warning(result: Result) -> str:
+    """What to say about events that this version cannot read; empty when it reads all."""
+    if not result.unreadable:
+        return ""
+    named = ", ".join(f"{count:,} {name}" for name, count in result.unreadable)
+    count = sum(count for _, count in result.unreadable)
+    return f"warning: {count:,} events in this history are skipped, since this version cannot read them: {named}"

@@ -18,10 +18,11 @@ from league.log.base import Recorded
 from league.projections.marks import Marks
 from league.projections.parse import FACTS, READABLE, doubtful, parsed
 from league.projections.statements import BULKY_STATEMENTS, SMALL_STATEMENTS, Statement
-from schemas.codec import SCHEMA_VERSION, encode_event
+from schemas.codec import encode_event
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError
 from schemas.events import EVENT_TYPES, LeagueConfigured, LeagueOpened
+from schemas.upcasters import SCHEMA_VERSION
 
 ARROW = pa.schema(
     [
@@ -41,7 +42,8 @@ _FACTS = pa.schema([("sequence", pa.int64()), ("time_ns", pa.int64()), ("type", 
 _INCOMING = f"""
     CREATE OR REPLACE TEMP TABLE incoming AS
     SELECT sequence, time_ns,
-           CASE WHEN valid THEN coalesce(nullif(regexp_extract(payload, '^{{"type":"(\\w+)"', 1), ''), payload->>'$.type')
+           CASE WHEN valid THEN
+               coalesce(nullif(regexp_extract(payload, '^{{"type":"(\\w+)"', 1), ''), payload->>'$.type')
            END AS type, subject, producer, schema,
            payload, CASE WHEN valid THEN NULL ELSE coalesce(raw, encode(payload)) END AS raw,
            valid AND schema = {SCHEMA_VERSION} AS readable

@@ -1,17 +1,26 @@
 """SQL by people: in a child process (``query_child``), read-only, with limits on time, memory and rows.
 
-A process of its own is the only way to stop a query for certain and to cap what it can touch.
+A process of its own is the only way to stop a query for certain and to cap what it can touch. The file is open only
+while the process lives, so nobody else is locked out between two queries.
 """
 
 import pickle
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from schemas.errors import LeagueError, UsageError
+
+TIMEOUT_S = 30.0
+MEMORY = "1GB"
+MAX_ROWS = 1_000_000
+
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
 class Result(NamedTuple):
@@ -21,37 +30,149 @@ class Result(NamedTuple):
     types: list[str]
     """DuckDB's names of the columns' types."""
     rows: list[tuple[Any, ...]]
+    unreadable: tuple[tuple[str, int], ...] = ()
+    """How many events in the history this version cannot read, by what they say their type is."""
 
 
-def run_query(path: Path, sql: str, timeout_s: float = 30.0, memory: str = "1GB", max_rows: int = 1_000_000) -> Result:
-    """Run one query on a projection's file.
+class Limits(NamedTuple):
+    """What a query may use."""
 
-    Files other than this one cannot be read or written, and settings cannot be changed.
+    timeout_s: float = TIMEOUT_S
+    """Wall-clock seconds after which it is stopped."""
+    memory: str = MEMORY
+    """DuckDB's limit on memory, e.g. ``512MB``."""
+    max_rows: int = MAX_ROWS
+    """Most rows that are handed back."""
+
+
+class Query:
+    """A process that has a projection's file open and waits for a statement.
+
+    Starting it takes a tenth of a second, in which its starter can do other things.
+
+    Args:
+        path: A file that ``Projection`` made.
+        limits: What the statement may use.
+
+    Raises:
+        UsageError: limits that say nothing.
+    """
+
+    def __init__(self, path: Path, limits: Limits | None = None) -> None:
+        self.path = path
+        self.limits = limits or Limits()
+        if not 0.0 < self.limits.timeout_s < float("inf"):
+            raise UsageError(f"timeout {self.limits.timeout_s}: expected seconds, more than 0")
+        fields = {"path": str(path), "memory_bytes": memory_bytes(self.limits.memory), **self.limits._asdict()}
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "league.projections.query_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._send(fields)
+
+    def position(self) -> int | None:
+        """Sequence that the file has reached; None when there is no file, or none of this version.
+
+        Raises:
+            BusyError: another process is writing the file; the message says which.
+            UsageError: it is no DuckDB file.
+        """
+        answer = self._answer(self._child.stdout.readline() if self._child.stdout else b"")
+        return answer if isinstance(answer, int) else None
+
+    def run(self, sql: str) -> Result:
+        """Run one statement and end the process. ``position`` must have been asked for.
+
+        Args:
+            sql: A statement that reads: SELECT, WITH, FROM, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN.
+
+        Raises:
+            UsageError: not one reading statement; an error in it, with DuckDB's pointer to the place; or more rows
+                than the limit.
+            LeagueError: time or memory ran out.
+        """
+        began = time.monotonic()
+        try:
+            text = msgspec.json.encode(sql) + b"\n"
+            out, errors = self._child.communicate(text, timeout=self.limits.timeout_s)
+        except subprocess.TimeoutExpired:
+            raise LeagueError(f"query stopped: it ran longer than {self.limits.timeout_s:g} s") from None
+        finally:
+            self.close()
+        if self._child.returncode != 0:
+            raise _died(self._child.returncode, errors, time.monotonic() - began)
+        return Result(*self._answer(out))
+
+    def close(self) -> None:
+        """End the process; ending it again does nothing."""
+        self._child.kill()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
+            if pipe is not None and not pipe.closed:
+                pipe.close()
+
+    def _send(self, value: Any) -> None:
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(msgspec.json.encode(value) + b"\n")
+            self._child.stdin.flush()
+        except BrokenPipeError:
+            # It ended before it read; its last words are reported when it is asked for an answer.
+            return
+
+    def _answer(self, data: bytes) -> Any:
+        """What the child says; its errors are raised. A line of base64 is pickled, as is all that ``run`` gets."""
+        if not data:
+            errors = self._child.stderr.read() if self._child.stderr else b""
+            self._child.wait()
+            raise _died(self._child.returncode, errors, 0.0)
+        answer = pickle.loads(bytes.fromhex(data.decode()) if data.endswith(b"\n") else data)
+        if isinstance(answer, LeagueError):
+            self.close()
+            raise answer
+        return answer
+
+
+def run_query(
+    path: Path, sql: str, timeout_s: float = TIMEOUT_S, memory: str = MEMORY, max_rows: int = MAX_ROWS
+) -> Result:
+    """Run one query on a projection's file as it is.
 
     Args:
         path: A file that ``Projection`` made and no process is writing.
-        sql: One statement that reads: SELECT, WITH, FROM, SHOW, DESCRIBE, SUMMARIZE or EXPLAIN.
+        sql: One statement that reads.
         timeout_s: Wall-clock seconds after which the query is stopped.
         memory: DuckDB's limit on memory, e.g. ``512MB``.
         max_rows: Most rows that are handed back.
 
     Raises:
-        UsageError: no such file; not one reading statement; an error in it (with DuckDB's pointer to the place); or
-            more rows than ``max_rows``.
+        UsageError: no such file; or what ``Query.run`` says.
         LeagueError: time or memory ran out, or another process is writing the file.
     """
-    if not path.exists():
-        raise UsageError(f"{path}: no such file; expected a projection of a league's history")
-    request = msgspec.json.encode({"path": str(path), "sql": sql, "memory": memory, "max_rows": max_rows})
-    command = [sys.executable, "-m", "league.projections.query_child"]
+    query = Query(path, Limits(timeout_s, memory, max_rows))
     try:
-        child = subprocess.run(command, input=request, capture_output=True, timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        raise LeagueError(f"query stopped: it ran longer than {timeout_s:g} s") from None
-    if child.returncode != 0:
-        tail = child.stderr.decode(errors="replace").strip()[-500:]
-        raise LeagueError(f"query stopped: its process ended with status {child.returncode}: {tail}")
-    answer = pickle.loads(child.stdout)
-    if isinstance(answer, LeagueError):
-        raise answer
-    return Result(*answer)
+        if query.position() is None:
+            raise UsageError(f"{path}: no such file; expected a projection of a league's history")
+        return query.run(sql)
+    finally:
+        query.close()
+
+
+def memory_bytes(text: str) -> int:
+    """Bytes that a limit like ``512MB`` stands for.
+
+    Raises:
+        UsageError: no number with a unit.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]i?B)", text, re.IGNORECASE)
+    if match is None or float(match[1]) == 0:
+        raise UsageError(f"memory {text!r}: expected a size with its unit, e.g. 512MB or 2GB")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def _died(status: int, errors: bytes, seconds: float) -> LeagueError:
+    tail = errors.decode(errors="replace").strip()[-500:]
+    how = f"after {seconds:.0f} s by signal {-status}" if status < 0 else f"with status {status}"
+    return LeagueError(f"query stopped: its process ended {how}{': ' if tail else ''}{tail}")

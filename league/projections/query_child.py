@@ -1,9 +1,12 @@
-"""The process that runs one query: request as JSON on standard input, pickled answer on standard output.
+"""The process that runs one query.
 
-The answer is (columns, types, rows), or the ``LeagueError`` that a person should read.
+It is sent a request (a line of JSON), opens the file and says how far it has come; then it is sent the statement (a
+line of JSON) and answers with its result. Answers are pickled; a ``LeagueError`` is one that a person should read.
 """
 
+import os
 import pickle
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,25 +15,76 @@ import duckdb
 import msgspec
 
 from league.projections.connect import connect
-from league.projections.views import quoted
+from league.projections.tables import VERSION
 from schemas.errors import LeagueError, UsageError
 
 _ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 
-Answer = tuple[list[str], list[str], list[tuple[Any, ...]]]
+_ROOM = 4 * 2**30
+"""Bytes of address space for the interpreter and its libraries, beside what DuckDB may take."""
+
+Answer = tuple[list[str], list[str], list[tuple[Any, ...]], tuple[tuple[str, int], ...]]
 
 
-class _Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True):
+    """What is to be opened, and what the statement may use."""
+
     path: str
-    sql: str
+    timeout_s: float
     memory: str
+    memory_bytes: int
     max_rows: int
 
 
-def _answer(request: _Request) -> Answer | LeagueError:
+def limit_process(request: Request) -> None:
+    """Let the system hold what DuckDB should hold by itself: address space, processor time, and no writing to files."""
+    seconds = int(request.timeout_s * (os.cpu_count() or 1)) + 10
+    limits = {
+        resource.RLIMIT_AS: request.memory_bytes + _ROOM,
+        resource.RLIMIT_CPU: seconds,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, most in limits.items():
+        _, hard = resource.getrlimit(kind)
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(kind, (most, most))
+
+
+def open_file(request: Request) -> tuple[duckdb.DuckDBPyConnection, int] | None:
+    """A locked-down connection to the file and its position; None when it has to be made (again) first."""
+    if not Path(request.path).exists():
+        return None
+    settings: dict[str, str | int | bool] = {
+        "python_enable_replacements": False,
+        "memory_limit": request.memory,
+        # Nothing is spilled beside the file: what does not fit in memory is refused.
+        "max_temp_directory_size": "0B",
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    connection = connect(Path(request.path), settings, read_only=True)
     try:
-        return _run(request)
-    except duckdb.OutOfMemoryException as error:
+        version, position = connection.execute("SELECT schema_version, sequence FROM kept.position").fetchone() or (
+            0,
+            0,
+        )
+        attached = connection.execute("SELECT path, size FROM kept.attached").fetchall() if version == VERSION else []
+    except duckdb.CatalogException:
+        return None
+    if version != VERSION or not all(Path(p).exists() and Path(p).stat().st_size == size for p, size in attached):
+        return None
+    connection.execute("SET allowed_paths = ?", [[path for path, _ in attached]])
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection, int(position)
+
+
+def answer(connection: duckdb.DuckDBPyConnection, sql: str, request: Request) -> Answer | LeagueError:
+    """The statement's result, or what is wrong with it."""
+    try:
+        return _run(connection, sql, request.max_rows)
+    except (duckdb.OutOfMemoryException, MemoryError) as error:
         return LeagueError(f"query stopped: it needs more than {request.memory} of memory: {error}")
     except duckdb.Error as error:
         return UsageError(f"SQL: {error}")
@@ -38,43 +92,40 @@ def _answer(request: _Request) -> Answer | LeagueError:
         return error
 
 
-def _run(request: _Request) -> Answer:
-    connection = connect(
-        Path(request.path),
-        {
-            "python_enable_replacements": False,
-            "memory_limit": request.memory,
-            # Nothing is spilled beside the file: what does not fit in memory is refused.
-            "max_temp_directory_size": "0B",
-        },
-        read_only=True,
-    )
-    _lock_down(connection)
-    statements = connection.extract_statements(request.sql)
+def _run(connection: duckdb.DuckDBPyConnection, sql: str, max_rows: int) -> Answer:
+    statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise UsageError(f"SQL: {len(statements)} statements; expected one")
     if statements[0].type not in _ALLOWED:
         raise UsageError(f"SQL: a statement of type {statements[0].type.name}; expected one that reads, as SELECT")
+    unreadable = connection.execute(
+        "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
+    ).fetchall()
     cursor = connection.execute(statements[0])
-    rows = cursor.fetchmany(request.max_rows + 1)
-    if len(rows) > request.max_rows:
-        raise UsageError(f"SQL: more than {request.max_rows:,} rows; add a LIMIT or aggregate")
+    rows = cursor.fetchmany(max_rows + 1)
+    if len(rows) > max_rows:
+        raise UsageError(f"SQL: more than {max_rows:,} rows; add a LIMIT or aggregate")
     description = cursor.description or []
-    return [column[0] for column in description], [str(column[1]) for column in description], rows
-
-
-def _lock_down(connection: duckdb.DuckDBPyConnection) -> None:
-    """Leave the files of attached segments readable and nothing else, before anything of the request runs."""
-    paths = [path for (path,) in connection.execute("SELECT DISTINCT path FROM kept.attached").fetchall()]
-    connection.execute(f"SET allowed_paths = [{', '.join(map(quoted, paths))}]")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
+    return [column[0] for column in description], [str(column[1]) for column in description], rows, tuple(unreadable)
 
 
 def main() -> None:
     """Answer one request."""
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=_Request)
-    sys.stdout.buffer.write(pickle.dumps(_answer(request)))
+    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=Request)
+    limit_process(request)
+    try:
+        opened = open_file(request)
+    except LeagueError as error:
+        _say(error)
+        return
+    _say(opened[1] if opened else None)
+    if opened and (line := sys.stdin.buffer.readline()):
+        sys.stdout.buffer.write(pickle.dumps(answer(opened[0], msgspec.json.decode(line, type=str), request)))
+
+
+def _say(value: Any) -> None:
+    sys.stdout.buffer.write(pickle.dumps(value).hex().encode() + b"\n")
+    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 - ``replay``   ``replay``: folding it again, as it was or under other rules
 - ``corrections`` ``void``: taking results back
 - ``lineage``  ``lineage``: what an agent was made of
-- ``sql``      ``sql``: the history as tables
+- ``sql``      ``sql``, ``export``: the history as tables
 - ``match``    ``match show``, ``explain``, ``resimulate``: one match
 - ``runs``     ``branch``, ``compare``, ``import``: runs made from other runs, and set side by side
 - ``archive``  ``verify``, ``archive``, ``gc``: what guards the history and what it takes up
@@ -33,6 +33,7 @@ app.command()(serving.worker)
 app.command()(history.leaderboard)
 app.command()(history.events)
 app.command()(sql.sql)
+app.command()(sql.export)
 app.command()(replay.replay)
 app.command()(corrections.void)
 app.command()(lineage.lineage)

@@ -1,0 +1,99 @@
+"""Every table as Parquet files that plain DuckDB, pandas or Polars opens."""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import msgspec
+
+from league.projections.connect import OURS, connect
+from league.projections.tables import TABLES
+from league.projections.views import VIEWS, quoted
+from schemas.errors import LeagueError, UsageError
+
+PARTITIONS = {
+    "events": ("type",),
+    "matches": ("game", "purpose"),
+    "match_seats": ("game", "purpose"),
+    "match_failures": ("purpose",),
+    "ratings": ("game", "system"),
+}
+"""Columns that a table's folders are named by (``game=nim/purpose=training``)."""
+
+_SOURCES = {
+    "match_seats": "(SELECT s.*, m.game, m.purpose FROM match_seats s JOIN matches m USING (sequence, match_id))",
+    "events": "(SELECT * REPLACE (coalesce(type, 'no event') AS type) FROM events)",
+}
+
+
+class Exported(msgspec.Struct, frozen=True):
+    """What was written."""
+
+    position: int
+    """Sequence of the last event in it."""
+    tables: dict[str, int]
+    """Rows by table."""
+    bytes: int
+
+
+def export_tables(path: Path, to: Path, told: Callable[[str, int, float], None] = lambda *_: None) -> Exported:
+    """Write every table and view of a projection into a folder of its own, whole or not at all.
+
+    Args:
+        path: The projection's file.
+        to: A folder that is empty or not there yet.
+        told: Called after each table with its name, its rows and the seconds it took.
+
+    Raises:
+        UsageError: ``to`` is not empty, or cannot be written.
+        BusyError: another process is writing the projection.
+        LeagueError: it cannot be written whole, as when the disk is full.
+    """
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise UsageError(f"{to}: is not empty; expected a folder that is empty or not there yet")
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{to.name}-", dir=to.parent))
+    except OSError as error:
+        raise UsageError(f"{to}: cannot be made ({error.strerror})") from None
+    try:
+        with connect(path, OURS, read_only=True) as connection:
+            exported = _write_all(connection, draft, told)
+        draft.chmod(0o755)
+        os.replace(draft, to)
+    except (duckdb.Error, OSError) as error:
+        raise LeagueError(f"{to}: the export was given up and nothing was left there: {error}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return exported
+
+
+def _write_all(
+    connection: duckdb.DuckDBPyConnection, folder: Path, told: Callable[[str, int, float], None]
+) -> Exported:
+    rows = {}
+    for table in [*TABLES, *VIEWS]:
+        began = time.monotonic()
+        rows[table] = _write(connection, table, folder / table)
+        told(table, rows[table], time.monotonic() - began)
+    position = connection.execute("SELECT sequence FROM position").fetchall()[0][0]
+    size = sum(file.stat().st_size for file in folder.rglob("*.parquet"))
+    return Exported(position, rows, size)
+
+
+def _write(connection: duckdb.DuckDBPyConnection, table: str, folder: Path) -> int:
+    folder.mkdir()
+    columns, target, how = PARTITIONS.get(table, ()), folder / f"{table}.parquet", ""
+    count = int(connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])
+    if columns and count:
+        target, how = (
+            folder,
+            f", PARTITION_BY ({', '.join(columns)}), WRITE_PARTITION_COLUMNS true, OVERWRITE_OR_IGNORE",
+        )
+    source = _SOURCES.get(table, table)
+    connection.execute(f"COPY (FROM {source}) TO {quoted(str(target))} (FORMAT parquet, COMPRESSION zstd{how})")
+    return count
