@@ -6,7 +6,6 @@ Nothing here writes. The matches come from a projection's file as arrays, so tha
 import math
 import tomllib
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -66,30 +65,25 @@ class Comparison(msgspec.Struct, frozen=True):
         return sum(move.rating != move.recorded_rating for move in self.moves)
 
 
-def compare(path: Path, until: int, otherwise: Otherwise) -> Comparison:
+def compare(connection: Any, until: int, otherwise: Otherwise) -> Comparison:
     """Fold a projection's matches under other rules.
 
     Args:
-        path: A projection's file, caught up to ``until`` at least; other processes may read it too.
+        connection: A DuckDB connection to a projection that holds the history up to ``until`` at least, or the
+            projection itself.
         until: Sequence to end at. Ratings count as recorded when they were by then.
         otherwise: What is different.
 
     Raises:
         ConfigError: a setting or system that does not exist; the message names it.
         UsageError: an agent that is in no match.
-        BusyError: another process is writing the file.
     """
-    from league.projections.connect import connect
-
-    connection = connect(path, {}, read_only=True)
-    try:
-        matches = load_matches(connection, f"sequence <= {until} AND coalesce(voided_sequence > {until}, true)")
-        game, system = connection.execute(
-            "SELECT game, system FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1", [until]
-        ).fetchone()
-        rows = connection.execute(f"SELECT agent, rating, rated_games FROM ratings_at({until})").fetchall()
-    finally:
-        connection.close()
+    connection = getattr(connection, "connection", connection)
+    matches = load_matches(connection, f"sequence <= {until} AND coalesce(voided_sequence > {until}, true)")
+    game, system = connection.execute(
+        "SELECT game, system FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1", [until]
+    ).fetchone()
+    rows = connection.execute(f"SELECT agent, rating, rated_games FROM ratings_at({until})").fetchall()
     rules = amended([rule for rule in matches.rules if rule.sequence <= until], otherwise)
     chosen = _chosen(matches, otherwise)
     place = game, rules[-1].ratings.system.name

@@ -2,19 +2,18 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
 from league import snapshots
 from league.corrections import settle
+from league.lineage import Query
 from league.log.jetstream import JetStreamLog
 from schemas.errors import UsageError, one_of
 from schemas.events import MatchFinished, MatchVoided, Rated
 from workers.moments import place_in_tables
 from workers.places import parse_time
 from workers.run import Run
-from workers.tables import ask
 
 _GAP = 1_000
 """Matches that are so many events apart are fetched one by one."""
@@ -46,15 +45,15 @@ class Found(msgspec.Struct, frozen=True):
     """Evaluations of those policies' versions from such a step on, or that counted a voided match."""
 
 
-async def by_id(run: Run, history: JetStreamLog, names: Sequence[str]) -> Found:
+async def by_id(query: Query, names: Sequence[str]) -> Found:
     """The matches of these ids.
 
     Raises:
         UsageError: one of them is not in the history, or was not played to its end.
     """
     listed = ", ".join(quoted(name) for name in names)
-    found = await find(run, history, f"match_id IN ({listed})")
-    rows = await _rows(run, history, f"SELECT match_id FROM matches WHERE match_id IN ({listed})")
+    found = await find(query, f"match_id IN ({listed})")
+    rows = await query(f"SELECT match_id FROM matches WHERE match_id IN ({listed})")
     if unknown := sorted(set(names) - {name for (name,) in rows}):
         more = f" and {len(unknown) - _NAMED:,} more" if len(unknown) > _NAMED else ""
         raise UsageError(
@@ -64,11 +63,11 @@ async def by_id(run: Run, history: JetStreamLog, names: Sequence[str]) -> Found:
     return found
 
 
-async def by_worker(run: Run, history: JetStreamLog, worker: str, since: str | None, until: str | None) -> Found:
+async def by_worker(query: Query, history: JetStreamLog, worker: str, since: str | None, until: str | None) -> Found:
     """A worker's matches.
 
     Args:
-        run: The run's folder, where the projection lies.
+        query: Over the run's tables.
         history: Its log.
         worker: The worker's name.
         since: Sequence or time of the first match; None takes all up to ``until``.
@@ -77,19 +76,19 @@ async def by_worker(run: Run, history: JetStreamLog, worker: str, since: str | N
     Raises:
         UsageError: no such worker, place, or time.
     """
-    rows = await _rows(run, history, "SELECT DISTINCT worker FROM matches ORDER BY worker")
+    rows = await query("SELECT DISTINCT worker FROM matches ORDER BY worker")
     if worker not in {name for (name,) in rows}:
         raise UsageError(f"--worker {worker}: finished no match; expected {one_of(name for (name,) in rows[:20])}")
     conditions = [f"worker = {quoted(worker)}"]
     for option, text, comparison in (("--since", since, ">="), ("--until", until, "<=")):
         if text is not None:
-            conditions.append(await _bound(run, history, option, text, comparison))
-    return await find(run, history, " AND ".join(conditions))
+            conditions.append(await _bound(query, history, option, text, comparison))
+    return await find(query, " AND ".join(conditions))
 
 
-async def find(run: Run, history: JetStreamLog, condition: str) -> Found:
+async def find(query: Query, condition: str) -> Found:
     """Matches that a condition on ``matches`` holds for."""
-    rows = await _rows(run, history, f"SELECT match_id, sequence, voided_sequence FROM matches WHERE {condition}")
+    rows = await query(f"SELECT match_id, sequence, voided_sequence FROM matches WHERE {condition}")
     fresh = sorted((sequence, name) for name, sequence, voided in rows if voided is None)
     chosen = f"SELECT match_id, evaluation_id FROM matches WHERE ({condition}) AND voided_sequence IS NULL"
     # One row per match of a step; a step names each match once.
@@ -101,16 +100,12 @@ async def find(run: Run, history: JetStreamLog, condition: str) -> Found:
             FROM used WHERE match_id IN (SELECT match_id FROM chosen) GROUP BY policy, step
         ), since AS (SELECT policy, min(step) AS step FROM tainted GROUP BY policy)
     """
-    tainted = await _rows(run, history, f"{used} FROM tainted ORDER BY policy, step")
-    checkpoints = await _rows(
-        run,
-        history,
+    tainted = await query(f"{used} FROM tainted ORDER BY policy, step")
+    checkpoints = await query(
         f"{used} SELECT agent FROM checkpoints c JOIN since s USING (policy) WHERE c.version >= s.step "
         "ORDER BY joined_sequence",
     )
-    evaluations = await _rows(
-        run,
-        history,
+    evaluations = await query(
         f"""{used} SELECT evaluation_id FROM evaluations e
         WHERE evaluation_id IN (SELECT evaluation_id FROM chosen) OR EXISTS (
             FROM since s WHERE starts_with(e.agent, s.policy || '@')
@@ -143,9 +138,9 @@ async def void(run: Run, history: JetStreamLog, found: Found, reason: str) -> No
     await settle(history, ratings)
 
 
-async def ratings(run: Run, history: JetStreamLog) -> list[Rated]:
+async def ratings(query: Query) -> list[Rated]:
     """Everybody's recorded rating now."""
-    return [Rated(*row) for row in await _rows(run, history, "SELECT agent, rating, rated_games FROM current_ratings")]
+    return [Rated(*row) for row in await query("SELECT agent, rating, rated_games FROM current_ratings")]
 
 
 def quoted(text: str) -> str:
@@ -153,13 +148,9 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-async def _rows(run: Run, history: JetStreamLog, statement: str) -> list[tuple[Any, ...]]:
-    return (await ask(run, history, statement)).rows
-
-
-async def _bound(run: Run, history: JetStreamLog, option: str, text: str, comparison: str) -> str:
+async def _bound(query: Query, history: JetStreamLog, option: str, text: str, comparison: str) -> str:
     if text.isascii() and text.isdigit():
-        return f"sequence {comparison} {await place_in_tables(run, history, text, option)}"
+        return f"sequence {comparison} {await place_in_tables(query, history, text, option)}"
     moment = parse_time(text, option)
     return f"time {comparison} TIMESTAMPTZ {quoted(moment.isoformat())} AT TIME ZONE 'UTC'"
 

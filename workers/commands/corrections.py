@@ -13,6 +13,7 @@ from workers.run import DEFAULT_RUN, Run
 
 if TYPE_CHECKING:
     from league.counterfactual import Move
+    from workers.reading import Tables
     from workers.voiding import Found
 
 _SHOWN = 20
@@ -60,32 +61,33 @@ def void(
 
 async def _void(run: Run, asked: Asked, as_json: bool) -> None:
     # Imported here: every worker imports this package, and none needs the projection.
-    from workers.voiding import by_id, by_worker
+    from league.counterfactual import Otherwise, compare, moves
+    from workers import voiding
+    from workers.reading import tables_of
 
     async with run.history() as history:
-        if asked.worker is None:
-            found = await by_id(run, history, asked.matches)
-        else:
-            found = await by_worker(run, history, asked.worker, asked.since, asked.until)
-        moves = await _moves(run, history, found, asked)
+        async with tables_of(run, history) as tables:
+            found = await _find(tables, history, asked)
+            before = await voiding.ratings(tables.query)
+            if asked.dry_run:
+                otherwise = Otherwise(without_matches=found.sequences)
+                would = compare(tables, await history.last_sequence(), otherwise).moves
+        if not asked.dry_run:
+            await voiding.void(run, history, found, asked.reason)
+            async with tables_of(run, history) as tables:
+                would = moves(before, await voiding.ratings(tables.query))
     if as_json:
-        print(msgspec.json.encode({**msgspec.to_builtins(found), "moves": moves, "dry_run": asked.dry_run}).decode())
+        print(msgspec.json.encode({**msgspec.to_builtins(found), "moves": would, "dry_run": asked.dry_run}).decode())
     else:
-        _print(found, moves, asked.dry_run)
+        _print(found, would, asked.dry_run)
 
 
-async def _moves(run: Run, history: JetStreamLog, found: "Found", asked: Asked) -> "list[Move]":
-    """Void the matches, or only see what that would do to ratings."""
-    from league.counterfactual import Otherwise, moves
-    from workers.comparing import compared
-    from workers.voiding import ratings, void
+async def _find(tables: "Tables", history: JetStreamLog, asked: Asked) -> "Found":
+    from workers.voiding import by_id, by_worker
 
-    if asked.dry_run:
-        otherwise = Otherwise(without_matches=found.sequences)
-        return (await compared(run.projection, await history.last_sequence(), otherwise)).moves
-    before = await ratings(run, history)
-    await void(run, history, found, asked.reason)
-    return moves(before, await ratings(run, history))
+    if asked.worker is None:
+        return await by_id(tables.query, asked.matches)
+    return await by_worker(tables.query, history, asked.worker, asked.since, asked.until)
 
 
 def _print(found: "Found", moves: "list[Move]", dry_run: bool) -> None:

@@ -37,15 +37,17 @@ def leaderboard(
 async def _leaderboard_at(run: Run, at: str, form: str) -> str:
     # Imported here, not above: every worker imports this module, and DuckDB is a second and 50 MB that none needs.
     from league.projections.render import render
-    from workers.tables import ask
+    from workers.reading import tables_of
 
-    async with run.history() as history:
-        place = await place_in_tables(run, history, at, "--at")
+    async with run.history() as history, tables_of(run, history) as tables:
+        place = await place_in_tables(tables.query, history, at, "--at")
         told = f"SELECT type, time FROM events WHERE sequence <= {place} ORDER BY sequence DESC LIMIT 1"
-        [(kind, time)] = (await ask(run, history, told)).rows
-        result = await ask(run, history, f"FROM leaderboard_at({place}) ORDER BY rank")
+        [(kind, time)] = await tables.query(told)
+        found = tables.connection.execute(f"FROM leaderboard_at({place}) ORDER BY rank")
+        columns, types = ([str(column[n]) for column in found.description] for n in (0, 1))
+        rows = found.fetchall()
     print(f"as of event {place:,} ({kind}) of {time:%Y-%m-%d %H:%M:%S} UTC", file=sys.stderr)
-    return render(result.columns, result.types, result.rows, form)
+    return render(columns, types, rows, form)
 
 
 def events(

@@ -52,14 +52,11 @@ def lineage(
 async def _trace(run: Run, agent: str) -> "Lineage":
     # Imported here: every worker imports this package, and none needs the projection.
     from league.lineage import find_agent, trace
-    from workers.tables import ask
+    from workers.reading import tables_of
 
-    async with run.history() as history:
-
-        async def query(statement: str) -> Sequence[tuple[Any, ...]]:
-            return (await ask(run, history, statement)).rows
-
-        return await trace(query, await find_agent(query, _named(agent)))
+    named = _named(agent)
+    async with run.history() as history, tables_of(run, history) as tables:
+        return await trace(tables.query, await find_agent(tables.query, named))
 
 
 def _named(agent: str) -> str:

@@ -11,7 +11,8 @@ from league.log.jetstream import JetStreamLog
 from league.replay import ReplayReport, replay_log, verify_log
 from schemas.errors import UsageError, one_of
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
-from workers.moments import place_in_tables
+from workers.moments import is_sequence, place_in_tables
+from workers.places import place_in
 from workers.run import DEFAULT_RUN, Run
 
 if TYPE_CHECKING:
@@ -71,9 +72,7 @@ def replay(
 
 async def _replay(run: Run, until: str | None, check: bool, wanted: Wanted, as_json: bool) -> int:
     async with run.history() as history:
-        place = (
-            await history.last_sequence() if until is None else await place_in_tables(run, history, until, "--until")
-        )
+        place = await history.last_sequence() if until is None else await _place(run, history, until)
         if check:
             return await _verify(history, place, as_json)
         if wanted:
@@ -81,6 +80,15 @@ async def _replay(run: Run, until: str | None, check: bool, wanted: Wanted, as_j
         else:
             _print_report(await replay_log(history, place), as_json)
     return 0
+
+
+async def _place(run: Run, history: JetStreamLog, until: str) -> int:
+    if is_sequence(until):
+        return await place_in(history, until, "--until")
+    from workers.reading import tables_of
+
+    async with tables_of(run, history) as tables:
+        return await place_in_tables(tables.query, history, until, "--until")
 
 
 async def _verify(history: JetStreamLog, until: int, as_json: bool) -> int:
@@ -112,18 +120,17 @@ def _print_report(report: ReplayReport, as_json: bool) -> None:
 
 async def _compare(run: Run, history: JetStreamLog, until: int, wanted: Wanted) -> "Comparison":
     # Imported here: every worker imports this package, and none needs NumPy's or DuckDB's memory.
-    from league.counterfactual import Otherwise
-    from workers.comparing import compared
-    from workers.tables import ask
+    from league.counterfactual import Otherwise, compare
+    from workers.reading import tables_of
 
-    await ask(run, history, "SELECT 1")
     left_out: set[int] = set()
     for name in wanted.workers:
         left_out |= await _of_worker(run, history, name, until)
     for predicate in wanted.predicates:
         left_out |= await _matching(run, history, predicate, until)
     otherwise = Otherwise(wanted.settings, wanted.system, wanted.agents, left_out)
-    return await compared(run.projection, until, otherwise)
+    async with tables_of(run, history) as tables:
+        return compare(tables, until, otherwise)
 
 
 async def _of_worker(run: Run, history: JetStreamLog, name: str, until: int) -> set[int]:
