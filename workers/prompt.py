@@ -32,6 +32,13 @@ Statements end with a semicolon and may take several lines; SHOW TABLES; and DES
 
 _COMMANDS = (".tables", ".help", ".quit")
 
+_TABLES = """
+    SELECT name, comment FROM (
+        SELECT table_name AS name, comment FROM duckdb_tables() WHERE schema_name = 'main'
+        UNION ALL SELECT view_name, comment FROM duckdb_views() WHERE schema_name = 'main' AND NOT internal
+    ) ORDER BY name
+"""
+
 _WORDS = """
     SELECT table_name FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal
     UNION SELECT column_name FROM duckdb_columns() WHERE schema_name = 'main' AND NOT internal
@@ -81,7 +88,7 @@ class Session:
         self._limits = Limits(timeout_s, memory)
         self._errors = Console(stderr=True)
         self._warned = ""
-        self._failed: LeagueError | None = None
+        self._is_terminal = False
 
     async def run(self, source: TextIO) -> None:
         """Answer until the input ends.
@@ -93,9 +100,8 @@ class Session:
             if not source.isatty():
                 for statement in _piped(source):
                     await self._answer(history, statement)
-                    if self._failed is not None:
-                        raise self._failed
                 return
+            self._is_terminal = True
             print(HELP, end="")
             async for statement in self._typed(history):
                 await self._answer(history, statement)
@@ -138,11 +144,12 @@ class Session:
             print(HELP, end="")
             return
         try:
-            sql = "SHOW TABLES" if statement == ".tables" else statement
+            sql = _TABLES if statement == ".tables" else statement
             result = await ask(self._run, history, sql, self._limits)
         except LeagueError as error:
+            if not self._is_terminal:
+                raise
             self._complain(error)
-            self._failed = error
             return
         if (text := warning(result)) != self._warned:
             print(text, file=sys.stderr)

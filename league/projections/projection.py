@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from league.log.base import Recorded
+from league.projections.comments import comment_statements
 from league.projections.connect import OURS, connect
 from league.projections.load import Loader, to_arrow
 from league.projections.marks import Chunk, Marks
@@ -228,7 +229,7 @@ class Projection:
         for statement in create_statements():
             self.connection.execute(statement)
         self._view_everything()
-        for statement in view_statements():
+        for statement in [*view_statements(), *comment_statements()]:
             self.connection.execute(statement)
         self.connection.execute("INSERT INTO kept.position VALUES (?, 0, NULL)", [VERSION])
         self.connection.commit()

@@ -170,7 +170,7 @@ def quoted(text: str) -> str:
 
 
 def view_statements() -> list[str]:
-    """SQL that creates the macros and views, and what is to be said about them."""
+    """SQL that creates the macros and views."""
     macros = [f"CREATE MACRO {name} AS {body}" for name, body in MACROS.items()]
     views = [f"CREATE VIEW {name} AS {query}" for name, query in VIEWS.items()]
     return [*macros, *views]

@@ -1,0 +1,50 @@
+"""A word on each table, view and macro: kept in the database as its comment, and shown in ``docs/3-questions.md``."""
+
+from league.projections.tables import TABLES
+from league.projections.views import quoted
+
+COMMENTS = {
+    "agents": "entrants, one row each; `active` and `reason` as they are now",
+    "archives": "ranges of the history that lie in the artifact store too",
+    "branches": "where the history was copied from another run, if it was",
+    "checkpoints": "the agents that are versions of a policy",
+    "configuration": "the configuration that holds now",
+    "configurations": "every configuration, and the game, rating system and purposes that it counts; row 0: before any",
+    "current_ratings": "everybody who was ever rated, versions that are no agents too",
+    "evaluations": "requested measurements and their results",
+    "events": "every event: `payload` is its JSON, so `payload->>'$.field'` reads any field",
+    "gradient_steps": "what every step used (`matches`), dropped and measured (`metrics`)",
+    "head_to_head": "per pair of agents: `games` they met in, and by score, seat against seat, won, drawn, lost",
+    "imports": "registries of other programs that were recorded as events",
+    "leaderboard": "entrants by rating; wins and mean rank are of rated matches",
+    "lineage": "every published version: adapter, parent, and the steps since the version before",
+    "match_failures": "matches that could not be played to their end",
+    "match_seats": "one row per seat of every match",
+    "matches": "one row per match; `voided_sequence` says that its result was taken back, and counts nowhere",
+    "opponents_sampled": "one row per opponent drawn for a training match",
+    "policies": "every published version of a policy",
+    "position": "how far the tables have come",
+    "rating_corrections": "standings after a correction, one row per agent; they replace all ratings before",
+    "ratings": "one row per agent and rated match",
+    "seals": "closed ranges of the history and their digests",
+    "snapshots": "saved folds that new workers begin with",
+    "tainted_steps": "matches that a gradient step used and that were voided later",
+    "unreadable_events": "events that this version cannot read, by type",
+    "voids": "results that were taken back",
+    "workers": "worker processes, one row per start",
+}
+
+MACRO_COMMENTS = {
+    "leaderboard_at(sequence)": "`leaderboard` as it was after that event",
+    "ratings_at(sequence)": "`current_ratings` as they were after that event",
+    "rated_matches_at(sequence)": "matches that the ratings after that event were made of",
+    "sequence_at(time)": "the newest event recorded at or before a time (UTC)",
+}
+
+
+def comment_statements() -> list[str]:
+    """SQL that keeps the comments."""
+    return [
+        f"COMMENT ON {'TABLE' if name in TABLES else 'VIEW'} {name} IS {quoted(text)}"
+        for name, text in COMMENTS.items()
+    ]

@@ -1,0 +1,70 @@
+"""The worked questions of ``docs/3-questions.md`` give answers, and its list of tables is true."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from league.log.base import Recorded
+from league.projections.comments import COMMENTS, MACRO_COMMENTS
+from league.projections.projection import Projection
+from league.projections.tables import TABLES
+from league.projections.views import MACROS, VIEWS
+from league.simulation import Simulation
+from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin
+
+PAGE = Path(__file__).parents[2] / "docs" / "3-questions.md"
+QUESTIONS = re.findall(r"## (.*?)\n\n```sql\n(.*?)```\n", PAGE.read_text(), re.DOTALL)
+SHARES = {"mirror": 0.3, "peers": 0.4, "exploitable": 0.2, "baselines": 0.1}
+SMALL = LeagueConfig(
+    seed=4,
+    evaluation=EvaluationConfig(every=5, gatekeeper_games=14, benchmark_games=7),
+    matchmaking=MatchmakingConfig(sampler=Plugin(name="pfsp", settings=SHARES)),
+)
+
+
+def slower(records: list[Recorded]) -> Iterator[Recorded]:
+    """Simulated matches take no time; these take some."""
+    for r in records:
+        payload = r.payload.replace(b'"seconds":0.0', f'"seconds":{r.sequence % 7}.5'.encode())
+        yield Recorded(r.sequence, r.time_ns, r.subject, r.producer, payload)
+
+
+@pytest.fixture(scope="module")
+def projection() -> Iterator[Projection]:
+    with Projection() as projection:
+        projection.apply(list(slower(Simulation(SMALL).run_with_voids(42))))
+        yield projection
+
+
+def test_there_are_ten_questions() -> None:
+    assert len(QUESTIONS) >= 10
+
+
+@pytest.mark.parametrize(("question", "sql"), QUESTIONS, ids=[question for question, _ in QUESTIONS])
+def test_a_question_is_answered(projection: Projection, question: str, sql: str) -> None:
+    rows = projection.query(sql)
+    assert rows, question
+    columns = [name for name, *_ in projection.connection.description or []]
+    empty = {name for place, name in enumerate(columns) if all(row[place] is None for row in rows)}
+    assert empty == set(), question
+
+
+def test_the_page_lists_every_table_with_its_columns(projection: Projection) -> None:
+    listed = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
+    assert [name for name, *_ in listed] == sorted([*TABLES, *VIEWS])
+    for name, text, columns in listed:
+        found = [row[0] for row in projection.query(f"DESCRIBE {name}")]
+        assert re.findall(r"`(\w+)`", columns) == found, name
+        assert text == COMMENTS[name]
+    for macro, text in MACRO_COMMENTS.items():
+        assert f"| `{macro}` | {text} |" in PAGE.read_text()
+    assert {name.split("(")[0] for name in MACROS} == {name.split("(")[0] for name in MACRO_COMMENTS}
+
+
+def test_every_table_has_a_comment_in_the_database(projection: Projection) -> None:
+    tables = projection.query("SELECT table_name, comment FROM duckdb_tables() WHERE schema_name = 'main'")
+    views = projection.query("SELECT view_name, comment FROM duckdb_views() WHERE schema_name = 'main'")
+    commented = {name: text for name, text in [*tables, *views] if name in {*TABLES, *VIEWS}}
+    assert commented == COMMENTS
