@@ -111,7 +111,7 @@ def test_evaluation_matches_are_rated_each_once(history):
 def test_workers_join_and_leave_in_good_order(history):
     joined = {(event.worker, event.incarnation) for event in of(history, WorkerJoined)}
     left = {(event.worker, event.incarnation) for event in of(history, WorkerLeft) if event.reason == "done"}
-    assert {worker for worker, _ in joined} == {"rater-1", "trainer-1", "evaluator-1", "rollout-1"}
+    assert {worker for worker, _ in joined} == {"archivist-1", "rater-1", "trainer-1", "evaluator-1", "rollout-1"}
     assert joined == left
 
 
