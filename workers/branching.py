@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from nats.aio.client import Client
 from league.artifacts import BrokerStore
 from league.branch import (
     Copied,
+    Told,
     TrainerStart,
     check_opened,
     copy_artifacts,
@@ -100,20 +102,30 @@ async def _fill(source: Run, history: JetStreamLog, state: LeagueState, client: 
     consumed = max((step.experience_to for step in steps), default=0)
     await ensure_streams(client.jetstream(), state.config.experience, consumed)
     target, last = JetStreamLog(client, history.league, PRODUCER), state.sequence
-    events, wanted = await copy_history(
-        history, target, last, lambda done: report(f"copying events, {done:,} of {last:,}", done / last)
-    )
+    events, wanted = await copy_history(history, target, last, _paced(report, "copying events", last))
     artifacts = source.artifacts(history.client)
     copied = await copy_artifacts(
         wanted,
         # The broker first: reading through the cache would fill the other run's folder.
         [artifacts.store, artifacts.cache],
         BrokerStore(client),
-        lambda done: report(f"copying artifacts, {done:,} of {len(wanted):,}", min(done / max(len(wanted), 1), 1.0)),
+        _paced(report, "copying artifacts", len(wanted)),
     )
     copied.events = events
     await target.append(LeagueBranched(origin=origin(source), at=last, digest=state.digest()))
     return copied
+
+
+def _paced(report: Report, what: str, total: int) -> Told:
+    """Something to tell how many of ``total`` are done, that reports rate and time left."""
+    began = time.monotonic()
+
+    def told(done: int) -> None:
+        rate = done / max(time.monotonic() - began, 1e-3)
+        left_s = max(total - done, 0) / rate if rate else 0.0
+        report(f"{what}, {done:,} of {total:,} ({rate:,.0f}/s, {left_s:.0f} s left)", min(done / max(total, 1), 1.0))
+
+    return told
 
 
 def origin(source: Run) -> str:
