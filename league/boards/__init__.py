@@ -1,0 +1,14 @@
+"""Boards: what a whole history of matches says about strength, computed for people to read, never for a decision.
+
+- ``comparisons``     which matches of a history compare anybody, ordered for the likelihood; bad input ends here
+- ``likelihood``      compiled: the pairwise and the rank-order likelihood, and its maximum
+- ``bradley_terry``   maximum-likelihood strengths with intervals by a bootstrap clustered by match
+- ``history_rating``  strengths that move over gradient steps: learning curves with intervals
+- ``payoff``          who takes which share of the points from whom, with intervals
+- ``nash``            Nash averaging: a board that clones cannot move
+- ``alpha_rank``      where an evolving population would spend its time
+- ``hodge``           how much of the results is cyclic, and whether chance explains it
+
+All are pure functions of ``league.ratings.arrays.MatchArrays``. numba is loaded with the first board: import this
+package where a board is asked for, not where a worker starts.
+"""

@@ -1,0 +1,186 @@
+"""Matches as comparisons: bad input is found here, so that the boards need not look for it.
+
+Suffixes: M match, S seat, A agent, R role.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from league.ratings.arrays import Codes, Floats, Ints, MatchArrays
+from schemas.errors import UsageError
+
+MAX_AGENTS = 4000
+"""Boards keep a dense matrix of agents by agents."""
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """Matches in which seats were compared; the seats of a match from the best score down."""
+
+    begin_M: Ints
+    end_M: Ints
+    agent_S: Codes
+    """Index into ``agents``."""
+    role_S: Codes
+    """Index into ``roles``; 0 where no roles were told."""
+    rank_S: Codes
+    """Place in the match from 0; seats of equal score share it."""
+    agents: list[str]
+    """Those who were compared with another, in the order of their first seats."""
+    roles: list[str]
+    games_A: Ints
+    """Matches of each agent, however many seats it held in one."""
+    passed_over: int
+    """Matches that compare nobody: a score that is not finite, or fewer than two different agents."""
+
+
+def compare(matches: MatchArrays, role_S: Sequence[str] | None = None) -> Comparisons:
+    """The matches that compare somebody.
+
+    A match that no rating system counts (a score that is not finite, a single seat, one agent in all seats) is passed
+    over and counted here too: history cannot be edited, and one such match must not take the board away.
+
+    Args:
+        matches: Of one game, none of them voided.
+        role_S: The role of each seat, such as the power or the turn order; several seats may share one.
+
+    Raises:
+        UsageError: arrays that do not fit together, a seat in two matches, or no match that compares.
+    """
+    _check_shape(matches, role_S)
+    counted = _counted(matches)
+    if not counted.any():
+        raise UsageError(
+            f"board: none of {len(matches)} matches compares two agents; "
+            "expected a match with two different agents and finite scores"
+        )
+    kept = matches.keep(counted)
+    seats, match_S = _seats_of(kept)
+    order = np.lexsort((seats, -kept.score_S[seats], match_S))
+    seats = seats[order]
+    size_M = kept.end_M - kept.begin_M
+    end_M = np.cumsum(size_M)
+    codes, agent_S = _compact(kept.agent_S[seats], kept.agent_S[np.sort(seats)])
+    if len(codes) > MAX_AGENTS:
+        raise UsageError(
+            f"board: {len(codes)} agents were compared; expected at most {MAX_AGENTS}: choose some of them"
+        )
+    roles = sorted(set(role_S)) if role_S is not None else [""]
+    place = {role: code for code, role in enumerate(roles)}
+    chosen = [place[role_S[seat]] for seat in seats.tolist()] if role_S is not None else np.zeros(len(seats))
+    pairs = np.unique(match_S * len(codes) + agent_S)
+    return Comparisons(
+        begin_M=end_M - size_M,
+        end_M=end_M,
+        agent_S=agent_S,
+        role_S=np.asarray(chosen, np.int32),
+        rank_S=_ranks(kept.score_S[seats], match_S),
+        agents=[matches.agents[code] for code in codes],
+        roles=roles,
+        games_A=np.bincount(pairs % len(codes), minlength=len(codes)).astype(np.int64),
+        passed_over=len(matches) - len(kept),
+    )
+
+
+def _check_shape(matches: MatchArrays, role_S: Sequence[str] | None) -> None:
+    seats = len(matches.agent_S)
+    if len(matches.score_S) != seats or (role_S is not None and len(role_S) != seats):
+        told = f" and {len(role_S)} roles" if role_S is not None else ""
+        raise UsageError(f"board: {seats} seats have {len(matches.score_S)} scores{told}; expected one of each a seat")
+    if len(set(matches.game_M.tolist())) > 1:
+        names = ", ".join(matches.games[code] for code in sorted(set(matches.game_M.tolist())))
+        raise UsageError(f"board: the matches are of several games ({names}); expected those of one")
+    bad = (matches.begin_M < 0) | (matches.end_M > seats) | (matches.begin_M > matches.end_M)
+    if bad.any():
+        where = int(matches.sequence_M[np.argmax(bad)])
+        raise UsageError(f"board: the match at sequence {where} has seats outside the {seats} seats of the history")
+    if seats and not (matches.agent_S.min() >= 0 and matches.agent_S.max() < len(matches.agents)):
+        raise UsageError(f"board: a seat names an agent outside the {len(matches.agents)} agents of the history")
+    listed, match_S = _seats_of(matches)
+    found, count = np.unique(listed, return_counts=True)
+    if (count > 1).any():
+        seat = found[np.argmax(count > 1)]
+        twice = matches.sequence_M[match_S[listed == seat]][:2]
+        raise UsageError(f"board: seat {seat} is listed twice, at sequences {twice[0]} and {twice[1]}; expected once")
+
+
+def _seats_of(matches: MatchArrays) -> tuple[Ints, Ints]:
+    """Every seat of every match, and which match it is of."""
+    size_M = matches.end_M - matches.begin_M
+    match_S = np.repeat(np.arange(len(matches)), size_M)
+    before_M = np.cumsum(size_M) - size_M
+    return np.arange(len(match_S)) - np.repeat(before_M - matches.begin_M, size_M), match_S
+
+
+def _counted(matches: MatchArrays) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    seats, match_S = _seats_of(matches)
+    first_S = matches.agent_S[np.repeat(np.minimum(matches.begin_M, len(matches.agent_S) - 1), _sizes(matches))]
+    several = np.bincount(match_S, matches.agent_S[seats] != first_S, len(matches)) > 0
+    broken = np.bincount(match_S, ~np.isfinite(matches.score_S[seats]), len(matches)) > 0
+    counted: np.ndarray[tuple[int], np.dtype[np.bool_]] = several & ~broken
+    return counted
+
+
+def _sizes(matches: MatchArrays) -> Ints:
+    return matches.end_M - matches.begin_M
+
+
+def _compact(agent_S: Codes, in_order: Codes) -> tuple[list[int], Codes]:
+    """Codes without gaps, in the order of first seats."""
+    codes, first = np.unique(in_order, return_index=True)
+    codes = codes[np.argsort(first)]
+    table = np.zeros(int(codes.max()) + 1, np.int32)
+    table[codes] = np.arange(len(codes), dtype=np.int32)
+    return codes.tolist(), table[agent_S]
+
+
+def _ranks(score_S: Floats, match_S: Ints) -> Codes:
+    """Ranks of seats that are sorted by match and falling score."""
+    new_match = np.diff(match_S, prepend=-1) != 0
+    new_rank = new_match | (np.diff(score_S, prepend=np.inf) != 0)
+    count = np.cumsum(new_rank)
+    starts = np.repeat(count[new_match], np.diff(np.append(np.flatnonzero(new_match), len(match_S))))
+    ranks: Codes = (count - starts).astype(np.int32)
+    return ranks
+
+
+def groups(compared: Comparisons, joined: Collection[str] = ()) -> list[list[str]]:
+    """Agents that are connected by matches, largest group first.
+
+    Args:
+        compared: The matches.
+        joined: Agents that count as connected, since they stand on one known scale.
+    """
+    parent = list(range(len(compared.agents)))
+
+    def root(code: int) -> int:
+        while parent[code] != code:
+            parent[code] = parent[parent[code]]
+            code = parent[code]
+        return code
+
+    first_S = np.repeat(compared.agent_S[compared.begin_M], compared.end_M - compared.begin_M)
+    edges = np.unique(np.stack([first_S, compared.agent_S]), axis=1).T.tolist()
+    known = [code for code, name in enumerate(compared.agents) if name in joined]
+    for left, right in [*edges, *((known[0], other) for other in known[1:])]:
+        parent[root(left)] = root(right)
+    members: dict[int, list[str]] = {}
+    for code, name in enumerate(compared.agents):
+        members.setdefault(root(code), []).append(name)
+    return sorted(members.values(), key=len, reverse=True)
+
+
+def check_connected(compared: Comparisons, joined: Collection[str] = ()) -> None:
+    """Refuse agents that no chain of matches compares.
+
+    Raises:
+        UsageError: names a member of each of two groups that never met.
+    """
+    found = groups(compared, joined)
+    if len(found) > 1:
+        raise UsageError(
+            f"board: the agents fall into {len(found)} groups that never met ({len(found[0])} with {found[0][0]}, "
+            f"{len(found[1])} with {found[1][0]}); expected matches that connect them, or an anchor in each"
+        )

@@ -1,0 +1,390 @@
+"""Compiled: likelihoods of matches over log-strengths, and their maximum under a Gaussian prior.
+
+The parameters are one vector: a log-strength per agent, one per role, and last the logarithm of the tie parameter ν.
+A seat's worth is w = exp(agent + role).
+
+Pairs (``PAIRS``): every two seats i, j of a match are compared, with Davidson's ties (JASA 65, 1970, eq. 2.1):
+D = wᵢ + wⱼ + ν√(wᵢwⱼ), i wins with wᵢ/D, ties with ν√(wᵢwⱼ)/D. With ν = 0 a tie is half a win for each. The pairs of
+a match depend on each other, so this is a composite likelihood: its maximum is right, its curvature is too sharp.
+
+Ranks (``RANKS``): Plackett–Luce, the best of those that are left is i with wᵢ/Σw. Where seats tie, the logarithm is
+averaged over all orders that the ranks allow; two tied seats are then half a win for each.
+
+Suffixes: M match, S seat, N seat of one match, P parameter. Sums are formed in the order of the matches by one
+thread, so equal arguments give equal bits.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, ParamSpec, TypeVar
+
+import numba
+import numpy as np
+
+from league.ratings.arrays import Codes, Floats, Ints, Mask
+
+PAIRS, RANKS = 0, 1
+_CURVE_AGAIN = 0.2
+"""A step that leaves more of the distance than this calls for the curvature where it has led."""
+
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
+
+
+def _compiled(function: Callable[Args, Result]) -> Callable[Args, Result]:
+    try:
+        made: Callable[Args, Result] = numba.njit(cache=True, nogil=True, fastmath=False)(function)
+    except RuntimeError:
+        # Neither the package's folder nor the user's cache can be written.
+        made = numba.njit(nogil=True, fastmath=False)(function)
+    return made
+
+
+class Data(NamedTuple):
+    """Matches as ``comparisons.Comparisons`` has them, and how to look at them."""
+
+    model: int
+    """``PAIRS`` or ``RANKS``."""
+    begin_M: Ints
+    end_M: Ints
+    agent_S: Codes
+    role_S: Codes
+    rank_S: Codes
+    agents: int
+    """How many agents there are: the parameter of role 0 comes after theirs."""
+    share_CC: Floats
+    """``shares`` for the most seats that tie; ``PAIRS`` does not look at it."""
+
+
+@_compiled
+def _pairs(
+    worth_N: Floats, root_N: Floats, rank_N: Ints, nu: float, curved: bool, slope_N: Floats, curve_NN: Floats
+) -> None:
+    """Add one match's slope and curvature; index ``len(rank_N)`` of both stands for log ν."""
+    size = len(rank_N)
+    for i in range(size):
+        for j in range(i + 1, size):
+            tie = nu * root_N[i] * root_N[j]
+            scale = 1.0 / (worth_N[i] + worth_N[j] + tie)
+            lead = 0.5 * (worth_N[i] - worth_N[j]) * scale
+            even = tie * scale
+            tied = 1.0 if rank_N[i] == rank_N[j] else 0.0
+            step = 0.5 - 0.5 * tied - lead
+            slope_N[i] += step
+            slope_N[j] -= step
+            slope_N[size] += tied - even
+            if curved:
+                spread = 0.25 * (1.0 - even) - lead * lead
+                cross = -lead * even
+                curve_NN[i, i] += spread
+                curve_NN[j, j] += spread
+                curve_NN[i, j] -= spread
+                curve_NN[j, i] -= spread
+                curve_NN[i, size] += cross
+                curve_NN[size, i] += cross
+                curve_NN[j, size] -= cross
+                curve_NN[size, j] -= cross
+                curve_NN[size, size] += even * (1.0 - even)
+
+
+@_compiled
+def _curve_choice(
+    worth_N: Floats, tied: int, first: int, last: int, share: float, total: float, curve_NN: Floats
+) -> None:
+    """Add ``share`` of the curvature of log Σw over the tied seats of ``tied``'s bits and all seats from ``last`` on."""
+    size = len(worth_N)
+    for i in range(first, size):
+        if i >= last or (tied >> (i - first)) & 1:
+            chance = share * worth_N[i] / total
+            curve_NN[i, i] += chance
+            for j in range(first, size):
+                if j >= last or (tied >> (j - first)) & 1:
+                    curve_NN[i, j] -= chance * worth_N[j] / total
+
+
+@_compiled
+def _sets_of(size: int) -> Floats:
+    """For every non-empty set of tied seats, by its bits, how often it is what is left of them in a random order."""
+    share = np.zeros(1 << size)
+    for tied in range(1, 1 << size):
+        members, ways = 0, 1.0
+        for bit in range(size):
+            members += (tied >> bit) & 1
+        for step in range(members):
+            ways = ways * (size - step) / (step + 1)
+        share[tied] = 1.0 / ways
+    return share
+
+
+@_compiled
+def _ranks(
+    worth_N: Floats, rank_N: Ints, share_CC: Floats, curved: bool, slope_N: Floats, curve_NN: Floats
+) -> None:
+    """Add one match's slope and curvature, from the last rank up: ``below`` is the worth of the ranks beneath."""
+    last, below = len(rank_N), 0.0
+    while last > 0:
+        first = last - 1
+        while first > 0 and rank_N[first - 1] == rank_N[last - 1]:
+            first -= 1
+        for i in range(first, last):
+            slope_N[i] += 1.0
+        for tied in range(1, 1 << (last - first)):
+            total = below
+            for i in range(first, last):
+                if (tied >> (i - first)) & 1:
+                    total += worth_N[i]
+            share = share_CC[last - first, tied]
+            # Of those beneath, every one is left whenever one of these is chosen.
+            for i in range(first, len(rank_N)):
+                if i >= last or (tied >> (i - first)) & 1:
+                    slope_N[i] -= share * worth_N[i] / total
+            if curved:
+                _curve_choice(worth_N, tied, first, last, share, total, curve_NN)
+        for i in range(first, last):
+            below += worth_N[i]
+        last = first
+
+
+@_compiled
+def shares(most: int) -> Floats:
+    """``_sets_of`` for up to ``most`` tied seats."""
+    table = np.zeros((most + 1, 1 << most))
+    for size in range(1, most + 1):
+        table[size, : 1 << size] = _sets_of(size)
+    return table
+
+
+@_compiled
+def _spread(
+    weight: float, place_NC: Ints, curved: bool, slope_N: Floats, curve_NN: Floats, slope_P: Floats, curve_PP: Floats
+) -> None:
+    """Add a match's slope and curvature to those of the parameters of its seats; -1 is no parameter."""
+    for i in range(len(place_NC)):
+        for row in place_NC[i]:
+            if row < 0:
+                continue
+            slope_P[row] += weight * slope_N[i]
+            if curved:
+                for j in range(len(place_NC)):
+                    for column in place_NC[j]:
+                        if column >= 0:
+                            curve_PP[row, column] += weight * curve_NN[i, j]
+
+
+@_compiled
+def slopes(
+    data: Data,
+    weight_M: Floats,
+    at_P: Floats,
+    curved: bool,
+) -> tuple[Floats, Floats]:
+    """Slope of the log-likelihood, and minus its second derivatives where ``curved`` (else an empty matrix)."""
+    size = len(at_P)
+    slope_P = np.zeros(size)
+    curve_PP = np.zeros((size, size) if curved else (0, 0))
+    worth_P, root_P, nu = np.exp(at_P), np.exp(0.5 * at_P), np.exp(at_P[-1])
+    most = 0
+    for match in range(len(data.begin_M)):
+        most = max(most, data.end_M[match] - data.begin_M[match])
+    all_worth_N, all_root_N, all_rank_N = np.zeros(most), np.zeros(most), np.zeros(most, np.int64)
+    all_place_NC = np.zeros((most + 1, 2), np.int64)
+    all_slope_N, all_curve_NN = np.zeros(most + 1), np.zeros((most + 1, most + 1))
+    for match in range(len(data.begin_M)):
+        if weight_M[match] == 0.0:
+            continue
+        begin, seats = data.begin_M[match], data.end_M[match] - data.begin_M[match]
+        worth_N, root_N, rank_N = all_worth_N[:seats], all_root_N[:seats], all_rank_N[:seats]
+        place_NC = all_place_NC[: seats + 1]
+        for i in range(seats):
+            place_NC[i, 0], place_NC[i, 1] = data.agent_S[begin + i], data.agents + data.role_S[begin + i]
+            worth_N[i] = worth_P[place_NC[i, 0]] * worth_P[place_NC[i, 1]]
+            root_N[i] = root_P[place_NC[i, 0]] * root_P[place_NC[i, 1]]
+            rank_N[i] = data.rank_S[begin + i]
+        place_NC[seats, 0], place_NC[seats, 1] = size - 1, -1
+        slope_N, curve_NN = all_slope_N[: seats + 1], all_curve_NN[: seats + 1, : seats + 1]
+        slope_N[:] = 0.0
+        if curved:
+            curve_NN[:] = 0.0
+        if data.model == PAIRS:
+            _pairs(worth_N, root_N, rank_N, nu, curved, slope_N, curve_NN)
+        else:
+            _ranks(worth_N, rank_N, data.share_CC, curved, slope_N, curve_NN)
+        _spread(weight_M[match], place_NC, curved, slope_N, curve_NN, slope_P, curve_PP)
+    return slope_P, curve_PP
+
+
+@_compiled
+def factor(matrix_PP: Floats, free_P: Mask) -> Floats:
+    """Cholesky factor of a positive definite matrix; rows that are not free become those of the identity."""
+    size = len(free_P)
+    lower = np.zeros((size, size))
+    for i in range(size):
+        if not free_P[i]:
+            lower[i, i] = 1.0
+            continue
+        for j in range(i):
+            if free_P[j]:
+                total = matrix_PP[i, j]
+                for k in range(j):
+                    total -= lower[i, k] * lower[j, k]
+                lower[i, j] = total / lower[j, j]
+        total = matrix_PP[i, i]
+        for k in range(i):
+            total -= lower[i, k] * lower[i, k]
+        lower[i, i] = np.sqrt(total)
+    return lower
+
+
+@_compiled
+def solve(lower_PP: Floats, right_P: Floats) -> Floats:
+    """The solution x of LLᵀx = right."""
+    size = len(right_P)
+    x = right_P.copy()
+    for i in range(size):
+        for k in range(i):
+            x[i] -= lower_PP[i, k] * x[k]
+        x[i] /= lower_PP[i, i]
+    for i in range(size - 1, -1, -1):
+        x[i] /= lower_PP[i, i]
+        for k in range(i):
+            x[k] -= lower_PP[i, k] * x[i]
+    return x
+
+
+@_compiled
+def inverse(lower_PP: Floats) -> Floats:
+    """The inverse of LLᵀ."""
+    size = len(lower_PP)
+    found = np.zeros((size, size))
+    for column in range(size):
+        unit = np.zeros(size)
+        unit[column] = 1.0
+        found[column] = solve(lower_PP, unit)
+    return found
+
+
+@_compiled
+def _dot(left_P: Floats, right_P: Floats) -> float:
+    total = 0.0
+    for i in range(len(left_P)):
+        total += left_P[i] * right_P[i]
+    return total
+
+
+@_compiled
+def _pull(prior_PP: Floats, centre_P: Floats, at_P: Floats, free_P: Mask, slope_P: Floats) -> None:
+    """Add the prior's slope; what is not free has none."""
+    for i in range(len(at_P)):
+        for j in range(len(at_P)):
+            if prior_PP[i, j] != 0.0:
+                slope_P[i] -= prior_PP[i, j] * (at_P[j] - centre_P[j])
+        if not free_P[i]:
+            slope_P[i] = 0.0
+
+
+@_compiled
+def maximise(
+    data: Data,
+    weight_M: Floats,
+    prior_PP: Floats,
+    centre_P: Floats,
+    free_P: Mask,
+    start_P: Floats,
+    start_PP: Floats,
+    goal: float,
+    most: int,
+) -> tuple[Floats, Floats, int, float]:
+    """Newton's method; the curvature is formed anew only where the old one leads astray.
+
+    The posterior is strictly concave, so where its slope vanishes is its maximum. A step is halved while it overshoots
+    so far that the slope along it turns round by more than half.
+
+    Args:
+        data: The matches.
+        weight_M: How often each of them counts.
+        prior_PP: The prior's precision.
+        centre_P: Its mean.
+        free_P: False for parameters that stay at their start.
+        start_P: Where to begin.
+        start_PP: A factor of a curvature near that of the start, or an empty matrix.
+        goal: Squared distance to the maximum, in units of the posterior's own spread, at which it ends.
+        most: Steps at most.
+
+    Returns:
+        The maximum, the factor of the last curvature formed, the steps taken, the squared distance that is left.
+    """
+    at_P, lower_PP, fresh = start_P.copy(), start_PP, len(start_PP) > 0
+    slope_P, curve_PP = slopes(data, weight_M, at_P, not fresh)
+    _pull(prior_PP, centre_P, at_P, free_P, slope_P)
+    if not fresh:
+        lower_PP = factor(curve_PP + prior_PP, free_P)
+    move_P = solve(lower_PP, slope_P)
+    distance = _dot(slope_P, move_P)
+    for step in range(most):
+        if distance <= goal:
+            return at_P, lower_PP, step, distance
+        for halved in range(40):
+            trial_P = at_P + 0.5**halved * move_P
+            slope_P, curve_PP = slopes(data, weight_M, trial_P, False)
+            _pull(prior_PP, centre_P, trial_P, free_P, slope_P)
+            if _dot(slope_P, move_P) >= -0.5 * distance:
+                break
+        at_P, before = trial_P, distance
+        move_P = solve(lower_PP, slope_P)
+        distance = _dot(slope_P, move_P)
+        if distance > max(goal, _CURVE_AGAIN * before):
+            slope_P, curve_PP = slopes(data, weight_M, at_P, True)
+            _pull(prior_PP, centre_P, at_P, free_P, slope_P)
+            lower_PP = factor(curve_PP + prior_PP, free_P)
+            move_P = solve(lower_PP, slope_P)
+            distance = _dot(slope_P, move_P)
+    return at_P, lower_PP, most, distance
+
+
+@_compiled
+def _log_choices(
+    data: Data,
+    begin: int,
+    end: int,
+    at_P: Floats,
+) -> float:
+    """The mean, over the orders that the ranks allow, of Σ log Σw over the choices of one match."""
+    total, first = 0.0, begin
+    while first < end:
+        last = first + 1
+        while last < end and data.rank_S[last] == data.rank_S[first]:
+            last += 1
+        for tied in range(1, 1 << (last - first)):
+            left = 0.0
+            for i in range(first, end):
+                if i >= last or (tied >> (i - first)) & 1:
+                    left += np.exp(at_P[data.agent_S[i]] + at_P[data.agents + data.role_S[i]])
+            total += data.share_CC[last - first, tied] * np.log(left)
+        first = last
+    return total
+
+
+@_compiled
+def log_likelihood(
+    data: Data,
+    at_P: Floats,
+) -> float:
+    """Logarithm of the likelihood, prior not included."""
+    total, nu = 0.0, np.exp(at_P[-1])
+    for match in range(len(data.begin_M)):
+        begin, end = data.begin_M[match], data.end_M[match]
+        for i in range(begin, end):
+            mine = at_P[data.agent_S[i]] + at_P[data.agents + data.role_S[i]]
+            if data.model == RANKS:
+                total += mine
+                continue
+            for j in range(i + 1, end):
+                other = at_P[data.agent_S[j]] + at_P[data.agents + data.role_S[j]]
+                even = nu * np.exp(0.5 * (mine + other)) if nu > 0 else 0.0
+                total -= np.log(np.exp(mine) + np.exp(other) + even)
+                tied = data.rank_S[i] == data.rank_S[j]
+                total += 0.5 * (mine + other) if tied else mine
+                if tied and nu > 0:
+                    total += at_P[-1]
+        if data.model == RANKS:
+            total -= _log_choices(data, begin, end, at_P)
+    return total
