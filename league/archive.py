@@ -9,6 +9,7 @@ import asyncio
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ VERSION = 1
 """Of the manifest's form and of what the segments' files hold; archives of other versions are written anew."""
 
 Told = Callable[[int], None]
+
+_STALE_S = 3600.0
 
 
 class File(msgspec.Struct, frozen=True):
@@ -155,7 +158,7 @@ async def _write(
         raise LogError(f"the archive reaches event {manifest.last}, the next seal begins at {first}: a seal is lost")
     marks = await _marks(artifacts, manifest)
     checker = Checker(ranges, "stream")
-    folder = Path(tempfile.mkdtemp(prefix="segment-"))
+    folder = await asyncio.to_thread(_scratch, artifacts.cache.folder)
     try:
         batches = _checked(_in_thread(history.batches(first, last)), checker, told)
         written = await asyncio.to_thread(write_segment, first, last, batches, marks, folder)
@@ -170,6 +173,15 @@ async def _write(
     saved = marks.saved()
     kept = File(await artifacts.put(saved, f"marks at {last}"), len(saved))
     return Segment(first, last, _events(ranges), ranges[-1].expected, files, kept)
+
+
+def _scratch(beside: Path) -> Path:
+    """A folder to write a segment in; what archivists that were killed left of theirs is removed."""
+    beside.mkdir(parents=True, exist_ok=True)
+    for left in beside.glob("segment-*"):
+        if time.time() - left.stat().st_mtime > _STALE_S:
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix="segment-", dir=beside))
 
 
 async def _keep(artifacts: CachedStore, path: Path, note: str) -> File:

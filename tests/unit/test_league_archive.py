@@ -1,6 +1,7 @@
 """The archive holds exactly what was sealed; what is damaged in it comes from the store again, or from the stream."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import msgspec
@@ -272,5 +273,19 @@ def test_the_local_copy_of_a_segment_is_mended_by_a_check(tmp_path: Path) -> Non
         assert found.sound
         assert len(found.notes) == 1
         assert artifacts.cache.sound(part_of(manifest, 0))
+
+    asyncio.run(body())
+
+
+def test_what_a_killed_archivist_left_is_removed_in_time(tmp_path: Path) -> None:
+    async def body() -> None:
+        artifacts = store_in(tmp_path)
+        old, young = (artifacts.cache.folder / name for name in ("segment-old", "segment-young"))
+        for folder in (old, young):
+            folder.mkdir(parents=True)
+            (folder / "matches.parquet").write_bytes(b"half")
+        os.utime(old, (1, 1))
+        await archived_log(artifacts)
+        assert [path.name for path in artifacts.cache.folder.glob("segment-*")] == ["segment-young"]
 
     asyncio.run(body())
