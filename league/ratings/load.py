@@ -1,8 +1,8 @@
-"""Matches from a projection's tables into arrays; streamed, so that ten million seven-seat matches need 2 GB."""
+"""Matches from a projection's tables into arrays; streamed, so that ten million seven-seat matches need 3 GB."""
 
 import json
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,36 +26,38 @@ def load_matches(projection: Any, where: str = HOLDING) -> MatchArrays:
     """
     connection = getattr(projection, "connection", projection)
     agents, games, purposes = _Names(), _Names(), _Names()
-    sequence_M, game_M, purpose_M = _columns(
-        connection,
-        f"SELECT sequence, game, purpose FROM matches WHERE {where}",
-        (_numbers(np.int64), games.encode, purposes.encode),
-    )
-    order = _order(sequence_M)
-    sequence_M, game_M, purpose_M = sequence_M[order], game_M[order], purpose_M[order]
-    match_S, seat_S, agent_S, score_S = _columns(
-        connection,
-        "SELECT sequence, seat, agent, score FROM match_seats",
-        (_numbers(np.int64), _numbers(np.int16), agents.encode, _numbers(np.float64)),
-    )
-    order = _order(match_S, seat_S)
-    match_S, agent_S, score_S = match_S[order], agent_S[order], score_S[order]
-    starts = _starts(connection)
+    sequence_M, game_M, purpose_M = _matches(connection, where, games, purposes)
+    seats = _seats(connection, agents)
+    if seats is None:
+        seats = _seats(connection, agents, " ORDER BY sequence, seat")
+    assert seats is not None
+    place_M = np.searchsorted(seats.sequence_U, sequence_M)
+    there_M = np.append(seats.sequence_U, -1)[place_M] == sequence_M
     return MatchArrays(
         sequence_M=sequence_M,
         game_M=game_M,
         purpose_M=purpose_M,
-        begin_M=np.searchsorted(match_S, sequence_M, "left"),
-        end_M=np.searchsorted(match_S, sequence_M, "right"),
-        agent_S=agent_S,
-        score_S=score_S,
+        begin_M=np.where(there_M, seats.begin_U[place_M], 0),
+        end_M=np.where(there_M, np.append(seats.begin_U[1:], 0)[place_M], 0),
+        agent_S=seats.agent_S,
+        score_S=seats.score_S,
         agents=list(agents.codes),
         games=list(games.codes),
         purposes=list(purposes.codes),
-        starts=starts,
+        starts=_starts(connection),
         base=_base(connection),
         rules=_rules(connection),
     )
+
+
+class _Seats(NamedTuple):
+    """Seats, and the matches that they belong to; U of them."""
+
+    sequence_U: Array
+    begin_U: Array
+    """First seat of each, and at the end their number."""
+    agent_S: Array
+    score_S: Array
 
 
 class _Names:
@@ -72,36 +74,62 @@ class _Names:
         return codes
 
 
-def _numbers(kind: type[np.generic]) -> Callable[[Any], Array]:
-    def taken(column: Any) -> Array:
-        found: Array = column.to_numpy(zero_copy_only=False).astype(kind)
-        return found
-
-    return taken
-
-
-def _columns(connection: Any, query: str, take: tuple[Callable[[Any], Array], ...]) -> list[Array]:
-    """The columns of a result as arrays, taken in pieces so that its text is never in memory as a whole."""
+def _batches(connection: Any, query: str) -> Iterator[list[Any]]:
+    """The columns of a result in pieces, so that its text is never in memory as a whole."""
     import pyarrow as pa
 
-    pieces: list[list[Array]] = [[] for _ in take]
     for batch in pa.RecordBatchReader.from_stream(connection.sql(query)):
-        for piece, taken, column in zip(pieces, take, batch.columns, strict=True):
-            piece.append(taken(column))
-    columns = []
-    for piece, taken in zip(pieces, take, strict=True):
-        columns.append(np.concatenate(piece) if piece else taken(pa.array([], pa.string())))
-        piece.clear()
-    return columns
+        yield batch.columns
 
 
-def _order(*keys: Array) -> Array | slice:
-    """The order of the history. Tables are kept in it; whatever comes out of them otherwise is sorted."""
-    first, *rest = keys
-    step = np.diff(first)
-    if (step >= 0).all() and all(((step > 0) | (np.diff(key) > 0)).all() for key in rest):
-        return slice(None)
-    return np.lexsort(keys[::-1])
+def _numbers(column: Any, kind: type[np.generic]) -> Array:
+    # A copy: a view would keep the whole piece of the result in memory, text and all.
+    found: Array = column.to_numpy(zero_copy_only=False).astype(kind)
+    return found
+
+
+def _joined(pieces: list[Array], kind: type[np.generic]) -> Array:
+    whole: Array = np.concatenate([np.empty(0, kind), *pieces])
+    pieces.clear()
+    return whole
+
+
+def _matches(connection: Any, where: str, games: _Names, purposes: _Names) -> tuple[Array, Array, Array]:
+    sequences: list[Array] = []
+    game_codes: list[Array] = []
+    purpose_codes: list[Array] = []
+    for sequence, game, purpose in _batches(connection, f"SELECT sequence, game, purpose FROM matches WHERE {where}"):
+        sequences.append(_numbers(sequence, np.int64))
+        game_codes.append(games.encode(game))
+        purpose_codes.append(purposes.encode(purpose))
+    sequence_M = _joined(sequences, np.int64)
+    # Tables are kept in the order of the history, but a query need not give them so.
+    order = slice(None) if (np.diff(sequence_M) > 0).all() else np.argsort(sequence_M, kind="stable")
+    return sequence_M[order], _joined(game_codes, np.int32)[order], _joined(purpose_codes, np.int32)[order]
+
+
+def _seats(connection: Any, agents: _Names, order: str = "") -> _Seats | None:
+    """Seats in the order of the history; None when the query gave them in another."""
+    sequences: list[Array] = []
+    firsts: list[Array] = []
+    codes: list[Array] = []
+    scores: list[Array] = []
+    count, last = 0, (-1, -1)
+    for match, seat, agent, score in _batches(
+        connection, f"SELECT sequence, seat, agent, score FROM match_seats{order}"
+    ):
+        match_S, seat_S = _numbers(match, np.int64), _numbers(seat, np.int64)
+        step = np.diff(match_S, prepend=last[0])
+        if ((step < 0) | ((step == 0) & (np.diff(seat_S, prepend=last[1]) <= 0))).any():
+            return None
+        begins = np.flatnonzero(step)
+        sequences.append(match_S[begins])
+        firsts.append(begins + count)
+        codes.append(agents.encode(agent))
+        scores.append(_numbers(score, np.float64))
+        count, last = count + len(match_S), (int(match_S[-1]), int(seat_S[-1]))
+    begin_U = np.append(_joined(firsts, np.int64), count)
+    return _Seats(_joined(sequences, np.int64), begin_U, _joined(codes, np.int32), _joined(scores, np.float64))
 
 
 def _starts(connection: Any) -> dict[str, Start]:
