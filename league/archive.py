@@ -242,6 +242,13 @@ async def attachable(history: EventLog, artifacts: CachedStore, after: int) -> A
     return Attachable(segments, marks) if marks is not None and segments else None
 
 
+async def segment_after(history: EventLog, artifacts: CachedStore, position: int) -> int | None:
+    """Where the next segment begins that cannot be attached at ``position`` yet: up to there the stream has to do."""
+    manifest = await newest_manifest(history, artifacts)
+    firsts = [segment.first for segment in manifest.segments] if manifest is not None else []
+    return next((first for first in firsts if first > position + 1), None)
+
+
 def _warn(segment: Segment, error: Exception) -> None:
     log.warning(
         "archived segment cannot be used, reading the stream instead",

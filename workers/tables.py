@@ -63,7 +63,7 @@ async def bring_up(run: Run, history: JetStreamLog) -> None:
         BusyError: another process has it open.
     """
     # Imported here: a file that is up to date needs neither, and they take longer to load than the query runs.
-    from league.archive import attachable
+    from league.archive import attachable, segment_after
     from league.projections.catch_up import catch_up
     from league.projections.projection import Projection
 
@@ -71,10 +71,18 @@ async def bring_up(run: Run, history: JetStreamLog) -> None:
     with Projection(run.projection) as projection:
         if projection.rebuilt:
             print(f"rebuilding: {projection.rebuilt}", file=sys.stderr)
-        if newest - projection.position > _MANY:
-            closed = await attachable(history, run.artifacts(history.client), projection.position)
+        artifacts = run.artifacts(history.client)
+        while newest - projection.position > _MANY:
+            closed = await attachable(history, artifacts, projection.position)
             if closed is not None:
                 projection.attach(closed.segments, closed.marks)
+            following = await segment_after(history, artifacts, projection.position)
+            if following is None:
+                break
+            await catch_up(projection, history, following - 1)
+            if projection.position != following - 1:
+                # The event that ends the range is lost in the stream, so nothing can follow on it.
+                break
         await catch_up(projection, history)
 
 

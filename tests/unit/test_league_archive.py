@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from league.archive import Manifest, archive_sealed, archived_batches, attachable, newest_manifest
+from league.archive import Manifest, archive_sealed, archived_batches, attachable, newest_manifest, segment_after
 from league.artifacts import CachedStore, FolderStore
 from league.audit import audit
 from league.log.base import Recorded
@@ -206,6 +206,28 @@ def test_a_projection_goes_on_from_attached_segments(tmp_path: Path) -> None:
             for table in ("leaderboard", "matches", "agents"):
                 query = f"SELECT * FROM {table} ORDER BY ALL"
                 assert attached.query(query) == loaded.query(query)
+
+    asyncio.run(body())
+
+
+def test_past_a_damaged_segment_the_others_are_attached(tmp_path: Path) -> None:
+    async def body() -> None:
+        artifacts = store_in(tmp_path)
+        log, manifest = await archived_log(artifacts)
+        for store in (artifacts.cache, artifacts.store):
+            spoil(store, part_of(manifest, 0), "flipped")  # type: ignore[arg-type]
+        with Projection() as attached, Projection() as loaded:
+            assert await attachable(log, artifacts, 0) is None
+            assert await segment_after(log, artifacts, 0) == 101
+            attached.apply([r async for r in log.read(1, 100)])
+            found = await attachable(log, artifacts, 100)
+            assert found is not None
+            attached.attach(found.segments, found.marks)
+            assert await segment_after(log, artifacts, 200) is None
+            attached.apply([r async for r in log.read(201)])
+            loaded.apply([r async for r in log.read()])
+            query = "SELECT * FROM match_seats ORDER BY ALL"
+            assert attached.query(query) == loaded.query(query)
 
     asyncio.run(body())
 
