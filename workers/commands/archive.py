@@ -11,7 +11,7 @@ import typer
 import uvloop
 from rich.console import Console
 
-from league.archive import archive_sealed
+from league.archive import archive_sealed, newest_manifest
 from league.artifacts import ArtifactStore, Stored
 from league.audit import Audit, audit
 from league.garbage import Garbage, references, sort_out
@@ -43,9 +43,12 @@ def verify(
 
 async def _verify(run: Run, expect: str, as_json: bool) -> int:
     async with run.history() as history:
+        artifacts = run.artifacts(history.client)
+        manifest = await newest_manifest(history, artifacts)
+        archived = sum(segment.events for segment in manifest.segments) if manifest is not None else 0
         with reporting(Console(stderr=True), "verifying") as report:
-            told = _pace(report, "verified", await history.held())
-            found = await audit(history, run.artifacts(history.client), expect, told)
+            told = _pace(report, "verified", await history.held() + archived)
+            found = await audit(history, artifacts, expect, told)
     if as_json:
         print(msgspec.json.encode({"sound": found.sound} | msgspec.structs.asdict(found)).decode())
     else:
