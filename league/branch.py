@@ -150,7 +150,7 @@ def describe(start: TrainerStart) -> str:
     """What will happen to a policy's training, for people."""
     version = agent_name(start.policy, start.step)
     if start.step == 0:
-        return f"training of {start.policy!r} begins at its first step"
+        return f"no gradient step of {start.policy!r} had been taken: training begins with its newest version"
     if start.exact:
         return f"training of {start.policy!r} goes on from its exact state after step {start.step}"
     nearest = (

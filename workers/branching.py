@@ -45,6 +45,8 @@ class Branched(msgspec.Struct, frozen=True):
     digest: str
     """Of the state there."""
     trainers: list[TrainerStart]
+    left_behind: int
+    """Training matches that were being played or waited for the trainer there; the branch goes on without them."""
     copied: Copied
 
 
@@ -69,7 +71,8 @@ async def branch(source: Run, history: JetStreamLog, at: int, target: Path, repo
             copied = await _fill(source, history, state, client, report)
     names = {stored.name for stored in await BrokerStore(history.client).stored()}
     trainers = await trainer_starts(history, state, state.sequence, names)
-    return Branched(history.league, origin(source), at, state.sequence, state.digest(), trainers, copied)
+    left_behind = sum(state.ahead(policy) for policy in state.policies)
+    return Branched(history.league, origin(source), at, state.sequence, state.digest(), trainers, left_behind, copied)
 
 
 @contextlib.contextmanager

@@ -56,6 +56,8 @@ def _print_branch(made: Branched, run: Path) -> None:
     )
     for kind, count in sorted(copied.missing.items()):
         print(f"{count:,} artifacts that the history refers to were not there to copy: {kind}")
+    if made.left_behind:
+        print(f"{made.left_behind:,} training matches that were being played or waited for the trainer stay behind")
     for start in made.trainers:
         print(describe(start))
     print(f"it goes on with: league up --run {run}")

@@ -77,6 +77,16 @@ class _Forgetful(dict[Any, Any]):
         return {}
 
 
+class _Newest(_Forgetful):
+    """In the place of the history of results: keeps those of the last phase, for whoever writes a transcript."""
+
+    newest: Mapping[str, Sequence[object]] = {}
+
+    def put(self, phase: object, filed: Any) -> None:
+        """Keep it until the next one."""
+        self.newest = filed
+
+
 class LeanGame(diplomacy.Game):  # type: ignore[misc]
     """The package's game without the records it keeps of every phase; the rules are untouched."""
 
@@ -108,7 +118,7 @@ class Adjudicator:
     def __init__(self) -> None:
         game: Any = LeanGame()
         game.state_history, game.order_history = _Forgetful(), _Forgetful()
-        game.result_history, game.message_history = _Forgetful(), _Forgetful()
+        game.result_history, game.message_history = _Newest(), _Forgetful()
         self._game = game
 
     @property
@@ -131,6 +141,15 @@ class Adjudicator:
         """Supply centres owned, in no particular order."""
         centers: list[str] = self._game.powers[power].centers
         return centers
+
+    def results(self) -> dict[str, list[str]]:
+        """What hindered each unit in the phase just adjudicated; units that nothing hindered are left out.
+
+        In the package's words: ``bounce``, ``cut``, ``void``, ``dislodged``, ``no convoy``, ``disrupted``, ``disband``.
+        """
+        newest: Mapping[str, Sequence[object]] = self._game.result_history.newest
+        said = {unit: [text for text in map(str, results) if text] for unit, results in newest.items()}
+        return {unit: texts for unit, texts in said.items() if texts}
 
     def process(self, orders: Mapping[str, Sequence[str]]) -> None:
         """Adjudicate one phase.

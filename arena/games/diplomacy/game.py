@@ -134,6 +134,10 @@ class DiplomacyGame:
             raise GameError(f"diplomacy: no outcome in {self.position.phase}; the game is not over")
         return outcome_of(self.position, self.settings)
 
+    def results(self) -> dict[str, list[str]]:
+        """What hindered each unit in the phase just played (``Adjudicator.results``)."""
+        return self._engine.results()
+
     def save(self) -> bytes:
         """The position as canonical JSON: equal positions give equal bytes."""
         return _encode(self.position.saved)

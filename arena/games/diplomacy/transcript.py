@@ -1,5 +1,6 @@
 """A game of Diplomacy written for people: orders phase by phase, who was dislodged, who owns what at a year's end."""
 
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from arena.games.base import Recording, Turn
@@ -23,9 +24,17 @@ def transcript(recording: Recording) -> list[Turn]:
         if game.is_over() or game.position.year > before.year:
             notes.append(_centers(before.year, year_began, game.position))
             year_began = game.position
-        moves = {POWERS[seat]: list(action) for seat, action in sorted(actions.items())}
+        # Of builds the package says nothing worth a word.
+        hindered = game.results() if before.kind != "A" else {}
+        moves = {POWERS[seat]: [_said(order, hindered) for order in action] for seat, action in sorted(actions.items())}
         turns.append(Turn(before.phase, moves, notes))
     return turns
+
+
+def _said(order: str, hindered: Mapping[str, Sequence[str]]) -> str:
+    """An order, and what came in its way."""
+    results = hindered.get(" ".join(order.split(" ", 2)[:2]))
+    return f"{order} ({', '.join(results)})" if results else order
 
 
 def _dislodged(position: Position) -> list[str]:
