@@ -5,6 +5,7 @@ from league.ratings.base import make_rating_system
 from league.samplers.base import make_sampler
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError, one_of
+from schemas.standings import Agent, Live, Standings
 from trainer.advantages.base import ADVANTAGES
 from trainer.learner import LearnerConfig
 from trainer.losses.base import LOSSES
@@ -22,7 +23,8 @@ def check_config(config: LeagueConfig) -> None:
     """
     game = make_game(config.game.name, config.game.settings)
     make_rating_system(config.ratings.system)
-    make_sampler(config.matchmaking.sampler)
+    # Drawing from the league as it opens shows whether the settings name agents that there are.
+    make_sampler(config.matchmaking.sampler).distribution(_opening(config), config.trainer.policy)
     REWARDS.build(config.trainer.reward)
     ADVANTAGES.build(config.trainer.advantage)
     LOSSES.build(config.trainer.loss)
@@ -42,3 +44,9 @@ def check_config(config: LeagueConfig) -> None:
     }.items():
         for unknown in sorted(names - set(config.agents)):
             raise ConfigError(f"{key}: {unknown!r} is no agent of this league; expected {one_of(config.agents)}")
+
+
+def _opening(config: LeagueConfig) -> Standings:
+    """The standings before the first match."""
+    agents = {name: Agent(name, a.kind, a.rating, 0, baseline=a.baseline) for name, a in config.agents.items()}
+    return Standings(0, agents, {config.trainer.policy: Live(config.trainer.policy, 0, None, 0.0)}, {})

@@ -6,7 +6,7 @@ import contextlib
 import structlog
 
 from league.matchmaker import make_match
-from league.samplers.base import make_sampler
+from league.samplers.base import OpponentSampler, make_sampler
 from schemas.errors import BackpressureError
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
@@ -45,6 +45,8 @@ class RolloutWorker:
         self._models = models
         self._matches = Matches(context, models)
         self._next = context.state.next_match_index(context.name)
+        self._sampled_by = context.config.matchmaking.sampler
+        self._sampler = make_sampler(self._sampled_by)
 
     def _done(self) -> bool:
         return self._context.stopping.is_set() or self._finished()
@@ -79,9 +81,8 @@ class RolloutWorker:
 
     async def _one(self) -> None:
         state, config = self._context.state, self._context.config
-        sampler = make_sampler(config.matchmaking.sampler)
         job, sampled = make_match(
-            state.standings(), config, sampler, self._context.name, self._next, self._matches.seats
+            state.standings(), config, self._sampler_in_force(), self._context.name, self._next, self._matches.seats
         )
         self._next += 1
         recording = asyncio.create_task(self._context.record(sampled))
@@ -90,6 +91,13 @@ class RolloutWorker:
         await recording
         if played is not None:
             await self._hand_on(job, played, sampled.hero_seat)
+
+    def _sampler_in_force(self) -> OpponentSampler:
+        """The same one until it is configured otherwise, so that it can keep what it made of the standings."""
+        plugin = self._context.config.matchmaking.sampler
+        if plugin != self._sampled_by:
+            self._sampled_by, self._sampler = plugin, make_sampler(plugin)
+        return self._sampler
 
     async def _hand_on(self, job: PlayMatch, played: Played, seat: int) -> None:
         rollout = self._matches.rollout(played, seat, self._policy)

@@ -5,7 +5,7 @@
 - ``pfsp``           the league specification's mix: mirror, peers, exploitable, baselines
 - ``tiered``         its simpler one: weights 5, 2 and 0.5 by rating distance, baselines doubled
 - ``win_rate``       AlphaStar's: by measured win rates; variance, linear, linear_capped or squared
-- ``fixed``          Unstable Baselines' modes, as are those below: agents that never change, or named ones
+- ``fixed``          Unstable Baselines' modes, as are those below: agents that never change, all or some
 - ``mirror``         the hero against itself
 - ``lagged``         the policy's checkpoints some versions back
 - ``random_pool``    ``random``: fixed agents and checkpoints alike, without the mirror

@@ -1,9 +1,9 @@
-"""Opponents that never change: bots, base and remote models, or those that the configuration names."""
+"""Opponents that never change: bots, base and remote models, or some of them by name."""
 
 from league.samplers.base import SAMPLERS, Bucket, live_hero
 from league.samplers.mix import MixSampler, MixSettings, by_weight, others
 from schemas.errors import ConfigError, one_of
-from schemas.standings import Agent, Standings
+from schemas.standings import Standings
 
 
 @SAMPLERS.register("fixed")
@@ -11,7 +11,7 @@ class FixedSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
     """``[matchmaking.sampler.settings]`` of ``fixed``."""
 
     agents: tuple[str, ...] = ()
-    """Who is played, checkpoints too; empty for every agent that is not a checkpoint."""
+    """Who of them is played; empty for all."""
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
@@ -40,19 +40,16 @@ class Fixed(MixSampler):
         """See ``OpponentSampler.distribution``.
 
         Raises:
-            ConfigError: the settings name an agent that has not joined the league.
+            ConfigError: the settings name somebody who is no fixed agent of the league.
             UsageError: no version of the hero's policy has been published.
         """
         hero, _ = live_hero(standings, hero_policy)
-        if unknown := [name for name in self._agents if name not in standings.agents]:
+        known = [agent.name for agent in standings.agents.values() if agent.kind != "checkpoint"]
+        if unknown := sorted(set(self._agents) - set(known)):
             raise ConfigError(
-                f"matchmaking.sampler.settings.agents: {unknown[0]!r} is not in the league; expected "
-                f"{one_of(agent.name for agent in standings.agents.values() if _is_fixed(agent))} or a checkpoint"
+                f"matchmaking.sampler.settings.agents: {unknown[0]!r} is no fixed agent of this league; "
+                f"expected {one_of(known)}"
             )
-        members = others(standings, hero_policy)
-        fixed = [a for a in members if (a.name in self._agents if self._agents else _is_fixed(a))]
-        return by_weight({"fixed": {agent.name: 1.0 for agent in fixed}}, hero)
-
-
-def _is_fixed(agent: Agent) -> bool:
-    return agent.kind != "checkpoint"
+        wanted = set(self._agents or known)
+        fixed = {agent.name: 1.0 for agent in others(standings, hero_policy) if agent.name in wanted}
+        return by_weight({"fixed": fixed}, hero)

@@ -32,7 +32,7 @@ class PfspSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     peer_range: float = 100.0
     """Rating points on either side of the hero's."""
     baseline_weights: dict[str, float] = {}
-    """Relative weight of single baselines; 1 for those not named."""
+    """Relative weight of single baselines; 1 for those not named. A name that is no baseline's has no effect."""
     max_distinct: int | None = None
     """Cluster sampling: draw so many opponents and clone them over the seats. None draws for every seat."""
 

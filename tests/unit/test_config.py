@@ -50,6 +50,13 @@ def test_wrong_values_are_named(value, says):
         convert(value, LeagueConfig, "")
 
 
+def test_a_sampler_that_names_an_agent_there_is_not_is_refused_before_anything_starts():
+    named = {"name": "fixed", "settings": {"agents": ["chaos_bot", "kaos_bot"]}}
+    config = convert({"matchmaking": {"sampler": named}}, LeagueConfig, "")
+    with pytest.raises(ConfigError, match=r"matchmaking.sampler.settings.agents: 'kaos_bot' .*'chaos_bot'"):
+        check_config(config)
+
+
 def test_plugins_are_checked_before_anything_starts():
     config = convert(
         {"game": {"name": "nim"}, "agents": {"base_model": {"kind": "base", "rating": 1}}}, LeagueConfig, ""

@@ -161,17 +161,18 @@ def test_fixed_draws_alike_whoever_is_no_checkpoint() -> None:
 
 
 def test_fixed_draws_those_that_are_named_unless_they_have_retired() -> None:
-    sampler = make("fixed", agents=["greedy_bot", "main@10", "old_bot"])
-    assert per_seat(sampler, MIXED) == {"greedy_bot": 0.5, "main@10": 0.5}
+    sampler = make("fixed", agents=["greedy_bot", "hub_model", "old_bot"])
+    assert per_seat(sampler, MIXED) == {"greedy_bot": 0.5, "hub_model": 0.5}
     assert per_seat(make("fixed", agents=["old_bot"]), MIXED) == {HERO: 1.0}
 
 
-def test_a_fixed_opponent_that_nobody_knows_is_refused_with_those_there_are() -> None:
+@pytest.mark.parametrize("name", ["gredy_bot", "main@10"])
+def test_a_fixed_opponent_that_is_none_is_refused_with_those_there_are(name: str) -> None:
     with pytest.raises(ConfigError) as error:
-        make("fixed", agents=["greedy_bot", "gredy_bot"]).sample(MIXED, "main", SEATS, Random(1))
+        make("fixed", agents=["greedy_bot", name]).sample(MIXED, "main", SEATS, Random(1))
     assert str(error.value) == (
-        "matchmaking.sampler.settings.agents: 'gredy_bot' is not in the league; expected "
-        "'greedy_bot', 'hub_model', 'old_bot' or 'random_bot' or a checkpoint"
+        f"matchmaking.sampler.settings.agents: {name!r} is no fixed agent of this league; expected "
+        "'greedy_bot', 'hub_model', 'old_bot' or 'random_bot'"
     )
 
 
