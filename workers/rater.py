@@ -64,6 +64,9 @@ class Rater:
 
     async def record(self) -> bool:
         """Record what ratings owe the history and take it in again; False when they owe nothing."""
+        if self._fold.due:
+            # Voids come in batches, of which the fold may have seen the beginning: one correction is for all of them.
+            await self.reached(await self._context.log.last_sequence())
         # The newest that was known before the refold: another writer's, found meanwhile, makes ours a conflict.
         expected = self._fold.recorded
         events = await owed(self._context.log, self._fold)
