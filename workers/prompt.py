@@ -3,6 +3,8 @@
 The projection's file is open only while a statement runs, so an open prompt locks nobody out.
 """
 
+import asyncio
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, TextIO
@@ -16,7 +18,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 from rich.console import Console
 
-from league.projections.query import Limits
+from league.projections.query import Limits, Result
 from league.projections.render import render
 from schemas.errors import LeagueError
 from workers.run import Run
@@ -145,7 +147,10 @@ class Session:
             return
         try:
             sql = _TABLES if statement == ".tables" else statement
-            result = await ask(self._run, history, sql, self._limits)
+            result = await self._ask(history, sql)
+        except asyncio.CancelledError:
+            self._errors.print("interrupted", style="red")
+            return
         except LeagueError as error:
             if not self._is_terminal:
                 raise
@@ -155,6 +160,17 @@ class Session:
             print(text, file=sys.stderr)
             self._warned = text
         print(render(result.columns, result.types, result.rows, self._form), end="", flush=True)
+
+    async def _ask(self, history: "JetStreamLog", sql: str) -> Result:
+        """Ctrl-C at a terminal ends the statement, and its process by itself, not the prompt."""
+        asking = asyncio.ensure_future(ask(self._run, history, sql, self._limits))
+        if self._is_terminal:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, asking.cancel)
+        try:
+            return await asking
+        finally:
+            if self._is_terminal:
+                asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
     def _complain(self, error: LeagueError) -> None:
         self._errors.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -7,6 +7,7 @@ line of JSON) and answers with its result. Answers are pickled; a ``LeagueError`
 import os
 import pickle
 import resource
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,8 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, max_rows: int) -> Answ
 
 def main() -> None:
     """Answer one request."""
+    # Ctrl-C ends it without a word; the terminal sends it to us too.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     request = msgspec.json.decode(sys.stdin.buffer.readline(), type=Request)
     limit_process(request)
     try:
