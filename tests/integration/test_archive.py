@@ -232,7 +232,7 @@ def test_gc_lists_what_no_event_refers_to_and_deletes_only_when_told_to(tmp_path
     everything = set(kept.values())
     _, out = league_command("gc", "--run", str(tmp_path))
     assert "in the store: 0 artifacts" in out
-    assert "2 are too young" in out
+    assert "2 too young" in out
     code, out = league_command("gc", "--run", str(tmp_path), "--older-than", "0s")
     assert code == 0
     assert digest(b"garbage") in out
@@ -259,7 +259,7 @@ def test_gc_spares_what_any_league_of_the_broker_refers_to(tmp_path: Path) -> No
 
     asyncio.run(body())
     _, out = league_command("gc", "--run", str(tmp_path), "--older-than", "0s")
-    assert "in the store: 0 artifacts that no event refers to could go, 0 bytes; 2 are in use" in out
+    assert "in the store: 0 artifacts that no event refers to could go (0 bytes), 2 in use" in out
 
 
 def test_gc_keeps_the_newest_snapshots_and_every_tenth(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_gc_drops_superseded_manifests_and_leaves_the_archive_whole(archived_run
     run = tmp_path / "run"
     shutil.copytree(archived_run, run)
     _, out = league_command("gc", "--run", str(run), "--older-than", "0s", "--delete")
-    assert "1 artifacts that no event refers to deleted" in out
+    assert "1 artifact that no event refers to deleted" in out
     found = audited(run)
     assert found.sound
     assert (found.segments, found.archived_to) == (2, manifest_of(run).last)

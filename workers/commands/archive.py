@@ -69,11 +69,12 @@ def _pace(report: Report, what: str, total: int) -> Told:
 
 
 def _print_audit(found: Audit) -> None:
-    print(f"{found.events:,} events to sequence {found.last:,}")
-    print(f"{found.seals:,} seals to event {found.sealed_to:,}; {found.unsealed:,} events after them are not sealed")
+    print(f"{_counted(found.events, 'event')} to sequence {found.last:,}")
+    seals, unsealed = _counted(found.seals, "seal"), _counted(found.unsealed, "event")
+    print(f"{seals} to event {found.sealed_to:,}; not sealed after that: {unsealed}")
     if found.segments:
         size = _size(found.archive_bytes)
-        print(f"archive: {found.segments:,} segments to event {found.archived_to:,}, {size}")
+        print(f"archive: {_counted(found.segments, 'segment')} to event {found.archived_to:,}, {size}")
     for note in found.notes:
         print(f"note: {note}")
     for damage in found.damage[:_SHOWN]:
@@ -210,14 +211,18 @@ def _print_garbage(where: str, found: Garbage, deleted: bool) -> None:
         print(f"… and {more:,} more")
     verb = "deleted" if deleted else "could go"
     print(
-        f"{where}: {len(found.unreferenced):,} artifacts that no event refers to {verb}, {_size(found.bytes)}; "
-        f"{found.kept:,} are in use, {_size(found.kept_bytes)}; {found.young:,} are too young to tell"
+        f"{where}: {_counted(len(found.unreferenced), 'artifact')} that no event refers to {verb} "
+        f"({_size(found.bytes)}), {found.kept:,} in use ({_size(found.kept_bytes)}), {found.young:,} too young to tell"
     )
 
 
 def _print_artifact(artifact: Stored) -> None:
     age = timedelta(seconds=round(time.time() - artifact.time_ns / 1e9))
     print(f"  {artifact.name}  {_size(artifact.bytes):>10}  {age} old  {artifact.note}".rstrip())
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _size(count: float) -> str:
