@@ -9,6 +9,8 @@
 - ``alpha_rank``      where an evolving population would spend its time
 - ``hodge``           how much of the results is cyclic, and whether chance explains it
 
+- ``simulated``       leagues with known skills: what the boards are tested against
+
 All are pure functions of ``league.ratings.arrays.MatchArrays``. numba is loaded with the first board: import this
 package where a board is asked for, not where a worker starts.
 """

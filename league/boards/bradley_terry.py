@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from league.boards.comparisons import Comparisons, check_connected, compare
-from league.boards.likelihood import PAIRS, RANKS, Data, inverse, log_likelihood, maximise, shares
+from league.boards.likelihood import PAIRS, RANKS, Data, factor, inverse, log_likelihood, maximise, shares, slopes
 from league.ratings.arrays import Floats, Mask, MatchArrays
 from schemas.errors import UsageError, one_of
 from schemas.ids import derive_seed
@@ -120,6 +120,11 @@ class Problem:
             self.data, weight_M, self.prior_PP, self.centre_P, self.free_P, self.start_P, empty, _GOAL, _MOST_STEPS
         )
 
+    def spread(self, at_P: Floats, gauge_PP: Floats) -> Floats:
+        """Covariance at the maximum; ``gauge_PP`` is added to the curvature where matches leave it all but singular."""
+        _, curve_PP = slopes(self.data, np.ones(len(self.compared.begin_M)), at_P, True)
+        return inverse(factor(curve_PP + self.prior_PP + gauge_PP, self.free_P))
+
 
 def fit(matches: MatchArrays, role_S: Sequence[str] | None = None, options: Options | None = None) -> Board:
     """The board of a history.
@@ -138,7 +143,7 @@ def fit(matches: MatchArrays, role_S: Sequence[str] | None = None, options: Opti
     at_P, lower_PP, steps, distance = problem.maximum()
     draws_DP, unconverged = bootstrap(problem, at_P, lower_PP, options)
     with_ties = bool(problem.free_P[-1])
-    agents, roles = _strengths(problem, options, at_P, draws_DP, inverse(lower_PP), role_S is not None)
+    agents, roles = _strengths(problem, options, at_P, draws_DP, role_S is not None)
     return Board(
         model=options.model,
         agents=sorted(agents, key=lambda row: (-row.rating, row.name)),
@@ -253,22 +258,25 @@ def bootstrap(problem: Problem, at_P: Floats, lower_PP: Floats, options: Options
 
 
 def _strengths(
-    problem: Problem, options: Options, at_P: Floats, draws_DP: Floats, spread_PP: Floats, with_roles: bool
+    problem: Problem, options: Options, at_P: Floats, draws_DP: Floats, with_roles: bool
 ) -> tuple[list[Strength], list[Strength]]:
     compared = problem.compared
     size, agents = len(at_P), len(compared.agents)
-    gauge_PP = np.eye(size)
+    shift_PP = np.zeros((size, size))
     if not options.anchors:
-        gauge_PP[:agents, :agents] -= 1 / agents
-    gauge_PP[agents:-1, agents:-1] -= 1 / len(compared.roles)
-    # Of the common shift, which matches cannot tell, the curvature holds only the prior's.
-    spread_P = np.sqrt(np.maximum(np.diag(gauge_PP @ spread_PP @ gauge_PP.T), 0.0)) * ELO * problem.free_P
+        shift_PP[:agents, :agents] = 1 / agents
+    shift_PP[agents:-1, agents:-1] = 1 / len(compared.roles)
+    # A common shift is no part of what matches tell: it is taken out of the spread, and out of rounding.
+    centred_PP = np.eye(size) - shift_PP
+    spread_PP = centred_PP @ problem.spread(at_P, shift_PP) @ centred_PP.T
+    spread_P = np.sqrt(np.maximum(np.diag(spread_PP), 0.0)) * ELO * problem.free_P
+    at_P = centred_PP[:-1, :-1] @ at_P[:-1]
+    draws_DP = draws_DP[:, :-1] @ centred_PP[:-1, :-1].T
     known = list(options.anchors.values())
-    offset_P = np.zeros(size)
+    offset_P = np.zeros(size - 1)
     offset_P[:agents] = sum(known) / len(known) if known else options.centre
     rating_P = offset_P + ELO * at_P
-    # Without ties log ν is -inf, and means nothing.
-    bounds = offset_P[:-1] + ELO * np.quantile(draws_DP[:, :-1], [0.025, 0.975], axis=0) if len(draws_DP) else None
+    bounds = offset_P + ELO * np.quantile(draws_DP, [0.025, 0.975], axis=0) if len(draws_DP) else None
     one_sided_A = _one_sided(compared)
 
     def row(name: str, code: int) -> Strength:

@@ -90,7 +90,7 @@ def _pairs(
 def _curve_choice(
     worth_N: Floats, tied: int, first: int, last: int, share: float, total: float, curve_NN: Floats
 ) -> None:
-    """Add ``share`` of the curvature of log Σw over the tied seats of ``tied``'s bits and all seats from ``last`` on."""
+    """Add ``share`` of the curvature of log Σw over the tied seats of the bits and all seats from ``last`` on."""
     size = len(worth_N)
     for i in range(first, size):
         if i >= last or (tied >> (i - first)) & 1:
@@ -116,9 +116,7 @@ def _sets_of(size: int) -> Floats:
 
 
 @_compiled
-def _ranks(
-    worth_N: Floats, rank_N: Ints, share_CC: Floats, curved: bool, slope_N: Floats, curve_NN: Floats
-) -> None:
+def _ranks(worth_N: Floats, rank_N: Ints, share_CC: Floats, curved: bool, slope_N: Floats, curve_NN: Floats) -> None:
     """Add one match's slope and curvature, from the last rank up: ``below`` is the worth of the ranks beneath."""
     last, below = len(rank_N), 0.0
     while last > 0:

@@ -1,0 +1,135 @@
+"""A sequential test for promotion: play pairs of games until it is clear, within stated error rates, who is stronger.
+
+The unit is a pair: two games on the same seed with the seats exchanged, so that luck and the seats' advantages cancel
+within it; its score is the candidate's mean share of the points, 0 to 1. For two-seat games that is the pentanomial
+model (0, ¼, ½, ¾, 1); with more seats any share is possible. The test is Wald's (1945) with the generalised likelihood
+ratio for a mean of unknown variance (Van den Bergh, *Comments on normalized Elo*, 2020; used by Fishtest):
+LLR = n/2 · log((σ² + (x̄ − s₀)²) / (σ² + (x̄ − s₁)²)), with s₀ and s₁ the scores that the two Elo differences expect.
+
+A fold, free of clocks and draws: whoever has the pairs in their order computes the same verdict. (Another machine's
+``log`` and ``10 ** x`` may differ in their last bits: compare ratios with a tolerance, counts and sums exactly.)
+"""
+
+from collections.abc import Iterable
+from math import isfinite, log
+from typing import Literal
+
+import msgspec
+
+from schemas.errors import UsageError
+
+Verdict = Literal["undecided", "promote", "keep"]
+_PRIOR_SQUARES = 0.25
+"""A pair's largest possible squared deviation, once: equal first pairs must not look like certainty."""
+
+
+class SprtConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is tested, and how sure the test must be."""
+
+    elo0: float = 0.0
+    """H0: the candidate is no more than this above the incumbent."""
+    elo1: float = 20.0
+    """H1: it is at least this above."""
+    alpha: float = 0.05
+    """Probability of promoting under H0."""
+    beta: float = 0.05
+    """Probability of keeping under H1."""
+    least_pairs: int = 8
+    """Before these nothing is decided: the variance is not known yet."""
+    most_pairs: int = 0
+    """After these the incumbent stays; 0 for no limit."""
+
+
+class SprtState(msgspec.Struct, frozen=True):
+    """What the pairs so far say: enough to go on, and with the configuration a certificate."""
+
+    pairs: int = 0
+    total: float = 0.0
+    """Sum of the pairs' scores."""
+    squares: float = 0.0
+    """Sum of their squares."""
+    llr: float = 0.0
+    """Log-likelihood ratio, H1 over H0."""
+    lower: float = 0.0
+    """At or below it the incumbent is kept."""
+    upper: float = 0.0
+    """At or above it the candidate is promoted."""
+    verdict: Verdict = "undecided"
+
+
+def begin(config: SprtConfig) -> SprtState:
+    """The state before any pair.
+
+    Raises:
+        UsageError: a setting that makes no test.
+    """
+    if not (isfinite(config.elo0) and isfinite(config.elo1) and config.elo0 < config.elo1):
+        raise UsageError(
+            f"sprt: elo0 is {config.elo0} and elo1 {config.elo1}; expected finite numbers, elo0 below elo1"
+        )
+    for name, value in {"alpha": config.alpha, "beta": config.beta}.items():
+        if not 0 < value < 0.5:
+            raise UsageError(f"sprt: {name} is {value}; expected a probability above 0 and below 0.5")
+    if config.least_pairs < 2 or (config.most_pairs and config.most_pairs < config.least_pairs):
+        raise UsageError(
+            f"sprt: between {config.least_pairs} and {config.most_pairs} pairs; expected 2 or more, the first no larger"
+        )
+    lower, upper = log(config.beta / (1 - config.alpha)), log((1 - config.beta) / config.alpha)
+    return SprtState(lower=lower, upper=upper)
+
+
+def pair_score(first: float, second: float) -> float:
+    """The score of a pair, from the candidate's share of the points in each of its two games.
+
+    Raises:
+        UsageError: a share that is not between 0 and 1.
+    """
+    for share in (first, second):
+        if not 0 <= share <= 1:
+            raise UsageError(f"sprt: a game's share is {share}; expected 0 to 1")
+    return 0.5 * (first + second)
+
+
+def advance(config: SprtConfig, state: SprtState, score: float) -> SprtState:
+    """The state after one more pair. A verdict is final: pairs that were still being played change nothing.
+
+    Raises:
+        UsageError: a score that is not between 0 and 1.
+    """
+    if not 0 <= score <= 1:
+        raise UsageError(f"sprt: pair {state.pairs + 1} has the score {score}; expected 0 to 1")
+    if state.verdict != "undecided":
+        return state
+    pairs, total, squares = state.pairs + 1, state.total + score, state.squares + score * score
+    llr = log_likelihood_ratio(config, pairs, total, squares)
+    verdict: Verdict = "undecided"
+    if pairs >= config.least_pairs:
+        verdict = "promote" if llr >= state.upper else "keep" if llr <= state.lower else "undecided"
+    if verdict == "undecided" and config.most_pairs and pairs >= config.most_pairs:
+        verdict = "keep"
+    return SprtState(pairs, total, squares, llr, state.lower, state.upper, verdict)
+
+
+def recompute(config: SprtConfig, scores: Iterable[float]) -> SprtState:
+    """The state after pairs in their order: what a certificate is checked against.
+
+    Raises:
+        UsageError: bad settings or scores.
+    """
+    state = begin(config)
+    for score in scores:
+        state = advance(config, state, score)
+    return state
+
+
+def log_likelihood_ratio(config: SprtConfig, pairs: int, total: float, squares: float) -> float:
+    """H1 over H0, from the number, the sum and the sum of squares of the pairs' scores."""
+    mean = total / pairs
+    variance = (max(squares - total * mean, 0.0) + _PRIOR_SQUARES) / pairs
+    far = variance + (mean - expected_score(config.elo0)) ** 2
+    return 0.5 * pairs * log(far / (variance + (mean - expected_score(config.elo1)) ** 2))
+
+
+def expected_score(elo: float) -> float:
+    """The share of the points that an Elo difference expects; differences beyond ±4,000 are cut there."""
+    return float(1 / (1 + 10.0 ** (-max(min(elo, 4000.0), -4000.0) / 400)))

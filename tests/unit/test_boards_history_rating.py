@@ -1,0 +1,90 @@
+"""Learning curves against simulated walks and against the board that stands still."""
+
+import numpy as np
+import pytest
+
+from league.boards.bradley_terry import Options, fit
+from league.boards.history_rating import WalkOptions, learning_curves
+from league.boards.simulated import as_matches, ranked_league
+from schemas.errors import UsageError
+
+STEPS = [0, 10, 20, 40, 60, 80, 100, 150]
+
+
+def walk(seed: int) -> tuple[list[str], np.ndarray]:
+    """Names and strengths of a walking policy and of four bots, drawn from what is believed before any match."""
+    rng = np.random.default_rng(seed)
+    moves = rng.normal(0, 15 * np.sqrt(np.diff(STEPS)))
+    main = rng.normal(1000, 400) + np.concatenate([[0], np.cumsum(moves)])
+    bots = rng.normal(1000, 400, 4)
+    truth = np.concatenate([main, bots])
+    names = [f"main@{step}" for step in STEPS] + [f"bot{k}" for k in range(4)]
+    begin = np.mean([main[0], *bots])
+    return names, truth - begin + 1000
+
+
+def test_intervals_cover_curves_that_were_drawn_from_the_walk() -> None:
+    covered = []
+    for seed in range(60):
+        names, truth = walk(seed)
+        board = learning_curves(ranked_league(truth.tolist(), 120, 5, seed, names=names))
+        true = dict(zip(names, truth, strict=True))
+        for curve in board.curves:
+            for point in curve.points:
+                name = f"main@{point.step}" if curve.policy == "main" else curve.policy
+                covered.append(point.low <= true[name] <= point.high)
+        assert board.converged
+    assert 0.93 <= np.mean(covered) <= 0.97
+
+
+def test_a_rising_policy_has_a_rising_curve_and_neighbours_lend_evidence() -> None:
+    names = [f"main@{step}" for step in STEPS] + ["bot"]
+    truth = [800.0 + 4 * step for step in STEPS] + [1000.0]
+    board = learning_curves(ranked_league(truth, 3000, 4, 2, names=names), options=WalkOptions(anchors={"bot": 1000.0}))
+    main = next(curve for curve in board.curves if curve.policy == "main")
+    assert [point.step for point in main.points] == STEPS
+    assert [point.rating for point in main.points] == pytest.approx(truth[:-1], abs=45)
+    bot = next(curve for curve in board.curves if curve.policy == "bot")
+    assert (bot.points[0].low, bot.points[0].high) == (1000.0, 1000.0)
+
+    alone = ranked_league(truth, 60, 4, 2, names=names)
+    tight = learning_curves(alone, options=WalkOptions(walk=2.0)).curves
+    loose = learning_curves(alone, options=WalkOptions(walk=200.0)).curves
+    width = [sum(p.high - p.low for c in curves for p in c.points) for curves in (tight, loose)]
+    assert width[0] < width[1]
+
+
+def test_a_walk_without_bound_is_the_board_that_knows_no_order() -> None:
+    names = [f"main@{step}" for step in STEPS] + ["bot"]
+    matches = ranked_league([900.0 + 2 * step for step in STEPS] + [1000.0], 400, 4, 4, names=names)
+    anchors = {"bot": 1000.0}
+    curves = learning_curves(matches, options=WalkOptions(walk=1e5, start=1e5, anchors=anchors)).curves
+    free = {
+        row.name: row.rating
+        for row in fit(matches, None, Options("ranks", draws=0, anchors=anchors, prior_sd=1e5)).agents
+    }
+    main = next(curve for curve in curves if curve.policy == "main")
+    assert [p.rating for p in main.points] == pytest.approx([free[f"main@{p.step}"] for p in main.points], abs=0.01)
+
+
+def test_versions_that_never_met_are_joined_by_the_walk_and_policies_are_not() -> None:
+    score = np.array([[1.0, 0.0], [0.0, 1.0]] * 2)
+    joined = as_matches(np.array([[0, 1]] * 2 + [[2, 3]] * 2), score, ["main@0", "a", "main@9", "b"])
+    assert {curve.policy for curve in learning_curves(joined).curves} == {"main", "a", "b"}
+    apart = as_matches(np.array([[0, 1]] * 2 + [[2, 3]] * 2), score, ["main@0", "a", "other@9", "b"])
+    with pytest.raises(UsageError, match="2 groups that never met"):
+        learning_curves(apart)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (WalkOptions(walk=0.0), "walk is 0.0; expected Elo above 0"),
+        (WalkOptions(start=float("nan")), "start is nan"),
+        (WalkOptions(centre=float("inf")), "finite Elo"),
+        (WalkOptions(anchors={"x": 1.0}), "'x' was in no match"),
+    ],
+)
+def test_bad_options_say_what_was_expected(options: WalkOptions, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        learning_curves(ranked_league([1000, 1000], 4, 2, 0), options=options)

@@ -1,0 +1,146 @@
+"""The promotion test: its ratio, its error rates by simulation, and that a certificate can be computed again."""
+
+from math import log
+
+import msgspec
+import numpy as np
+import pytest
+
+from league.sprt import (
+    SprtConfig,
+    SprtState,
+    advance,
+    begin,
+    expected_score,
+    log_likelihood_ratio,
+    pair_score,
+    recompute,
+)
+from schemas.errors import UsageError
+
+CONFIG = SprtConfig(elo0=0.0, elo1=50.0)
+
+
+def pairs(elo: float, rng: np.random.Generator, count: int, seats_elo: float = 80.0) -> np.ndarray:
+    """Scores of pairs: one game from each side, a third of them drawn; the seat's advantage cancels."""
+    games = []
+    for side in (1, -1):
+        share = 1 / (1 + 10 ** (-(elo + side * seats_elo) / 400))
+        draws = rng.random(count) < 1 / 3
+        # Draws are even, so decisions carry the whole of the expected share.
+        won = rng.random(count) < np.clip((share - 1 / 6) / (2 / 3), 0, 1)
+        games.append(np.where(draws, 0.5, won.astype(float)))
+    return 0.5 * (games[0] + games[1])
+
+
+def run(config: SprtConfig, scores: np.ndarray) -> SprtState:
+    state = begin(config)
+    for score in scores.tolist():
+        state = advance(config, state, score)
+        if state.verdict != "undecided":
+            break
+    return state
+
+
+def share_of(verdict: str, elo: float, runs: int = 400) -> tuple[float, float]:
+    """How often the test ends so, and after how many pairs in the mean."""
+    rng = np.random.default_rng(int(elo) + 1000)
+    states = [run(CONFIG, pairs(elo, rng, 2500)) for _ in range(runs)]
+    assert all(state.verdict != "undecided" for state in states)
+    return float(np.mean([state.verdict == verdict for state in states])), float(np.mean([s.pairs for s in states]))
+
+
+def test_error_rates_stay_within_what_was_stated() -> None:
+    wrongly_promoted, at_h0 = share_of("promote", 0.0)
+    wrongly_kept, at_h1 = share_of("keep", 50.0)
+    # 0.05 each, and twice the standard error of 400 runs.
+    assert wrongly_promoted <= 0.05 + 2 * (0.05 * 0.95 / 400) ** 0.5
+    assert wrongly_kept <= 0.05 + 2 * (0.05 * 0.95 / 400) ** 0.5
+    right, far = share_of("promote", 150.0, 100)
+    assert right == 1
+    assert far < min(at_h0, at_h1) / 2
+    wrong, worse = share_of("promote", -100.0, 100)
+    assert wrong == 0
+    assert worse < at_h0 / 2
+
+
+def test_between_the_hypotheses_it_takes_longest() -> None:
+    assert share_of("promote", 25.0, 100)[1] > max(share_of("promote", 0.0, 100)[1], share_of("promote", 50.0, 100)[1])
+
+
+def test_the_ratio_is_that_of_the_best_normal_fits() -> None:
+    scores = np.random.default_rng(0).choice([0, 0.25, 0.5, 0.75, 1], 5000)
+    found = log_likelihood_ratio(CONFIG, 5000, float(scores.sum()), float((scores**2).sum()))
+
+    def best_fit(mean: float) -> float:
+        variance = np.mean((scores - mean) ** 2)
+        return float(-0.5 * len(scores) * (np.log(variance) + 1))
+
+    assert found == pytest.approx(best_fit(expected_score(50.0)) - best_fit(expected_score(0.0)), abs=0.1)
+
+
+def test_bounds_are_walds() -> None:
+    state = begin(SprtConfig(alpha=0.01, beta=0.1))
+    assert (state.lower, state.upper) == (pytest.approx(log(0.1 / 0.99)), pytest.approx(log(0.9 / 0.01)))
+
+
+def test_the_order_of_hypotheses_mirrors() -> None:
+    up = log_likelihood_ratio(SprtConfig(elo0=-20, elo1=20), 10, 6.0, 4.0)
+    down = log_likelihood_ratio(SprtConfig(elo0=-20, elo1=20), 10, 4.0, 10 - 2 * 6.0 + 4.0)
+    assert up == pytest.approx(-down)
+    assert up > 0
+
+
+def test_a_certificate_is_computed_again_from_the_pairs() -> None:
+    scores = pairs(60.0, np.random.default_rng(5), 3000)
+    state = run(CONFIG, scores)
+    assert recompute(CONFIG, scores.tolist()) == state
+    assert recompute(CONFIG, scores[: state.pairs].tolist()) == state
+    assert recompute(CONFIG, scores[: state.pairs - 1].tolist()).verdict == "undecided"
+    stored = msgspec.json.decode(msgspec.json.encode(state), type=SprtState)
+    assert stored == state
+
+
+def test_a_verdict_is_final() -> None:
+    state = recompute(CONFIG, [1.0] * 100)
+    assert state.verdict == "promote"
+    assert recompute(CONFIG, [1.0] * 100 + [0.0] * 500) == state
+
+
+def test_equal_first_pairs_are_not_certainty() -> None:
+    assert recompute(CONFIG, [1.0] * 7).verdict == "undecided"
+    assert recompute(CONFIG, [0.5] * 8).verdict == "undecided"
+
+
+def test_a_limit_keeps_the_incumbent() -> None:
+    config = SprtConfig(elo0=0, elo1=2, most_pairs=20)
+    assert recompute(config, [0.5, 0.75] * 9 + [0.5]).verdict == "undecided"
+    assert recompute(config, [0.5, 0.75] * 10).verdict == "keep"
+
+
+def test_a_pair_is_the_mean_of_its_games() -> None:
+    assert pair_score(1.0, 0.5) == 0.75
+
+
+@pytest.mark.parametrize("score", [float("nan"), -0.1, 1.5, float("inf")])
+def test_scores_outside_0_to_1_are_refused(score: float) -> None:
+    with pytest.raises(UsageError, match="pair 1 has the score"):
+        advance(CONFIG, begin(CONFIG), score)
+    with pytest.raises(UsageError, match="a game's share"):
+        pair_score(score, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (SprtConfig(elo0=5, elo1=5), "elo0 below elo1"),
+        (SprtConfig(elo1=float("nan")), "elo1 nan"),
+        (SprtConfig(alpha=0.0), "alpha is 0.0"),
+        (SprtConfig(beta=0.7), "beta is 0.7"),
+        (SprtConfig(least_pairs=1), "between 1 and 0 pairs"),
+        (SprtConfig(most_pairs=4), "between 8 and 4 pairs"),
+    ],
+)
+def test_settings_that_make_no_test_are_refused(config: SprtConfig, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        begin(config)
