@@ -4,6 +4,9 @@
 - ``elo``    pairwise Elo for any number of seats
 - ``table``  ratings of one game under one system, and where an agent that was never rated stands
 - ``fold``   which matches count, and what each does to the table
+- ``arrays`` the same fold over millions of matches, bit for bit
+- ``load``   the arrays from a projection's tables
 
-A new system is one file here: its settings struct, its ``rate``, and ``@SYSTEMS.register("name")``.
+A new system is one file here: its settings struct, its ``rate``, the same as a ``fold`` over arrays, and
+``@SYSTEMS.register("name")``.
 """

@@ -149,7 +149,8 @@ class RatingFold:
         if isinstance(event, MatchFailed):
             self._seen.add(event.match_id)
         elif isinstance(event, AgentRegistered | CheckpointAdded):
-            self._starts.register(event)
+            if self._seen.add(f"joined:{event.agent}"):
+                self._starts.register(event)
         elif isinstance(event, LeagueOpened | LeagueConfigured) and self._follow:
             self._reconfigure(event)
         elif self._skip is not None:

@@ -53,7 +53,15 @@ def histories(draw: st.DrawFn) -> list[Recorded]:
             name = rng.choice(NAMES[:4])
             base = "base" if name == "base_model" else "bot"
             events.append(e.AgentRegistered(agent=name, kind=base, baseline=False, rating=rng.uniform(500, 1500)))
-        elif kind < 0.15:
+        elif kind < 0.2:
+            name, rating = rng.choice(NAMES[4:]), rng.choice([None, rng.uniform(500, 1500)])
+            policy, _, version = name.partition("@")
+            events.append(
+                e.CheckpointAdded(
+                    agent=name, policy=policy, version=int(version), parent="", reason="", adapter="", rating=rating
+                )
+            )
+        elif kind < 0.25:
             purposes = tuple(rng.sample(["training", "evaluation"], rng.randint(1, 2)))
             system = Plugin(name="elo", settings={"k": rng.choice([8.0, 32.0, 51.5])})
             config = plain(LeagueConfig(ratings=RatingsConfig(system=system, purposes=purposes)))
