@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,12 @@ def test_values_of_every_kind_come_back(path: Path) -> None:
         "SELECT * FROM read_text('/etc/hostname')",
         "SELECT * FROM '/etc/hostname'",
         "FROM glob('/*')",
+        "FROM read_csv('/etc/passwd')",
+        "FROM read_parquet('/tmp/*.parquet')",
+        "FROM read_csv('http://127.0.0.1:1/x.csv')",
+        "LOAD httpfs",
+        "PRAGMA enable_external_access",
+        "EXPLAIN ANALYZE COPY matches TO '/tmp/matches.csv'",
     ],
 )
 def test_everything_that_writes_or_leaves_the_file_is_refused(path: Path, sql: str) -> None:
@@ -93,6 +101,42 @@ def test_a_query_that_wants_too_much_memory_is_stopped(path: Path) -> None:
     sql = "SELECT list(range) FROM range(30000000)"
     with pytest.raises(LeagueError, match="more than 50MB of memory"):
         run_query(path, sql, memory="50MB")
+
+
+def test_macros_travel_in_time(path: Path) -> None:
+    (newest,) = run_query(path, "SELECT sequence FROM position").rows[0]
+    now, then = (run_query(path, f"FROM leaderboard_at({at})").rows for at in (newest, 5))
+    assert now == run_query(path, "FROM leaderboard").rows
+    assert len(then) < len(now)
+
+
+def test_the_process_itself_may_not_write_files(path: Path, tmp_path: Path) -> None:
+    program = """
+import sys
+from league.projections.query_child import Request, limit_process
+limit_process(Request("", 1.0, "1GB", 10**9, 1))
+try:
+    with open(sys.argv[1], "w") as file:
+        file.write("x")
+except OSError as error:
+    print(error.strerror)
+try:
+    bytearray(2 * 10**10)
+except MemoryError:
+    print("no memory")
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "x")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "File too large\nno memory\n"
+    assert not (tmp_path / "x").read_bytes()
+
+
+@pytest.mark.parametrize("memory", ["lots", "5", "0GB", "-1GB", "1 parsec"])
+def test_a_limit_that_says_nothing_is_refused(path: Path, memory: str) -> None:
+    with pytest.raises(UsageError, match=r"expected a size with its unit, e\.g\. 512MB"):
+        run_query(path, "SELECT 1", memory=memory)
+    with pytest.raises(UsageError, match="expected seconds"):
+        run_query(path, "SELECT 1", timeout_s=0.0)
 
 
 def test_a_result_of_too_many_rows_is_refused(path: Path) -> None:
