@@ -98,6 +98,7 @@ def fold_elo(
 ) -> None:
     """See ``RatingSystem.fold``. One long function, since compiled code can call no plain one."""
     k, base = constants[0], constants[1]
+    # Ratings of the seats before the match; written so that numba knows what an empty list is to hold.
     before = [0.0 for _ in range(0)]
     for match in range(len(begin_M)):
         if not counted_M[match]:
