@@ -1,12 +1,17 @@
 """A run's DuckDB file: brought up to the newest event when it is asked."""
 
 import asyncio
+import os
 import sys
 import time
+from pathlib import Path
 
 from league.log.jetstream import JetStreamLog
 from league.projections.query import Limits, Query, Result
+from schemas.codec import canonical
 from schemas.errors import BusyError
+from schemas.ids import digest
+from schemas.subjects import LEAGUE_STREAM
 from workers.run import Run
 
 LEADERBOARD = "SELECT * FROM leaderboard ORDER BY rank"
@@ -39,7 +44,12 @@ async def ask(
     while True:
         query = query or Query(run.projection, limits)
         try:
-            if await asyncio.to_thread(query.position) == await history.last_sequence() or is_caught_up:
+            mark = _store_mark(run)
+            newest = await history.last_sequence()
+            position = await asyncio.to_thread(query.position)
+            if position == newest:
+                _note_position(run, mark, newest)
+            if position == newest or is_caught_up:
                 return await asyncio.to_thread(query.run, statement)
             query.close()
             await bring_up(run, history)
@@ -56,6 +66,43 @@ async def ask(
             query = None
 
 
+def position_of_unchanged(run: Run) -> int | None:
+    """Where the run's file was up to date, if its own broker's store has not changed since; else None.
+
+    Whether it runs does not matter: an event that is acknowledged has made a file of the store longer. Starting a
+    broker only to hear that there is nothing new takes seconds on a long history.
+    """
+    try:
+        mark, _, position = _mark_file(run).read_text().partition(" ")
+    except OSError:
+        return None
+    return int(position) if mark == _store_mark(run) and position.isdigit() else None
+
+
+def _note_position(run: Run, mark: str, position: int) -> None:
+    """Remember that the file held everything that the store held at ``mark``, which was taken before."""
+    if mark:
+        draft = _mark_file(run).with_suffix(f".{os.getpid()}")
+        draft.write_text(f"{mark} {position}")
+        os.replace(draft, _mark_file(run))
+
+
+def _mark_file(run: Run) -> Path:
+    return run.folder / "projection.mark"
+
+
+def _store_mark(run: Run) -> str:
+    """Digest of names, sizes and times of the files that hold the history; empty when they are elsewhere."""
+    blocks = run.folder.glob(f"nats/store/jetstream/*/streams/{LEAGUE_STREAM}/msgs/*.blk")
+    if run.nats is not None:
+        return ""
+    try:
+        found = sorted((str(path), stat.st_size, stat.st_mtime_ns) for path in blocks if (stat := path.stat()))
+    except FileNotFoundError:
+        return ""
+    return digest(canonical([run.name, found])) if found else ""
+
+
 async def bring_up(run: Run, history: JetStreamLog) -> None:
     """Bring a run's file up to the newest event.
 
@@ -67,6 +114,7 @@ async def bring_up(run: Run, history: JetStreamLog) -> None:
     from league.projections.catch_up import catch_up
     from league.projections.projection import Projection
 
+    mark = _store_mark(run)
     newest = await history.last_sequence()
     with Projection(run.projection) as projection:
         if projection.rebuilt:
@@ -84,6 +132,8 @@ async def bring_up(run: Run, history: JetStreamLog) -> None:
                 # The event that ends the range is lost in the stream, so nothing can follow on it.
                 break
         await catch_up(projection, history)
+        if projection.position >= newest:
+            _note_position(run, mark, projection.position)
 
 
 def warning(result: Result) -> str:

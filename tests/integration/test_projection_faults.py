@@ -27,7 +27,7 @@ from league.projections.views import VIEWS
 from league.simulation import Simulation
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import LeagueError
-from schemas.events import AgentRegistered
+from schemas.events import AgentRegistered, Event
 from workers.prompt import split
 from workers.run import Run
 from workers.tables import ask
@@ -184,6 +184,28 @@ def test_a_file_that_stays_in_use_is_given_up_with_the_name_of_its_user(
         with pytest.raises(LeagueError, match=f"process {child.pid}"):
             uvloop.run(attempt())
         child.communicate("")
+
+
+def test_a_stopped_run_that_has_not_changed_is_answered_without_its_broker(tmp_path: Path) -> None:
+    run, count = Run(tmp_path / "run"), "SELECT count(*) AS n FROM events"
+
+    async def append(events: list[Event]) -> None:
+        async with run.connected("fill") as client:
+            await ensure_streams(client.jetstream(), ExperienceConfig())
+            await JetStreamLog(client, "league", "fill").append_batch(events)
+
+    def starts() -> int:
+        return (run.folder / "nats" / "server.log").read_text().count("Server is ready")
+
+    uvloop.run(append(EVENTS[:50]))
+    assert league("sql", count, "--format", "csv", run=run).stdout == "n\n50\n"
+    before = starts()
+    assert league("sql", count, "--format", "csv", run=run).stdout == "n\n50\n"
+    assert starts() == before
+    uvloop.run(append(EVENTS[50:51]))
+    assert league("sql", count, "--format", "csv", run=run).stdout == "n\n51\n"
+    run.projection.unlink()
+    assert league("sql", count, "--format", "csv", run=run).stdout == "n\n51\n"
 
 
 def test_unreadable_events_are_counted_in_one_warning(run: Run) -> None:

@@ -3,14 +3,17 @@
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import uvloop
 
-from schemas.errors import UsageError
+from schemas.errors import BusyError, UsageError
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
 from workers.run import DEFAULT_RUN, Run
+
+if TYPE_CHECKING:
+    from league.projections.query import Query
 
 
 class Format(StrEnum):
@@ -57,20 +60,32 @@ async def _answer(run: Run, statement: str, form: str, timeout_s: float, memory:
     # Imported here, not above: every worker imports this module.
     from league.projections.query import Limits, Query
     from league.projections.render import render
-    from workers.tables import ask, warning
+    from workers.tables import ask, position_of_unchanged, warning
 
     limits = Limits(timeout_s, memory)
     # It starts while the broker does.
     query = Query(run.projection, limits) if run.projection.exists() else None
     try:
-        async with run.history() as history:
-            result = await ask(run, history, statement, limits, query)
+        known = position_of_unchanged(run)
+        if query is not None and known is not None and _is_at(query, known):
+            result = query.run(statement)
+        else:
+            async with run.history() as history:
+                result = await ask(run, history, statement, limits, query if known is None else None)
     finally:
         if query is not None:
             query.close()
     if text := warning(result):
         print(text, file=sys.stderr)
     return render(result.columns, result.types, result.rows, form)
+
+
+def _is_at(query: "Query", position: int) -> bool:
+    try:
+        return query.position() == position
+    except BusyError:
+        # Somebody is bringing the file up; ``ask`` waits for them.
+        return False
 
 
 def export(
