@@ -9,7 +9,8 @@ seats of a match (Bradley–Terry with Davidson's ties), ``ranks`` takes the ord
   is marked ``one_sided``: its interval is the prior's as much as the data's.
 - With anchors, the scale is theirs and they stay put. Without, the agents' mean is ``centre``.
 - Roles (powers, turn order) have a strength of their own, which sums to zero over the roles.
-- Intervals resample whole matches (the cluster), since the comparisons within one depend on each other. ``naive``
+- Intervals resample whole matches (the cluster), since the comparisons within one depend on each other. Where a draw
+  leaves out all that connects somebody, the prior stands in, and the interval is wide. ``naive``
   intervals take every comparison for an independent one: shown beside them, never to be believed for ``pairs``.
 """
 
@@ -24,7 +25,18 @@ import msgspec
 import numpy as np
 
 from league.boards.comparisons import Comparisons, check_connected, compare
-from league.boards.likelihood import PAIRS, RANKS, Data, factor, inverse, log_likelihood, maximise, shares, slopes
+from league.boards.likelihood import (
+    PAIRS,
+    RANKS,
+    Data,
+    factor,
+    inverse,
+    log_likelihood,
+    maximise,
+    one_sided,
+    shares,
+    slopes,
+)
 from league.ratings.arrays import Floats, Mask, MatchArrays
 from schemas.errors import UsageError, one_of
 from schemas.ids import derive_seed
@@ -36,8 +48,8 @@ _TIE_SD = 5.0
 _MOST_TIED = 8
 _MOST_STEPS = 200
 _GOAL = 1e-18
-_DRAW_GOAL = 1e-5
-"""All parameters of a draw together are within 0.3 % of one spread of its maximum."""
+_DRAW_GOAL = 1e-4
+"""All parameters of a draw together are within a hundredth of one spread of its maximum."""
 
 
 class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -262,22 +274,20 @@ def _strengths(
 ) -> tuple[list[Strength], list[Strength]]:
     compared = problem.compared
     size, agents = len(at_P), len(compared.agents)
-    shift_PP = np.zeros((size, size))
-    if not options.anchors:
-        shift_PP[:agents, :agents] = 1 / agents
-    shift_PP[agents:-1, agents:-1] = 1 / len(compared.roles)
     # A common shift is no part of what matches tell: it is taken out of the spread, and out of rounding.
-    centred_PP = np.eye(size) - shift_PP
-    spread_PP = centred_PP @ problem.spread(at_P, shift_PP) @ centred_PP.T
+    kinds = [slice(agents, size - 1), *([] if options.anchors else [slice(0, agents)])]
+    shift_PP = np.zeros((size, size))
+    for kind in kinds:
+        shift_PP[kind, kind] = 1 / (kind.stop - kind.start)
+    spread_PP = _centred(_centred(problem.spread(at_P, shift_PP), kinds).T, kinds)
     spread_P = np.sqrt(np.maximum(np.diag(spread_PP), 0.0)) * ELO * problem.free_P
-    at_P = centred_PP[:-1, :-1] @ at_P[:-1]
-    draws_DP = draws_DP[:, :-1] @ centred_PP[:-1, :-1].T
+    at_P, draws_DP = _centred(at_P, kinds)[:-1], _centred(draws_DP, kinds)[:, :-1]
     known = list(options.anchors.values())
     offset_P = np.zeros(size - 1)
     offset_P[:agents] = sum(known) / len(known) if known else options.centre
     rating_P = offset_P + ELO * at_P
     bounds = offset_P + ELO * np.quantile(draws_DP, [0.025, 0.975], axis=0) if len(draws_DP) else None
-    one_sided_A = _one_sided(compared)
+    one_sided_A = one_sided(problem.data)
 
     def row(name: str, code: int) -> Strength:
         rating, naive = float(rating_P[code]), _Z * float(spread_P[code])
@@ -298,15 +308,9 @@ def _strengths(
     return [row(name, code) for code, name in enumerate(compared.agents)], roles
 
 
-def _one_sided(compared: Comparisons) -> Mask:
-    """Who never won, or never lost, against another; a tie is both."""
-    size_M = compared.end_M - compared.begin_M
-    last_S = np.repeat(compared.rank_S[compared.end_M - 1], size_M)
-    match_S = np.repeat(np.arange(len(size_M)), size_M)
-    place_S = match_S * (int(compared.rank_S.max()) + 1) + compared.rank_S
-    tied_S = np.bincount(place_S)[place_S] > 1
-    agents = len(compared.agents)
-    won_A = np.bincount(compared.agent_S, (compared.rank_S < last_S) | tied_S, agents) > 0
-    lost_A = np.bincount(compared.agent_S, (compared.rank_S > 0) | tied_S, agents) > 0
-    found: Mask = ~(won_A & lost_A)
-    return found
+def _centred(values: Floats, kinds: list[slice]) -> Floats:
+    """The same without the mean of each kind of parameters, along the last axis."""
+    centred = values.copy()
+    for kind in kinds:
+        centred[..., kind] -= centred[..., kind].mean(-1, keepdims=True)
+    return centred

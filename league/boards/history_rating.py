@@ -89,11 +89,10 @@ def learning_curves(
     covariance_AA = inverse(lower_PP)[:agents, :agents]
     if not options.anchors:
         # The zero of the scale is a convention: the mean of all beginnings.
-        first_A = np.zeros(agents)
-        first_A[[chain[0][1] for chain in chains.values()]] = 1 / len(chains)
-        gauge_AA = np.eye(agents) - first_A
-        covariance_AA = gauge_AA @ covariance_AA @ gauge_AA.T
-        middle -= ELO * float(first_A @ at_P[:agents])
+        first = [chain[0][1] for chain in chains.values()]
+        for _ in range(2):
+            covariance_AA = (covariance_AA - covariance_AA[:, first].mean(1, keepdims=True)).T
+        middle -= ELO * float(at_P[first].mean())
     spread_A = np.sqrt(np.maximum(np.diag(covariance_AA), 0.0)) * ELO * _Z * problem.free_P[:agents]
     rating_A = middle + ELO * at_P[:agents]
     curves = [

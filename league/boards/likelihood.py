@@ -11,7 +11,8 @@ Ranks (``RANKS``): Plackett–Luce, the best of those that are left is i with w�
 averaged over all orders that the ranks allow; two tied seats are then half a win for each.
 
 Suffixes: M match, S seat, N seat of one match, P parameter. Sums are formed in the order of the matches by one
-thread, so equal arguments give equal bits.
+thread, so equal arguments give equal bits. All that is compiled lies in this one file: numba's cache on disk notices
+a change of the file of a function, but not of the files of those that it calls.
 """
 
 from collections.abc import Callable
@@ -61,29 +62,40 @@ def _pairs(
 ) -> None:
     """Add one match's slope and curvature; index ``len(rank_N)`` of both stands for log ν."""
     size = len(rank_N)
+    evens = 0.0
+    for i in range(size):
+        mine = 0.0
+        for j in range(i + 1, size):
+            tie = nu * root_N[i] * root_N[j]
+            scale = 1.0 / (worth_N[i] + worth_N[j] + tie)
+            tied = 1.0 if rank_N[i] == rank_N[j] else 0.0
+            step = 0.5 - 0.5 * tied - 0.5 * (worth_N[i] - worth_N[j]) * scale
+            mine += step
+            slope_N[j] -= step
+            evens += tied - tie * scale
+        slope_N[i] += mine
+    slope_N[size] = evens
+    if curved:
+        _curve_pairs(worth_N, root_N, nu, curve_NN)
+
+
+@_compiled
+def _curve_pairs(worth_N: Floats, root_N: Floats, nu: float, curve_NN: Floats) -> None:
+    size = len(worth_N)
     for i in range(size):
         for j in range(i + 1, size):
             tie = nu * root_N[i] * root_N[j]
             scale = 1.0 / (worth_N[i] + worth_N[j] + tie)
-            lead = 0.5 * (worth_N[i] - worth_N[j]) * scale
-            even = tie * scale
-            tied = 1.0 if rank_N[i] == rank_N[j] else 0.0
-            step = 0.5 - 0.5 * tied - lead
-            slope_N[i] += step
-            slope_N[j] -= step
-            slope_N[size] += tied - even
-            if curved:
-                spread = 0.25 * (1.0 - even) - lead * lead
-                cross = -lead * even
-                curve_NN[i, i] += spread
-                curve_NN[j, j] += spread
-                curve_NN[i, j] -= spread
-                curve_NN[j, i] -= spread
-                curve_NN[i, size] += cross
-                curve_NN[size, i] += cross
-                curve_NN[j, size] -= cross
-                curve_NN[size, j] -= cross
-                curve_NN[size, size] += even * (1.0 - even)
+            lead, even = 0.5 * (worth_N[i] - worth_N[j]) * scale, tie * scale
+            spread = 0.25 * (1.0 - even) - lead * lead
+            curve_NN[i, i] += spread
+            curve_NN[j, j] += spread
+            curve_NN[i, j] -= spread
+            curve_NN[j, i] -= spread
+            for place, sign in ((i, -1.0), (j, 1.0)):
+                curve_NN[place, size] += sign * lead * even
+                curve_NN[size, place] += sign * lead * even
+            curve_NN[size, size] += even * (1.0 - even)
 
 
 @_compiled
@@ -386,3 +398,18 @@ def log_likelihood(
         if data.model == RANKS:
             total -= _log_choices(data, begin, end, at_P)
     return total
+
+
+@_compiled
+def one_sided(data: Data) -> Mask:
+    """Who never won, or never lost, against another agent; a tie is both."""
+    won_A, lost_A = np.zeros(data.agents, np.bool_), np.zeros(data.agents, np.bool_)
+    for match in range(len(data.begin_M)):
+        for i in range(data.begin_M[match], data.end_M[match]):
+            for j in range(i + 1, data.end_M[match]):
+                better, worse = data.agent_S[i], data.agent_S[j]
+                if better != worse:
+                    won_A[better] = lost_A[worse] = True
+                    if data.rank_S[i] == data.rank_S[j]:
+                        won_A[worse] = lost_A[better] = True
+    return ~(won_A & lost_A)

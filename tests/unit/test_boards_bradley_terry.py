@@ -171,6 +171,8 @@ def test_who_never_lost_stays_finite_and_is_marked(model: str) -> None:
     board = fit(duel(12, 0, 0), options=Options(model=model, draws=20))
     assert all(np.isfinite([row.rating, row.low, row.high]).all() and row.one_sided for row in board.agents)
     assert 200 < board.agents[0].rating - board.agents[1].rating < 2000
+    own = as_matches(np.array([[0, 0, 1]] * 3), np.array([[2.0, 1.0, 0.0], [1, 1, 0], [1, 2, 0]]), ["left", "right"])
+    assert all(row.one_sided for row in fit(own, options=POINT).agents)
     assert not any(row.one_sided for row in fit(duel(3, 0, 1), options=POINT).agents)
     assert not any(row.one_sided for row in fit(duel(3, 1, 0), options=POINT).agents)
 
