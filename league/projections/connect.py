@@ -8,7 +8,7 @@ import duckdb
 
 from schemas.errors import BusyError, LeagueError, UsageError
 
-OURS: Mapping[str, str | int | bool] = {"threads": 1, "memory_limit": "300MB"}
+OURS: Mapping[str, str | int | bool] = {"threads": 1, "memory_limit": "200MB"}
 """How we load: beyond that memory DuckDB spills to disk, so it stays flat however long the history is."""
 
 
