@@ -61,6 +61,7 @@ def open_file(request: Request) -> tuple[duckdb.DuckDBPyConnection, int] | None:
         "memory_limit": request.memory,
         # Nothing is spilled beside the file: what does not fit in memory is refused.
         "max_temp_directory_size": "0B",
+        "temp_directory": "",
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
