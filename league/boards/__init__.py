@@ -1,7 +1,8 @@
 """Boards: what a whole history of matches says about strength, computed for people to read, never for a decision.
 
 - ``comparisons``     which matches of a history compare anybody, ordered for the likelihood; bad input ends here
-- ``likelihood``      compiled: the pairwise and the rank-order likelihood, and its maximum
+- ``likelihood``      compiled: the pairwise and the rank-order likelihood, its slopes and curvature
+- ``maximum``         Newton's method on it, under a prior
 - ``bradley_terry``   maximum-likelihood strengths with intervals by a bootstrap clustered by match
 - ``history_rating``  strengths that move over gradient steps: learning curves with intervals
 - ``payoff``          who takes which share of the points from whom, with intervals

@@ -32,11 +32,11 @@ from league.boards.likelihood import (
     factor,
     inverse,
     log_likelihood,
-    maximise,
     one_sided,
     shares,
     slopes,
 )
+from league.boards.maximum import maximise
 from league.ratings.arrays import Floats, Mask, MatchArrays
 from schemas.errors import UsageError, one_of
 from schemas.ids import derive_seed
@@ -125,11 +125,10 @@ class Problem:
     start_P: Floats
 
     def maximum(self, weight_M: Floats | None = None) -> tuple[Floats, Floats, int, float]:
-        """As ``likelihood.maximise`` returns it."""
+        """As ``maximum.maximise`` returns it."""
         weight_M = np.ones(len(self.compared.begin_M)) if weight_M is None else weight_M
-        empty = np.zeros((0, 0))
         return maximise(
-            self.data, weight_M, self.prior_PP, self.centre_P, self.free_P, self.start_P, empty, _GOAL, _MOST_STEPS
+            self.data, weight_M, self.prior_PP, self.centre_P, self.free_P, self.start_P, None, _GOAL, _MOST_STEPS
         )
 
     def spread(self, at_P: Floats, gauge_PP: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Compiled: likelihoods of matches over log-strengths, and their maximum under a Gaussian prior.
+"""Compiled: likelihoods of matches over log-strengths, their slopes and curvatures, and a solver for the latter.
 
 The parameters are one vector: a log-strength per agent, one per role, and last the logarithm of the tie parameter ν.
 A seat's worth is w = exp(agent + role).
@@ -24,8 +24,6 @@ import numpy as np
 from league.ratings.arrays import Codes, Floats, Ints, Mask
 
 PAIRS, RANKS = 0, 1
-_CURVE_AGAIN = 0.2
-"""A step that leaves more of the distance than this calls for the curvature where it has led."""
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
@@ -273,15 +271,7 @@ def inverse(lower_PP: Floats) -> Floats:
 
 
 @_compiled
-def _dot(left_P: Floats, right_P: Floats) -> float:
-    total = 0.0
-    for i in range(len(left_P)):
-        total += left_P[i] * right_P[i]
-    return total
-
-
-@_compiled
-def _pull(prior_PP: Floats, centre_P: Floats, at_P: Floats, free_P: Mask, slope_P: Floats) -> None:
+def pull(prior_PP: Floats, centre_P: Floats, at_P: Floats, free_P: Mask, slope_P: Floats) -> None:
     """Add the prior's slope; what is not free has none."""
     for i in range(len(at_P)):
         for j in range(len(at_P)):
@@ -289,65 +279,6 @@ def _pull(prior_PP: Floats, centre_P: Floats, at_P: Floats, free_P: Mask, slope_
                 slope_P[i] -= prior_PP[i, j] * (at_P[j] - centre_P[j])
         if not free_P[i]:
             slope_P[i] = 0.0
-
-
-@_compiled
-def maximise(
-    data: Data,
-    weight_M: Floats,
-    prior_PP: Floats,
-    centre_P: Floats,
-    free_P: Mask,
-    start_P: Floats,
-    start_PP: Floats,
-    goal: float,
-    most: int,
-) -> tuple[Floats, Floats, int, float]:
-    """Newton's method; the curvature is formed anew only where the old one leads astray.
-
-    The posterior is strictly concave, so where its slope vanishes is its maximum. A step is halved while it overshoots
-    so far that the slope along it turns round by more than half.
-
-    Args:
-        data: The matches.
-        weight_M: How often each of them counts.
-        prior_PP: The prior's precision.
-        centre_P: Its mean.
-        free_P: False for parameters that stay at their start.
-        start_P: Where to begin.
-        start_PP: A factor of a curvature near that of the start, or an empty matrix.
-        goal: Squared distance to the maximum, in units of the posterior's own spread, at which it ends.
-        most: Steps at most.
-
-    Returns:
-        The maximum, the factor of the last curvature formed, the steps taken, the squared distance that is left.
-    """
-    at_P, lower_PP, fresh = start_P.copy(), start_PP, len(start_PP) > 0
-    slope_P, curve_PP = slopes(data, weight_M, at_P, not fresh)
-    _pull(prior_PP, centre_P, at_P, free_P, slope_P)
-    if not fresh:
-        lower_PP = factor(curve_PP + prior_PP, free_P)
-    move_P = solve(lower_PP, slope_P)
-    distance = _dot(slope_P, move_P)
-    for step in range(most):
-        if distance <= goal:
-            return at_P, lower_PP, step, distance
-        for halved in range(40):
-            trial_P = at_P + 0.5**halved * move_P
-            slope_P, curve_PP = slopes(data, weight_M, trial_P, False)
-            _pull(prior_PP, centre_P, trial_P, free_P, slope_P)
-            if _dot(slope_P, move_P) >= -0.5 * distance:
-                break
-        at_P, before = trial_P, distance
-        move_P = solve(lower_PP, slope_P)
-        distance = _dot(slope_P, move_P)
-        if distance > max(goal, _CURVE_AGAIN * before):
-            slope_P, curve_PP = slopes(data, weight_M, at_P, True)
-            _pull(prior_PP, centre_P, at_P, free_P, slope_P)
-            lower_PP = factor(curve_PP + prior_PP, free_P)
-            move_P = solve(lower_PP, slope_P)
-            distance = _dot(slope_P, move_P)
-    return at_P, lower_PP, most, distance
 
 
 @_compiled
