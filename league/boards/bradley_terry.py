@@ -176,8 +176,10 @@ def as_data(compared: Comparisons, model: Literal["pairs", "ranks"]) -> Data:
     """The matches as the likelihood takes them.
 
     Raises:
-        UsageError: more tied seats in a match than ``ranks`` can average over.
+        UsageError: no such model, or more tied seats in a match than ``ranks`` can average over.
     """
+    if model not in ("pairs", "ranks"):
+        raise UsageError(f"board: no model is called {model!r}; expected 'pairs' or 'ranks'")
     match_S = np.repeat(np.arange(len(compared.begin_M)), compared.end_M - compared.begin_M)
     most = int(np.unique(np.stack([match_S, compared.rank_S]), axis=1, return_counts=True)[1].max())
     if model == "ranks" and most > _MOST_TIED:
@@ -225,6 +227,8 @@ def _check(compared: Comparisons, options: Options) -> None:
         raise UsageError(
             f"board: prior_sd is {options.prior_sd} and centre {options.centre}; expected finite Elo, prior_sd above 0"
         )
+    if options.ties not in ("davidson", "half"):
+        raise UsageError(f"board: ties are {options.ties!r}; expected 'davidson' or 'half'")
     if options.draws < 0 or options.threads < 0:
         raise UsageError(f"board: {options.draws} draws on {options.threads} threads; expected 0 or more of each")
 

@@ -258,6 +258,8 @@ def test_bad_histories_say_where(change: dict[str, object], message: str) -> Non
         (Options(anchors={"left": nan}), "stands at nan"),
         (Options(prior_sd=0.0), "prior_sd is 0.0"),
         (Options(draws=-1), "-1 draws"),
+        (Options(model="elo"), "no model is called 'elo'; expected 'pairs' or 'ranks'"),
+        (Options(ties="loss"), "'loss'; expected 'davidson' or 'half'"),
     ],
 )
 def test_bad_options_say_what_was_expected(options: Options, message: str) -> None:
@@ -270,6 +272,9 @@ def test_no_matches_missing_roles_and_too_many_ties_are_refused() -> None:
         fit(duel(1, 0, 0).keep(np.array([False])), options=POINT)
     with pytest.raises(UsageError, match="2 scores and 1 roles"):
         fit(duel(1, 0, 0), ["only"], POINT)
+    many = as_matches(np.arange(4002).reshape(-1, 2), np.zeros((2001, 2)), [str(k) for k in range(4002)])
+    with pytest.raises(UsageError, match="4002 agents were compared; expected at most 4000"):
+        fit(many, options=POINT)
     crowd = as_matches(np.array([list(range(9))] * 2), np.zeros((2, 9)), [str(k) for k in range(9)])
     with pytest.raises(UsageError, match="9 seats tie"):
         fit(crowd, options=Options(model="ranks", draws=0))
