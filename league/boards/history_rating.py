@@ -17,12 +17,14 @@ import numpy as np
 
 from league.boards.bradley_terry import ELO, Problem, as_data
 from league.boards.comparisons import Comparisons, compare, groups
-from league.boards.likelihood import inverse
 from league.ratings.arrays import Floats, Mask, MatchArrays
 from schemas.errors import UsageError, one_of
 from schemas.ids import split_agent
 
 _Z = 1.959963984540054
+
+Chain = tuple[str, list[tuple[int, int]]]
+"""A policy, and the gradient step and code of each of its versions, oldest first."""
 
 
 class WalkOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,13 +86,13 @@ def learning_curves(
     chains = _chains(compared.agents)
     _check(compared, chains, options)
     problem, middle = _problem(compared, chains, options)
-    at_P, lower_PP, _, distance = problem.maximum()
+    at_P, _, _, distance = problem.maximum()
     agents = len(compared.agents)
-    covariance_AA = inverse(lower_PP)[:agents, :agents]
+    covariance_AA = problem.spread(at_P, np.zeros_like(problem.prior_PP))[:agents, :agents]
     if not options.anchors:
         # The zero of the scale is a convention: the mean of all beginnings.
-        first = [chain[0][1] for chain in chains.values()]
-        for _ in range(2):
+        first = [chain[0][1] for _, chain in chains]
+        for _ in ("rows", "columns"):
             covariance_AA = (covariance_AA - covariance_AA[:, first].mean(1, keepdims=True)).T
         middle -= ELO * float(at_P[first].mean())
     spread_A = np.sqrt(np.maximum(np.diag(covariance_AA), 0.0)) * ELO * _Z * problem.free_P[:agents]
@@ -109,21 +111,21 @@ def learning_curves(
                 for step, code in chain
             ],
         )
-        for policy, chain in chains.items()
+        for policy, chain in chains
     ]
     return HistoryBoard(curves, len(compared.begin_M), compared.passed_over, bool(distance <= 1e-12))
 
 
-def _chains(agents: list[str]) -> dict[str, list[tuple[int, int]]]:
-    """Gradient step and code of each policy's versions, oldest first."""
-    found: dict[str, list[tuple[int, int]]] = {}
+def _chains(agents: list[str]) -> list[Chain]:
+    found: dict[tuple[str, bool], list[tuple[int, int]]] = {}
     for code, agent in enumerate(agents):
+        # An agent that is called as a policy is, without a version, is no version of it.
         policy, step = split_agent(agent) or (agent, 0)
-        found.setdefault(policy, []).append((step, code))
-    return {policy: sorted(chain) for policy, chain in found.items()}
+        found.setdefault((policy, policy != agent), []).append((step, code))
+    return [(policy, sorted(chain)) for (policy, _), chain in found.items()]
 
 
-def _check(compared: Comparisons, chains: dict[str, list[tuple[int, int]]], options: WalkOptions) -> None:
+def _check(compared: Comparisons, chains: list[Chain], options: WalkOptions) -> None:
     if unknown := sorted(set(options.anchors) - set(compared.agents)):
         raise UsageError(f"curves: anchor {unknown[0]!r} was in no match; expected {one_of(compared.agents[:20])}")
     numbers = {"walk": options.walk, "start": options.start}
@@ -133,22 +135,20 @@ def _check(compared: Comparisons, chains: dict[str, list[tuple[int, int]]], opti
     if not all(isfinite(value) for value in [options.centre, *options.anchors.values()]):
         raise UsageError("curves: centre and anchors should be finite Elo")
     # A policy's versions hang together by the walk, so two groups that never met are two sets of policies.
-    policy_of = {compared.agents[code]: policy for policy, chain in chains.items() for _, code in chain}
-    joined: list[set[str]] = []
+    chain_of = {compared.agents[code]: place for place, (_, chain) in enumerate(chains) for _, code in chain}
+    joined: list[set[int]] = []
     for group in groups(compared, options.anchors):
-        mine = {policy_of[name] for name in group}
+        mine = {chain_of[name] for name in group}
         touching = [other for other in joined if other & mine]
         joined = [other for other in joined if not other & mine] + [mine.union(*touching)]
     if len(joined) > 1:
         raise UsageError(
             f"curves: the policies fall into {len(joined)} groups that never met "
-            f"({min(joined[0])!r} and {min(joined[1])!r} are in two); expected matches that connect them"
+            f"({chains[min(joined[0])][0]!r} and {chains[min(joined[1])][0]!r} are in two); expected matches that connect them"
         )
 
 
-def _problem(
-    compared: Comparisons, chains: dict[str, list[tuple[int, int]]], options: WalkOptions
-) -> tuple[Problem, float]:
+def _problem(compared: Comparisons, chains: list[Chain], options: WalkOptions) -> tuple[Problem, float]:
     agents, roles = len(compared.agents), len(compared.roles)
     known = list(options.anchors.values())
     middle = sum(known) / len(known) if known else options.centre
@@ -160,7 +160,7 @@ def _problem(
             start_P[code], free_P[code] = (options.anchors[name] - middle) / ELO, False
     prior_PP: Floats = np.zeros((len(free_P), len(free_P)))
     prior_PP[range(agents, agents + roles), range(agents, agents + roles)] = (ELO / options.start) ** 2
-    for chain in chains.values():
+    for _, chain in chains:
         prior_PP[chain[0][1], chain[0][1]] += (ELO / options.start) ** 2
         for (before, left), (after, right) in pairwise(chain):
             precision = (ELO / options.walk) ** 2 / (after - before)

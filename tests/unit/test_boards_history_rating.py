@@ -76,6 +76,15 @@ def test_versions_that_never_met_are_joined_by_the_walk_and_policies_are_not() -
         learning_curves(apart)
 
 
+def test_an_agent_that_is_called_as_a_policy_is_no_version_of_it() -> None:
+    matches = ranked_league([1000, 1100, 1200], 50, 2, 0, names=["main", "main@0", "main@5"])
+    curves = learning_curves(matches).curves
+    assert sorted((curve.policy, [point.step for point in curve.points]) for curve in curves) == [
+        ("main", [0]),
+        ("main", [0, 5]),
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
