@@ -144,7 +144,8 @@ def _check(compared: Comparisons, chains: list[Chain], options: WalkOptions) -> 
     if len(joined) > 1:
         raise UsageError(
             f"curves: the policies fall into {len(joined)} groups that never met "
-            f"({chains[min(joined[0])][0]!r} and {chains[min(joined[1])][0]!r} are in two); expected matches that connect them"
+            f"({chains[min(joined[0])][0]!r} and {chains[min(joined[1])][0]!r} are in two); "
+            "expected matches that connect them"
         )
 
 

@@ -141,10 +141,11 @@ def _ranks(worth_N: Floats, rank_N: Ints, share_CC: Floats, curved: bool, slope_
                 if (tied >> (i - first)) & 1:
                     total += worth_N[i]
             share = share_CC[last - first, tied]
+            scale = share / total
             # Of those beneath, every one is left whenever one of these is chosen.
             for i in range(first, len(rank_N)):
                 if i >= last or (tied >> (i - first)) & 1:
-                    slope_N[i] -= share * worth_N[i] / total
+                    slope_N[i] -= scale * worth_N[i]
             if curved:
                 _curve_choice(worth_N, tied, first, last, share, total, curve_NN)
         for i in range(first, last):
