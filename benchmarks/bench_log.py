@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import nats
 import uvloop
 from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, DeliverPolicy
@@ -93,13 +94,13 @@ async def catch_up(log: JetStreamLog) -> None:
 
 async def measure(url: str) -> None:
     """Print the table."""
-    client = await connect(url, "bench")
+    client, plain = await connect(url, "bench"), await nats.connect(url)
     await ensure_streams(client.jetstream(), ExperienceConfig())
     log, batched = JetStreamLog(client, "ours", "bench"), JetStreamLog(client, "batched", "bench")
-    bare = await rate(SINGLE, lambda: bare_append(client, "bare"))
+    bare = await rate(SINGLE, lambda: bare_append(plain, "bare"))
     ours = await rate(SINGLE, lambda: append_all(log))
     batches = await rate(BATCHED, lambda: append_batches(batched))
-    bare_read = await rate(BATCHED, lambda: bare_catch_up(client, "batched", BATCHED))
+    bare_read = await rate(BATCHED, lambda: bare_catch_up(plain, "batched", BATCHED))
     our_read = await rate(BATCHED, lambda: catch_up(batched))
     size = len(encode_event(match("batched", 0)))
     print(f"events of {size} bytes, every acknowledgement on disk")
@@ -109,6 +110,7 @@ async def measure(url: str) -> None:
     print(f"{'catch up (bare: undecoded)':<34}{'bare nats-py':>14}{bare_read:>10,.0f}/s")
     print(f"{'catch up (decoded events)':<34}{'event log':>14}{our_read:>10,.0f}/s   {our_read / bare_read:.2f}×")
     await wait_closed(client)
+    await plain.close()
 
 
 def main() -> None:

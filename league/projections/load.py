@@ -1,7 +1,8 @@
 """How a batch of events becomes rows: DuckDB parses the events beside the reader, nothing is done row by row here.
 
 The batch lies in an Arrow table called ``batch``. Every type of event that occurs in it is parsed into a temporary
-table of the type's name; what was seen before is removed from there (``marks``); then the statements run.
+table of the type's name, in the order of the history; what was seen before is removed from there (``marks``); then the
+statements run.
 """
 
 from collections.abc import Iterable, Sequence
@@ -160,19 +161,29 @@ class Loader:
             )
         self._connection.unregister("facts")
         for name in sorted(present):
-            self._settle_doubts(name)
+            if self._settle_doubts(name) or len(facts):
+                self._sort(name)
         return present
 
-    def _settle_doubts(self, name: str) -> None:
-        """Let Python read what DuckDB could not: fields left out take their defaults, what is no event goes."""
+    def _sort(self, name: str) -> None:
+        """Put rows that came through Python in their places; all others are in the order of the batch."""
+        self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {name} ORDER BY sequence")
+
+    def _settle_doubts(self, name: str) -> bool:
+        """Let Python read what DuckDB could not: fields left out take their defaults, what is no event goes.
+
+        Returns:
+            Whether there were any.
+        """
         places = self._column(doubtful(name))
         if not len(places):
-            return
+            return False
         self._delete(name, places)
         facts = self._judged(np.flatnonzero(np.isin(self._batch.column("sequence").to_numpy(), places)).tolist())
         self._connection.register("facts", facts)
         self._connection.execute(f"INSERT INTO {name} {parsed(name, FACTS)}")
         self._connection.unregister("facts")
+        return True
 
     def _judged(self, places: list[int]) -> pa.Table:
         """Events at these places of the batch as this version writes them."""

@@ -23,7 +23,7 @@ BULKY_STATEMENTS = [
         SELECT match_id, sequence, time, game, purpose, worker, seed, winner,
                list_filter(seats, lambda s: s.seat = winner)[1].agent,
                reason, length, seconds, tokens, record, experience, evaluation_id
-        FROM MatchFinished ORDER BY sequence
+        FROM MatchFinished
         """,
     ),
     Statement(
@@ -31,14 +31,14 @@ BULKY_STATEMENTS = [
         """
         INSERT INTO kept.match_seats
         SELECT match_id, sequence, s.seat, s.role, s.agent, s.score, s.rank, s.trainable, s.metrics
-        FROM (SELECT match_id, sequence, unnest(seats) AS s FROM MatchFinished ORDER BY sequence)
+        FROM (SELECT match_id, sequence, unnest(seats) AS s FROM MatchFinished)
         """,
     ),
     Statement(
         ("MatchFailed",),
         """
         INSERT INTO kept.match_failures
-        SELECT match_id, sequence, time, purpose, worker, error, evaluation_id FROM MatchFailed ORDER BY sequence
+        SELECT match_id, sequence, time, purpose, worker, error, evaluation_id FROM MatchFailed
         """,
     ),
     Statement(
@@ -47,7 +47,7 @@ BULKY_STATEMENTS = [
         INSERT INTO kept.opponents_sampled
         SELECT match_id, sequence, time, worker, hero, hero_seat, sampler, sampler_digest, standings_sequence, draw,
                pick.seat, pick.agent, pick.bucket
-        FROM (SELECT *, unnest(picks) AS pick FROM OpponentsSampled ORDER BY sequence)
+        FROM (SELECT *, unnest(picks) AS pick FROM OpponentsSampled)
         """,
     ),
     Statement(
@@ -55,14 +55,14 @@ BULKY_STATEMENTS = [
         """
         INSERT INTO kept.ratings
         SELECT sequence, time, match_id, match_sequence, game, system, c.agent, c.before, c.after
-        FROM (SELECT *, unnest(changes) AS c FROM RatingUpdated ORDER BY sequence)
+        FROM (SELECT *, unnest(changes) AS c FROM RatingUpdated)
         """,
     ),
     Statement(
         ("RatingsCorrected",),
         """
         INSERT INTO kept.corrections
-        SELECT sequence, time, game, system, first, through, voided, ratings FROM RatingsCorrected ORDER BY sequence
+        SELECT sequence, time, game, system, first, through, voided, ratings FROM RatingsCorrected
         """,
     ),
 ]
