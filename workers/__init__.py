@@ -9,13 +9,11 @@
 - ``archivist``   seals, archives and snapshots the history
 - ``trainer``     turns rollouts into gradient steps and published policies
 - ``matches``     plays one match between agents and reports it
-- ``lookup``      finds a match and its record; ``match_text`` prints them
 - ``models``      base model and adapters, ready for a backend
 - ``players``     a language model in a seat
 - ``inference/``  backends that sample from models
 - ``supervisor``  starts, watches and restarts the workers of one machine
-- ``opening``     opens a league: streams, base model, first events
-- ``branching``   makes a run of another run's history; ``importing`` of another program's registry
-- ``places``      sequences and times as people write them
+- ``founding/``   how a run begins: opened, branched or imported
+- ``reading/``    what the commands read a league with
 - ``dashboard``   the live progress table
 """

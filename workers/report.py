@@ -14,8 +14,8 @@ from league.plots import draw_elo
 from league.projections.render import render
 from league.replay import verify_log
 from league.snapshots import state_at
+from workers.reading.tables import LEADERBOARD, ask
 from workers.run import DEFAULT_RUN, Run
-from workers.tables import LEADERBOARD, ask
 
 
 def benchmark_table(rows: list[BenchmarkRow]) -> Table:

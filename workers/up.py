@@ -6,9 +6,9 @@ import signal
 from rich.console import Console
 
 from schemas.config import LeagueConfig
-from workers.checks import check_config
+from workers.founding.checks import check_config
+from workers.founding.opening import open_league
 from workers.logs import set_up_logging
-from workers.opening import open_league
 from workers.progress import reporting
 from workers.report import print_report
 from workers.run import Run

@@ -15,8 +15,8 @@ from schemas.errors import ConfigError, UsageError
 from trainer import adapters
 from trainer.adapters import LoraConfig
 from trainer.model import load_base
-from workers.basemodel import make_model
 from workers.commands import app
+from workers.founding.basemodel import make_model
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
 AGENTS: dict[str, Any] = {

@@ -28,9 +28,9 @@ from league.simulation import Simulation
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import LeagueError
 from schemas.events import AgentRegistered, Event
-from workers.prompt import split
+from workers.reading.prompt import split
+from workers.reading.tables import ask
 from workers.run import Run
-from workers.tables import ask
 
 SMALL = LeagueConfig(seed=2, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 # The broker keeps one of each key.
@@ -168,7 +168,7 @@ def test_a_file_in_use_is_waited_for(run: Run) -> None:
 def test_a_file_that_stays_in_use_is_given_up_with_the_name_of_its_user(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.tables._PATIENCE_S", 0.5)
+    monkeypatch.setattr("workers.reading.tables._PATIENCE_S", 0.5)
 
     async def attempt() -> None:
         async with run.history() as history:

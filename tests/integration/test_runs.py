@@ -23,8 +23,8 @@ from schemas.errors import LeagueError, UsageError
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
 from trainer.archive import pack
-from workers.branching import Branched, branch
 from workers.commands import app
+from workers.founding.branching import Branched, branch
 from workers.matches import Matches
 from workers.models import Models
 from workers.run import Run
@@ -167,7 +167,7 @@ def test_an_explanation_names_everybody_who_was_eligible_and_the_numbers_drawn(
 
 def test_every_match_plays_again_identically(nim: Path, history: list[Recorded]) -> None:
     from workers.commands.match import _resimulated
-    from workers.lookup import FoundMatch
+    from workers.reading.matches import FoundMatch
 
     async def work(run: Run, log: JetStreamLog) -> list[bool]:
         found = [FoundMatch("", recorded, None, None, None) for recorded in of(history, e.MatchFinished)]

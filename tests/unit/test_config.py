@@ -6,7 +6,7 @@ import pytest
 
 from schemas.config import LeagueConfig, Plugin, convert, load_config, plain
 from schemas.errors import ConfigError
-from workers.checks import check_config
+from workers.founding.checks import check_config
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 

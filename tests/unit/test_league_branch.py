@@ -29,7 +29,7 @@ from league.state import LeagueState
 from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.ids import digest
-from workers.branching import branch
+from workers.founding.branching import branch
 from workers.run import Run
 
 SMALL = EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7)

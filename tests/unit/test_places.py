@@ -1,13 +1,16 @@
 """Places in a history as people write them."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from league.log.base import Recorded
 from league.log.memory import MemoryLog
+from league.projections.projection import Projection
 from schemas.errors import UsageError
-from workers.places import place_in
+from workers.reading.places import at_sequence, at_time, is_sequence, parse_time
 
 SECOND = 1_000_000_000
 NOON = 1_769_860_800 * SECOND
@@ -15,10 +18,21 @@ NOON = 1_769_860_800 * SECOND
 
 
 def place(text: str, *times_ns: int) -> int:
+    """Where ``text`` leads in a history of events at these times."""
+    records = [Recorded(n, time_ns, "s", "w", b"{}") for n, time_ns in enumerate(times_ns, 1)]
+
     async def main() -> int:
         log = MemoryLog("x")
-        await log.copy([Recorded(n, time_ns, "s", "w", b"{}") for n, time_ns in enumerate(times_ns, 1)])
-        return await place_in(log, text, "--at")
+        await log.copy(records)
+        if is_sequence(text):
+            return await at_sequence(log, text, "--at")
+        with Projection() as projection:
+            projection.apply(records)
+
+            async def query(statement: str) -> Sequence[tuple[Any, ...]]:
+                return projection.query(statement)
+
+            return await at_time(query, parse_time(text, "--at"), "--at")
 
     return asyncio.run(main())
 
@@ -56,7 +70,10 @@ def test_the_order_is_that_of_sequences_where_clocks_are_apart() -> None:
         ("-1", "neither a sequence nor a time"),
         ("²", "neither a sequence nor a time"),
         ("noon", "expected a number, or ISO 8601"),
-        ("2026-01-31T11:59:59", "before the first event, which happened at 2026-01-31T12:00:00+00:00"),
+        (
+            "2026-01-31T11:59:59",
+            "before the first event; the history goes from 2026-01-31 12:00:00 to 2026-01-31 12:00:01 UTC",
+        ),
     ],
 )
 def test_a_place_that_the_history_does_not_have_is_refused(text: str, message: str) -> None:

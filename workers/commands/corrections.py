@@ -13,8 +13,8 @@ from workers.run import DEFAULT_RUN, Run
 
 if TYPE_CHECKING:
     from league.counterfactual import Move
-    from workers.reading import Tables
-    from workers.voiding import Found
+    from workers.reading.direct import Tables
+    from workers.reading.voiding import Found
 
 _SHOWN = 20
 
@@ -62,8 +62,8 @@ def void(
 async def _void(run: Run, asked: Asked, as_json: bool) -> None:
     # Imported here: every worker imports this package, and none needs the projection.
     from league.counterfactual import Otherwise, compare, moves
-    from workers import voiding
-    from workers.reading import tables_of
+    from workers.reading import voiding
+    from workers.reading.direct import tables_of
 
     async with run.history() as history:
         async with tables_of(run, history) as tables:
@@ -83,7 +83,7 @@ async def _void(run: Run, asked: Asked, as_json: bool) -> None:
 
 
 async def _find(tables: "Tables", history: JetStreamLog, asked: Asked) -> "Found":
-    from workers.voiding import by_id, by_worker
+    from workers.reading.voiding import by_id, by_worker
 
     if asked.worker is None:
         return await by_id(tables.query, asked.matches)

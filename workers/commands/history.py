@@ -13,7 +13,7 @@ from schemas.errors import UsageError, one_of
 from schemas.events import EVENT_TYPES
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
 from workers.commands.sql import print_answer
-from workers.moments import place_in_tables
+from workers.reading.places import place_in
 from workers.run import DEFAULT_RUN, Run
 
 
@@ -28,26 +28,17 @@ def leaderboard(
 ) -> None:
     """Print the leaderboard, rebuilt from the events: as it is, or as it was."""
     here, form = the_run(run, nats, league), "json" if as_json else "table"
-    if at is None:
-        print_answer(here, "SELECT * FROM leaderboard ORDER BY rank", form)
-    else:
-        print(uvloop.run(_leaderboard_at(here, at, form)), end="")
+    board = "leaderboard" if at is None else f"leaderboard_at({uvloop.run(_place(here, at))})"
+    print_answer(here, f"SELECT * FROM {board} ORDER BY rank", form)
 
 
-async def _leaderboard_at(run: Run, at: str, form: str) -> str:
-    # Imported here, not above: every worker imports this module, and DuckDB is a second and 50 MB that none needs.
-    from league.projections.render import render
-    from workers.reading import tables_of
-
-    async with run.history() as history, tables_of(run, history) as tables:
-        place = await place_in_tables(tables.query, history, at, "--at")
-        told = f"SELECT type, time FROM events WHERE sequence <= {place} ORDER BY sequence DESC LIMIT 1"
-        [(kind, time)] = await tables.query(told)
-        found = tables.connection.execute(f"FROM leaderboard_at({place}) ORDER BY rank")
-        columns, types = ([str(column[n]) for column in found.description] for n in (0, 1))
-        rows = found.fetchall()
-    print(f"as of event {place:,} ({kind}) of {time:%Y-%m-%d %H:%M:%S} UTC", file=sys.stderr)
-    return render(columns, types, rows, form)
+async def _place(run: Run, at: str) -> int:
+    async with run.history() as history:
+        place = await place_in(run, history, at, "--at")
+        async for recorded in history.read(place, place):
+            kind = type(recorded.event).__name__ if recorded.event is not None else "unknown"
+            print(f"as of event {place:,} ({kind}) of {_clock(recorded):%Y-%m-%d %H:%M:%S} UTC", file=sys.stderr)
+    return place
 
 
 def events(

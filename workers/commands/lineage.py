@@ -52,7 +52,7 @@ def lineage(
 async def _trace(run: Run, agent: str) -> "Lineage":
     # Imported here: every worker imports this package, and none needs the projection.
     from league.lineage import find_agent, trace
-    from workers.reading import tables_of
+    from workers.reading.direct import tables_of
 
     named = _named(agent)
     async with run.history() as history, tables_of(run, history) as tables:

@@ -17,8 +17,7 @@ from league.log.jetstream import JetStreamLog
 from schemas.errors import LeagueError, UsageError
 from schemas.events import AgentRegistered, MatchFinished
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
-from workers.lookup import FoundMatch, find_match, load_record
-from workers.match_text import (
+from workers.reading.match_text import (
     header,
     plain_explanation,
     print_draw,
@@ -26,6 +25,7 @@ from workers.match_text import (
     print_match,
     print_resimulation,
 )
+from workers.reading.matches import FoundMatch, find_match, load_record
 from workers.run import DEFAULT_RUN, Run
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The match's id, such as rollout-1-0.")]

@@ -11,8 +11,7 @@ from league.log.jetstream import JetStreamLog
 from league.replay import ReplayReport, replay_log, verify_log
 from schemas.errors import UsageError, one_of
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
-from workers.moments import is_sequence, place_in_tables
-from workers.places import place_in
+from workers.reading.places import place_in
 from workers.run import DEFAULT_RUN, Run
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def replay(
 
 async def _replay(run: Run, until: str | None, check: bool, wanted: Wanted, as_json: bool) -> int:
     async with run.history() as history:
-        place = await history.last_sequence() if until is None else await _place(run, history, until)
+        place = await history.last_sequence() if until is None else await place_in(run, history, until, "--until")
         if check:
             return await _verify(history, place, as_json)
         if wanted:
@@ -80,15 +79,6 @@ async def _replay(run: Run, until: str | None, check: bool, wanted: Wanted, as_j
         else:
             _print_report(await replay_log(history, place), as_json)
     return 0
-
-
-async def _place(run: Run, history: JetStreamLog, until: str) -> int:
-    if is_sequence(until):
-        return await place_in(history, until, "--until")
-    from workers.reading import tables_of
-
-    async with tables_of(run, history) as tables:
-        return await place_in_tables(tables.query, history, until, "--until")
 
 
 async def _verify(history: JetStreamLog, until: int, as_json: bool) -> int:
@@ -121,7 +111,7 @@ def _print_report(report: ReplayReport, as_json: bool) -> None:
 async def _compare(run: Run, history: JetStreamLog, until: int, wanted: Wanted) -> "Comparison":
     # Imported here: every worker imports this package, and none needs NumPy's or DuckDB's memory.
     from league.counterfactual import Otherwise, compare
-    from workers.reading import tables_of
+    from workers.reading.direct import tables_of
 
     left_out: set[int] = set()
     for name in wanted.workers:
@@ -137,7 +127,7 @@ async def _of_worker(run: Run, history: JetStreamLog, name: str, until: int) -> 
     quoted = name.replace("'", "''")
     found = await _matching(run, history, f"worker = '{quoted}'", until)
     if not found:
-        from workers.tables import ask
+        from workers.reading.tables import ask
 
         known = (await ask(run, history, "SELECT DISTINCT worker FROM matches ORDER BY worker LIMIT 20")).rows
         raise UsageError(f"--without-worker {name}: played no match; expected {one_of(row[0] for row in known)}")
@@ -146,7 +136,7 @@ async def _of_worker(run: Run, history: JetStreamLog, name: str, until: int) -> 
 
 async def _matching(run: Run, history: JetStreamLog, predicate: str, until: int) -> set[int]:
     """Sequences of the matches for which a condition holds; evaluated where SQL by people is, not in this process."""
-    from workers.tables import ask
+    from workers.reading.tables import ask
 
     # On a line of its own, so that an error points into what was typed, and a comment at its end ends there.
     statement = f"SELECT list(sequence) FROM matches WHERE (\n{predicate}\n) AND sequence <= {until}"

@@ -14,11 +14,11 @@ from league.importing import read_registry
 from league.snapshots import state_at
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import UsageError
-from workers.branching import Branched, branch
 from workers.commands.options import JsonOption, LeagueOption
-from workers.comparison_text import print_comparison
-from workers.places import place_in
+from workers.founding.branching import Branched, branch
 from workers.progress import reporting
+from workers.reading.comparison_text import print_comparison
+from workers.reading.places import place_in
 from workers.run import DEFAULT_RUN, Run
 
 
@@ -41,7 +41,7 @@ def branch_league(
 
 async def _branch(source: Run, at: str, target: Path, console: Console) -> Branched:
     async with source.history("branch") as history:
-        place = await place_in(history, at, "--at")
+        place = await place_in(source, history, at, "--at")
         with reporting(console, "branching") as report:
             return await branch(source, history, place, target, report)
 
@@ -108,7 +108,7 @@ def import_league(
     registry = read_registry(file)
     settings = load_config(config) if config is not None else LeagueConfig()
     # Here and not above: torch takes seconds to import, and a file that is wrong should be refused at once.
-    from workers.importing import import_registry
+    from workers.founding.importing import import_registry
 
     with reporting(Console(stderr=True), "importing") as report:
         made = uvloop.run(import_registry(registry, file.resolve().parent, settings, run, report))

@@ -93,8 +93,8 @@ def model_init(
     ] = None,
 ) -> None:
     """Make a small base model for a game without any download, and teach it a bot's legal play."""
-    from workers.basemodel import make_model
-    from workers.checks import check_config
+    from workers.founding.basemodel import make_model
+    from workers.founding.checks import check_config
 
     settings = load_config(config) if config is not None else LeagueConfig()
     check_config(settings)

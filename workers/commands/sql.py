@@ -46,7 +46,7 @@ def sql(
         print_answer(where, statement, how, timeout, memory)
         return
     # Imported here, not above: every worker imports this module, and none needs a prompt.
-    from workers.prompt import Session
+    from workers.reading.prompt import Session
 
     uvloop.run(Session(where, how, timeout, memory).run(sys.stdin))
 
@@ -60,7 +60,7 @@ async def _answer(run: Run, statement: str, form: str, timeout_s: float, memory:
     # Imported here, not above: every worker imports this module.
     from league.projections.query import Limits, Query
     from league.projections.render import render
-    from workers.tables import ask, position_of_unchanged, warning
+    from workers.reading.tables import ask, position_of_unchanged, warning
 
     limits = Limits(timeout_s, memory)
     # It starts while the broker does.
@@ -105,7 +105,7 @@ async def _export(run: Run, to: Path, as_json: bool) -> None:
     import msgspec
 
     from league.projections.export import export_tables
-    from workers.tables import bring_up
+    from workers.reading.tables import bring_up
 
     def tell(table: str, rows: int, seconds: float) -> None:
         print(f"{table:<20} {rows:>12,} rows {seconds:>7.1f} s", file=sys.stderr, flush=True)

@@ -23,9 +23,9 @@ from trainer.adapters import CONFIG_FILE, WEIGHTS_FILE, Lora
 from trainer.archive import pack, unpack
 from trainer.model import load_base
 from trainer.shape import DecoderShape
-from workers.branching import new_folder
-from workers.checks import check_config
-from workers.opening import open_league
+from workers.founding.branching import new_folder
+from workers.founding.checks import check_config
+from workers.founding.opening import open_league
 from workers.progress import Report
 from workers.run import Run
 

@@ -14,7 +14,7 @@ from schemas.events import AgentRegistered, HistoryImported, LeagueConfigured, L
 from schemas.ids import digest
 from trainer.archive import pack
 from trainer.model import load_base
-from workers.basemodel import make_model
+from workers.founding.basemodel import make_model
 from workers.progress import Report
 from workers.run import Run
 

@@ -13,7 +13,7 @@ from arena.resimulation import Resimulation
 from league.explaining import DrawExplained, EvaluationExplained
 from league.log.base import Recorded
 from schemas.events import MatchFinished
-from workers.lookup import FoundMatch
+from workers.reading.matches import FoundMatch
 
 
 def header(found: FoundMatch) -> dict[str, Any]:

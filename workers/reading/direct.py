@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from league.log.jetstream import JetStreamLog
 from league.projections.connect import OURS, connect
 from schemas.errors import BusyError
+from workers.reading.tables import bring_up
 from workers.run import Run
-from workers.tables import bring_up
 
 _PATIENCE_S = 60.0
 

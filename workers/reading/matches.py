@@ -55,7 +55,7 @@ async def find_match(run: Run, history: JetStreamLog, match_id: str) -> FoundMat
         UsageError: nothing at all.
     """
     # Imported here: every worker imports this package, and none needs the projection.
-    from workers.tables import ask
+    from workers.reading.tables import ask
 
     tables = ("matches", "match_failures", "opponents_sampled")
     quoted = match_id.replace("'", "''")

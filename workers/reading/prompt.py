@@ -21,8 +21,8 @@ from rich.console import Console
 from league.projections.query import Limits, Result
 from league.projections.render import render
 from schemas.errors import LeagueError
+from workers.reading.tables import ask, warning
 from workers.run import Run
-from workers.tables import ask, warning
 
 if TYPE_CHECKING:
     from league.log.jetstream import JetStreamLog

@@ -11,8 +11,7 @@ from league.lineage import Query
 from league.log.jetstream import JetStreamLog
 from schemas.errors import UsageError, one_of
 from schemas.events import MatchFinished, MatchVoided, Rated
-from workers.moments import place_in_tables
-from workers.places import parse_time
+from workers.reading.places import at_sequence, is_sequence, parse_time
 from workers.run import Run
 
 _GAP = 1_000
@@ -82,7 +81,7 @@ async def by_worker(query: Query, history: JetStreamLog, worker: str, since: str
     conditions = [f"worker = {quoted(worker)}"]
     for option, text, comparison in (("--since", since, ">="), ("--until", until, "<=")):
         if text is not None:
-            conditions.append(await _bound(query, history, option, text, comparison))
+            conditions.append(await _bound(history, option, text, comparison))
     return await find(query, " AND ".join(conditions))
 
 
@@ -148,9 +147,9 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-async def _bound(query: Query, history: JetStreamLog, option: str, text: str, comparison: str) -> str:
-    if text.isascii() and text.isdigit():
-        return f"sequence {comparison} {await place_in_tables(query, history, text, option)}"
+async def _bound(history: JetStreamLog, option: str, text: str, comparison: str) -> str:
+    if is_sequence(text):
+        return f"sequence {comparison} {await at_sequence(history, text, option)}"
     moment = parse_time(text, option)
     return f"time {comparison} TIMESTAMPTZ {quoted(moment.isoformat())} AT TIME ZONE 'UTC'"
 

@@ -1,0 +1,8 @@
+"""How a run begins.
+
+- ``opening``    opens a league: streams, base model, first events
+- ``basemodel``  makes a base model when none is given
+- ``branching``  a run that begins as a copy of another one's history
+- ``importing``  a run that begins with another program's registry
+- ``checks``     looks at a whole configuration before anything is started
+"""
