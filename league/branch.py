@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from league.archive import Manifest
 from league.artifacts import ArtifactStore
+from league.custody.archive import Manifest
 from league.log.base import EventLog
 from league.state import LeagueState
 from schemas import events as e

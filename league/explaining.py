@@ -7,10 +7,10 @@ there, and compared with what was recorded.
 import msgspec
 
 from league.artifacts import ArtifactStore
+from league.custody.snapshots import state_at
 from league.evaluations import jobs
 from league.log.base import EventLog
 from league.matchmaker import Explanation, explain
-from league.snapshots import state_at
 from schemas.errors import ReplayError
 from schemas.events import EvaluationRequested, MatchFinished, OpponentsSampled
 from schemas.jobs import PlayMatch

@@ -401,8 +401,8 @@ class HistorySealed(Event, frozen=True, tag=True):
     """A closed range of the history and what it holds, so that an edited, damaged or missing event is found.
 
     The digest of an event is SHA-256 over its sequence, time, subject, producer, schema version and payload
-    (``league.seals.event_digest``); that of a range is SHA-256 over the seal before and the digests of its events.
-    Whoever knows the newest seal can check everything before it.
+    (``league.custody.seals.event_digest``); that of a range is SHA-256 over the seal before and the digests of its
+    events. Whoever knows the newest seal can check everything before it.
     """
 
     first: int
@@ -431,7 +431,7 @@ class HistoryArchived(Event, frozen=True, tag=True):
     seal: str
     """Digest of the seal that ends at ``last``."""
     manifest: str
-    """Digest of the artifact that lists all segments (``league.archive.Manifest``)."""
+    """Digest of the artifact that lists all segments (``league.custody.archive.Manifest``)."""
     bytes: int
     """Of the newest segment's files."""
 
@@ -447,7 +447,7 @@ class SnapshotTaken(Event, frozen=True, tag=True):
     sequence: int
     """Of the last event in it."""
     artifact: str
-    """Digest of the saved folds (``league.snapshots.Snapshot``)."""
+    """Digest of the saved folds (``league.custody.snapshots.Snapshot``)."""
     state: str
     """Digest of the state: ``LeagueState.digest``."""
     version: int

@@ -10,11 +10,11 @@ import time
 
 import structlog
 
-from league import snapshots
-from league.archive import archive_sealed, newest_manifest
+from league.custody import snapshots
+from league.custody.archive import archive_sealed, newest_manifest
+from league.custody.seals import MOST, Sealer
 from league.log.base import Recorded
 from league.ratings.fold import RatingFold
-from league.seals import MOST, Sealer
 from league.state import LeagueState
 from schemas.errors import ConflictError, LeagueError, StoreFullError
 from schemas.events import HistoryArchived, HistorySealed, SnapshotTaken

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from league.analytics import BenchmarkRow, benchmarks, elo_curve
+from league.custody.snapshots import state_at
 from league.log.jetstream import JetStreamLog
 from league.plots import draw_elo
 from league.projections.render import render
 from league.replay import verify_log
-from league.snapshots import state_at
 from workers.reading.tables import LEADERBOARD, ask
 from workers.run import DEFAULT_RUN, Run
 

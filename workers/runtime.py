@@ -15,8 +15,8 @@ import structlog
 import uvloop
 from nats.aio.client import Client
 
-from league import snapshots
 from league.artifacts import CachedStore
+from league.custody import snapshots
 from league.log.experience import Experience
 from league.log.jetstream import JetStreamLog
 from league.log.work import WorkQueue

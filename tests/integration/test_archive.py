@@ -12,18 +12,18 @@ from nats.js.api import StreamConfig
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from league import snapshots
-from league.archive import Manifest, archived_batches, newest_manifest
 from league.artifacts import CachedStore
-from league.audit import Audit, audit
+from league.custody import snapshots
+from league.custody.archive import Manifest, archived_batches, newest_manifest
+from league.custody.audit import Audit, audit
+from league.custody.seals import seal_through
+from league.custody.verifying import Located
 from league.log.base import Recorded
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.ratings.fold import RatingFold
-from league.seals import seal_through
 from league.simulation import Simulation
 from league.state import LeagueState
-from league.verifying import Located
 from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.ids import digest

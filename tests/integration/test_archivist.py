@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from league.archive import Manifest, archive_sealed, newest_manifest
 from league.artifacts import CachedStore, FolderStore
-from league.audit import audit
+from league.custody.archive import Manifest, archive_sealed, newest_manifest
+from league.custody.audit import audit
+from league.custody.snapshots import begin, take
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.ratings.fold import RatingFold
 from league.simulation import Simulation
-from league.snapshots import begin, take
 from league.state import LeagueState
 from schemas.config import EvaluationConfig, ExperienceConfig, HistoryConfig, LeagueConfig
 from schemas.events import Event, HistoryArchived, HistorySealed, SnapshotTaken, WorkerLeft

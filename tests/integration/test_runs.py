@@ -14,9 +14,9 @@ import pytest
 from structlog.testing import capture_logs
 from typer.testing import CliRunner, Result
 
+from league.custody.snapshots import state_at
 from league.log.base import Recorded
 from league.log.jetstream import JetStreamLog
-from league.snapshots import state_at
 from schemas import events as e
 from schemas.config import HistoryConfig
 from schemas.errors import LeagueError, UsageError

@@ -8,13 +8,20 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from league.archive import Manifest, archive_sealed, archived_batches, attachable, newest_manifest, segment_after
 from league.artifacts import CachedStore, FolderStore
-from league.audit import audit
+from league.custody.archive import (
+    Manifest,
+    archive_sealed,
+    archived_batches,
+    attachable,
+    newest_manifest,
+    segment_after,
+)
+from league.custody.audit import audit
+from league.custody.seals import seal_through
 from league.log.base import Recorded
 from league.log.memory import MemoryLog
 from league.projections.projection import Projection
-from league.seals import seal_through
 from league.simulation import Simulation
 from schemas.config import EvaluationConfig, LeagueConfig
 from schemas.errors import LogError

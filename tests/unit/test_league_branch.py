@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from league.archive import File, Manifest, Segment
 from league.artifacts import FolderStore
 from league.branch import (
     Reference,
@@ -18,13 +17,14 @@ from league.branch import (
     trainer_starts,
     whole_before,
 )
+from league.custody.archive import File, Manifest, Segment
+from league.custody.snapshots import state_at
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog
 from league.log.memory import MemoryLog
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
 from league.simulation import Simulation
-from league.snapshots import state_at
 from league.state import LeagueState
 from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from league import snapshots
 from league.artifacts import FolderStore
+from league.custody import snapshots
 from league.log.memory import MemoryLog
 from league.ratings.fold import RatingFold
 from league.simulation import Simulation

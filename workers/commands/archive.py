@@ -11,14 +11,14 @@ import typer
 import uvloop
 from rich.console import Console
 
-from league.archive import archive_sealed, newest_manifest
 from league.artifacts import ArtifactStore, Stored
-from league.audit import Audit, audit
-from league.garbage import Garbage, references, sort_out
+from league.custody.archive import archive_sealed, newest_manifest
+from league.custody.audit import Audit, audit
+from league.custody.garbage import Garbage, references, sort_out
+from league.custody.seals import seal_through
+from league.custody.snapshots import state_at
+from league.custody.verifying import Damage, Located, Told
 from league.log.jetstream import JetStreamLog, leagues_on
-from league.seals import seal_through
-from league.snapshots import state_at
-from league.verifying import Damage, Located, Told
 from schemas.errors import ConflictError, LogError, UsageError
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
 from workers.progress import Report, reporting

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from league.branch import describe
 from league.compare import Comparison, compare, figures, shared_history
+from league.custody.snapshots import state_at
 from league.importing import read_registry
-from league.snapshots import state_at
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import UsageError
 from workers.commands.options import JsonOption, LeagueOption

@@ -21,9 +21,9 @@ from league.branch import (
     trainer_starts,
     whole_before,
 )
+from league.custody.snapshots import state_at
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
-from league.snapshots import state_at
 from league.state import LeagueState
 from schemas.errors import UsageError
 from schemas.events import LeagueBranched

@@ -4,9 +4,9 @@ import msgspec
 import structlog
 from nats.aio.client import Client
 
+from league.custody.snapshots import state_at
 from league.log.jetstream import JetStreamLog, league_on
 from league.log.streams import ensure_streams
-from league.snapshots import state_at
 from schemas.codec import canonical
 from schemas.config import LeagueConfig, plain
 from schemas.errors import UsageError

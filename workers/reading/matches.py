@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import zstandard
 
+from league.custody.snapshots import state_at
 from league.log.base import Recorded
 from league.log.jetstream import JetStreamLog
-from league.snapshots import state_at
 from schemas.errors import ArtifactError, DecodeError, UsageError
 from schemas.events import MatchFailed, MatchFinished, MatchVoided, OpponentsSampled
 from schemas.ids import digest

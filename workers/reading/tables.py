@@ -110,7 +110,7 @@ async def bring_up(run: Run, history: JetStreamLog) -> None:
         BusyError: another process has it open.
     """
     # Imported here: a file that is up to date needs neither, and they take longer to load than the query runs.
-    from league.archive import attachable, segment_after
+    from league.custody.archive import attachable, segment_after
     from league.projections.catch_up import catch_up
     from league.projections.projection import Projection
 

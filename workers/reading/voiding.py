@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from league import snapshots
 from league.corrections import settle
+from league.custody import snapshots
 from league.lineage import Query
 from league.log.jetstream import JetStreamLog
 from schemas.errors import UsageError, one_of

@@ -18,8 +18,8 @@ import msgspec
 import structlog
 
 from league.artifacts import ArtifactStore, CachedStore
+from league.custody.verifying import Chain, Checker, Range, read_chain
 from league.log.base import EventLog, Recorded
-from league.verifying import Chain, Checker, Range, read_chain
 from schemas.errors import ArtifactError, DecodeError, LogError
 from schemas.events import HistoryArchived
 

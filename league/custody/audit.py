@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from league.archive import File, Manifest, Segment, newest_manifest, segment_batches
 from league.artifacts import CachedStore
+from league.custody.archive import File, Manifest, Segment, newest_manifest, segment_batches
+from league.custody.verifying import Chain, Checker, Damage, Told, check_stream, read_chain
 from league.log.base import EventLog
-from league.verifying import Chain, Checker, Damage, Told, check_stream, read_chain
 from schemas.errors import ArtifactError
 from schemas.events import HistoryArchived
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from league.archive import Manifest
 from league.artifacts import ArtifactStore, Stored
+from league.custody.archive import Manifest
 from league.log.base import EventLog, Recorded
 from schemas.errors import ArtifactError
 from schemas.events import (

@@ -9,8 +9,8 @@ from difflib import SequenceMatcher
 
 import msgspec
 
+from league.custody.seals import CHECK_BYTES, checks_of, event_digest, range_digest
 from league.log.base import EventLog, Recorded
-from league.seals import CHECK_BYTES, checks_of, event_digest, range_digest
 from schemas.events import HistorySealed
 
 Told = Callable[[int], None]

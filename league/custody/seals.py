@@ -1,7 +1,7 @@
 """Seals: events that say what a closed range of the history holds, each chained to the one before.
 
 Nobody has to know of them but the sealer. A range begins where the last one ended, so seals are sealed in their turn,
-and whoever keeps the digest of the newest seal elsewhere can check everything before it (``league.verifying``).
+and whoever keeps the digest of the newest seal elsewhere can check everything before it (``league.custody.verifying``).
 """
 
 import base64
