@@ -7,7 +7,7 @@ A step's events are appended as one atomic batch, so a killed trainer either too
 import asyncio
 import tempfile
 import time
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -112,7 +112,7 @@ class TrainerWorker:
             await self._load_adapter(live.version, version)
         self._learner.steps = version
         if live is None or live.version != version:
-            adapter, _ = await self._store()
+            adapter = await self._store(self._learner.adapter)
             parent = config.base_agent if live is None else agent_name(self._policy, live.version)
             published = PolicyPublished(policy=self._policy, version=version, adapter=adapter, parent=parent)
             await self._context.reached(await self._context.record(published))
@@ -190,7 +190,8 @@ class TrainerWorker:
         report = await asyncio.to_thread(self._learner.step, batch.rollouts, progress)
         if report.skipped:
             log.error("step skipped, weights untouched", step=report.step, reason=report.skipped)
-        adapter, state = await self._store()
+        adapter = await self._store(self._learner.adapter)
+        state = await self._store(self._learner.save_state)
         now = time.monotonic()
         times = {"wait_s": round(waited_s, 3), "wall_s": round(now - self._stepped_at, 3)}
         self._stepped_at = now
@@ -227,16 +228,12 @@ class TrainerWorker:
         joining = schedule.joining(self._context.state, self._policy, report.step, adapter)
         return [published, step] if joining is None else [published, step, joining]
 
-    async def _store(self) -> tuple[str, str]:
-        """Store the adapter and the learner's state; return their digests."""
+    async def _store(self, write: Callable[[Path], object]) -> str:
+        """Store what the learner writes into a folder; return its digest."""
         with tempfile.TemporaryDirectory() as folder:
-            self._learner.adapter(Path(folder) / "adapter")
-            self._learner.save_state(Path(folder) / "state")
-            packed = [pack(Path(folder) / part) for part in ("adapter", "state")]
-        adapter, state = [
-            await self._context.persistently(partial(self._context.artifacts.put, data)) for data in packed
-        ]
-        return adapter, state
+            write(Path(folder) / "part")
+            data = pack(Path(folder) / "part")
+        return await self._context.persistently(lambda: self._context.artifacts.put(data))
 
     async def _forget(self, step: GradientStepTaken) -> None:
         """Let go of what the recorded step has made useless: rollouts used, and the state before.
