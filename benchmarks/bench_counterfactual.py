@@ -2,6 +2,7 @@
 
 import sys
 import time
+from itertools import combinations
 
 import numpy as np
 
@@ -37,18 +38,15 @@ def history(matches: int) -> MatchArrays:
     )
 
 
-def update_elo_multiplayer(results: dict[str, float], ratings: dict[str, float], k: float) -> dict[str, float]:
-    """The specification's formula as it stands there."""
-    new = {name: elo for name, elo in ratings.items()}  # noqa: C416
-    agents = list(results.keys())
-    for i, a in enumerate(agents):
-        for b in agents[i + 1 :]:
-            expected = 1 / (1 + 10 ** ((ratings[b] - ratings[a]) / 400))
-            actual = 1.0 if results[a] > results[b] else 0.5 if results[a] == results[b] else 0.0
-            delta = (k / 6) * (actual - expected)
-            new[a] += delta
-            new[b] -= delta
-    return new
+def plain_formula(scores: dict[str, float], ratings: dict[str, float], k: float) -> dict[str, float]:
+    """The specification's pairwise update of one match, in plain Python."""
+    after = dict(ratings)
+    for (a, score_a), (b, score_b) in combinations(scores.items(), 2):
+        expected = 1 / (1 + 10 ** ((ratings[b] - ratings[a]) / 400))
+        actual = 1.0 if score_a > score_b else 0.5 if score_a == score_b else 0.0
+        after[a] += (k / 6) * (actual - expected)
+        after[b] -= (k / 6) * (actual - expected)
+    return after
 
 
 def plain(matches: MatchArrays, k: float) -> tuple[dict[str, float], float]:
@@ -62,7 +60,7 @@ def plain(matches: MatchArrays, k: float) -> tuple[dict[str, float], float]:
     ]
     started = time.perf_counter()
     for result in results:
-        ratings.update(update_elo_multiplayer(result, {name: ratings[name] for name in result}, k))
+        ratings.update(plain_formula(result, {name: ratings[name] for name in result}, k))
     return ratings, time.perf_counter() - started
 
 
