@@ -1,6 +1,7 @@
 """Pictures for people, drawn without a display."""
 
 from collections.abc import Mapping
+from itertools import cycle
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -8,6 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from league.analytics import EloCurve
+
+_STYLES = ("--", ":", "-.")
 
 
 def draw_elo(curve: EloCurve, path: Path) -> None:
@@ -36,8 +39,8 @@ def draw_comparison(curves: Mapping[str, EloCurve], path: Path) -> None:
     for number, (run, curve) in enumerate(curves.items()):
         color = f"C{number}"
         axes.plot(curve.steps, curve.hero, marker="o", color=color, label=f"{run}: {curve.policy}")
-        for name, ratings in curve.baselines.items():
-            axes.plot(curve.steps, ratings, linestyle=":", linewidth=1, color=color, label=f"{run}: {name}")
+        for style, (name, ratings) in zip(cycle(_STYLES), curve.baselines.items(), strict=False):
+            axes.plot(curve.steps, ratings, linestyle=style, linewidth=1, color=color, label=f"{run}: {name}")
     _save(figure, axes, path)
 
 
@@ -50,6 +53,7 @@ def _empty(title: str) -> tuple[Figure, Axes]:
 
 def _save(figure: Figure, axes: Axes, path: Path) -> None:
     if axes.lines:
-        axes.legend(loc="best")
+        # Below the picture, where it covers no curve.
+        figure.legend(loc="outside lower center", ncols=4, fontsize="small")
     axes.grid(alpha=0.3)
     figure.savefig(path, format="png", dpi=120)
