@@ -7,6 +7,7 @@ import os
 import platform
 import secrets
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -17,13 +18,15 @@ from nats.aio.client import Client
 
 from league.artifacts import CachedStore
 from league.custody import snapshots
+from league.log.base import Recorded
 from league.log.experience import Experience
 from league.log.jetstream import JetStreamLog
 from league.log.work import WorkQueue
 from league.ratings.fold import RatingFold
 from league.state import LeagueState
+from schemas.codec import UnknownEventError
 from schemas.config import LeagueConfig
-from schemas.errors import BackpressureError, LeagueError, LogUnavailableError, StoreFullError
+from schemas.errors import BackpressureError, DecodeError, LeagueError, LogUnavailableError, StoreFullError
 from schemas.events import Event, WorkerJoined, WorkerLeft
 from workers.run import Run
 
@@ -51,6 +54,8 @@ class Context:
         self.state = LeagueState()
         self.ratings = RatingFold()
         """The ratings at the sequence that ``begin`` found, for a worker that goes on folding them itself."""
+        self.unknown: Counter[str] = Counter()
+        """Events passed over since this version does not know their type."""
         self.stopping = asyncio.Event()
         self._wake = asyncio.Event()
 
@@ -68,10 +73,19 @@ class Context:
         """Take in the history, for ever."""
         async for recorded in self.log.follow(self.state.sequence + 1):
             if recorded.error is not None:
-                log.warning("undecodable message set aside", sequence=recorded.sequence, error=str(recorded.error))
-                await self.log.bury(recorded)
+                await self._pass_over(recorded, recorded.error)
             self.state.apply(recorded.sequence, recorded.event)
             self.wake()
+
+    async def _pass_over(self, recorded: Recorded, error: DecodeError) -> None:
+        """Say what cannot be folded: damage each time, of an unknown type the first event, and in the end how many."""
+        if not isinstance(error, UnknownEventError):
+            log.warning("undecodable message set aside", sequence=recorded.sequence, error=str(error))
+            await self.log.bury(recorded)
+            return
+        self.unknown[str(error)] += 1
+        if self.unknown[str(error)] == 1:
+            log.warning("passed over, as all of its kind: upgrade this worker", what=str(error), at=recorded.sequence)
 
     async def moved(self, timeout_s: float) -> None:
         """Wait for the next event, for the word to stop, or for ``timeout_s``."""
@@ -194,6 +208,8 @@ async def _membership(context: Context, role: str) -> AsyncIterator[_Leave]:
         yield leave
     finally:
         await context.log.append(WorkerLeft(worker=context.name, incarnation=incarnation, reason=leave.reason))
+        for what, count in sorted(context.unknown.items()):
+            log.warning("passed over", what=what, events=count)
         log.info("left", reason=leave.reason)
 
 

@@ -24,6 +24,8 @@ from schemas.errors import ArtifactError, BackpressureError, StoreFullError
 from schemas.events import AgentRegistered
 from schemas.subjects import DEAD_LETTER_STREAM
 from schemas.trajectories import Rollout
+from workers.run import Run
+from workers.runtime import Context, beside
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -160,6 +162,23 @@ def test_an_undecodable_message_is_set_aside_and_the_rest_goes_on(tmp_path):
             assert letters.state.messages == 1
             letter = await client.jetstream().get_msg(DEAD_LETTER_STREAM, 1)
             assert json.loads(letter.data)["sequence"] == 1
+
+    asyncio.run(body())
+
+
+def test_events_of_unknown_types_are_passed_over_and_counted(tmp_path):
+    async def body() -> None:
+        async with broker(tmp_path) as client:
+            log = JetStreamLog(client, "league", "test")
+            for number in (1, 2):
+                stranger = json.dumps({"type": "SeasonBegun", "number": number}).encode()
+                await client.jetstream().publish("league.league.season.begun", stranger)
+            last = await log.append(AgentRegistered(agent="a", kind="bot", baseline=False, rating=1.0))
+            context = Context(Run(tmp_path), client, log, "worker")
+            async with beside(context.follow()):
+                await asyncio.wait_for(context.reached(last), 10)
+            assert context.unknown == {"event of unknown type 'SeasonBegun'": 2}
+            assert list(context.state.agents) == ["a"]
 
     asyncio.run(body())
 
