@@ -123,7 +123,10 @@ class Query:
             return
 
     def _answer(self, data: bytes) -> Any:
-        """What the child says; its errors are raised. The position comes as a line of hex, what ``run`` gets as it is; both pickled."""
+        """What the child says; its errors are raised.
+
+        The position comes as a line of hex, what ``run`` gets as it is; both are pickled.
+        """
         if not data:
             errors = self._child.stderr.read() if self._child.stderr else b""
             self._child.wait()
