@@ -6,7 +6,7 @@
 - ``state``         the fold that workers decide from: agents, ratings, policies, evaluations
 - ``ratings/``      rating systems, one file each, and the fold over match results
 - ``samplers/``     opponent samplers, one file each
-- ``matchmaker``    makes training matches; ``explaining`` accounts for recorded ones
+- ``matchmaker``    makes training matches; ``explaining`` accounts for recorded ones, ``auditing`` for their shares
 - ``schedule``      which versions join the league and which retire
 - ``evaluations``   what is measured, against whom, and when training may stop
 - ``projections/``  the history as DuckDB tables, for SQL

@@ -1,0 +1,187 @@
+"""Whether opponents were drawn as the sampler says: target against realised shares of its buckets.
+
+The target of a draw is computed again from the standings that it was made from, under the configuration in force there.
+Realised shares count every seat of every draw; targets are computed for draws spaced evenly, when there are many.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import pi, sqrt
+from typing import NamedTuple
+
+import msgspec
+
+from league.log.base import EventLog
+from league.samplers.base import make_sampler
+from league.state import LeagueState
+from schemas.errors import ReplayError, UsageError
+from schemas.events import GradientStepTaken, OpponentsSampled
+
+
+class Shares(msgspec.Struct, frozen=True):
+    """Draws that were made in a window of gradient steps."""
+
+    first_step: int
+    """Draws after this many steps, at the earliest."""
+    last_step: int
+    """And after this many, at the latest."""
+    draws: int
+    picks: int
+    """Seats that were drawn for."""
+    recomputed: int
+    """Draws whose target was computed again."""
+    target: dict[str, float]
+    """Mean probability of each bucket for one seat; empty when no target could be computed."""
+    realised: dict[str, float]
+    """Share of the picks that came from each bucket."""
+    distance: float | None
+    """Total variation between the two, 0 to 1; None without a target."""
+    by_chance: float | None
+    """What to expect of it when every pick follows the target: fewer picks scatter more."""
+
+
+class Audit(msgspec.Struct, frozen=True):
+    """A league's matchmaking, as a whole and by windows of gradient steps."""
+
+    whole: Shares
+    windows: list[Shares]
+    passed_over: int
+    """Draws whose target cannot be computed, such as one before any version was published."""
+    problem: str
+    """Why, for the first of them."""
+
+
+class _Target(NamedTuple):
+    shares: Mapping[str, float]
+    distinct: int | None
+    """How many opponents are drawn for a match at most, to be cloned over the seats."""
+
+
+class _Checked(NamedTuple):
+    """A draw whose target is computed again, for so many draws like it."""
+
+    draw: OpponentsSampled
+    weight: float
+
+
+Targets = Mapping[int, _Target | str]
+"""By the sequence of the standings; a text says why there is none."""
+
+
+async def audit(history: EventLog, window: int, most: int = 1000) -> Audit:
+    """Compare what was drawn with what should have been.
+
+    Args:
+        history: Of the league.
+        window: Gradient steps that are counted together.
+        most: Draws whose target is computed again, about; every window has one at least.
+
+    Raises:
+        UsageError: nothing was drawn yet, or a window of no steps.
+    """
+    if window < 1 or most < 1:
+        raise UsageError(f"audit: windows of {window} gradient steps, {most} draws; expected 1 or more of both")
+    drawn = await _by_window(history, window)
+    if not drawn:
+        raise UsageError("matchmaking: no opponents were drawn yet; expected a league with training matches")
+    checked = {number: _spaced(draws, -(-most // len(drawn))) for number, draws in drawn.items()}
+    every = [one for number in sorted(drawn) for one in checked[number]]
+    targets = await _targets(history, {one.draw.standings_sequence for one in every})
+    problems = [found for one in every if isinstance(found := targets[one.draw.standings_sequence], str)]
+    last = max(drawn) * window + window - 1
+    return Audit(
+        whole=_shares(0, last, [draw for draws in drawn.values() for draw in draws], every, targets),
+        windows=[
+            _shares(number * window, number * window + window - 1, drawn[number], checked[number], targets)
+            for number in sorted(drawn)
+        ],
+        passed_over=len(problems),
+        problem=problems[0] if problems else "",
+    )
+
+
+async def _by_window(history: EventLog, window: int) -> dict[int, list[OpponentsSampled]]:
+    """Draws by the number of their window, each match once."""
+    step = 0
+    drawn: dict[int, list[OpponentsSampled]] = {}
+    seen: set[str] = set()
+    async for recorded in history.read():
+        event = recorded.event
+        if isinstance(event, GradientStepTaken):
+            step = max(step, event.step)
+        elif isinstance(event, OpponentsSampled) and event.picks and event.match_id not in seen:
+            seen.add(event.match_id)
+            drawn.setdefault(step // window, []).append(event)
+    return drawn
+
+
+def _spaced(draws: Sequence[OpponentsSampled], most: int) -> list[_Checked]:
+    count = min(most, len(draws))
+    return [_Checked(draws[place * len(draws) // count], len(draws) / count) for place in range(count)]
+
+
+async def _targets(history: EventLog, sequences: set[int]) -> Targets:
+    """Targets at these places, from one fold of the history."""
+    wanted = sorted(sequences, reverse=True)
+    state, found = LeagueState(), dict[int, _Target | str]()
+    async for recorded in history.read(1, min(wanted[0], await history.last_sequence())):
+        while wanted and wanted[-1] < recorded.sequence:
+            found[wanted[-1]] = _target(state)
+            wanted.pop()
+        state.apply(recorded.sequence, recorded.event)
+    return found | {sequence: _target(state) for sequence in wanted}
+
+
+def _target(state: LeagueState) -> _Target | str:
+    try:
+        if state.config is None:
+            raise ReplayError(f"no configuration up to event {state.sequence}; expected LeagueOpened first")
+        plugin = state.config.matchmaking.sampler
+        shares = make_sampler(plugin).target_shares(state.standings(), state.config.trainer.policy)
+    except (ReplayError, UsageError) as error:
+        # One draw that does not fit the history must not take the audit of all others away.
+        return str(error)
+    return _Target(shares, plugin.settings.get("max_distinct"))
+
+
+def _shares(
+    first: int, last: int, draws: Sequence[OpponentsSampled], checked: Sequence[_Checked], targets: Targets
+) -> Shares:
+    counts = Counter(pick.bucket for draw in draws for pick in draw.picks)
+    picks = counts.total()
+    sums: dict[str, float] = {}
+    weights = independent = 0.0
+    recomputed = 0
+    for draw, weight in checked:
+        target = targets[draw.standings_sequence]
+        if isinstance(target, str):
+            continue
+        recomputed += 1
+        weights += weight * len(draw.picks)
+        independent += weight * min(len(draw.picks), target.distinct or len(draw.picks))
+        for bucket, share in target.shares.items():
+            sums[bucket] = sums.get(bucket, 0.0) + weight * len(draw.picks) * share
+    mean = {bucket: total / weights for bucket, total in sums.items()} if weights else {}
+    realised = {bucket: counts[bucket] / picks for bucket in sorted(mean.keys() | counts.keys())}
+    trials = picks * independent / weights if weights else 0.0
+    return Shares(
+        first_step=first,
+        last_step=last,
+        draws=len(draws),
+        picks=picks,
+        recomputed=recomputed,
+        target=mean,
+        realised=realised,
+        distance=total_variation(mean, realised) if mean else None,
+        by_chance=_scatter(mean, trials) if mean else None,
+    )
+
+
+def total_variation(left: Mapping[str, float], right: Mapping[str, float]) -> float:
+    """Half the sum of the differences of two distributions: the most that the chance of any set of buckets differs."""
+    return 0.5 * sum(abs(left.get(key, 0.0) - right.get(key, 0.0)) for key in left.keys() | right.keys())
+
+
+def _scatter(target: Mapping[str, float], trials: float) -> float:
+    """Mean total variation of shares realised in so many trials, by the normal approximation of each."""
+    return min(1.0, 0.5 * sum(sqrt(2 * share * max(0.0, 1 - share) / (pi * trials)) for share in target.values()))
