@@ -9,6 +9,7 @@
 - ``nash``            Nash averaging: a board that clones cannot move
 - ``alpha_rank``      where an evolving population would spend its time
 - ``hodge``           how much of the results is cyclic, and whether chance explains it
+- ``standoff``        payoff, circles and Nash average for people: the most played agents, strongest first
 
 - ``simulated``       leagues with known skills: what the boards are tested against
 

@@ -9,12 +9,27 @@
 - ``match``    ``match show``, ``explain``, ``resimulate``: one match
 - ``runs``     ``branch``, ``compare``, ``import``: runs made from other runs, and set side by side
 - ``archive``  ``verify``, ``archive``, ``gc``: what guards the history and what it takes up
+- ``payoff``   ``payoff``: who takes the points from whom
+- ``matchmaking`` ``matchmaking audit``: what was drawn, beside what should have been
 - ``setup``    ``doctor`` and ``model init``: this machine and its model
 """
 
 import typer
 
-from workers.commands import archive, corrections, history, lineage, match, replay, runs, serving, setup, sql
+from workers.commands import (
+    archive,
+    corrections,
+    history,
+    lineage,
+    match,
+    matchmaking,
+    payoff,
+    replay,
+    runs,
+    serving,
+    setup,
+    sql,
+)
 
 app = typer.Typer(
     help="An event-sourced league for training language-model agents by self-play.",
@@ -26,6 +41,8 @@ model = typer.Typer(help="Base models.", no_args_is_help=True)
 app.add_typer(model, name="model")
 matches = typer.Typer(help="One match: read it, account for it, play it again.", no_args_is_help=True)
 app.add_typer(matches, name="match")
+draws = typer.Typer(help="Who was drawn against whom.", no_args_is_help=True)
+app.add_typer(draws, name="matchmaking")
 
 app.command()(serving.up)
 app.command("open")(serving.open_league)
@@ -37,6 +54,7 @@ app.command()(sql.export)
 app.command()(replay.replay)
 app.command()(corrections.void)
 app.command()(lineage.lineage)
+app.command()(payoff.payoff)
 app.command("branch")(runs.branch_league)
 app.command("compare")(runs.compare_runs)
 app.command("import")(runs.import_league)
@@ -48,3 +66,4 @@ model.command("init")(setup.model_init)
 matches.command("show")(match.show)
 matches.command("explain")(match.explain)
 matches.command("resimulate")(match.resimulate_match)
+draws.command("audit")(matchmaking.audit_draws)
