@@ -7,11 +7,11 @@ from collections.abc import Callable
 from league.log.base import EventLog, Recorded
 from league.projections.projection import Projection
 
-BATCH = 20_000
+BATCH = 20_480
 """Events that are loaded at a time."""
 
-_TRANSACTION = 12
-"""Batches between commits: two of the groups that DuckDB writes rows in. A killed process loses no more."""
+_TRANSACTION = 6
+"""Batches between commits: one of the groups that DuckDB writes rows in. A killed process loses no more."""
 
 _SWITCH_S = 0.0002
 
