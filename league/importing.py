@@ -1,4 +1,4 @@
-"""Another program's registry as a league's history: ``league.json`` of the seed document on league training.
+"""Another program's registry as a league's history: ``league.json`` of the league specification.
 
     {"agents": {NAME: {"type": "baseline" | "checkpoint", "elo", "path", "step", "created_at", "parent"}},
      "history": [{"step", "p1", "p2", "result"}],

@@ -27,7 +27,7 @@ class FixedSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
 class Fixed(MixSampler):
     """Uniform over the bucket ``fixed``; ``mirror`` is played when nobody in it is active.
 
-    Source: Unstable Baselines' sampling mode ``fixed``, "uniform random among fixed baselines only".
+    Source: Unstable Baselines' sampling mode ``fixed``.
     """
 
     name = "fixed"

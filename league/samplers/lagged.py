@@ -37,7 +37,7 @@ class Lagged(MixSampler):
     is nearest to the range is played, the bucket ``nearest``; the later one of two that are as near. Without any
     active past checkpoint it is the ``mirror``.
 
-    Source: Unstable Baselines' sampling mode ``lagged``, "uniform among active past checkpoints inside lag_range".
+    Source: Unstable Baselines' sampling mode ``lagged``.
     """
 
     name = "lagged"

@@ -17,8 +17,8 @@ class RandomSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
 class RandomPool(MixSampler):
     """Uniform over all active members; the buckets are ``fixed`` and ``checkpoints``, and ``mirror`` without members.
 
-    Source: Unstable Baselines' sampling mode ``random``, "uniform over fixed + active checkpoints". The difference
-    from ``uniform`` is that the mirror is none of them.
+    Source: Unstable Baselines' sampling mode ``random``: fixed agents and active checkpoints alike. The difference from
+    ``uniform`` is that the mirror is none of them.
     """
 
     name = "random"

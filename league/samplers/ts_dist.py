@@ -30,7 +30,7 @@ class TsDist(MixSampler):
 
     Agents without a finite rating are not drawn.
 
-    Source: Unstable Baselines' sampling mode ``ts-dist``, "softmax over |μ★-μopp| (smaller distance, higher weight)".
+    Source: Unstable Baselines' sampling mode ``ts-dist``: the nearer the mean skills, the likelier.
     """
 
     name = "ts_dist"

@@ -1,4 +1,4 @@
-"""What a final position is worth (``calculate_final_scores`` of the seed document on league training)."""
+"""What a final position is worth (``calculate_final_scores`` of the league specification)."""
 
 from arena.games.base import Outcome, ranks, sole_leader
 from arena.games.diplomacy.position import Position

@@ -6,7 +6,7 @@ from schemas.errors import ConfigError
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """When a game ends and how it is scored; defaults are those of the seed document on league training."""
+    """When a game ends and how it is scored; defaults are those of the league specification."""
 
     max_year: int = 1905
     """Last year that is played, its adjustments included."""
