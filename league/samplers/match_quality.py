@@ -39,8 +39,8 @@ class MatchQuality(MixSampler):
     logistic, as Elo's expected scores E have them, and the ratio of densities at 0 is ``4 E (1 - E)``, which is
     ``1 / cosh²(d ln 10 / (2 scale))`` for a rating difference d. Agents without a finite rating are not drawn.
 
-    Source: Unstable Baselines' sampling mode ``match-quality``, a softmax of TrueSkill's match
-    quality; Herbrich, Minka and Graepel 2007, "TrueSkill: A Bayesian skill rating system", on matchmaking. Uncertainty of ratings, which
+    Source: Unstable Baselines' sampling mode ``match-quality``, a softmax of TrueSkill's match quality; Herbrich, Minka
+    and Graepel 2007, "TrueSkill: A Bayesian skill rating system", on matchmaking. Uncertainty of ratings, which
     TrueSkill's quality takes into account, is not in the standings.
     """
 
