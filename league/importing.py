@@ -6,6 +6,8 @@
 
 A baseline is an agent of the configuration; a checkpoint becomes a version of the trained policy, ``main@50`` for
 step 50. The whole file is checked before anything is made of it. Fields that we do not know are passed over.
+
+Long on purpose: each check names the entry and the field that it is about, and reads beside what is made of the entry.
 """
 
 import json

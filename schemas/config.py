@@ -2,6 +2,8 @@
 
 A plugin (game, sampler, rating system, reward, advantage estimator, loss) has a ``name`` and a ``settings`` table;
 the plugin's own struct decodes the table, through ``convert``, so that one error form serves all.
+
+One long file on purpose: every key that a league can be told, with its default, in one place.
 """
 
 import re

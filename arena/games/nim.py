@@ -1,7 +1,8 @@
 """Nim for any number of seats: heaps, turns, and whoever takes the last stone wins.
 
 The smallest game that shows every part of the contract: seats that take turns, settings, a
-text format, saved positions. It needs no extra, so the tests of the whole system play it.
+text format, saved positions, records and transcripts. It needs no extra, so the tests of the whole system play it. One
+file on purpose, to be read in one go by whoever adds a game.
 """
 
 from collections.abc import Mapping, Sequence
