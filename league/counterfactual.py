@@ -148,9 +148,9 @@ def amended(rules: Sequence[Rule], otherwise: Otherwise) -> list[Rule]:
 
 
 def _of_system(ratings: RatingsConfig, name: str | None) -> RatingsConfig:
-    if name is None or ratings.system.name == name:
-        return ratings
-    return msgspec.structs.replace(ratings, system=Plugin(name=name))
+    """The rules with one system alone: the official one, or the named one as it is configured, or by its defaults."""
+    named = next((plugin for plugin in ratings.systems if plugin.name == name), Plugin(name=name) if name else None)
+    return msgspec.structs.replace(ratings, system=named or ratings.system, also=())
 
 
 def _parsed(setting: str) -> tuple[str, Any]:

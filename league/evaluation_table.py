@@ -16,14 +16,23 @@ class Verdict(msgspec.Struct, frozen=True):
     """Of the baseline agents."""
 
 
+class Unrated(msgspec.Struct, frozen=True):
+    """A match that waits for its ratings."""
+
+    sequence: int
+    """Of its end."""
+    system: str
+    """The rating system that was official then."""
+
+
 class Evaluation(msgspec.Struct):
     """One evaluation under way or done."""
 
     requested: EvaluationRequested
     waiting: set[str]
     """Matches that have not ended."""
-    unrated: dict[str, int]
-    """Matches that ended, count for ratings, and have not been rated yet; and the sequences of their ends."""
+    unrated: dict[str, Unrated]
+    """Matches that ended, count for ratings, and have not been rated yet."""
     games: int = 0
     failed: int = 0
     wins: int = 0
@@ -81,13 +90,19 @@ class EvaluationTable:
             self.by_id[event.evaluation_id] = Evaluation(event, set(event.matches), {})
             self._owner.update(dict.fromkeys(event.matches, event.evaluation_id))
 
-    def finish_match(self, match: MatchFinished, sequence: int, rated: bool) -> None:
-        """Count a match, if it is one of an evaluation's that has not ended."""
+    def finish_match(self, match: MatchFinished, sequence: int, system: str | None) -> None:
+        """Count a match, if it is one of an evaluation's that has not ended.
+
+        Args:
+            match: The match.
+            sequence: Of its end.
+            system: The rating system whose verdict is waited for; None when the match does not count for ratings.
+        """
         evaluation = self._waiting_for(match.match_id)
         if evaluation is not None:
             evaluation.count(match)
-            if rated:
-                evaluation.unrated[match.match_id] = sequence
+            if system is not None:
+                evaluation.unrated[match.match_id] = Unrated(sequence, system)
             else:
                 del self._owner[match.match_id]
 
@@ -102,7 +117,8 @@ class EvaluationTable:
         if evaluation.finished is None:
             evaluation.count(match, -1)
             evaluation.failed += 1
-        return self.rate_match(match.match_id)
+        waiting = evaluation.unrated.get(match.match_id)
+        return self.rate_match(match.match_id, waiting.system) if waiting is not None else None
 
     def fail_match(self, match_id: str) -> None:
         """Count a match that could not be played to its end."""
@@ -112,20 +128,21 @@ class EvaluationTable:
             evaluation.failed += 1
             del self._owner[match_id]
 
-    def rate_match(self, match_id: str) -> Evaluation | None:
-        """Note that a match has been rated; returns the evaluation it belonged to."""
+    def rate_match(self, match_id: str, system: str) -> Evaluation | None:
+        """Note that a match has been rated; returns the evaluation that waited for it."""
         owner = self._owner.get(match_id)
-        if owner is None or match_id not in self.by_id[owner].unrated:
+        waiting = self.by_id[owner].unrated.get(match_id) if owner is not None else None
+        if owner is None or waiting is None or waiting.system != system:
             return None
         del self.by_id[owner].unrated[match_id]
         del self._owner[match_id]
         return self.by_id[owner]
 
-    def rate_through(self, sequence: int) -> list[Evaluation]:
+    def rate_through(self, sequence: int, system: str) -> list[Evaluation]:
         """Note that all matches up to a sequence are in the ratings now; returns the evaluations they belonged to."""
         found = []
         for evaluation in self.by_id.values():
-            rated = [name for name, at in evaluation.unrated.items() if at <= sequence]
+            rated = [name for name, at in evaluation.unrated.items() if at.sequence <= sequence and at.system == system]
             for name in rated:
                 del evaluation.unrated[name], self._owner[name]
             found += [evaluation] if rated else []

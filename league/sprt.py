@@ -17,27 +17,11 @@ from typing import Literal
 import msgspec
 
 from schemas.errors import UsageError
+from schemas.sprt import SprtConfig
 
 Verdict = Literal["undecided", "promote", "keep"]
 _PRIOR_SQUARES = 0.25
 """A pair's largest possible squared deviation, once: equal first pairs must not look like certainty."""
-
-
-class SprtConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is tested, and how sure the test must be."""
-
-    elo0: float = 0.0
-    """H0: the candidate is no more than this above the incumbent."""
-    elo1: float = 20.0
-    """H1: it is at least this above."""
-    alpha: float = 0.05
-    """Probability of promoting under H0."""
-    beta: float = 0.05
-    """Probability of keeping under H1."""
-    least_pairs: int = 8
-    """Before these nothing is decided: the variance is not known yet."""
-    most_pairs: int = 0
-    """After these the incumbent stays; 0 for no limit."""
 
 
 class SprtState(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ import msgspec
 
 from league.evaluation_table import Evaluation, EvaluationTable, Verdict
 from league.in_play import InPlay, SavedInPlay
+from league.ratings.base import RatingSystem, Unknown, make_rating_system
 from league.ratings.fold import SavedTable, is_rated
 from league.ratings.table import RatingTable, Starts
 from league.records import HeadToHead
@@ -91,6 +92,8 @@ class LeagueState:
         self.failed = 0
         """Matches that could not be played to their end."""
         self._starts = Starts()
+        self._systems: dict[str, RatingSystem] = {}
+        """Rating systems of the configuration, by name."""
         self._tables: dict[tuple[str, str], RatingTable] = {}
         self._rated_to: dict[tuple[str, str], int] = {}
         self._records = HeadToHead()
@@ -247,7 +250,8 @@ class LeagueState:
             saved.model,
             saved.failed,
         )
-        state.config = None if saved.config is None else convert(saved.config, LeagueConfig, "")
+        if saved.config is not None:
+            state._configure(convert(saved.config, LeagueConfig, ""))
         state.config_sequence = saved.config_sequence
         state.agents = {agent.name: agent for agent in saved.agents}
         state.published = {policy: {p.version: p for p in versions} for policy, versions in saved.published.items()}
@@ -269,17 +273,20 @@ class LeagueState:
 
     def _rated_agent(self, agent: Agent) -> Agent:
         table = self.table
-        return msgspec.structs.replace(agent, rating=table.rating(agent.name), games=table.games.get(agent.name, 0))
+        name = agent.name
+        return msgspec.structs.replace(
+            agent, rating=table.rating(name), games=table.games.get(name, 0), deviation=table.deviation(name)
+        )
 
     def _live_entry(self, policy: str) -> Live:
         version = self._live[policy]
-        adapter = self.published[policy][version].adapter
-        return Live(policy, version, adapter, self.rating(agent_name(policy, version)))
+        adapter, name = self.published[policy][version].adapter, agent_name(policy, version)
+        return Live(policy, version, adapter, self.rating(name), self.table.deviation(name))
 
     def _table(self, game: str, system: str) -> RatingTable:
         place = (game, system)
         if place not in self._tables:
-            self._tables[place] = RatingTable(self._starts)
+            self._tables[place] = RatingTable(self._starts, self._systems.get(system, Unknown(system)))
         return self._tables[place]
 
     # Handlers return whether the standings changed.
@@ -290,7 +297,7 @@ class LeagueState:
                 return False
             self.league, self.model = event.league, event.model
         try:
-            self.config = convert(event.config, LeagueConfig, "")
+            self._configure(convert(event.config, LeagueConfig, ""))
         except ConfigError:
             # Written by a newer version; the configuration before it stays in force.
             return False
@@ -298,6 +305,12 @@ class LeagueState:
         # Training that was over under the old limits may go on under the new ones.
         self._finished.clear()
         return True
+
+    def _configure(self, config: LeagueConfig) -> None:
+        self._systems = {plugin.name: make_rating_system(plugin) for plugin in config.ratings.systems}
+        self.config = config
+        for (_, system), table in self._tables.items():
+            table.system = self._systems.get(system, table.system)
 
     def _registered(self, event: e.AgentRegistered) -> bool:
         if event.agent in self.agents:
@@ -348,8 +361,9 @@ class LeagueState:
             return False
         self._games[event.purpose] = self._games.get(event.purpose, 0) + 1
         self._in_play.end(event.worker, event.match_id, event)
-        rated = self.config is not None and is_rated(event, self.config.ratings)
-        self._evaluations.finish_match(event, self.sequence, rated)
+        ratings = self.config.ratings if self.config is not None else None
+        system = ratings.system.name if ratings is not None and is_rated(event, ratings) else None
+        self._evaluations.finish_match(event, self.sequence, system)
         return self._records.count(event)
 
     def _match_failed(self, event: e.MatchFailed) -> bool:
@@ -374,10 +388,10 @@ class LeagueState:
             return False
         self._rated_to[place] = event.through
         self._table(*place).replace(event.ratings)
-        for evaluation in self._evaluations.rate_through(event.through):
+        for evaluation in self._evaluations.rate_through(event.through, event.system):
             # Matches between two voids are in the correction and never get an update of their own.
             self._judge(evaluation)
-        return True
+        return self._tables[place] is self.table
 
     def _branched(self, event: e.LeagueBranched) -> bool:
         # The other run's workers are not ours: what they had in play will not end here.
@@ -394,8 +408,9 @@ class LeagueState:
             return False
         self._rated_to[place] = event.match_sequence
         self._table(*place).update(event.changes)
-        self._judge(self._evaluations.rate_match(event.match_id))
-        return True
+        self._judge(self._evaluations.rate_match(event.match_id, event.system))
+        # Only the official system's ratings are in the standings.
+        return self._tables[place] is self.table
 
     def _published(self, event: e.PolicyPublished) -> bool:
         versions = self.published.setdefault(event.policy, {})

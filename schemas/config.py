@@ -8,12 +8,14 @@ One long file on purpose: every key that a league can be told, with its default,
 
 import re
 import tomllib
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from schemas.errors import ConfigError, one_of
+from schemas.sprt import SprtConfig
 from schemas.subjects import check_name
 
 
@@ -77,11 +79,56 @@ class ScheduleConfig(_Table, frozen=True):
     elite: bool = True
 
 
+class PromotionConfig(_Table, frozen=True):
+    """How a checkpoint becomes elite."""
+
+    rule: str = "sprt"
+    """``high_score``: a rating above every other checkpoint's, after its gatekeeper matches. ``sprt``: such a
+    candidate also has to win a sequential test against the incumbent, in pairs of matches with exchanged seats."""
+    test: SprtConfig = SprtConfig(elo1=30.0, most_pairs=40)
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        if self.rule not in ("high_score", "sprt"):
+            raise ConfigError(f"promotion.rule: {self.rule!r}; expected 'high_score' or 'sprt'")
+
+
 class RatingsConfig(_Table, frozen=True):
-    """The rating system and the matches it counts."""
+    """The rating systems and the matches they count."""
 
     system: Plugin = Plugin(name="elo")
+    """The official one: what matchmaking, promotions and the leaderboard go by."""
+    also: tuple[Plugin, ...] = ()
+    """Others that rate the same matches beside it, for comparison."""
     purposes: tuple[str, ...] = ("evaluation",)
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        names = [plugin.name for plugin in self.systems]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"ratings.also: {name!r} is there twice; expected every system once")
+
+    @property
+    def systems(self) -> tuple[Plugin, ...]:
+        """All of them, the official one first."""
+        return (self.system, *self.also)
+
+
+class RemoteConfig(_Table, frozen=True):
+    """Where a remote agent is asked for its moves: a server with OpenAI's chat interface."""
+
+    url: str
+    """Up to and including the version: ``https://host/v1``."""
+    model: str
+    key_variable: str = ""
+    """Name of the environment variable that holds the key; empty for a server that wants none."""
+    temperature: float = 1.0
+    max_tokens: int = 512
+    timeout_s: float = 60.0
+    """For one reply."""
+    tries: int = 3
+    """Requests for one reply before the match counts as failed."""
 
 
 class AgentConfig(_Table, frozen=True):
@@ -90,6 +137,8 @@ class AgentConfig(_Table, frozen=True):
     kind: str
     rating: float
     baseline: bool = False
+    remote: RemoteConfig | None = None
+    """Of an agent of kind ``remote``, and only of those."""
 
 
 def _agents() -> dict[str, AgentConfig]:
@@ -109,7 +158,10 @@ class EvaluationConfig(_Table, frozen=True):
     """Published versions between evaluations; checkpoints are always evaluated."""
     gatekeepers: tuple[str, ...] = ("random_bot", "previous_best", "recent")
     """Who fills the other seats: agents by name, ``previous_best`` and ``recent``."""
-    gatekeeper_games: int = 14
+    gatekeeper_games: int = 50
+    """Matches of that tournament."""
+    max_games: int | None = None
+    """The most evaluation matches of one agent, all suites together; None for no cap."""
     benchmark_opponents: tuple[str, ...] = ("random_bot",)
     """Before and after training, the hero plays each of these in all other seats."""
     benchmark_games: int = 210
@@ -183,6 +235,34 @@ class MatchmakingConfig(_Table, frozen=True):
     """Who sits in the other seats of a training match."""
 
     sampler: Plugin = Plugin(name="pfsp")
+    max_active_adapters: int | None = None
+    """The active pool: at most so many checkpoints are drawn as opponents at a time. None draws from all that have
+    not left the schedule."""
+
+
+class PolicyConfig(_Table, frozen=True):
+    """A policy that is trained beside ``trainer.policy``, in a role of its own (AlphaStar's, Vinyals et al. 2019)."""
+
+    role: str
+    """``main``, ``main_exploiter`` (plays the policy ``against`` to find its weaknesses) or ``league_exploiter``
+    (plays the whole league)."""
+    against: str = ""
+    """Of a main exploiter: whom it exploits; empty for ``trainer.policy``."""
+    sampler: Plugin | None = None
+    """Instead of the one that goes with the role."""
+    rollout_workers: int = 1
+    reset_win_rate: float = 0.7
+    """An exploiter that takes this share of the points from whom it plays joins the league and begins anew."""
+    reset_steps: int = 200
+    """At the latest after so many steps."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        if self.role not in ROLES:
+            raise ConfigError(f"role: {self.role!r}; expected {one_of(ROLES)}")
+
+
+ROLES = ("league_exploiter", "main", "main_exploiter")
 
 
 class LeagueConfig(_Table, frozen=True):
@@ -198,10 +278,13 @@ class LeagueConfig(_Table, frozen=True):
     rollout: RolloutConfig = RolloutConfig()
     matchmaking: MatchmakingConfig = MatchmakingConfig()
     schedule: ScheduleConfig = ScheduleConfig()
+    promotion: PromotionConfig = PromotionConfig()
     ratings: RatingsConfig = RatingsConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     experience: ExperienceConfig = ExperienceConfig()
     trainer: TrainerConfig = TrainerConfig()
+    policies: dict[str, PolicyConfig] = {}
+    """Policies that are trained beside ``trainer.policy``, by name."""
     history: HistoryConfig = HistoryConfig()
     stop: StopConfig = StopConfig()
 
@@ -214,8 +297,16 @@ class LeagueConfig(_Table, frozen=True):
         check_name("name", self.name)
         check_name("trainer.policy", self.trainer.policy)
         for agent, config in self.agents.items():
-            if config.kind not in ("bot", "base"):
-                raise ConfigError(f"agents.{agent}.kind: {config.kind!r}; expected 'base' or 'bot'")
+            if config.kind not in ("bot", "base", "remote"):
+                raise ConfigError(f"agents.{agent}.kind: {config.kind!r}; expected 'base', 'bot' or 'remote'")
+            if (config.remote is not None) != (config.kind == "remote"):
+                raise ConfigError(f"agents.{agent}.remote: expected for kind 'remote', and only for it")
+            if not isfinite(config.rating):
+                raise ConfigError(f"agents.{agent}.rating: {config.rating}; expected a finite number")
+        for policy in self.policies:
+            check_name(f"policies.{policy}", policy)
+            if policy == self.trainer.policy or policy in self.agents:
+                raise ConfigError(f"policies.{policy}: the name is taken; expected one of its own")
         if [a.kind for a in self.agents.values()].count("base") != 1:
             raise ConfigError("agents: expected exactly one of kind 'base'")
         for key, value in _positive(self).items():

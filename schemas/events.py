@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from schemas.sprt import SprtConfig
+
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """Base of all events."""
@@ -104,11 +106,27 @@ class AgentRetired(Event, frozen=True, tag=True):
 
     agent: str
     reason: str
+    after: int = 0
+    """Sequence of the ``AgentActivated`` or ``AgentRetired`` before, of this agent; 0 when there is none."""
 
     @property
     def key(self) -> str:
-        """One retirement per agent."""
-        return f"retired:{self.agent}"
+        """One retirement per agent and time that it was active."""
+        return f"retired:{self.agent}:{self.after}" if self.after else f"retired:{self.agent}"
+
+
+class AgentActivated(Event, frozen=True, tag=True):
+    """An agent that had been retired is drawn as an opponent again."""
+
+    agent: str
+    reason: str
+    after: int
+    """Sequence of the ``AgentRetired`` before."""
+
+    @property
+    def key(self) -> str:
+        """One activation per retirement."""
+        return f"activated:{self.agent}:{self.after}"
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -177,6 +195,8 @@ class MatchFinished(Event, frozen=True, tag=True):
     experience: str = ""
     """Digest of the rollout that was published for training, if any."""
     evaluation_id: str = ""
+    ngrams: str = ""
+    """Sketch of the n-grams of actions that were played (``schemas.sketches``); empty where nobody asks for it."""
 
     @property
     def key(self) -> str:
@@ -220,6 +240,8 @@ class RatingChange(msgspec.Struct, frozen=True):
     agent: str
     before: float
     after: float
+    rest: list[float] = []
+    """What else the system knows of the agent after the match: first the deviation, then its other numbers."""
 
 
 class RatingUpdated(Event, frozen=True, tag=True):
@@ -245,6 +267,8 @@ class Rated(msgspec.Struct, frozen=True):
     rating: float
     games: int
     """Rated matches."""
+    rest: list[float] = []
+    """As ``RatingChange.rest``."""
 
 
 class RatingsCorrected(Event, frozen=True, tag=True):
@@ -329,13 +353,28 @@ class TrainingFinished(Event, frozen=True, tag=True):
         return f"trained:{self.policy}@{self.version}:{self.configured}"
 
 
+class PolicyReset(Event, frozen=True, tag=True):
+    """A policy begins anew: the version after this one is trained from the base model's untrained adapter."""
+
+    policy: str
+    version: int
+    """The last one of before."""
+    reason: str
+
+    @property
+    def key(self) -> str:
+        """One reset per version."""
+        return f"reset:{self.policy}@{self.version}"
+
+
 class EvaluationRequested(Event, frozen=True, tag=True):
     """An agent is to be measured; its matches are jobs on the work queue."""
 
     evaluation_id: str
     agent: str
     suite: str
-    """``gatekeepers`` (bots and checkpoints in the other seats) or ``benchmark`` (one opponent in all of them)."""
+    """``gatekeepers`` (bots and checkpoints in the other seats), ``benchmark`` (one opponent in all of them) or
+    ``promotion`` (pairs of matches against the incumbent, seats exchanged)."""
     opponents: list[str]
     matches: list[str]
 
@@ -359,11 +398,57 @@ class EvaluationFinished(Event, frozen=True, tag=True):
     """Matches in which the agent was strictly first."""
     mean_score: float
     mean_rank: float
+    decided: str = ""
+    """Why it ended before all of its matches were played; empty when they were."""
 
     @property
     def key(self) -> str:
         """One result per evaluation."""
         return f"evaluated:{self.evaluation_id}"
+
+
+class PromotionDecided(Event, frozen=True, tag=True):
+    """A sequential test between a candidate and the incumbent came to its verdict: a certificate.
+
+    The test, the matches and the scores of their pairs are in it, so that anybody can compute the ratio and the verdict
+    again (``league.sprt.recompute``), from the matches or from the scores.
+    """
+
+    evaluation_id: str
+    candidate: str
+    incumbent: str
+    test: SprtConfig
+    pairs: list[list[str]]
+    """Ids of the two matches of each pair, in the order in which the test took them."""
+    scores: list[float]
+    """The candidate's score in each pair, 0 to 1."""
+    llr: float
+    """Log-likelihood ratio after the last pair."""
+    lower: float
+    upper: float
+    """The bounds between which the test goes on."""
+    verdict: str
+    """``promote`` or ``keep``."""
+
+    @property
+    def key(self) -> str:
+        """One verdict per evaluation."""
+        return f"decided:{self.evaluation_id}"
+
+
+class RegressionNoticed(Event, frozen=True, tag=True):
+    """An evaluated version of a trained policy is rated below a baseline."""
+
+    evaluation_id: str
+    agent: str
+    rating: float
+    below: dict[str, float]
+    """The baselines that are rated higher, and their ratings."""
+
+    @property
+    def key(self) -> str:
+        """One alarm per evaluation."""
+        return f"regressed:{self.evaluation_id}"
 
 
 class WorkerJoined(Event, frozen=True, tag=True):
@@ -500,6 +585,7 @@ AnyEvent = (
     | CheckpointAdded
     | CheckpointPromoted
     | AgentRetired
+    | AgentActivated
     | OpponentsSampled
     | MatchFinished
     | MatchFailed
@@ -507,10 +593,13 @@ AnyEvent = (
     | RatingUpdated
     | RatingsCorrected
     | PolicyPublished
+    | PolicyReset
     | GradientStepTaken
     | TrainingFinished
     | EvaluationRequested
     | EvaluationFinished
+    | PromotionDecided
+    | RegressionNoticed
     | WorkerJoined
     | WorkerLeft
     | HistorySealed

@@ -20,6 +20,8 @@ class Agent(msgspec.Struct, frozen=True):
     version: int = 0
     reason: str = ""
     """Why a checkpoint is in the league."""
+    deviation: float = 0.0
+    """Standard deviation of the rating as its system states it; 0 for a system that states none."""
 
 
 class Live(msgspec.Struct, frozen=True):
@@ -30,6 +32,8 @@ class Live(msgspec.Struct, frozen=True):
     adapter: str | None
     rating: float
     """Of its last evaluated version; of the base model before that."""
+    deviation: float = 0.0
+    """As ``Agent.deviation``."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -48,3 +52,7 @@ class Standings(msgspec.Struct, frozen=True):
     live: dict[str, Live]
     records: dict[str, dict[str, Record]]
     """``records[policy][agent]``: how the policy's versions did against the agent so far."""
+    pairs: dict[str, dict[str, Record]] = {}
+    """``pairs[agent][other]``: how the agent did against another in evaluation matches, seat by seat."""
+    novelty: dict[str, float] = {}
+    """By agent, for those whose matches were sketched: which share of a match's n-grams is new, 0 to 1."""

@@ -1,12 +1,13 @@
 """Rating systems, and the fold of match results into ratings.
 
-- ``base``   the contract of a rating system, and the systems by name
-- ``elo``    pairwise Elo for any number of seats
-- ``table``  ratings of one game under one system, and where an agent that was never rated stands
-- ``fold``   which matches count, and what each does to the table
-- ``arrays`` the same fold over millions of matches, bit for bit
-- ``load``   the arrays from a projection's tables
+- ``base``       the contract of a rating system, what a single match does, and the systems by name
+- ``elo``        pairwise Elo for any number of seats
+- ``table``      ratings of one game under one system, and where an agent that was never rated stands
+- ``fold``       which matches count, and what each does to the tables of every configured system
+- ``arrays``     the same fold over millions of matches, bit for bit
+- ``compiling``  plain functions as machine code
+- ``load``       the arrays from a projection's tables
 
-A new system is one file here: its settings struct, its ``rate``, the same as a ``fold`` over arrays, and
-``@SYSTEMS.register("name")``.
+A new system is one file here: its settings struct, ``start``, ``inheritance``, ``constants``, the one function
+``update``, and ``@SYSTEMS.register("name")``.
 """

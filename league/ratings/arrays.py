@@ -1,14 +1,13 @@
 """Long histories as arrays, and the fold of them into ratings: what ``fold.RatingFold`` gives, bit for bit.
 
-A match is a row of ``MatchArrays``; its seats lie one after the other in flat arrays. The loops over matches are plain
-Python functions over arrays that numba compiles on first use, single-threaded and without fast-math, so that every
-sum is formed in the order of the history. What needs names (whose rating a version inherits) happens once per agent.
+A match is a row of ``MatchArrays``; its seats lie one after the other in flat arrays. The loop over matches is compiled
+together with the system's ``update`` on first use, so that every sum is formed in the order of the history. What needs
+names (whose rating a version inherits) happens once per agent.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from math import isfinite
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from league.ratings.base import RatingSystem, make_rating_system
+from league.ratings.compiling import compiled, loop_over
 from league.ratings.table import DEFAULT_RATING
 from schemas.config import RatingsConfig
 from schemas.events import Rated
@@ -112,12 +112,17 @@ def fold_arrays(matches: MatchArrays, rules: Sequence[Rule] | None = None) -> di
     """
     spans = list(_spans(matches, matches.rules if rules is None else rules))
     found: dict[tuple[str, str], list[Rated]] = {}
-    for system in dict.fromkeys(span.ratings.system.name for span in spans):
-        mine = [span for span in spans if span.ratings.system.name == system]
+    for name in dict.fromkeys(plugin.name for span in spans for plugin in span.ratings.systems):
+        mine = [
+            (span, make_rating_system(plugin))
+            for span in spans
+            for plugin in span.ratings.systems
+            if plugin.name == name
+        ]
         for game in range(len(matches.games)):
             ratings = _fold_game(matches, game, mine)
             if ratings:
-                found[matches.games[game], system] = ratings
+                found[matches.games[game], name] = ratings
     return found
 
 
@@ -139,20 +144,19 @@ def _spans(matches: MatchArrays, rules: Sequence[Rule]) -> Iterator[_Span]:
         first = stop
 
 
-def _fold_game(matches: MatchArrays, game: int, spans: list[_Span]) -> list[Rated]:
+def _fold_game(matches: MatchArrays, game: int, spans: list[tuple[_Span, RatingSystem]]) -> list[Rated]:
     counted_M = np.zeros(len(matches), np.bool_)
-    for span in spans:
+    for span, _ in spans:
         here = slice(span.first, span.stop)
         purposes = [code for code, name in enumerate(matches.purposes) if name in span.ratings.purposes]
         counted_M[here] = (matches.game_M[here] == game) & np.isin(matches.purpose_M[here], purposes)
     seat_A, match_A = np.full((2, len(matches.agents)), -1, np.int64)
-    _compiled(_count)(matches.begin_M, matches.end_M, matches.agent_S, matches.score_S, counted_M, seat_A, match_A)
-    system = make_rating_system(spans[0].ratings.system)
-    source_A, state_AW = _origins(matches, system, match_A)
+    compiled(_count)(matches.begin_M, matches.end_M, matches.agent_S, matches.score_S, counted_M, seat_A, match_A)
+    source_A, state_AW = _origins(matches, spans[0][1], match_A)
     games_A = np.zeros(len(matches.agents), np.int64)
-    for span in spans:
-        system, here = make_rating_system(span.ratings.system), slice(span.first, span.stop)
-        _compiled(system.fold)(
+    for span, system in spans:
+        here = slice(span.first, span.stop)
+        loop_over(_fold, "_update", system.update)(
             matches.begin_M[here],
             matches.end_M[here],
             matches.agent_S,
@@ -161,10 +165,13 @@ def _fold_game(matches: MatchArrays, game: int, spans: list[_Span]) -> list[Rate
             source_A,
             state_AW,
             games_A,
+            np.array([rule.factor for rule in system.inheritance]),
+            np.array([rule.most for rule in system.inheritance]),
             np.array(system.constants, np.float64),
+            system.work_per_seat,
         )
     order = sorted(np.flatnonzero(games_A).tolist(), key=seat_A.__getitem__)
-    return [Rated(matches.agents[code], float(state_AW[code, 0]), int(games_A[code])) for code in order]
+    return [Rated(matches.agents[a], float(state_AW[a, 0]), int(games_A[a]), state_AW[a, 1:].tolist()) for a in order]
 
 
 def _origins(matches: MatchArrays, system: RatingSystem, match_A: Ints) -> tuple[Codes, Floats]:
@@ -231,13 +238,54 @@ def _count(
                     seat_A[agent_S[seat]], match_A[agent_S[seat]] = seat, match
 
 
-@cache
-def _compiled(function: Callable[..., None]) -> Any:
-    """The function as machine code, kept on disk for the next process where that is possible."""
-    import numba
+def _update(*_: Any) -> None:
+    """Stands for the function of the system whose fold is compiled."""
+    raise NotImplementedError
 
-    try:
-        return numba.njit(cache=True, nogil=True, fastmath=False)(function)
-    except RuntimeError:
-        # Neither the package's folder nor the user's cache can be written.
-        return numba.njit(nogil=True, fastmath=False)(function)
+
+def _fold(
+    begin_M: Ints,
+    end_M: Ints,
+    agent_S: Codes,
+    score_S: Floats,
+    counted_M: Mask,
+    source_A: Codes,
+    state_AW: Floats,
+    games_A: Ints,
+    factor_W: Floats,
+    most_W: Floats,
+    constants: Floats,
+    work_per_seat: int,
+) -> None:
+    """Every match that counts, in order. ``games_A`` is 0 for who was never rated: their states are not begun yet."""
+    width = state_AW.shape[1]
+    most = 0
+    for match in range(len(begin_M)):
+        most = max(most, end_M[match] - begin_M[match])
+    code_B, place_S, games_B = np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(most, np.int64)
+    before, after = np.zeros(most * width), np.zeros(most * width)
+    work = np.zeros(most * work_per_seat)
+    for match in range(len(begin_M)):
+        if not counted_M[match]:
+            continue
+        first, seats, agents = begin_M[match], end_M[match] - begin_M[match], 0
+        for seat in range(seats):
+            agent, place = agent_S[first + seat], 0
+            while place < agents and code_B[place] != agent:
+                place += 1
+            place_S[seat] = place
+            if place == agents:
+                code_B[place], games_B[place] = agent, games_A[agent]
+                origin = source_A[agent] if games_A[agent] == 0 else -1
+                for number in range(width):
+                    if origin >= 0:
+                        x = state_AW[origin, number] * factor_W[number]
+                        state_AW[agent, number] = x if x < most_W[number] else most_W[number]
+                    before[place * width + number] = state_AW[agent, number]
+                    after[place * width + number] = state_AW[agent, number]
+                agents += 1
+        _update(seats, agents, place_S, score_S[first : first + seats], before, after, games_B, constants, work)
+        for place in range(agents):
+            games_A[code_B[place]] += 1
+            for number in range(width):
+                state_AW[code_B[place], number] = after[place * width + number]

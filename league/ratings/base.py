@@ -1,52 +1,74 @@
-"""The contract of a rating system, and the systems by name."""
+"""The contract of a rating system, and the systems by name.
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+A system knows an agent by a *state*: a few numbers, of which the first is the rating and the second, where there is
+one, the rating's standard deviation. All of them are in rating points of Elo's size, so that a difference of 100 means
+about the same to a sampler under any system.
+
+What a match does to states is ONE plain function, ``RatingSystem.update``: called as it is for a single match, and
+compiled for millions of them (``arrays``). So both give the same bits.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
 
 from schemas.config import Plugin
 from schemas.events import MatchFinished, RatingChange
 from schemas.plugins import Registry
 
+State = tuple[float, ...]
+"""What a system knows of an agent: rating, deviation, and what else it keeps."""
+
+
+class Inheritance(msgspec.Struct, frozen=True):
+    """What a version that was never rated makes of one number of its predecessor's state: ``min(x * factor, most)``."""
+
+    factor: float = 1.0
+    most: float = float("inf")
+
 
 class RatingSystem(Protocol):
-    """What one match does to ratings, one at a time and over arrays: pure functions that agree bit for bit."""
+    """A rating system: its settings as numbers, and what a match does."""
 
     name: str
+    work_per_seat: int
+    """How many floats of scratch space ``update`` needs for every seat of a match, at least one."""
 
-    def rate(self, match: MatchFinished, ratings: Mapping[str, float]) -> list[RatingChange]:
-        """Ratings before and after a match.
-
-        Args:
-            match: At least two different agents, all scores finite.
-            ratings: Rating of every agent of the match before it.
-
-        Returns:
-            One change per different agent, in the order of their first seats. Equal arguments give equal bits.
-        """
-
-    def start(self, rating: float) -> tuple[float, ...]:
+    def start(self, rating: float) -> State:
         """The state of an agent that begins at a rating; its first number is the rating."""
 
     @property
-    def constants(self) -> tuple[float, ...]:
-        """What ``fold`` is told of the settings."""
+    def inheritance(self) -> tuple[Inheritance, ...]:
+        """For each number of a state, what a version takes over from the version of its policy before it."""
 
     @property
-    def fold(self) -> Callable[..., None]:
-        """``rate`` over many matches: a plain function of arrays that numba can compile, at module level.
+    def constants(self) -> tuple[float, ...]:
+        """What ``update`` is told of the settings."""
 
-        It is called with, in this order (M matches, S seats, A agents, W numbers of a state):
+    @property
+    def update(self) -> Callable[..., None]:
+        """What one match does: a plain function at module level, that numba can compile.
 
-        - ``begin_M``, ``end_M``: a match's seats, as a range of the arrays of seats
-        - ``agent_S``, ``score_S``: the agent's code and the score of each seat
-        - ``counted_M``: False for matches to pass over; the others are as ``rate`` expects them
-        - ``source_A``: whose state an agent takes over when it is first rated, as it was before that match; -1 when
-          its own row of ``state_AW`` holds its start
-        - ``state_AW``, ``games_A``: changed in place; ``games_A`` is 0 for who was never rated
+        It is called with, in this order (N seats, A different agents in the order of their first seats, W numbers of a
+        state; all sequences flat, lists of floats or arrays of float64, integers for ``agent_N`` and ``games_A``):
+
+        - ``seats``, ``agents``: N and A; sequences may be longer than that
+        - ``agent_N``: which agent sits in each seat, 0 to A - 1
+        - ``score_N``: the seats' scores, finite; more is better, equal is a draw
+        - ``before``: the agents' states, ``before[agent * W + number]``
+        - ``after``: holds the same at first; to be changed in place, to finite numbers
+        - ``games_A``: rated matches of each agent before this one
         - ``constants``
+        - ``work``: N * ``work_per_seat`` floats to use freely; what is in them is not defined
 
-        It may call no other Python function, and must form every sum in the order in which ``rate`` does. A constant
-        base of a power belongs to ``constants``: compilers replace ``10 ** x`` by another function's other bits.
+        It may use ``math``'s functions, numbers at module level, and call plain functions of its own module that keep
+        to the same rules; no NumPy, no allocation, no Python objects but numbers. A sum is formed in the order of the
+        seats or ranks, so that equal arguments give equal bits. A constant base of a power belongs to ``constants``:
+        compilers replace ``10 ** x`` by another function's other bits.
+
+        An agent in several seats plays each of them against the other agents' seats; comparisons between its own seats
+        are left out, and it takes the sum of its seats' changes.
         """
 
 
@@ -60,3 +82,59 @@ def make_rating_system(plugin: Plugin) -> RatingSystem:
         ConfigError: unknown name or bad setting.
     """
     return SYSTEMS.build(plugin)
+
+
+def rate(
+    system: RatingSystem, match: MatchFinished, states: Mapping[str, State], games: Mapping[str, int]
+) -> list[RatingChange]:
+    """What one match does to ratings.
+
+    Args:
+        system: Under which system.
+        match: At least two different agents, all scores finite.
+        states: State of every agent of the match before it.
+        games: Its rated matches before.
+
+    Returns:
+        One change per different agent, in the order of their first seats. Equal arguments give equal bits.
+    """
+    names = list(dict.fromkeys(seat.agent for seat in match.seats))
+    place = {name: at for at, name in enumerate(names)}
+    before = [number for name in names for number in states[name]]
+    after, width = before.copy(), len(before) // len(names)
+    system.update(
+        len(match.seats),
+        len(names),
+        [place[seat.agent] for seat in match.seats],
+        [seat.score for seat in match.seats],
+        before,
+        after,
+        [games.get(name, 0) for name in names],
+        system.constants,
+        [0.0] * (len(match.seats) * system.work_per_seat),
+    )
+    return [
+        RatingChange(name, before[at * width], after[at * width], after[at * width + 1 : (at + 1) * width])
+        for at, name in enumerate(names)
+    ]
+
+
+def inherited(system: RatingSystem, state: Sequence[float]) -> State:
+    """The state in which a version is first rated whose predecessor has this one."""
+    return tuple(min(x * rule.factor, rule.most) for x, rule in zip(state, system.inheritance, strict=True))
+
+
+class Unknown:
+    """Stands in for a system that this version does not know: it can be read, not rated with."""
+
+    work_per_seat = 1
+    inheritance = (Inheritance(),)
+    constants: tuple[float, ...] = ()
+    update: Any = None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def start(self, rating: float) -> State:
+        """The rating alone."""
+        return (rating,)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from league.ratings.base import RatingSystem, make_rating_system
+from league.ratings.base import RatingSystem, Unknown, make_rating_system, rate
 from league.ratings.table import RatingTable, Starts
 from league.seen import SavedSeen, Seen
 from schemas.config import LeagueConfig, RatingsConfig, convert
@@ -69,7 +69,7 @@ class SavedRatings(msgspec.Struct, frozen=True):
     tables: list[SavedTable]
     voided: list[str]
     due: list[tuple[str, str, Due]]
-    deferred: list[tuple[int, MatchFinished]]
+    deferred: list[tuple[int, str, MatchFinished]]
     unrecorded: list[RatingUpdated]
 
 
@@ -78,7 +78,16 @@ class _Rules(NamedTuple):
 
     since: int
     ratings: RatingsConfig
-    system: RatingSystem
+    systems: dict[str, RatingSystem]
+    """By name; the official one first."""
+
+    @property
+    def official(self) -> str:
+        return self.ratings.system.name
+
+
+def _rules(since: int, ratings: RatingsConfig) -> _Rules:
+    return _Rules(since, ratings, {plugin.name: make_rating_system(plugin) for plugin in ratings.systems})
 
 
 class RatingFold:
@@ -118,22 +127,23 @@ class RatingFold:
         self._starts = Starts()
         self._tables: dict[tuple[str, str], RatingTable] = {}
         self._rated_to: dict[tuple[str, str], int] = {}
-        self._deferred: list[tuple[int, MatchFinished]] = []
+        self._deferred: list[tuple[int, str, MatchFinished]] = []
         self._rules: list[_Rules] = []
         self._configure(config or LeagueConfig())
 
     def rating(self, game: str, agent: str) -> float:
-        """An agent's rating in a game under the present system."""
-        return self._table(game, self._rules[-1].system.name).rating(agent)
+        """An agent's rating in a game under the official system."""
+        return self._table(game, self._rules[-1].official).rating(agent)
 
     def standings(self, game: str, system: str | None = None) -> list[Rated]:
-        """Everybody who was ever rated in a game, under the present system by default."""
-        return self._table(game, system or self._rules[-1].system.name).standings()
+        """Everybody who was ever rated in a game, under the official system by default."""
+        return self._table(game, system or self._rules[-1].official).standings()
 
     def apply(self, sequence: int, event: Event | None) -> list[RatingUpdated]:
-        """Fold one event; what it does to ratings: for a match that counts one update, after a correction several.
+        """Fold one event; what it does to ratings.
 
-        Sequences at or below the last one, unknown events (None) and other types of event do nothing.
+        For a match that counts there is an update per system, after a correction those of the matches that had waited
+        for it. Sequences at or below the last one, unknown events (None) and other types of event do nothing.
         """
         if sequence <= self.sequence:
             return []
@@ -166,29 +176,31 @@ class RatingFold:
         return []
 
     def _meet(self, sequence: int, match: MatchFinished) -> list[RatingUpdated]:
-        rules = self._rules[-1]
-        place = (match.game, rules.system.name)
+        rules, updates = self._rules[-1], []
         if not is_rated(match, rules.ratings):
             return []
-        if self._skip is not None and match.match_id in self._skip:
-            self.left_out[place] = self.left_out.get(place, 0) + 1
-            return []
-        if place in self.due:
-            self._deferred.append((sequence, match))
-            return []
-        return [self._rate(sequence, match, rules)]
+        skipped = self._skip is not None and match.match_id in self._skip
+        for name in rules.systems:
+            place = (match.game, name)
+            if skipped:
+                self.left_out[place] = self.left_out.get(place, 0) + 1
+            elif place in self.due:
+                self._deferred.append((sequence, name, match))
+            else:
+                updates.append(self._rate(sequence, match, rules, name))
+        return updates
 
-    def _rate(self, sequence: int, match: MatchFinished, rules: _Rules) -> RatingUpdated:
-        place = (match.game, rules.system.name)
-        table = self._table(*place)
-        changes = rules.system.rate(match, {seat.agent: table.rating(seat.agent) for seat in match.seats})
-        self._rated_to[place] = sequence
+    def _rate(self, sequence: int, match: MatchFinished, rules: _Rules, system: str) -> RatingUpdated:
+        table = self._table(match.game, system)
+        states = {seat.agent: table.state(seat.agent) for seat in match.seats}
+        changes = rate(rules.systems[system], match, states, table.games)
+        self._rated_to[match.game, system] = sequence
         table.update(changes)
         return RatingUpdated(
             match_id=match.match_id,
             match_sequence=sequence,
             game=match.game,
-            system=rules.system.name,
+            system=system,
             changes=changes,
         )
 
@@ -199,10 +211,11 @@ class RatingFold:
         self.voided[name] = None
         rules = self._rules_at(event.match_sequence)
         if is_rated(event.match, rules.ratings):
-            place = (event.match.game, rules.system.name)
-            before = self.due.get(place)
-            first = event.match_sequence if before is None else min(before.first, event.match_sequence)
-            self.due[place] = Due(first, sequence)
+            for name in rules.systems:
+                place = (event.match.game, name)
+                before = self.due.get(place)
+                first = event.match_sequence if before is None else min(before.first, event.match_sequence)
+                self.due[place] = Due(first, sequence)
 
     def _correct(self, event: RatingsCorrected) -> list[RatingUpdated]:
         place = (event.game, event.system)
@@ -215,10 +228,9 @@ class RatingFold:
             # More was voided meanwhile: another correction has to come.
             return []
         self.due.pop(place, None)
-        waiting = [(seq, match, self._rules_at(seq)) for seq, match in self._deferred]
-        mine = [(seq, match, rules) for seq, match, rules in waiting if (match.game, rules.system.name) == place]
-        self._deferred = [(seq, match) for seq, match, rules in waiting if (match.game, rules.system.name) != place]
-        return [self._rate(seq, match, rules) for seq, match, rules in mine if seq > event.through]
+        mine = [(seq, match) for seq, system, match in self._deferred if (match.game, system) == place]
+        self._deferred = [waiting for waiting in self._deferred if (waiting[2].game, waiting[1]) != place]
+        return [self._rate(seq, match, self._rules_at(seq), event.system) for seq, match in mine if seq > event.through]
 
     def saved(self) -> SavedRatings:
         """The fold for a snapshot."""
@@ -245,7 +257,7 @@ class RatingFold:
         """
         fold = cls()
         fold.sequence, fold.recorded = saved.sequence, saved.recorded
-        fold._rules = [_Rules(since, ratings, make_rating_system(ratings.system)) for since, ratings in saved.rules]
+        fold._rules = [_rules(since, ratings) for since, ratings in saved.rules]
         fold._seen = Seen.restored(saved.seen)
         fold._starts.ratings, fold._starts.base = saved.starts, saved.base
         for table in saved.tables:
@@ -260,7 +272,8 @@ class RatingFold:
     def _table(self, game: str, system: str) -> RatingTable:
         place = (game, system)
         if place not in self._tables:
-            self._tables[place] = RatingTable(self._starts)
+            known = (rules.systems[system] for rules in reversed(self._rules) if system in rules.systems)
+            self._tables[place] = RatingTable(self._starts, next(known, Unknown(system)))
         return self._tables[place]
 
     def _reconfigure(self, event: LeagueOpened | LeagueConfigured) -> None:
@@ -271,7 +284,9 @@ class RatingFold:
             return
 
     def _configure(self, config: LeagueConfig) -> None:
-        self._rules.append(_Rules(self.sequence, config.ratings, make_rating_system(config.ratings.system)))
+        self._rules.append(_rules(self.sequence, config.ratings))
+        for (_, system), table in self._tables.items():
+            table.system = self._rules[-1].systems.get(system, table.system)
 
     def _rules_at(self, sequence: int) -> _Rules:
         return next((rules for rules in reversed(self._rules) if rules.since < sequence), self._rules[0])

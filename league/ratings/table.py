@@ -3,6 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 
+from league.ratings.base import RatingSystem, State, inherited
 from schemas.events import AgentRegistered, CheckpointAdded, Rated, RatingChange
 from schemas.ids import agent_name, split_agent
 
@@ -27,44 +28,59 @@ class Starts:
 
 
 class RatingTable:
-    """Current ratings and numbers of rated matches."""
+    """Current states of agents and their numbers of rated matches.
 
-    def __init__(self, starts: Starts) -> None:
+    Args:
+        starts: Of the league; follows it.
+        system: What states mean. It may be replaced by one of the same name with other settings.
+    """
+
+    def __init__(self, starts: Starts, system: RatingSystem) -> None:
         self._starts = starts
-        self.ratings: dict[str, float] = {}
+        self.system = system
+        self.states: dict[str, State] = {}
         self.games: dict[str, int] = {}
         self._versions: dict[str, list[int]] = {}
 
     def rating(self, agent: str) -> float:
-        """An agent's rating.
+        """An agent's rating: the first number of its state."""
+        return self.state(agent)[0]
+
+    def deviation(self, agent: str) -> float:
+        """Standard deviation of the rating, as the system states it; 0 for one that states none."""
+        state = self.state(agent)
+        return state[1] if len(state) > 1 else 0.0
+
+    def state(self, agent: str) -> State:
+        """An agent's state.
 
         One that was never rated stands where it was registered; a version of a policy where the nearest lower rated
-        version stands now; and anything else where the base agent stands.
+        version stands now, as the system has it inherit; and anything else where the base agent stands.
         """
-        rated = self.ratings.get(agent)
+        rated = self.states.get(agent)
         if rated is not None:
             return rated
         start = self._starts.ratings.get(agent)
-        return start if start is not None else self._inherited(agent)
+        return self.system.start(start) if start is not None else self._inherited(agent)
 
     def update(self, changes: list[RatingChange]) -> None:
-        """Set the ratings that one match resulted in."""
+        """Set the states that one match resulted in."""
         for change in changes:
-            if change.agent not in self.ratings:
+            if change.agent not in self.states:
                 self._remember_version(change.agent)
-            self.ratings[change.agent] = change.after
+            self.states[change.agent] = (change.after, *change.rest)
             self.games[change.agent] = self.games.get(change.agent, 0) + 1
 
     def standings(self) -> list[Rated]:
         """Everybody who was ever rated, in the order of their first rated match."""
-        return [Rated(agent, rating, self.games[agent]) for agent, rating in self.ratings.items()]
+        return [Rated(agent, state[0], self.games[agent], [*state[1:]]) for agent, state in self.states.items()]
 
     def replace(self, standings: Iterable[Rated]) -> None:
         """Forget all ratings and take these."""
-        self.ratings, self.games, self._versions = {}, {}, {}
+        self.states, self.games, self._versions = {}, {}, {}
         for rated in standings:
             self._remember_version(rated.agent)
-            self.ratings[rated.agent] = rated.rating
+            self.states[rated.agent] = (rated.rating, *rated.rest)
             self.games[rated.agent] = rated.games
 
     def versions(self, policy: str) -> list[int]:
@@ -76,13 +92,15 @@ class RatingTable:
         if named is not None:
             insort(self._versions.setdefault(named[0], []), named[1])
 
-    def _inherited(self, agent: str) -> float:
+    def _inherited(self, agent: str) -> State:
         named = split_agent(agent)
         if named is not None:
             policy, version = named
             versions = self._versions.get(policy, [])
             place = bisect_left(versions, version)
             if place:
-                return self.ratings[agent_name(policy, versions[place - 1])]
+                return inherited(self.system, self.states[agent_name(policy, versions[place - 1])])
         base = self._starts.base
-        return DEFAULT_RATING if base is None else self.ratings.get(base, self._starts.ratings[base])
+        if base is not None and base in self.states:
+            return inherited(self.system, self.states[base])
+        return self.system.start(DEFAULT_RATING if base is None else self._starts.ratings[base])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from league.ratings.arrays import MatchArrays, Rule, Start, fold_arrays
-from league.ratings.base import SYSTEMS, RatingSystem, make_rating_system
+from league.ratings.base import SYSTEMS, RatingSystem, State, inherited, make_rating_system, rate
 from schemas.config import Plugin, RatingsConfig
 from schemas.errors import ConfigError
 from schemas.events import MatchFinished, SeatResult
@@ -37,6 +37,10 @@ def match(seats: list[tuple[str, float]]) -> MatchFinished:
     )
 
 
+def begun(system: RatingSystem, ratings: dict[str, float]) -> dict[str, State]:
+    return {agent: system.start(rating) for agent, rating in ratings.items()}
+
+
 scores = st.floats(-1e6, 1e6)
 line_ups = st.lists(st.tuples(st.sampled_from(AGENTS), scores), min_size=2, max_size=9).filter(
     lambda seats: len({agent for agent, _ in seats}) > 1
@@ -49,7 +53,7 @@ tables = st.fixed_dictionaries({agent: st.floats(-5_000, 5_000) for agent in AGE
 def test_every_agent_of_the_match_changes_once_from_its_rating(
     system: RatingSystem, line_up: list[tuple[str, float]], ratings: dict[str, float]
 ) -> None:
-    changes = system.rate(match(line_up), ratings)
+    changes = rate(system, match(line_up), begun(system, ratings), {})
     assert [change.agent for change in changes] == list(dict.fromkeys(agent for agent, _ in line_up))
     assert all(change.before == ratings[change.agent] and math.isfinite(change.after) for change in changes)
 
@@ -59,7 +63,9 @@ def test_every_agent_of_the_match_changes_once_from_its_rating(
 def test_equal_matches_give_equal_bits(
     system: RatingSystem, line_up: list[tuple[str, float]], ratings: dict[str, float]
 ) -> None:
-    assert system.rate(match(line_up), ratings) == system.rate(match(list(line_up)), dict(reversed(ratings.items())))
+    states = begun(system, ratings)
+    again = dict(reversed(states.items()))
+    assert rate(system, match(line_up), states, {}) == rate(system, match(list(line_up)), again, {})
 
 
 @systems
@@ -68,22 +74,35 @@ def test_where_agents_sit_does_not_matter(
     system: RatingSystem, line_up: list[tuple[str, float]], ratings: dict[str, float], order: int
 ) -> None:
     shuffled = Random(order).sample(line_up, len(line_up))
-    after = {change.agent: change.after for change in system.rate(match(line_up), ratings)}
-    moved = {change.agent: change.after for change in system.rate(match(shuffled), ratings)}
+    states = begun(system, ratings)
+    after = {change.agent: change.after for change in rate(system, match(line_up), states, {})}
+    moved = {change.agent: change.after for change in rate(system, match(shuffled), states, {})}
     assert moved == pytest.approx(after, abs=1e-6)
 
 
 @systems
 def test_beating_an_equal_raises_and_losing_lowers(system: RatingSystem) -> None:
-    winner, loser = system.rate(match([("main@1", 2.0), ("main@10", 1.0)]), dict.fromkeys(AGENTS, 1000.0))
+    states = begun(system, dict.fromkeys(AGENTS, 1000.0))
+    winner, loser = rate(system, match([("main@1", 2.0), ("main@10", 1.0)]), states, {})
     assert winner.after > winner.before
     assert loser.after < loser.before
 
 
 @systems
 def test_ratings_however_far_apart_stay_finite(system: RatingSystem) -> None:
-    changes = system.rate(match([("main@1", 1.0), ("main@10", 2.0)]), {"main@1": 1e9, "main@10": -1e9})
-    assert all(math.isfinite(change.after) for change in changes)
+    states = begun(system, {"main@1": 1e9, "main@10": -1e9})
+    for upset in (1.0, 3.0):
+        changes = rate(system, match([("main@1", 2.0), ("main@10", upset)]), states, {})
+        assert all(math.isfinite(number) for change in changes for number in (change.after, *change.rest))
+
+
+@systems
+def test_a_state_has_as_many_numbers_as_the_inheritance(system: RatingSystem) -> None:
+    state = system.start(1000.0)
+    assert state[0] == 1000.0
+    assert len(inherited(system, state)) == len(state)
+    change, _ = rate(system, match([("main@1", 2.0), ("main@10", 1.0)]), begun(system, dict.fromkeys(AGENTS, 1e3)), {})
+    assert len((change.after, *change.rest)) == len(state)
 
 
 @systems
@@ -92,13 +111,13 @@ def test_ratings_however_far_apart_stay_finite(system: RatingSystem) -> None:
 def test_single_updates_and_the_fold_over_arrays_give_the_same_bits(
     system: RatingSystem, history: list[list[tuple[str, float]]], ratings: dict[str, float]
 ) -> None:
-    table, games = dict(ratings), dict.fromkeys(AGENTS, 0)
+    table, games = begun(system, ratings), dict.fromkeys(AGENTS, 0)
     for line_up in history:
-        for change in system.rate(match(line_up), table):
-            table[change.agent] = change.after
+        for change in rate(system, match(line_up), table, games):
+            table[change.agent] = (change.after, *change.rest)
             games[change.agent] += 1
     folded = fold_arrays(arrays(history, ratings), [Rule(0, RatingsConfig(system=Plugin(name=system.name)))])
-    found = {rated.agent: (rated.rating, rated.games) for rated in folded["nim", system.name]}
+    found = {rated.agent: ((rated.rating, *rated.rest), rated.games) for rated in folded["nim", system.name]}
     assert found == {agent: (table[agent], games[agent]) for agent in AGENTS if games[agent]}
 
 
@@ -129,5 +148,5 @@ def test_an_unknown_setting_is_refused_by_name(system: RatingSystem) -> None:
 
 
 def test_an_unknown_system_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"ratings\.system\.name: 'glicko'.*'elo'"):
-        make_rating_system(Plugin(name="glicko"))
+    with pytest.raises(ConfigError, match=r"ratings\.system\.name: 'nonsense'.*'elo'"):
+        make_rating_system(Plugin(name="nonsense"))

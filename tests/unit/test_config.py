@@ -39,7 +39,10 @@ def test_defaults_are_the_specifications():
     ("value", "says"),
     [
         ({"agents": {}}, "expected exactly one of kind 'base'"),
-        ({"agents": {"x": {"kind": "human", "rating": 1}}}, "agents.x.kind: 'human'; expected 'base' or 'bot'"),
+        (
+            {"agents": {"x": {"kind": "human", "rating": 1}}},
+            "agents.x.kind: 'human'; expected 'base', 'bot' or 'remote'",
+        ),
         ({"name": "a b"}, "cannot be a name"),
         ({"stop": {"criterion": {"opponent": "random_bot"}}}, "stop.criterion"),
         ({"inference": {"temperature": 0}}, "inference.temperature: 0"),

@@ -120,7 +120,7 @@ def test_a_void_counts_from_its_own_place_on() -> None:
         ("ratings.elo.q=1", r"ratings\.system\.settings\.q: unknown key; expected 'k'"),
         ("ratings.elo.k=many", r"ratings\.system\.settings\.k: expected `float`"),
         ("ratings.glicko.tau=1", r"nothing was rated under 'glicko'; expected ratings\.elo\.tau"),
-        ("ratings.colour=1", r"ratings\.colour: unknown key; expected 'purposes' or 'system'"),
+        ("ratings.colour=1", r"ratings\.colour: unknown key; expected 'also', 'purposes' or 'system'"),
         ("ratings.purposes.k.x=1", r"'purposes' is no table"),
         ("rating.k=1", r"expected ratings\.KEY=VALUE"),
         ("ratings.elo.k", r"expected ratings\.KEY=VALUE"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from league.ratings.base import make_rating_system
+from league.ratings.base import make_rating_system, rate
 from league.ratings.fold import Due, RatingFold
 from league.simulation import Simulation
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig, plain
@@ -18,6 +18,7 @@ from schemas.events import (
     MatchFailed,
     MatchFinished,
     MatchVoided,
+    RatingChange,
     RatingsCorrected,
     SeatResult,
 )
@@ -55,6 +56,10 @@ def fold_with_agents(skip: list[str] | None = None) -> RatingFold:
     return fold
 
 
+def elo(played: MatchFinished, ratings: dict[str, float]) -> list[RatingChange]:
+    return rate(ELO, played, {agent: (rating,) for agent, rating in ratings.items()}, {})
+
+
 def seed_formula(results: dict[str, float], ratings: dict[str, float], k: float = 32) -> dict[str, float]:
     """The specification's update_elo_multiplayer, for seven agents in seven seats."""
     new = dict(ratings)
@@ -77,7 +82,7 @@ def test_elo_is_the_specifications_formula_bit_for_bit(scores: list[int], rating
     agents = [f"agent{seat}" for seat in range(7)]
     table = dict(zip(agents, ratings, strict=True))
     results = dict(zip(agents, map(float, scores), strict=True))
-    changes = ELO.rate(match(*results.items()), table)
+    changes = elo(match(*results.items()), table)
     assert {change.agent: change.after for change in changes} == seed_formula(results, table)
 
 
@@ -86,13 +91,13 @@ def test_elo_is_the_specifications_formula_bit_for_bit(scores: list[int], rating
     ratings=st.lists(st.floats(0, 3_000), min_size=4, max_size=4),
 )
 def test_elo_gives_what_it_takes(seats: list[tuple[str, int]], ratings: list[float]) -> None:
-    changes = ELO.rate(match(*((a, float(s)) for a, s in seats)), dict(zip("abcd", ratings, strict=True)))
+    changes = elo(match(*((a, float(s)) for a, s in seats)), dict(zip("abcd", ratings, strict=True)))
     assert sum(change.after - change.before for change in changes) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_an_agent_in_several_seats_gains_their_sum_and_nothing_from_itself() -> None:
     ratings = {"hero": 1000.0, "bot": 1000.0}
-    hero, bot = ELO.rate(match(("hero", 2.0), ("bot", 1.0), ("bot", 3.0), ("bot", 1.0)), ratings)
+    hero, bot = elo(match(("hero", 2.0), ("bot", 1.0), ("bot", 3.0), ("bot", 1.0)), ratings)
     assert hero.after - 1000.0 == pytest.approx(32 / 3 * (0.5 - 0.5 + 0.5))
     assert bot.after - 1000.0 == pytest.approx(-(hero.after - 1000.0))
 

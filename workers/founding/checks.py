@@ -22,7 +22,8 @@ def check_config(config: LeagueConfig) -> None:
         ConfigError: a plugin's name or setting, or an agent that nobody can play; the message names the key.
     """
     game = make_game(config.game.name, config.game.settings)
-    make_rating_system(config.ratings.system)
+    for plugin in config.ratings.systems:
+        make_rating_system(plugin)
     # Drawing from the league as it opens shows whether the settings name agents that there are.
     make_sampler(config.matchmaking.sampler).distribution(_opening(config), config.trainer.policy)
     REWARDS.build(config.trainer.reward)
