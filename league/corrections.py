@@ -7,6 +7,7 @@ the next one's fold owes the same events.
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -14,6 +15,9 @@ from league.log.base import EventLog, Recorded
 from league.ratings.fold import RatingFold
 from schemas.errors import ConflictError, ReplayError
 from schemas.events import Event, RatingsCorrected, RatingUpdated
+
+if TYPE_CHECKING:
+    from league.ratings.gather import Gatherer
 
 log = structlog.get_logger()
 
@@ -46,31 +50,36 @@ async def owed(history: EventLog, fold: RatingFold) -> Sequence[Event]:
 async def corrections(history: EventLog, fold: RatingFold) -> list[RatingsCorrected]:
     """One correction for each game and system in which a voided match had counted.
 
-    Folds the history again from its first event, in a thread, without everything that was voided.
+    Reads the history again from its first event and folds it, in a thread, without everything that was voided.
     """
-    refold = RatingFold(skip=fold.voided.copy())
-    found = []
-    for (game, system), due in sorted(fold.due.items(), key=lambda item: item[1].through):
-        async for batch in history.batches(refold.sequence + 1, due.through):
-            await asyncio.to_thread(_fold, refold, batch)
+    # Imported here: no worker needs numba until something is voided.
+    from league.ratings.arrays import fold_arrays
+    from league.ratings.gather import Gatherer
+
+    gatherer, found = Gatherer(fold.voided.copy()), []
+    for place, due in sorted(fold.due.items(), key=lambda item: (item[1].through, item[0])):
+        if gatherer.sequence < due.through:
+            async for batch in history.batches(gatherer.sequence + 1, due.through):
+                await asyncio.to_thread(_gather, gatherer, batch)
+            standings = await asyncio.to_thread(lambda: fold_arrays(gatherer.arrays()))
         found.append(
             RatingsCorrected(
-                game=game,
-                system=system,
+                game=place[0],
+                system=place[1],
                 first=due.first,
                 through=due.through,
-                voided=refold.left_out.get((game, system), 0),
-                ratings=refold.standings(game, system),
+                voided=gatherer.left_out.get(place, 0),
+                ratings=standings.get(place, []),
             )
         )
     return found
 
 
-def _fold(fold: RatingFold, batch: list[Recorded]) -> None:
+def _gather(gatherer: "Gatherer", batch: list[Recorded]) -> None:
     for recorded in batch:
         # Half of a history is what a refold passes over: decoding it would be half of the work.
         if not recorded.payload.startswith(_PASSED_OVER):
-            fold.apply(recorded.sequence, recorded.event)
+            gatherer.apply(recorded.sequence, recorded.event)
 
 
 async def settle(history: EventLog, fold: RatingFold) -> None:

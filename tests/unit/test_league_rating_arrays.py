@@ -9,6 +9,7 @@ from league.log.base import Recorded
 from league.projections.projection import Projection
 from league.ratings.arrays import MatchArrays, fold_arrays
 from league.ratings.fold import RatingFold
+from league.ratings.gather import Gatherer
 from league.ratings.load import load_matches
 from league.simulation import Simulation
 from schemas import events as e
@@ -88,10 +89,19 @@ def a_match(name: str, rng: Random) -> e.MatchFinished:
     )
 
 
+def gathered(records: list[Recorded], skip: list[str] | None = None) -> dict[tuple[str, str], list[Rated]]:
+    gatherer = Gatherer(skip or [])
+    for record in records:
+        gatherer.apply(record.sequence, record.event)
+    return fold_arrays(gatherer.arrays())
+
+
 @settings(max_examples=60, deadline=None)
 @given(histories())
 def test_any_history_gives_the_bits_of_the_fold_over_events(records: list[Recorded]) -> None:
     assert by_arrays(records) == by_events(records)
+    assert gathered(records) == by_events(records)
+    assert gathered(records, ["w-0", "w-3"]) == by_events(records, ["w-0", "w-3"])
 
 
 def test_a_whole_league_gives_the_bits_of_the_fold_over_events() -> None:
