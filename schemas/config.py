@@ -11,6 +11,7 @@ import tomllib
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -122,13 +123,24 @@ class RemoteConfig(_Table, frozen=True):
     """Up to and including the version: ``https://host/v1``."""
     model: str
     key_variable: str = ""
-    """Name of the environment variable that holds the key; empty for a server that wants none."""
+    """Name of the environment variable that holds the key, on every machine that plays the agent; empty for a server
+    that wants none. The key itself has no place here: the configuration is part of the history."""
+    training: bool = False
+    """Whether samplers may draw it for training matches. Otherwise it is met only where ``evaluation`` names it, since
+    every move of it may cost money."""
     temperature: float = 1.0
-    max_tokens: int = 512
+    max_tokens: int = 1024
+    """Of one reply."""
+    limit_field: str = "max_tokens"
+    """What the server calls that limit; some want ``max_completion_tokens``."""
+    extra: dict[str, Any] = {}
+    """Further fields of every request, in the server's words: ``{ reasoning_effort = "low" }``."""
     timeout_s: float = 60.0
-    """For one reply."""
-    tries: int = 3
+    """For one reply, from the request to its last byte."""
+    tries: int = 4
     """Requests for one reply before the match counts as failed."""
+    requests: int = 8
+    """The most requests that one worker has under way at a time."""
 
 
 class AgentConfig(_Table, frozen=True):
@@ -171,8 +183,9 @@ class ExperienceConfig(_Table, frozen=True):
     """Bounds of the stream between rollout workers and trainers."""
 
     max_messages: int = 280
-    """When so many rollouts wait, rollout workers wait too."""
+    """When so many rollouts of a policy wait, its rollout workers wait too."""
     max_bytes: int = 256 * 1024 * 1024
+    """Of the rollouts of all policies together."""
 
 
 class TrainerConfig(_Table, frozen=True):
@@ -241,7 +254,11 @@ class MatchmakingConfig(_Table, frozen=True):
 
 
 class PolicyConfig(_Table, frozen=True):
-    """A policy that is trained beside ``trainer.policy``, in a role of its own (AlphaStar's, Vinyals et al. 2019)."""
+    """A policy that is trained beside ``trainer.policy``, in a role of its own (AlphaStar's, Vinyals et al. 2019).
+
+    An exploiter is reset now and then: its last version stays in the league, and it begins anew from the untrained
+    adapter, to find other weaknesses.
+    """
 
     role: str
     """``main``, ``main_exploiter`` (plays the policy ``against`` to find its weaknesses) or ``league_exploiter``
@@ -252,14 +269,31 @@ class PolicyConfig(_Table, frozen=True):
     """Instead of the one that goes with the role."""
     rollout_workers: int = 1
     reset_win_rate: float = 0.7
-    """An exploiter that takes this share of the points from whom it plays joins the league and begins anew."""
+    """An exploiter that takes this share of the points from whom it plays is reset."""
     reset_steps: int = 200
     """At the latest after so many steps."""
+    reset_min_steps: int | None = None
+    """However much it takes, not before so many steps; None for half of ``reset_steps``, as in AlphaStar."""
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
         if self.role not in ROLES:
             raise ConfigError(f"role: {self.role!r}; expected {one_of(ROLES)}")
+        if self.against and self.role != "main_exploiter":
+            raise ConfigError(f"against: {self.against!r}; expected it for the role 'main_exploiter' only")
+        if self.rollout_workers < 0:
+            raise ConfigError(f"rollout_workers: {self.rollout_workers}; expected 0 or more")
+        if not 0 < self.reset_win_rate <= 1:
+            raise ConfigError(f"reset_win_rate: {self.reset_win_rate}; expected more than 0 and at most 1")
+        if self.reset_steps < 1:
+            raise ConfigError(f"reset_steps: {self.reset_steps}; expected 1 or more")
+        if self.reset_min_steps is not None and not 0 <= self.reset_min_steps <= self.reset_steps:
+            raise ConfigError(f"reset_min_steps: {self.reset_min_steps}; expected 0 to reset_steps, {self.reset_steps}")
+
+    @property
+    def is_exploiter(self) -> bool:
+        """Whether it exists to find weaknesses, and is reset once it has."""
+        return self.role != "main"
 
 
 ROLES = ("league_exploiter", "main", "main_exploiter")
@@ -301,12 +335,18 @@ class LeagueConfig(_Table, frozen=True):
                 raise ConfigError(f"agents.{agent}.kind: {config.kind!r}; expected 'base', 'bot' or 'remote'")
             if (config.remote is not None) != (config.kind == "remote"):
                 raise ConfigError(f"agents.{agent}.remote: expected for kind 'remote', and only for it")
+            if config.remote is not None:
+                _check_remote(f"agents.{agent}.remote", config.remote)
             if not isfinite(config.rating):
                 raise ConfigError(f"agents.{agent}.rating: {config.rating}; expected a finite number")
         for policy in self.policies:
             check_name(f"policies.{policy}", policy)
             if policy == self.trainer.policy or policy in self.agents:
                 raise ConfigError(f"policies.{policy}: the name is taken; expected one of its own")
+        for policy, trained in self.policies.items():
+            others = [name for name in self.trained if name != policy]
+            if trained.against and trained.against not in others:
+                raise ConfigError(f"policies.{policy}.against: {trained.against!r}; expected {one_of(others)}")
         if [a.kind for a in self.agents.values()].count("base") != 1:
             raise ConfigError("agents: expected exactly one of kind 'base'")
         for key, value in _positive(self).items():
@@ -317,6 +357,38 @@ class LeagueConfig(_Table, frozen=True):
     def base_agent(self) -> str:
         """Name of the agent that is the base model without an adapter."""
         return next(name for name, agent in self.agents.items() if agent.kind == "base")
+
+    @property
+    def trained(self) -> dict[str, PolicyConfig]:
+        """All policies that are trained: ``trainer.policy`` first, in the role ``main``; then the others by name."""
+        hero = PolicyConfig(role="main", rollout_workers=self.rollout.workers)
+        return {self.trainer.policy: hero} | dict(sorted(self.policies.items()))
+
+
+def _check_remote(where: str, remote: RemoteConfig) -> None:
+    url = _split(remote.url)
+    # What stands before the host or after the path would be a key, which the history must not hold.
+    if url is None or url.scheme not in ("http", "https") or not url.hostname or "@" in url.netloc or url.query:
+        raise ConfigError(
+            f"{where}.url: expected an address like 'https://host/v1', without user, password or query "
+            "(key_variable names the variable that holds a key)"
+        )
+    if not remote.model:
+        raise ConfigError(f"{where}.model: found nothing; expected the name that the server knows the model by")
+    if not (isfinite(remote.temperature) and remote.temperature >= 0):
+        raise ConfigError(f"{where}.temperature: {remote.temperature}; expected 0 or more")
+    for key in ("max_tokens", "timeout_s", "tries", "requests"):
+        if not 0 < getattr(remote, key) < float("inf"):
+            raise ConfigError(f"{where}.{key}: {getattr(remote, key)}; expected more than 0")
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        # Reading the port checks it.
+        return parts if parts.port != 0 else None
+    except ValueError:
+        return None
 
 
 def _positive(config: LeagueConfig) -> dict[str, float]:

@@ -77,7 +77,7 @@ class CheckpointAdded(Event, frozen=True, tag=True):
     parent: str
     """The checkpoint before it, or the base model."""
     reason: str
-    """``first``, ``recent``, ``landmark`` or ``elite``."""
+    """``first``, ``recent``, ``landmark``, ``elite`` or ``reset`` (the last one before its policy began anew)."""
     adapter: str
     """SHA-256 digest of its adapter."""
     rating: float | None = None
@@ -354,7 +354,7 @@ class TrainingFinished(Event, frozen=True, tag=True):
 
 
 class PolicyReset(Event, frozen=True, tag=True):
-    """A policy begins anew: the version after this one is trained from the base model's untrained adapter."""
+    """A policy begins anew: the version after this one is an untrained adapter again, and versions count on."""
 
     policy: str
     version: int

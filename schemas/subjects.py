@@ -29,6 +29,7 @@ _ENTITIES: dict[type[e.Event], str] = {
     e.RatingUpdated: "rating.updated",
     e.RatingsCorrected: "rating.updated",
     e.PolicyPublished: "policy.published",
+    e.PolicyReset: "policy.reset",
     e.GradientStepTaken: "step.taken",
     e.TrainingFinished: "training.finished",
     e.EvaluationRequested: "evaluation.requested",
