@@ -12,6 +12,7 @@
     ├── ArtifactError               a stored file is missing or is not what its digest says
     ├── ModelError                  a model or adapter directory that cannot be used
     ├── BusyError                   a file that another process is using: wait and retry
+    ├── RemoteError                 a remote agent's server did not give a reply
     ├── GameError                   a game was asked for something its rules do not allow
     └── ReplayError                 recorded history and its refold disagree
 
@@ -71,6 +72,10 @@ class ModelError(LeagueError, ValueError):
 
 class BusyError(LeagueError):
     """A file that another process is using."""
+
+
+class RemoteError(LeagueError, ConnectionError):
+    """A remote agent's server could not be reached, refused, or answered with something that is no reply."""
 
 
 class GameError(LeagueError, ValueError):
