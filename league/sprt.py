@@ -10,7 +10,7 @@ A fold, free of clocks and draws: whoever has the pairs in their order computes 
 ``log`` and ``10 ** x`` may differ in their last bits: compare ratios with a tolerance, counts and sums exactly.)
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isfinite, log
 from typing import Literal
 
@@ -42,24 +42,24 @@ class SprtState(msgspec.Struct, frozen=True):
 
 
 def begin(config: SprtConfig) -> SprtState:
-    """The state before any pair.
-
-    Raises:
-        UsageError: a setting that makes no test.
-    """
-    if not (isfinite(config.elo0) and isfinite(config.elo1) and config.elo0 < config.elo1):
-        raise UsageError(
-            f"sprt: elo0 is {config.elo0} and elo1 {config.elo1}; expected finite numbers, elo0 below elo1"
-        )
-    for name, value in {"alpha": config.alpha, "beta": config.beta}.items():
-        if not 0 < value < 0.5:
-            raise UsageError(f"sprt: {name} is {value}; expected a probability above 0 and below 0.5")
-    if config.least_pairs < 2 or (config.most_pairs and config.most_pairs < config.least_pairs):
-        raise UsageError(
-            f"sprt: between {config.least_pairs} and {config.most_pairs} pairs; expected 2 or more, the first no larger"
-        )
+    """The state before any pair."""
     lower, upper = log(config.beta / (1 - config.alpha)), log((1 - config.beta) / config.alpha)
     return SprtState(lower=lower, upper=upper)
+
+
+def match_share(own: Sequence[float], others: Sequence[float]) -> float:
+    """The candidate's share of the points of one match, from the final scores of its seats and of the incumbent's.
+
+    The mean over all pairs of a seat of each: 1 for a higher score, ½ for an equal one, 0 for a lower one. It is the
+    comparison that Elo is made of, so that Elo differences say what to expect of it.
+
+    Raises:
+        UsageError: one of them has no seat, or a score is not finite.
+    """
+    if not (own and others and all(map(isfinite, [*own, *others]))):
+        raise UsageError(f"sprt: scores {[*own]} against {[*others]}; expected finite ones, at least one on each side")
+    points = sum(1.0 if mine > theirs else 0.5 if mine == theirs else 0.0 for mine in own for theirs in others)
+    return points / (len(own) * len(others))
 
 
 def pair_score(first: float, second: float) -> float:
@@ -98,7 +98,7 @@ def recompute(config: SprtConfig, scores: Iterable[float]) -> SprtState:
     """The state after pairs in their order: what a certificate is checked against.
 
     Raises:
-        UsageError: bad settings or scores.
+        UsageError: a score that is not between 0 and 1.
     """
     state = begin(config)
     for score in scores:

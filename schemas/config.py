@@ -86,12 +86,14 @@ class PromotionConfig(_Table, frozen=True):
     rule: str = "sprt"
     """``high_score``: a rating above every other checkpoint's, after its gatekeeper matches. ``sprt``: such a
     candidate also has to win a sequential test against the incumbent, in pairs of matches with exchanged seats."""
-    test: SprtConfig = SprtConfig(elo1=30.0, most_pairs=40)
+    test: SprtConfig = SprtConfig(elo1=60.0, most_pairs=40)
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
         if self.rule not in ("high_score", "sprt"):
             raise ConfigError(f"promotion.rule: {self.rule!r}; expected 'high_score' or 'sprt'")
+        if self.test.most_pairs < 1:
+            raise ConfigError("promotion.test.most_pairs: 0; expected a limit, since its matches are asked for at once")
 
 
 class RatingsConfig(_Table, frozen=True):
@@ -173,10 +175,16 @@ class EvaluationConfig(_Table, frozen=True):
     gatekeeper_games: int = 50
     """Matches of that tournament."""
     max_games: int | None = None
-    """The most evaluation matches of one agent, all suites together; None for no cap."""
+    """The most evaluation matches of one agent, all suites together; None for no cap. A suite that would pass it is cut
+    to whole rounds of seats, or to whole pairs."""
     benchmark_opponents: tuple[str, ...] = ("random_bot",)
     """Before and after training, the hero plays each of these in all other seats."""
     benchmark_games: int = 210
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        if self.max_games is not None and self.max_games < 0:
+            raise ConfigError(f"evaluation.max_games: {self.max_games}; expected 0 or more")
 
 
 class ExperienceConfig(_Table, frozen=True):

@@ -13,10 +13,11 @@ from league.sprt import (
     begin,
     expected_score,
     log_likelihood_ratio,
+    match_share,
     pair_score,
     recompute,
 )
-from schemas.errors import UsageError
+from schemas.errors import ConfigError, UsageError
 
 CONFIG = SprtConfig(elo0=0.0, elo1=50.0)
 
@@ -131,16 +132,31 @@ def test_scores_outside_0_to_1_are_refused(score: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("terms", "message"),
     [
-        (SprtConfig(elo0=5, elo1=5), "elo0 below elo1"),
-        (SprtConfig(elo1=float("nan")), "elo1 nan"),
-        (SprtConfig(alpha=0.0), "alpha is 0.0"),
-        (SprtConfig(beta=0.7), "beta is 0.7"),
-        (SprtConfig(least_pairs=1), "between 1 and 0 pairs"),
-        (SprtConfig(most_pairs=4), "between 8 and 4 pairs"),
+        ({"elo0": 5.0, "elo1": 5.0}, "elo0 below elo1"),
+        ({"elo1": float("nan")}, "elo1 nan"),
+        ({"alpha": 0.0}, "alpha is 0.0"),
+        ({"beta": 0.7}, "beta is 0.7"),
+        ({"least_pairs": 1}, "between 1 and 0 pairs"),
+        ({"most_pairs": 4}, "between 8 and 4 pairs"),
+        ({"most_pairs": -1}, "between 8 and -1 pairs"),
     ],
 )
-def test_settings_that_make_no_test_are_refused(config: SprtConfig, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        begin(config)
+def test_terms_that_make_no_test_are_refused(terms: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SprtConfig(**terms)  # type: ignore[arg-type]
+
+
+def test_a_match_is_shared_out_by_comparing_seats() -> None:
+    assert match_share([3.0], [1.0]) == 1.0
+    assert match_share([3.0, 1.0], [2.0]) == 0.5
+    assert match_share([5.0, 5.0, 0.0, 2.0], [5.0, 1.0, 2.0]) == (2.5 + 2.5 + 0.0 + 1.5) / 12
+    own, others = [4.0, 1.0, 1.0, 7.5], [1.0, 0.0, 9.0]
+    assert match_share(own, others) + match_share(others, own) == 1.0
+
+
+@pytest.mark.parametrize(("own", "others"), [([], [1.0]), ([1.0], []), ([float("nan")], [1.0]), ([1.0], [1e400])])
+def test_matches_without_a_comparison_are_refused(own: list[float], others: list[float]) -> None:
+    with pytest.raises(UsageError, match="expected finite ones"):
+        match_share(own, others)
