@@ -7,7 +7,7 @@ names (whose rating a version inherits) happens once per agent.
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -68,6 +68,10 @@ class MatchArrays:
     """The first registered base agent."""
     rules: list[Rule]
     """Configurations of the history, in its order."""
+    role_S: Codes = field(default_factory=lambda: np.zeros(0, np.int32))
+    """Index into ``roles``; empty where roles were not loaded."""
+    roles: list[str] = field(default_factory=list)
+    """Names of seats in their game, such as powers or the turn order."""
 
     def __len__(self) -> int:
         return len(self.sequence_M)
@@ -96,6 +100,7 @@ class MatchArrays:
             end_M=place[self.end_M],
             agent_S=self.agent_S[kept_S],
             score_S=self.score_S[kept_S],
+            role_S=self.role_S[kept_S] if len(self.role_S) else self.role_S,
         )
 
 
@@ -144,14 +149,28 @@ def _spans(matches: MatchArrays, rules: Sequence[Rule]) -> Iterator[_Span]:
         first = stop
 
 
-def _fold_game(matches: MatchArrays, game: int, spans: list[tuple[_Span, RatingSystem]]) -> list[Rated]:
+def counted(matches: MatchArrays, game: str, rules: Sequence[Rule] | None = None) -> Mask:
+    """Which matches of a game move ratings, under rules as ``fold_arrays`` takes them."""
+    if game not in matches.games:
+        return np.zeros(len(matches), np.bool_)
+    spans = list(_spans(matches, matches.rules if rules is None else rules))
+    return _counted(matches, matches.games.index(game), spans)[0]
+
+
+def _counted(matches: MatchArrays, game: int, spans: Sequence[_Span]) -> tuple[Mask, Ints, Ints]:
+    """Which matches count, and each agent's first seat and match among them, or -1."""
     counted_M = np.zeros(len(matches), np.bool_)
-    for span, _ in spans:
+    for span in spans:
         here = slice(span.first, span.stop)
         purposes = [code for code, name in enumerate(matches.purposes) if name in span.ratings.purposes]
         counted_M[here] = (matches.game_M[here] == game) & np.isin(matches.purpose_M[here], purposes)
     seat_A, match_A = np.full((2, len(matches.agents)), -1, np.int64)
     compiled(_count)(matches.begin_M, matches.end_M, matches.agent_S, matches.score_S, counted_M, seat_A, match_A)
+    return counted_M, seat_A, match_A
+
+
+def _fold_game(matches: MatchArrays, game: int, spans: list[tuple[_Span, RatingSystem]]) -> list[Rated]:
+    counted_M, seat_A, match_A = _counted(matches, game, [span for span, _ in spans])
     source_A, state_AW = _origins(matches, spans[0][1], match_A)
     games_A = np.zeros(len(matches.agents), np.int64)
     for span, system in spans:

@@ -20,6 +20,7 @@ from schemas.events import (
     MatchFailed,
     MatchFinished,
     MatchVoided,
+    PolicyReset,
     Rated,
     RatingsCorrected,
     RatingUpdated,
@@ -29,12 +30,14 @@ from schemas.events import (
 def is_rated(match: MatchFinished, config: RatingsConfig) -> bool:
     """Whether a match moves ratings.
 
-    It does when its purpose counts, at least two different agents played, and every score is a finite number. One
-    score that is not spoils the whole match, since its pairs could be compared in no order.
+    It does when its purpose counts, at least two different agents played, no seat is listed twice, and every score is
+    a finite number. One score that is not spoils the whole match, since its pairs could be compared in no order; so
+    does a seat with two results, of which none is known to be right.
     """
     return (
         match.purpose in config.purposes
         and len({seat.agent for seat in match.seats}) > 1
+        and len({seat.seat for seat in match.seats}) == len(match.seats)
         and all(math.isfinite(seat.score) for seat in match.seats)
     )
 
@@ -71,6 +74,7 @@ class SavedRatings(msgspec.Struct, frozen=True):
     due: list[tuple[str, str, Due]]
     deferred: list[tuple[int, str, MatchFinished]]
     unrecorded: list[RatingUpdated]
+    resets: dict[str, list[int]] = {}
 
 
 class _Rules(NamedTuple):
@@ -161,6 +165,8 @@ class RatingFold:
         elif isinstance(event, AgentRegistered | CheckpointAdded):
             if self._seen.add(f"joined:{event.agent}"):
                 self._starts.register(event)
+        elif isinstance(event, PolicyReset):
+            self._starts.reset(event)
         elif isinstance(event, LeagueOpened | LeagueConfigured) and self._follow:
             self._reconfigure(event)
         elif self._skip is not None:
@@ -246,6 +252,7 @@ class RatingFold:
             due=[(*place, due) for place, due in sorted(self.due.items())],
             deferred=list(self._deferred),
             unrecorded=list(self.unrecorded.values()),
+            resets={policy: list(versions) for policy, versions in self._starts.resets.items()},
         )
 
     @classmethod
@@ -259,7 +266,7 @@ class RatingFold:
         fold.sequence, fold.recorded = saved.sequence, saved.recorded
         fold._rules = [_rules(since, ratings) for since, ratings in saved.rules]
         fold._seen = Seen.restored(saved.seen)
-        fold._starts.ratings, fold._starts.base = saved.starts, saved.base
+        fold._starts.ratings, fold._starts.base, fold._starts.resets = saved.starts, saved.base, saved.resets
         for table in saved.tables:
             fold._table(table.game, table.system).replace(table.ratings)
             fold._rated_to[table.game, table.system] = table.rated_to

@@ -17,22 +17,27 @@ HOLDING = "voided_sequence IS NULL"
 Array = NDArray[Any]
 
 
-def load_matches(projection: Any, where: str = HOLDING) -> MatchArrays:
+def load_matches(projection: Any, where: str = HOLDING, *, with_roles: bool = False) -> MatchArrays:
     """Matches with their seats, from the tables ``matches``, ``match_seats``, ``agents``, ``configurations``.
+
+    A match that lists a seat twice has no seats here: it says nothing that could be rated or compared.
 
     Args:
         projection: A projection, or a DuckDB connection to one.
         where: SQL condition on the columns of ``matches``. It goes into a query as it is: it must be ours.
+        with_roles: Fill ``role_S`` and ``roles`` too.
     """
     connection = getattr(projection, "connection", projection)
-    agents, games, purposes = _Names(), _Names(), _Names()
+    agents, games, purposes, roles = _Names(), _Names(), _Names(), _Names()
     sequence_M, game_M, purpose_M = _matches(connection, where, games, purposes)
-    seats = _seats(connection, agents)
+    told = roles if with_roles else None
+    seats = _seats(connection, agents, told)
     if seats is None:
-        seats = _seats(connection, agents, " ORDER BY sequence, seat")
+        seats = _seats(connection, agents, told, " ORDER BY sequence, seat")
     assert seats is not None
     place_M = np.searchsorted(seats.sequence_U, sequence_M)
     there_M = np.append(seats.sequence_U, -1)[place_M] == sequence_M
+    there_M &= ~np.isin(sequence_M, seats.twice)
     return MatchArrays(
         sequence_M=sequence_M,
         game_M=game_M,
@@ -47,6 +52,8 @@ def load_matches(projection: Any, where: str = HOLDING) -> MatchArrays:
         starts=_starts(connection),
         base=_base(connection),
         rules=_rules(connection),
+        role_S=seats.role_S,
+        roles=list(roles.codes),
     )
 
 
@@ -58,6 +65,10 @@ class _Seats(NamedTuple):
     """First seat of each, and at the end their number."""
     agent_S: Array
     score_S: Array
+    role_S: Array
+    """Empty where roles were not asked for."""
+    twice: Array
+    """Sequences of matches that list a seat twice."""
 
 
 class _Names:
@@ -108,28 +119,38 @@ def _matches(connection: Any, where: str, games: _Names, purposes: _Names) -> tu
     return sequence_M[order], _joined(game_codes, np.int32)[order], _joined(purpose_codes, np.int32)[order]
 
 
-def _seats(connection: Any, agents: _Names, order: str = "") -> _Seats | None:
+def _seats(connection: Any, agents: _Names, roles: _Names | None, order: str = "") -> _Seats | None:
     """Seats in the order of the history; None when the query gave them in another."""
     sequences: list[Array] = []
     firsts: list[Array] = []
     codes: list[Array] = []
     scores: list[Array] = []
+    role_codes: list[Array] = []
+    twice: list[Array] = []
     count, last = 0, (-1, -1)
-    for match, seat, agent, score in _batches(
-        connection, f"SELECT sequence, seat, agent, score FROM match_seats{order}"
-    ):
+    columns = "sequence, seat, agent, score" + (", role" if roles is not None else "")
+    for match, seat, agent, score, *role in _batches(connection, f"SELECT {columns} FROM match_seats{order}"):
         match_S, seat_S = _numbers(match, np.int64), _numbers(seat, np.int64)
-        step = np.diff(match_S, prepend=last[0])
-        if ((step < 0) | ((step == 0) & (np.diff(seat_S, prepend=last[1]) <= 0))).any():
+        step, seat_step = np.diff(match_S, prepend=last[0]), np.diff(seat_S, prepend=last[1])
+        if ((step < 0) | ((step == 0) & (seat_step < 0))).any():
             return None
+        twice.append(match_S[(step == 0) & (seat_step == 0)])
         begins = np.flatnonzero(step)
         sequences.append(match_S[begins])
         firsts.append(begins + count)
         codes.append(agents.encode(agent))
         scores.append(_numbers(score, np.float64))
+        if roles is not None:
+            role_codes.append(roles.encode(role[0]))
         count, last = count + len(match_S), (int(match_S[-1]), int(seat_S[-1]))
-    begin_U = np.append(_joined(firsts, np.int64), count)
-    return _Seats(_joined(sequences, np.int64), begin_U, _joined(codes, np.int32), _joined(scores, np.float64))
+    return _Seats(
+        sequence_U=_joined(sequences, np.int64),
+        begin_U=np.append(_joined(firsts, np.int64), count),
+        agent_S=_joined(codes, np.int32),
+        score_S=_joined(scores, np.float64),
+        role_S=_joined(role_codes, np.int32),
+        twice=_joined(twice, np.int64),
+    )
 
 
 def _starts(connection: Any) -> dict[str, Start]:
