@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from league.coverage import Coverage, SavedMemory
 from league.evaluation_table import Evaluation, EvaluationTable, Verdict
 from league.in_play import InPlay, SavedInPlay
 from league.ratings.base import RatingSystem, Unknown, make_rating_system
@@ -71,6 +72,8 @@ class SavedState(msgspec.Struct, frozen=True):
     finished: dict[str, e.TrainingFinished]
     in_play: SavedInPlay
     changed_at: int
+    resets: dict[str, list[int]] = {}
+    coverage: dict[str, SavedMemory] = {}
 
 
 class LeagueState:
@@ -107,6 +110,7 @@ class LeagueState:
         self._seconds: dict[str, float] = {}
         self._finished: dict[str, e.TrainingFinished] = {}
         self._in_play = InPlay()
+        self._coverage = Coverage()
         self._changed_at = 0
         self._standings: Standings | None = None
 
@@ -136,6 +140,7 @@ class LeagueState:
                 agents={name: self._rated_agent(agent) for name, agent in self.agents.items()},
                 live={policy: self._live_entry(policy) for policy in self._live},
                 records=self._records.table(),
+                novelty=self._coverage.table(),
             )
         return self._standings
 
@@ -167,6 +172,14 @@ class LeagueState:
     def policies(self) -> list[str]:
         """Policies with a published version, sorted."""
         return sorted(self._live)
+
+    def begun(self, policy: str) -> int:
+        """The version at which a policy's training last began: 0, or the one after its last reset."""
+        return self.resets(policy)[-1] + 1 if self.resets(policy) else 0
+
+    def resets(self, policy: str) -> list[int]:
+        """The versions after which a policy began anew, ascending."""
+        return self._starts.resets.get(policy, [])
 
     def last_step(self, policy: str) -> e.GradientStepTaken | None:
         """A policy's newest gradient step."""
@@ -234,6 +247,7 @@ class LeagueState:
             finished=self._finished,
             in_play=self._in_play.saved(),
             changed_at=self._changed_at,
+            coverage=self._coverage.saved(),
         )
 
     @classmethod
@@ -256,11 +270,11 @@ class LeagueState:
         state.agents = {agent.name: agent for agent in saved.agents}
         state.published = {policy: {p.version: p for p in versions} for policy, versions in saved.published.items()}
         state.workers = saved.workers
-        state._starts.ratings, state._starts.base = saved.starts, saved.base
+        state._starts.ratings, state._starts.base, state._starts.resets = saved.starts, saved.base, saved.resets
         for table in saved.tables:
             state._table(table.game, table.system).replace(table.ratings)
             state._rated_to[table.game, table.system] = table.rated_to
-        state._records = HeadToHead.restored(saved.records)
+        state._records = HeadToHead.restored(saved.records, {policy: state.begun(policy) for policy in saved.resets})
         state._evaluations = EvaluationTable.restored(saved.evaluations)
         state._seen = Seen.restored(saved.seen)
         state._voided = set(saved.voided)
@@ -269,6 +283,7 @@ class LeagueState:
         state._seconds, state._finished = saved.seconds, saved.finished
         state._in_play = InPlay.restored(saved.in_play)
         state._changed_at = saved.changed_at
+        state._coverage = Coverage.restored(saved.coverage)
         return state
 
     def _rated_agent(self, agent: Agent) -> Agent:
@@ -364,7 +379,8 @@ class LeagueState:
         ratings = self.config.ratings if self.config is not None else None
         system = ratings.system.name if ratings is not None and is_rated(event, ratings) else None
         self._evaluations.finish_match(event, self.sequence, system)
-        return self._records.count(event)
+        learnt = self._coverage.count(event)
+        return self._records.count(event) or learnt
 
     def _match_failed(self, event: e.MatchFailed) -> bool:
         if self._seen.add(event.match_id):
@@ -418,6 +434,12 @@ class LeagueState:
             return False
         versions[event.version] = Published(event.version, event.adapter, event.parent)
         self._live[event.policy] = max(versions)
+        return True
+
+    def _reset(self, event: e.PolicyReset) -> bool:
+        if not self._starts.reset(event):
+            return False
+        self._records.begin_anew(event.policy, event.version + 1)
         return True
 
     def _stepped(self, event: e.GradientStepTaken) -> bool:
@@ -486,6 +508,7 @@ _HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
     e.LeagueBranched: LeagueState._branched,
     e.RatingUpdated: LeagueState._rated,
     e.PolicyPublished: LeagueState._published,
+    e.PolicyReset: LeagueState._reset,
     e.GradientStepTaken: LeagueState._stepped,
     e.TrainingFinished: LeagueState._training_finished,
     e.EvaluationRequested: LeagueState._evaluation_requested,

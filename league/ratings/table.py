@@ -4,7 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 from league.ratings.base import RatingSystem, State, inherited
-from schemas.events import AgentRegistered, CheckpointAdded, Rated, RatingChange
+from schemas.events import AgentRegistered, CheckpointAdded, PolicyReset, Rated, RatingChange
 from schemas.ids import agent_name, split_agent
 
 DEFAULT_RATING = 1000.0
@@ -17,6 +17,8 @@ class Starts:
     def __init__(self) -> None:
         self.ratings: dict[str, float] = {}
         self.base: str | None = None
+        self.resets: dict[str, list[int]] = {}
+        """Per policy the versions after which it began anew, ascending."""
 
     def register(self, event: AgentRegistered | CheckpointAdded) -> None:
         """Take an agent's starting rating, if it has one; the first registration of a name holds."""
@@ -25,6 +27,20 @@ class Starts:
         self.ratings[event.agent] = event.rating
         if isinstance(event, AgentRegistered) and event.kind == "base" and self.base is None:
             self.base = event.agent
+
+    def reset(self, event: PolicyReset) -> bool:
+        """Note that a policy began anew; False when that was known."""
+        known = self.resets.setdefault(event.policy, [])
+        if event.version in known:
+            return False
+        insort(known, event.version)
+        return True
+
+    def begun(self, policy: str, version: int) -> int:
+        """The version at which the training began that made ``version``: 0, or the first after a reset."""
+        known = self.resets.get(policy, [])
+        place = bisect_left(known, version)
+        return known[place - 1] + 1 if place else 0
 
 
 class RatingTable:
@@ -55,7 +71,8 @@ class RatingTable:
         """An agent's state.
 
         One that was never rated stands where it was registered; a version of a policy where the nearest lower rated
-        version stands now, as the system has it inherit; and anything else where the base agent stands.
+        version since the policy's last reset stands now, as the system has it inherit; and anything else where the
+        base agent stands.
         """
         rated = self.states.get(agent)
         if rated is not None:
@@ -98,7 +115,7 @@ class RatingTable:
             policy, version = named
             versions = self._versions.get(policy, [])
             place = bisect_left(versions, version)
-            if place:
+            if place and versions[place - 1] >= self._starts.begun(policy, version):
                 return inherited(self.system, self.states[agent_name(policy, versions[place - 1])])
         base = self._starts.base
         if base is not None and base in self.states:
