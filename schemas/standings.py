@@ -54,5 +54,6 @@ class Standings(msgspec.Struct, frozen=True):
     """``records[policy][agent]``: how the policy's versions did against the agent so far."""
     pairs: dict[str, dict[str, Record]] = {}
     """``pairs[agent][other]``: how the agent did against another in evaluation matches, seat by seat."""
-    novelty: dict[str, float] = {}
-    """By agent, for those whose matches were sketched: which share of a match's n-grams is new, 0 to 1."""
+    novelty: dict[str, dict[str, float]] = {}
+    """``novelty[policy][agent]``, for those whose matches were sketched: which share of the n-grams that the agent
+    plays in a match is expected to be new to the policy, 0 to 1."""

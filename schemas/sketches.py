@@ -1,0 +1,117 @@
+"""Sketches of what was played: a sample of a match's n-grams, small enough to lie in its event.
+
+An n-gram is n parts of actions in a row, out of one seat's own sequence: in a game of turns its moves, in Diplomacy
+its orders, phase by phase and sorted within a phase. Single orders and not whole phases, for two whole phases are
+hardly ever the same, and then everything would always be new. A seat that has played m parts has m n-grams: the first
+ones reach back before the beginning, so that games of two moves have some too.
+
+The sample is coordinated: whether an n-gram is kept depends on its hash alone, so two matches that both hold it both
+keep it or both don't, as long as their levels allow. A sketch of level L keeps the hashes that begin with L zero
+bits, and L is the lowest at which few enough are left. Sketches of several levels are compared at the highest.
+
+Source: Gibbons 2001, "Distinct sampling for highly-accurate answers to distinct values queries and event reports".
+"""
+
+import binascii
+import hashlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from schemas.errors import DecodeError
+
+N = 3
+"""Parts to an n-gram."""
+MOST = 48
+"""Hashes in a sketch, all seats together."""
+BITS = 40
+"""Of a hash; a few ten thousand of them at level 10 still meet by chance once in ten thousand."""
+
+_BYTES = BITS // 8
+_BEGINNING = "\x02"
+
+
+class Sketch(msgspec.Struct, frozen=True):
+    """A sample of the n-grams of one match."""
+
+    level: int
+    """Of all n-grams, those with a hash below ``limit(level)`` are here: one in 2 to the power of it."""
+    seats: tuple[tuple[int, ...], ...]
+    """Hashes of every seat, ascending, none twice."""
+
+    def encode(self) -> str:
+        """As base64 text: level, number of seats, and for each its number of hashes and the hashes, high byte first."""
+        data = bytearray((self.level, len(self.seats)))
+        for hashes in self.seats:
+            data.append(len(hashes))
+            for number in hashes:
+                data += number.to_bytes(_BYTES, "big")
+        return b64encode(data).decode()
+
+
+def limit(level: int) -> int:
+    """Hashes of a sketch lie below this."""
+    return 1 << max(BITS - level, 0)
+
+
+def sketch(turns: Iterable[Mapping[int, Sequence[str]]], seats: int, n: int = N, most: int = MOST) -> Sketch:
+    """Sketch a match.
+
+    Args:
+        turns: Actions by seat, turn by turn, as ``arena.games.base.Recording`` has them.
+        seats: Of the game, 255 at most.
+        n: Parts to an n-gram, 1 or more.
+        most: Hashes to keep, all seats together; 255 at most.
+    """
+    parts: list[list[str]] = [[] for _ in range(seats)]
+    for actions in turns:
+        for seat, action in actions.items():
+            parts[seat].extend(action)
+    hashes = [sorted({_hash(gram) for gram in _grams(own, n)}) for own in parts]
+    level = 0
+    while level < BITS and sum(map(len, hashes)) > most:
+        level += 1
+        hashes = [[number for number in own if number < limit(level)] for own in hashes]
+    return Sketch(level, tuple(map(tuple, hashes)))
+
+
+def read_sketch(text: str) -> Sketch:
+    """What ``Sketch.encode`` wrote.
+
+    Raises:
+        DecodeError: it is something else.
+    """
+    try:
+        data = b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise DecodeError(f"sketch: {text[:20]!r}… is not base64; expected what Sketch.encode gives") from None
+    if len(data) < 2 or data[0] > BITS:
+        raise DecodeError(f"sketch: {len(data)} bytes, beginning {data[:1].hex()!r}; expected a level of 0 to {BITS}")
+    seats, place = [], 2
+    for _ in range(data[1]):
+        count = data[place] if place < len(data) else 0
+        ends = range(place + 1 + _BYTES, place + 2 + _BYTES * count, _BYTES)
+        seats.append(tuple(int.from_bytes(data[end - _BYTES : end], "big") for end in ends))
+        place += 1 + _BYTES * count
+    if place != len(data):
+        raise DecodeError(f"sketch: {len(data)} bytes; expected {place} by its own counts")
+    if any(not _is_sample(hashes, data[0]) for hashes in seats):
+        raise DecodeError(f"sketch: hashes out of order or not of level {data[0]}; expected ascending ones below it")
+    return Sketch(data[0], tuple(seats))
+
+
+def _is_sample(hashes: tuple[int, ...], level: int) -> bool:
+    ascending = all(low < high for low, high in pairwise(hashes))
+    return ascending and (not hashes or hashes[-1] < limit(level))
+
+
+def _grams(parts: list[str], n: int) -> Iterable[list[str]]:
+    padded = [_BEGINNING] * (n - 1) + parts
+    return (padded[place : place + n] for place in range(len(parts)))
+
+
+def _hash(gram: list[str]) -> int:
+    # Not hash(): that one is another in every process.
+    return int.from_bytes(hashlib.blake2b("\x1f".join(gram).encode(), digest_size=_BYTES).digest(), "big")
