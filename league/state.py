@@ -247,6 +247,7 @@ class LeagueState:
             finished=self._finished,
             in_play=self._in_play.saved(),
             changed_at=self._changed_at,
+            resets=self._starts.resets,
             coverage=self._coverage.saved(),
         )
 
