@@ -1,0 +1,185 @@
+"""Glicko-2: a rating, its deviation (RD), and how much the strength itself wanders (volatility).
+
+Source: Glickman, *Example of the Glicko-2 system* (revision of 2013); the steps named below are its steps. Its points
+are Elo's: 400 of them are odds of ten to one between agents that are well known.
+
+A match is one rating period, in which every pair of seats of different agents is a game of two. That has a price: the
+seats of one match depend on each other, and six results against the same hero in one game are not six games. With more
+than two seats the deviation is therefore too narrow; ``benchmarks/bench_coverage.py`` says by how much.
+
+An agent in several seats plays the games of all of them in that one period. Nothing happens to an agent while it does
+not play: its deviation grows, by its volatility, once for each match it is in.
+
+Three bounds that the paper does not have keep states finite whatever happened before: a deviation never exceeds that
+of a new agent (Glicko-1 has that rule), the volatility is looked for below ``max_volatility`` only (an upset against
+odds of a thousand to one would otherwise be explained by a strength that jumps by thousands of points a match), and
+agents count as no further apart than odds of e²⁵, 4,343 points.
+"""
+
+from math import exp, log, pi, sqrt
+from typing import Any
+
+import msgspec
+
+from league.ratings.base import SYSTEMS, Inheritance, State
+from schemas.errors import ConfigError
+
+_SCALE = 400.0 / log(10.0)
+"""Points of one unit of the paper's own scale: its 173.7178."""
+_MOST_APART = 25.0
+_MOST_STEPS = 100
+_LEAST_VARIANCE = 1e-12
+_THREE_BY_PI_SQUARED = 3.0 / (pi * pi)
+
+
+@SYSTEMS.register("glicko2")
+class Glicko2Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[ratings.system.settings]`` of ``glicko2``."""
+
+    tau: float = 0.5
+    """How readily the volatility changes; 0.3 to 1.2 is usual."""
+    rd: float = 350.0
+    """Deviation of a new agent, in rating points; the most that any has."""
+    volatility: float = 0.06
+    """Of a new agent: standard deviation of what its strength changes by between two matches, in 173.7 points."""
+    max_volatility: float = 0.3
+    """The most it is found to be, whatever the results."""
+    convergence: float = 1e-6
+    """Precision of log(volatility²)."""
+    inherited_rd: float = 2.0
+    """How many times the deviation of the version before it a new version has, up to ``rd``."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers outside their ranges."""
+        for name, least, most in (
+            ("tau", 0.01, 10.0),
+            ("rd", 0.01, 1e5),
+            ("max_volatility", 1e-5, 100.0),
+            ("volatility", 1e-5, self.max_volatility),
+            ("convergence", 1e-14, 1.0),
+            ("inherited_rd", 1.0, 1e6),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise ConfigError(f"{name}: {getattr(self, name)}; expected {least:g} to {most:g}")
+
+    def build(self) -> "Glicko2":
+        """What these settings configure."""
+        return Glicko2(self)
+
+
+class Glicko2:
+    """Glicko-2 with a match for a rating period; a state is rating, deviation and volatility."""
+
+    name = "glicko2"
+    work_per_seat = 1
+
+    def __init__(self, settings: Glicko2Settings) -> None:
+        self._settings = settings
+
+    @property
+    def inheritance(self) -> tuple[Inheritance, ...]:
+        """See ``RatingSystem.inheritance``: a new version is somewhere near the one before it."""
+        return (Inheritance(), Inheritance(self._settings.inherited_rd, self._settings.rd), Inheritance())
+
+    @property
+    def constants(self) -> tuple[float, ...]:
+        """See ``RatingSystem.constants``."""
+        given = self._settings
+        return (given.tau, given.rd / _SCALE, given.max_volatility**2, given.convergence)
+
+    @property
+    def update(self) -> Any:
+        """See ``RatingSystem.update``."""
+        return update
+
+    def start(self, rating: float) -> State:
+        """See ``RatingSystem.start``."""
+        return (rating, self._settings.rd, self._settings.volatility)
+
+
+def update(
+    seats: Any,
+    agents: Any,
+    agent_N: Any,
+    score_N: Any,
+    before: Any,
+    after: Any,
+    games_A: Any,
+    constants: Any,
+    work: Any,
+) -> None:
+    """See ``RatingSystem.update``. ``work`` holds g(φ) of every agent."""
+    most_variance = constants[1] * constants[1]
+    for a in range(agents):
+        variance = _squared(before[3 * a + 1] / _SCALE, most_variance)
+        work[a] = 1.0 / sqrt(1.0 + _THREE_BY_PI_SQUARED * variance)
+    for a in range(agents):
+        # Steps 3 and 4: information is 1/v, surplus is Δ/v.
+        information, surplus = 0.0, 0.0
+        for i in range(seats):
+            if agent_N[i] == a:
+                for j in range(seats):
+                    b = agent_N[j]
+                    if b != a:
+                        g = work[b]
+                        actual = 1.0 if score_N[i] > score_N[j] else 0.5 if score_N[i] == score_N[j] else 0.0
+                        expected = _expected(g * (before[3 * a] - before[3 * b]) / _SCALE)
+                        information += g * g * expected * (1.0 - expected)
+                        surplus += g * (actual - expected)
+        variance = _squared(before[3 * a + 1] / _SCALE, most_variance)
+        volatility = _squared(before[3 * a + 2], constants[2])
+        volatility = _step_5(volatility, variance, 1.0 / information, surplus / information, constants)
+        # Steps 6 to 8.
+        variance = 1.0 / (1.0 / (variance + volatility) + information)
+        variance = variance if variance < most_variance else most_variance
+        after[3 * a] = before[3 * a] + _SCALE * variance * surplus
+        after[3 * a + 1] = _SCALE * sqrt(variance)
+        after[3 * a + 2] = sqrt(volatility)
+
+
+def _squared(x: Any, most: Any) -> Any:
+    square = x * x
+    square = square if square < most else most
+    return square if square > _LEAST_VARIANCE else _LEAST_VARIANCE
+
+
+def _expected(apart: Any) -> Any:
+    """Share of points that is expected at log-odds of so much."""
+    apart = apart if apart < _MOST_APART else _MOST_APART
+    apart = apart if apart > -_MOST_APART else -_MOST_APART
+    return 1.0 / (1.0 + exp(-apart))
+
+
+def _step_5(before: Any, variance: Any, v: Any, delta: Any, constants: Any) -> Any:
+    """The new volatility's square, from that before, φ², v and Δ, by the Illinois method."""
+    tau, most = constants[0], constants[2]
+    a, surprise = log(before), delta * delta - variance - v
+    if surprise > 0.0:
+        b, last = log(surprise), log(most)
+        b = b if b < last else last
+        if b > a and _slope(b, a, surprise, variance + v, tau) > 0.0:
+            return most
+    else:
+        # At most tau / 2 steps: what the results add to the slope is above -1/2.
+        b = a - tau
+        while _slope(b, a, surprise, variance + v, tau) < 0.0:
+            b -= tau
+    x, value_x, value_b = a, _slope(a, a, surprise, variance + v, tau), _slope(b, a, surprise, variance + v, tau)
+    for _ in range(_MOST_STEPS):
+        if abs(b - x) <= constants[3] or value_x == value_b:
+            break
+        c = x + (x - b) * value_x / (value_b - value_x)
+        value_c = _slope(c, a, surprise, variance + v, tau)
+        if value_c * value_b <= 0.0:
+            x, value_x = b, value_b
+        else:
+            value_x *= 0.5
+        b, value_b = c, value_c
+    return exp(x)
+
+
+def _slope(x: Any, a: Any, surprise: Any, known: Any, tau: Any) -> Any:
+    """The paper's f(x); ``surprise`` is Δ² - φ² - v, ``known`` is φ² + v."""
+    variance = exp(x)
+    whole = known + variance
+    return variance * (surprise - variance) / (2.0 * whole * whole) - (x - a) / (tau * tau)
