@@ -5,14 +5,20 @@ names. ``to_move`` lists the seats that must act before ``apply`` can be called:
 simultaneous game, one in a turn-taking game, none once the game is over.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from schemas.errors import GameError
 from schemas.ids import digest
+
+LONGEST_REPLY = 20_000
+"""Characters of a reply in plain language that are read."""
+
+_THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 
 Action = tuple[str, ...]
 """What one seat does: the game's own notation, one string per part (Diplomacy: one per order), sorted."""
@@ -188,6 +194,73 @@ class TextFormat(Protocol):
         Raises:
             GameError: the completion is not one of ``completions``.
         """
+
+
+class Understood(NamedTuple):
+    """What was made of a reply in plain language."""
+
+    action: Action
+    """Legal, whatever was said."""
+    choices: int
+    """How many choices the reply had to make (Diplomacy: one per unit)."""
+    illegal: int
+    """Those that it left out or made otherwise than the rules allow; the game's default stands for them."""
+
+
+class Words(Protocol):
+    """A game in plain language, for models that were never trained on its ``TextFormat``.
+
+    Deterministic, like everything about a game: only the model's reply is not.
+    """
+
+    def rules(self) -> str:
+        """The rules in brief, and the form of a reply."""
+
+    def question(self, game: Game, seat: int) -> str:
+        """The position as ``seat`` sees it, and every choice that it has.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+
+    def understand(self, game: Game, seat: int, reply: str, rng: Random) -> Understood:
+        """A legal action from a reply, read with indulgence: markdown, bullets, letter case and prose don't matter.
+
+        Any text will do; what it does not say is filled in by the game's default.
+
+        Args:
+            game: At the position that was asked about.
+            seat: Who was asked.
+            reply: What the model wrote.
+            rng: Draws what the default leaves to chance.
+        """
+
+
+@runtime_checkable
+class InWords(Protocol):
+    """What a ``GameSpec`` has beside the rest when remote agents can play the game."""
+
+    def words(self) -> Words:
+        """How it is said in plain language."""
+
+
+def words_of(spec: GameSpec) -> Words:
+    """How a game is said in plain language.
+
+    Raises:
+        GameError: it cannot be; only bots and models that are trained on it play it.
+    """
+    if not isinstance(spec, InWords):
+        raise GameError(
+            f"{spec.name}: the game is not put into plain language, so remote agents cannot play it; "
+            "expected a GameSpec with words(), see arena/games/base.py"
+        )
+    return spec.words()
+
+
+def spoken(reply: str) -> str:
+    """The part of a reply in which to look for an answer: without its thinking, and the end of it where it is long."""
+    return _THINKING.sub(" ", reply)[-LONGEST_REPLY:]
 
 
 def check_of(saved: bytes) -> str:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import msgspec
 
 from arena import bots
-from arena.games.base import Bot, Game, Recording, TextFormat, Turn, replayed
+from arena.games.base import Bot, Game, Recording, TextFormat, Turn, Words, replayed
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame, Record
 from arena.games.diplomacy.position import decode_position
 from arena.games.diplomacy.settings import Settings
 from arena.games.diplomacy.text import DiplomacyText
 from arena.games.diplomacy.transcript import transcript
+from arena.games.diplomacy.words import DiplomacyWords
 from schemas.errors import DecodeError
 
 
@@ -82,3 +83,7 @@ class DiplomacySpec:
     def text(self) -> TextFormat:
         """The compact language of ``text.DiplomacyText``."""
         return DiplomacyText()
+
+    def words(self) -> Words:
+        """English and the usual notation of orders."""
+        return DiplomacyWords(self.settings)

@@ -1,0 +1,154 @@
+"""Orders as people and models write them: full names, arrows, bullets and prose, brought to the engine's notation.
+
+A reply is cut into clauses, a clause into tokens: kinds, places, verbs and whatever else was said. The first unit that
+a clause names is the one it is about. An order counts when its tokens follow there and nothing follows that would make
+it another order; of what may be left out (a unit's kind, a coast), only what leaves one legal order.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from arena.games.diplomacy import board
+from arena.games.diplomacy.engine import MAP
+
+Tokens = tuple[str, ...]
+
+KINDS = ("A", "F")
+_PLACES = frozenset((*board.LOCATIONS, *board.PROVINCES))
+_COASTS = {"NORTH": "NC", "SOUTH": "SC", "EAST": "EC", "WEST": "WC"}
+_COAST = re.compile(r"\s*[(/]?\s*\b(?:(NORTH|SOUTH|EAST)(?:ERN)?\s+COAST|(NC|SC|EC))\b\)?")
+_NAMES = {
+    **{name.upper(): short.upper() for name, short in MAP.loc_name.items() if "/" not in short},
+    "MID ATLANTIC OCEAN": "MAO",
+    "MID-ATLANTIC": "MAO",
+    "MARSEILLE": "MAR",
+    "ROMANIA": "RUM",
+    "ST. PETERSBURG": "STP",
+    "GULF OF LYONS": "LYO",
+    "TYROL": "TYR",
+    "HELIGOLAND BIGHT": "HEL",
+}
+_NAME = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(_NAMES, key=len, reverse=True)))})\b")
+_ARROW = re.compile(r"[-=–—]+>?|[→⇒➔]")
+_TOKEN = re.compile(r"[A-Z]+(?:/[NSE]C)?|-")
+_CLAUSE = re.compile(r"[\n;,]|\.\s")
+_WORDS = {
+    **dict.fromkeys(("ARMY", "ARMIES"), "A"),
+    **dict.fromkeys(("FLEET", "FLEETS"), "F"),
+    **dict.fromkeys(("HOLD", "HOLDS", "HOLDING", "STAY", "STAYS"), "H"),
+    **dict.fromkeys(("SUPPORT", "SUPPORTS", "SUPPORTING"), "S"),
+    **dict.fromkeys(("CONVOY", "CONVOYS", "CONVOYING"), "C"),
+    **dict.fromkeys(("RETREAT", "RETREATS", "RETREATING"), "R"),
+    **dict.fromkeys(("DISBAND", "DISBANDS", "REMOVE", "REMOVES"), "D"),
+    **dict.fromkeys(("BUILD", "BUILDS"), "B"),
+    **dict.fromkeys(("WAIVE", "WAIVES", "WAIVED"), "WAIVE"),
+    "TO": "-",
+}
+_SILENT = frozenset(("MOVE", "MOVES", "MOVING", "THE", "IN", "AT", "FROM", "INTO", "ATTACK", "ATTACKS"))
+_GOES_ON = frozenset(("-", "S", "C", "R", "VIA"))
+
+
+class Clause:
+    """One stretch of a reply that can hold one order."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+
+    def order(self, orders_of: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
+        """Unit and order that the clause gives, if it is about one of these units and the order is legal.
+
+        Args:
+            orders_of: Legal orders of each unit, of which no two stand in one province.
+        """
+        here = {board.province(unit[2:]): unit for unit in orders_of}
+        for start, token in enumerate(self.tokens):
+            kind = self.tokens[start - 1] if start and self.tokens[start - 1] in KINDS else ""
+            if token not in _PLACES:
+                continue
+            unit = here.get(board.province(token), "")
+            if unit and unit[0].startswith(kind):
+                # Nothing after it: "HOLD A PAR".
+                order = _following(self.tokens[start + 1 :] or self.tokens[:1], tuple(orders_of[unit]))
+                if order is not None:
+                    return unit, order
+            if kind:
+                # It is about this unit, whosever that is; places named later are its targets.
+                return None
+        return None
+
+    def one_of(self, orders: Iterable[str]) -> str | None:
+        """The first of these adjustments whose unit the clause names; its kind may be left out where one fits."""
+        lines = list(orders)
+        for start, token in enumerate(self.tokens):
+            kind = self.tokens[start - 1] if start and self.tokens[start - 1] in KINDS else ""
+            fit = [line for line in lines if line[2:].split()[0] == token and line[0].startswith(kind)]
+            near = [line for line in lines if board.province(line[2:]) == token and line[0].startswith(kind)]
+            for found in (fit, near):
+                if len(found) == 1:
+                    return found[0]
+        return None
+
+
+def clauses(reply: str) -> list[Clause]:
+    """The clauses of a reply that say anything."""
+    text = _COAST.sub(_coast, _NAME.sub(lambda name: _NAMES[name[0]], reply.upper()))
+    made = (Clause(_tokens(part)) for part in _CLAUSE.split(text))
+    return [clause for clause in made if clause.tokens]
+
+
+def said_of(orders_of: Mapping[str, Sequence[str]], said: Sequence[Clause]) -> dict[str, str]:
+    """The last legal order that the clauses give each unit; units without one are left out."""
+    return dict(order for clause in said if (order := clause.order(orders_of)) is not None)
+
+
+def _coast(found: re.Match[str]) -> str:
+    return "/" + (found[2] or _COASTS[found[1]])
+
+
+def _tokens(text: str) -> Tokens:
+    tokens: list[str] = []
+    for word in _TOKEN.findall(_ARROW.sub(" - ", text)):
+        token = _WORDS.get(word, word)
+        after = tokens[-1] if tokens else ""
+        if after == "VIA" and token == "C":
+            continue
+        if after == "R" and token == "-":
+            continue
+        # "A PAR (Paris)" names one place twice.
+        if token not in _SILENT and token != after:
+            tokens.append(token)
+    return tuple(tokens)
+
+
+def _following(tokens: Tokens, orders: tuple[str, ...]) -> str | None:
+    """The order that the tokens after a unit say, the longest one."""
+    forms = _forms(orders)
+    for length in range(min(len(tokens), 6), 0, -1):
+        order = forms.get(tokens[:length])
+        if order is not None:
+            return order if not (set(tokens[length : length + 1]) & _GOES_ON) else None
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _forms(orders: tuple[str, ...]) -> dict[Tokens, str]:
+    """Each way to say each order of a unit, without the unit."""
+    exact = {tuple(order.split()[2:]): order for order in orders}
+    short: dict[Tokens, set[str]] = {}
+    for tokens, order in exact.items():
+        for form in _shorter(tokens):
+            short.setdefault(form, set()).add(order)
+    return {form: min(meant) for form, meant in short.items() if len(meant) == 1} | exact
+
+
+def _shorter(tokens: Tokens) -> Iterable[Tokens]:
+    """An order without what may be left out."""
+    without_coast = tuple(board.province(token) if "/" in token else token for token in tokens)
+    for form in (tokens, without_coast):
+        yield form
+        yield tuple(token for token in form if token not in ("A", "F"))
+        if form[-1] == "VIA":
+            yield form[:-1]
+    if tokens[0] == "S" and len(tokens) == 3:
+        yield (*tokens, "H")

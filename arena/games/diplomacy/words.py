@@ -1,0 +1,160 @@
+"""Diplomacy in English, for models that never saw its compact language; ``reading`` understands what they say.
+
+Places are the map's three-letter names and orders are written as the engine writes them, since general models know
+that notation. Of each unit, the orders that begin alike share a line, so a whole position takes a page or two.
+"""
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import cast
+
+from arena.games.base import Action, Game, Understood, spoken
+from arena.games.diplomacy import board
+from arena.games.diplomacy.engine import POWERS
+from arena.games.diplomacy.game import DiplomacyGame
+from arena.games.diplomacy.position import Position
+from arena.games.diplomacy.reading import Clause, clauses, said_of
+from arena.games.diplomacy.settings import Settings
+
+SEASONS = {"S": "spring", "F": "autumn", "W": "winter"}
+_RULES = """\
+You are playing Diplomacy on the standard map, as one of seven powers, without any negotiation: nobody can talk to \
+anybody, and all orders of a phase are carried out at the same time.
+The map has 34 supply centres. Who stands on one after the autumn moves owns it, and in winter every power builds \
+up or disbands to as many units as it owns centres. New units stand in free home centres that their power still owns.
+Armies (A) move on land, fleets (F) at sea and along coasts, to a neighbouring place. A unit that moves enters a \
+place against others only with more support than they have; equal forces stay where they were. A unit that is attacked \
+from elsewhere than where its support goes gives no support. Fleets at sea can convoy an army across.
+The game ends after the winter of {max_year}. Then you score one point for each centre and half a point for each unit\
+{bonus}.
+Orders, with places as three letters and coasts as /NC, /SC or /EC:
+A PAR H: hold. A PAR - BUR: move. A PAR S A MAR: support A MAR where it stands. A PAR S A MAR - BUR: support its move.
+F ENG C A LON - BRE: convoy. A LON - BRE VIA: move by convoy. A PAR R GAS: retreat. A PAR D: disband. A PAR B: build.
+Answer with the orders alone, one to a line, each one of those that are listed as legal."""
+_BONUS = ", and {points:g} more if you alone own the most centres and they are at least {centers}"
+
+
+class DiplomacyWords:
+    """The ``Words`` of Diplomacy.
+
+    Defaults for what a reply leaves out or has wrong: a unit holds, a dislodged one disbands, a build is waived, and
+    of units to disband the one farthest from home goes first, as in the rules' civil disorder.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def rules(self) -> str:
+        """The rules in brief, and the form of a reply."""
+        settings = self._settings
+        bonus = _BONUS.format(points=settings.win_bonus, centers=settings.winner_threshold_sc)
+        return _RULES.format(max_year=settings.max_year, bonus=bonus if settings.win_bonus else "")
+
+    def question(self, game: Game, seat: int) -> str:
+        """The board power by power, and the legal orders.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        table = cast(DiplomacyGame, game)
+        table.check_to_move(seat)
+        position = table.position
+        moment = f"It is {SEASONS[position.phase[0]]} {position.year} ({position.phase})."
+        return "\n".join([f"You are {POWERS[seat]}. {moment}", *_powers(position, seat), "", *_asked(table, seat)])
+
+    def understand(self, game: Game, seat: int, reply: str, rng: Random) -> Understood:
+        """Orders by unit; where a reply gives one unit several, the last."""
+        table, said = cast(DiplomacyGame, game), clauses(spoken(reply))
+        if table.position.kind != "A":
+            return _unit_orders(table, seat, said)
+        due = table.position.adjustment(seat)
+        return _builds(table.position, seat, due, said) if due > 0 else _disbands(table.position, seat, -due, said)
+
+
+def _powers(position: Position, seat: int) -> Iterable[str]:
+    for other, power in enumerate(POWERS):
+        owned, units = position.centers[other], position.units[other]
+        if owned or units or position.retreats[other]:
+            yield (
+                f"{power}{' (you)' if other == seat else ''}: centres {' '.join(owned) or 'none'}; "
+                f"units {', '.join(units) or 'none'}"
+                + "".join(f"; dislodged {unit}" for unit in position.retreats[other])
+            )
+    if free := [center for center in board.CENTERS if center not in position.owner]:
+        yield f"Centres that nobody owns: {' '.join(free)}"
+
+
+def _asked(table: DiplomacyGame, seat: int) -> Iterable[str]:
+    position = table.position
+    if position.kind != "A":
+        yield "Give each of these units one order. Legal orders (a bar stands between the ways to go on):"
+        for unit in table.choices(seat):
+            yield from _listed(unit.orders)
+        return
+    due = position.adjustment(seat)
+    if due > 0:
+        yield f"You may build {due}, each in another place; WAIVE stands for one that you leave out. Legal orders:"
+        for site in position.sites(seat):
+            yield from board.builds_at(site)
+        yield "WAIVE"
+    else:
+        yield f"You must disband {-due}. Legal orders:"
+        yield from (f"{unit} D" for unit in position.units[seat])
+
+
+def _listed(orders: Sequence[str]) -> Iterable[str]:
+    """The orders of a unit, a line for each verb."""
+    by_verb: dict[str, list[str]] = {}
+    for order in orders:
+        kind, place, verb, *rest = order.split(" ", 3)
+        by_verb.setdefault(f"{kind} {place} {verb}", []).extend(rest)
+    return (f"{beginning} {' | '.join(rests)}".rstrip() for beginning, rests in by_verb.items())
+
+
+def _unit_orders(table: DiplomacyGame, seat: int, said: Sequence[Clause]) -> Understood:
+    default = "H" if table.position.kind == "M" else "D"
+    choices = table.choices(seat)
+    found = said_of({unit.unit: unit.orders for unit in choices}, said)
+    action = tuple(found.get(unit.unit, f"{unit.unit} {default}") for unit in choices)
+    return Understood(action, len(choices), len(choices) - len(found))
+
+
+def _builds(position: Position, seat: int, due: int, said: Sequence[Clause]) -> Understood:
+    sites = position.sites(seat)
+    found = {
+        site: order
+        for clause in _decided(said, "B")
+        if (order := clause.one_of(line for site in sites for line in board.builds_at(site))) is not None
+        for site in [board.province(order[2:])]
+    }
+    built = list(found.values())[:due]
+    waived = min(sum("WAIVE" in clause.tokens for clause in said), due - len(built))
+    return Understood(_action([*built, *["WAIVE"] * (due - len(built))]), due, due - len(built) - waived)
+
+
+def _disbands(position: Position, seat: int, due: int, said: Sequence[Clause]) -> Understood:
+    units = position.units[seat]
+    orders = [clause.one_of(f"{unit} D" for unit in units) for clause in _decided(said, "D")]
+    found = list(dict.fromkeys(order for order in orders if order is not None))[:due]
+    left = [f"{unit} D" for unit in farthest_first(seat, units) if f"{unit} D" not in found]
+    return Understood(_action([*found, *left[: due - len(found)]]), due, due - len(found))
+
+
+def _decided(said: Sequence[Clause], verb: str) -> Sequence[Clause]:
+    """The clauses with the verb in them; all, where a reply only names units."""
+    return [clause for clause in said if verb in clause.tokens] or said
+
+
+def farthest_first(seat: int, units: Sequence[str]) -> list[str]:
+    """Units by their way home, the longest first; of equals fleets before armies, then by name."""
+    homes = board.HOMES[POWERS[seat]]
+
+    def away(unit: str) -> int:
+        steps = board.distances(unit)
+        return min((steps[home] for home in homes if home in steps), default=len(board.PROVINCES))
+
+    return sorted(units, key=lambda unit: (-away(unit), unit[0] == "A", unit[2:]))
+
+
+def _action(orders: Iterable[str]) -> Action:
+    return tuple(sorted(orders))
