@@ -1,7 +1,8 @@
 """Elo for any number of seats: every pair of seats is a game of two.
 
 Source: the league specification's multi-player Elo ("pairwise decomposition"), which has k = 32 and divides each
-pair's step by the number of opponents, 6 in Diplomacy.
+pair's step by the number of opponents, 6 in Diplomacy. Against unstable ratings it advises a high k at first; a
+``schedule`` says how high and for how long.
 """
 
 from typing import Any
@@ -23,11 +24,20 @@ class EloSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     k: float = 32.0
     """Rating points that a seat can win or lose in one match."""
+    schedule: tuple[tuple[int, float], ...] = ()
+    """``[[30, 40.0], [100, 24.0]]``: k is 40 in an agent's first 30 rated matches, 24 up to its 100th, then ``k``."""
 
     def __post_init__(self) -> None:
-        """Refuse a step that is not positive."""
+        """Refuse a step that is not positive, and a schedule that does not go forward."""
         if not 0 < self.k < float("inf"):
             raise ConfigError(f"k: {self.k}; expected more than 0")
+        before = 0
+        for games, k in self.schedule:
+            if games <= before or not 0 < k < float("inf"):
+                raise ConfigError(
+                    f"schedule: [{games}, {k}] after match {before}; expected a later match, and a k of more than 0"
+                )
+            before = games
 
     def build(self) -> "Elo":
         """What these settings configure."""
@@ -40,6 +50,11 @@ class Elo:
     For seats A and B, ``expected = 1 / (1 + 10 ** ((R_B - R_A) / 400))`` with the ratings before the match,
     ``actual`` is 1, 0.5 or 0 by score, and A gains what B loses: ``k / (seats - 1) * (actual - expected)``.
     An agent in several seats gains the sum over its seats; pairs of its own seats are skipped.
+
+    Under a schedule each side of a pair moves by its own k, that of its agent's rated matches before this one: a
+    newcomer's result moves the newcomer, not those whose rating is known. What one gains is then not what the other
+    loses, so the mean rating of a league drifts: up where newcomers rise, down where they fall. A match counts as one
+    for the schedule, however many seats the agent holds, and each of those seats moves it by the full k.
     """
 
     name = "elo"
@@ -52,7 +67,7 @@ class Elo:
     @property
     def constants(self) -> tuple[float, ...]:
         """See ``RatingSystem.constants``."""
-        return (self._settings.k, _BASE)
+        return (self._settings.k, _BASE, *(number for stage in self._settings.schedule for number in stage))
 
     @property
     def update(self) -> Any:
@@ -75,17 +90,26 @@ def update(
     constants: Any,
     work: Any,
 ) -> None:
-    """See ``RatingSystem.update``."""
-    step = constants[0] / (seats - 1)
+    """See ``RatingSystem.update``. ``work`` holds the seats' steps."""
+    for i in range(seats):
+        work[i] = step_size(games_A[agent_N[i]], constants) / (seats - 1)
     for i in range(seats):
         a = agent_N[i]
         for j in range(i + 1, seats):
             b = agent_N[j]
             if a != b:
                 actual = 1.0 if score_N[i] > score_N[j] else 0.5 if score_N[i] == score_N[j] else 0.0
-                delta = step * (actual - expected_score(before[a], before[b], constants[1]))
-                after[a] += delta
-                after[b] -= delta
+                surplus = actual - expected_score(before[a], before[b], constants[1])
+                after[a] += work[i] * surplus
+                after[b] -= work[j] * surplus
+
+
+def step_size(games: Any, constants: Any) -> Any:
+    """The k of an agent after so many rated matches; ``constants`` are k, a base, then pairs of matches and k."""
+    for place in range(2, len(constants), 2):
+        if games < constants[place]:
+            return constants[place + 1]
+    return constants[0]
 
 
 def expected_score(rating: Any, opponent: Any, base: Any) -> Any:

@@ -46,8 +46,8 @@ class Glicko2Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The most it is found to be, whatever the results."""
     convergence: float = 1e-6
     """Precision of log(volatility²)."""
-    inherited_rd: float = 2.0
-    """How many times the deviation of the version before it a new version has, up to ``rd``."""
+    inherited_factor: float = 2.0
+    """A new version's deviation, in units of its predecessor's; at most ``rd``."""
 
     def __post_init__(self) -> None:
         """Refuse numbers outside their ranges."""
@@ -57,7 +57,7 @@ class Glicko2Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("max_volatility", 1e-5, 100.0),
             ("volatility", 1e-5, self.max_volatility),
             ("convergence", 1e-14, 1.0),
-            ("inherited_rd", 1.0, 1e6),
+            ("inherited_factor", 1e-3, 1e6),
         ):
             if not least <= getattr(self, name) <= most:
                 raise ConfigError(f"{name}: {getattr(self, name)}; expected {least:g} to {most:g}")
@@ -79,7 +79,7 @@ class Glicko2:
     @property
     def inheritance(self) -> tuple[Inheritance, ...]:
         """See ``RatingSystem.inheritance``: a new version is somewhere near the one before it."""
-        return (Inheritance(), Inheritance(self._settings.inherited_rd, self._settings.rd), Inheritance())
+        return (Inheritance(), Inheritance(self._settings.inherited_factor, self._settings.rd), Inheritance())
 
     @property
     def constants(self) -> tuple[float, ...]:
