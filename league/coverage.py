@@ -120,6 +120,10 @@ class Coverage:
             self._memories.setdefault(policy, _Memory()).meet(seats, sketch)
         return True
 
+    def begin_anew(self, policy: str) -> None:
+        """Forget what a policy met: it was reset, and has met nothing."""
+        self._memories.pop(policy, None)
+
     def table(self) -> dict[str, dict[str, float]]:
         """``table[policy][agent]``, the novelty of who was met; a copy, whose rows never change."""
         return {policy: memory.novelty for policy, memory in self._memories.items()}

@@ -1,4 +1,4 @@
-"""Who beat whom: a policy's versions against every agent, seat by seat."""
+"""Who beat whom, seat by seat: a policy's versions against every agent, and every agent against every other."""
 
 import math
 from itertools import permutations
@@ -6,6 +6,37 @@ from itertools import permutations
 from schemas.events import MatchFinished, SeatResult
 from schemas.ids import split_agent
 from schemas.standings import Record
+
+
+class _Rows:
+    """A table of records that is handed out without a copy of its rows: one is copied before it is changed."""
+
+    def __init__(self, rows: dict[str, dict[str, Record]]) -> None:
+        self._rows = rows
+        self._own: set[str] = set()
+        """Rows that no table which was handed out holds."""
+        self._table: dict[str, dict[str, Record]] | None = None
+
+    def row(self, name: str) -> dict[str, Record]:
+        """One row, to be changed before the next table is asked for."""
+        self._table = None
+        if name not in self._own:
+            self._rows[name] = dict(self._rows.get(name, {}))
+            self._own.add(name)
+        return self._rows[name]
+
+    def drop(self, name: str) -> None:
+        """Forget a row."""
+        self._table = None
+        self._rows.pop(name, None)
+        self._own.discard(name)
+
+    def table(self) -> dict[str, dict[str, Record]]:
+        """All of it as it is now; never changes, and is the same object until something does."""
+        if self._table is None:
+            self._table = dict(self._rows)
+            self._own.clear()
+        return self._table
 
 
 class HeadToHead:
@@ -19,7 +50,7 @@ class HeadToHead:
     """
 
     def __init__(self) -> None:
-        self._records: dict[str, dict[str, Record]] = {}
+        self._records = _Rows({})
         self._begun: dict[str, int] = {}
         """The first version of a policy whose results count; 0 where there is none."""
 
@@ -33,7 +64,7 @@ class HeadToHead:
         changed = False
         for own, other in permutations(match.seats, 2):
             if own.agent in policies and own.agent != other.agent and math.isfinite(own.score - other.score):
-                records = self._records.setdefault(policies[own.agent], {})
+                records = self._records.row(policies[own.agent])
                 records[other.agent] = _counted(records.get(other.agent, Record()), own, other, matches)
                 changed = True
         return changed
@@ -42,18 +73,45 @@ class HeadToHead:
         """Forget what a policy's versions before ``version`` did."""
         if version > self._begun.get(policy, 0):
             self._begun[policy] = version
-            self._records.pop(policy, None)
+            self._records.drop(policy)
 
     def table(self) -> dict[str, dict[str, Record]]:
-        """``table[policy][agent]``, a copy."""
-        return {policy: dict(records) for policy, records in self._records.items()}
+        """``table[policy][agent]``; never changes."""
+        return self._records.table()
 
     @classmethod
     def restored(cls, table: dict[str, dict[str, Record]], begun: dict[str, int]) -> "HeadToHead":
         """The records that ``table`` gave, of policies that began anew at these versions."""
         records = cls()
-        records._records, records._begun = table, dict(begun)
+        records._records, records._begun = _Rows(dict(table)), dict(begun)
         return records
+
+
+class Pairs:
+    """Results of evaluation matches by agent and other agent.
+
+    Every seat of one is compared with every seat of the other, by score; both are immutable, so unlike a policy's
+    records these do not mix strengths. Pairs with a score that is not a finite number are left out.
+    """
+
+    def __init__(self, table: dict[str, dict[str, Record]] | None = None) -> None:
+        """Begin with nothing, or with what ``table`` gave."""
+        self._records = _Rows(dict(table or {}))
+
+    def count(self, match: MatchFinished, matches: int = 1) -> bool:
+        """Add a match, or with -1 take one back; True if any record changed."""
+        changed = False
+        if match.purpose == "evaluation":
+            for own, other in permutations(match.seats, 2):
+                if own.agent != other.agent and math.isfinite(own.score - other.score):
+                    records = self._records.row(own.agent)
+                    records[other.agent] = _counted(records.get(other.agent, Record()), own, other, matches)
+                    changed = True
+        return changed
+
+    def table(self) -> dict[str, dict[str, Record]]:
+        """``table[agent][other]``; never changes."""
+        return self._records.table()
 
 
 def _counted(record: Record, own: SeatResult, other: SeatResult, matches: int) -> Record:

@@ -19,7 +19,7 @@ from league.in_play import InPlay, SavedInPlay
 from league.ratings.base import RatingSystem, Unknown, make_rating_system
 from league.ratings.fold import SavedTable, is_rated
 from league.ratings.table import RatingTable, Starts
-from league.records import HeadToHead
+from league.records import HeadToHead, Pairs
 from league.seen import SavedSeen, Seen
 from schemas import events as e
 from schemas.codec import canonical
@@ -73,6 +73,7 @@ class SavedState(msgspec.Struct, frozen=True):
     in_play: SavedInPlay
     changed_at: int
     resets: dict[str, list[int]] = {}
+    pairs: dict[str, dict[str, Record]] = {}
     coverage: dict[str, SavedMemory] = {}
 
 
@@ -100,6 +101,7 @@ class LeagueState:
         self._tables: dict[tuple[str, str], RatingTable] = {}
         self._rated_to: dict[tuple[str, str], int] = {}
         self._records = HeadToHead()
+        self._pairs = Pairs()
         self._evaluations = EvaluationTable()
         self._seen = Seen()
         self._voided: set[str] = set()
@@ -140,6 +142,7 @@ class LeagueState:
                 agents={name: self._rated_agent(agent) for name, agent in self.agents.items()},
                 live={policy: self._live_entry(policy) for policy in self._live},
                 records=self._records.table(),
+                pairs=self._pairs.table(),
                 novelty=self._coverage.table(),
             )
         return self._standings
@@ -248,6 +251,7 @@ class LeagueState:
             in_play=self._in_play.saved(),
             changed_at=self._changed_at,
             resets=self._starts.resets,
+            pairs=self._pairs.table(),
             coverage=self._coverage.saved(),
         )
 
@@ -284,6 +288,7 @@ class LeagueState:
         state._seconds, state._finished = saved.seconds, saved.finished
         state._in_play = InPlay.restored(saved.in_play)
         state._changed_at = saved.changed_at
+        state._pairs = Pairs(saved.pairs)
         state._coverage = Coverage.restored(saved.coverage)
         return state
 
@@ -380,8 +385,8 @@ class LeagueState:
         ratings = self.config.ratings if self.config is not None else None
         system = ratings.system.name if ratings is not None and is_rated(event, ratings) else None
         self._evaluations.finish_match(event, self.sequence, system)
-        learnt = self._coverage.count(event)
-        return self._records.count(event) or learnt
+        changed = [fold.count(event) for fold in (self._records, self._pairs, self._coverage)]
+        return any(changed)
 
     def _match_failed(self, event: e.MatchFailed) -> bool:
         if self._seen.add(event.match_id):
@@ -397,7 +402,8 @@ class LeagueState:
         self._voided.add(match.match_id)
         self._games[match.purpose] = self._games.get(match.purpose, 0) - 1
         self._judge(self._evaluations.void_match(match))
-        return self._records.count(match, -1)
+        changed = [fold.count(match, -1) for fold in (self._records, self._pairs)]
+        return any(changed)
 
     def _corrected(self, event: e.RatingsCorrected) -> bool:
         place = (event.game, event.system)
@@ -441,6 +447,7 @@ class LeagueState:
         if not self._starts.reset(event):
             return False
         self._records.begin_anew(event.policy, event.version + 1)
+        self._coverage.begin_anew(event.policy)
         return True
 
     def _stepped(self, event: e.GradientStepTaken) -> bool:
