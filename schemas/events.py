@@ -108,6 +108,8 @@ class AgentRetired(Event, frozen=True, tag=True):
     reason: str
     after: int = 0
     """Sequence of the ``AgentActivated`` or ``AgentRetired`` before, of this agent; 0 when there is none."""
+    resting: bool = False
+    """The active pool has no room for it at the moment; it may be activated again."""
 
     @property
     def key(self) -> str:

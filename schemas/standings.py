@@ -1,5 +1,7 @@
 """The read-only table that decisions are made from: who is in the league, how strong, and who beat whom."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 
@@ -48,12 +50,13 @@ class Standings(msgspec.Struct, frozen=True):
     """The table at one sequence of the history."""
 
     sequence: int
-    agents: dict[str, Agent]
-    live: dict[str, Live]
-    records: dict[str, dict[str, Record]]
+    agents: Mapping[str, Agent]
+    """In the order of joining."""
+    live: Mapping[str, Live]
+    records: Mapping[str, Mapping[str, Record]]
     """``records[policy][agent]``: how the policy's versions did against the agent so far."""
-    pairs: dict[str, dict[str, Record]] = {}
+    pairs: Mapping[str, Mapping[str, Record]] = {}
     """``pairs[agent][other]``: how the agent did against another in evaluation matches, seat by seat."""
-    novelty: dict[str, dict[str, float]] = {}
+    novelty: Mapping[str, Mapping[str, float]] = {}
     """``novelty[policy][agent]``, for those whose matches were sketched: which share of the n-grams that the agent
     plays in a match is expected to be new to the policy, 0 to 1."""

@@ -24,6 +24,7 @@ _ENTITIES: dict[type[e.Event], str] = {
     e.CheckpointAdded: "checkpoint.added",
     e.CheckpointPromoted: "checkpoint.promoted",
     e.AgentRetired: "agent.retired",
+    e.AgentActivated: "agent.activated",
     e.MatchVoided: "match.voided",
     # One subject for both: a condition on the newest of them lets only one writer set ratings.
     e.RatingUpdated: "rating.updated",

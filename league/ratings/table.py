@@ -1,6 +1,6 @@
 """Ratings of one game under one system, and where an agent that was never rated stands."""
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 
 from league.ratings.base import RatingSystem, State, inherited
@@ -103,6 +103,12 @@ class RatingTable:
     def versions(self, policy: str) -> list[int]:
         """Rated versions of a policy, ascending."""
         return list(self._versions.get(policy, ()))
+
+    def next_version(self, policy: str, version: int) -> int | None:
+        """The first rated version of a policy after this one."""
+        versions = self._versions.get(policy, [])
+        place = bisect_right(versions, version)
+        return versions[place] if place < len(versions) else None
 
     def _remember_version(self, agent: str) -> None:
         named = split_agent(agent)
