@@ -4,19 +4,20 @@ from league.projections.tables import TABLES
 from league.projections.views import quoted
 
 COMMENTS = {
+    "activations": "when agents began and ceased to be drawn as opponents: promoted, retired, activated again",
     "agents": "entrants, one row each; `active` and `reason` as they are now",
     "archives": "ranges of the history that lie in the artifact store too",
     "branches": "where the history was copied from another run, if it was",
     "checkpoints": "the agents that are versions of a policy",
     "configuration": "the configuration that holds now",
-    "configurations": "every configuration, and the game, rating system and purposes that it counts; row 0: before any",
-    "current_ratings": "everybody who was ever rated, versions that are no agents too",
+    "configurations": "every configuration, and the game, rating systems and purposes that count; row 0: before any",
+    "current_ratings": "everybody who was ever rated, versions that are no agents too; under the official system",
     "evaluations": "requested measurements and their results",
     "events": "every event: `payload` is its JSON, so `payload->>'$.field'` reads any field",
     "gradient_steps": "what every step used (`matches`), dropped and measured (`metrics`)",
     "head_to_head": "per pair of agents: `games` they met in, and by score, seat against seat, won, drawn, lost",
     "imports": "registries of other programs that were recorded as events",
-    "leaderboard": "entrants by rating; wins and mean rank are of rated matches",
+    "leaderboard": "entrants by rating under the official system; wins and mean rank are of rated matches",
     "lineage": "every published version: adapter, parent, and the steps since the version before",
     "match_failures": "matches that could not be played to their end",
     "match_seats": "one row per seat of every match",
@@ -24,8 +25,11 @@ COMMENTS = {
     "opponents_sampled": "one row per opponent drawn for a training match",
     "policies": "every published version of a policy",
     "position": "how far the tables have come",
+    "promotions": "verdicts of sequential tests, to promote or to keep; `matches`: the ids of every pair's matches",
     "rating_corrections": "standings after a correction, one row per agent; they replace all ratings before",
-    "ratings": "one row per agent and rated match",
+    "ratings": "one row per agent, rated match and rating system; `deviation` and `rest` are of after the match",
+    "regressions": "evaluated versions that are rated below a baseline: `below` says which, and at what rating",
+    "resets": "where a policy began anew from the untrained adapter",
     "seals": "closed ranges of the history and their digests",
     "snapshots": "saved folds that new workers begin with",
     "tainted_steps": "matches that a gradient step used and that were voided later",
@@ -40,6 +44,7 @@ MACRO_COMMENTS = {
     "rated_matches_at(sequence)": "matches that the ratings after that event were made of",
     "sequence_at(time)": "the newest event recorded at or before a time (UTC)",
 }
+"""The first three take ``under := 'SYSTEM'`` and ``playing := 'GAME'`` too."""
 
 
 def comment_statements() -> list[str]:

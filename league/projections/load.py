@@ -258,12 +258,13 @@ class Loader:
             return
         ratings, text = config.ratings, msgspec.json.encode(fields).decode()
         self._connection.execute(
-            "INSERT INTO configurations VALUES (?, make_timestamp(?), ?, ?, ?, ?)",
+            "INSERT INTO configurations VALUES (?, make_timestamp(?), ?, ?, ?, ?, ?)",
             [
                 recorded.sequence,
                 recorded.time_ns // 1000,
                 config.game.name,
                 ratings.system.name,
+                [plugin.name for plugin in ratings.systems],
                 list(ratings.purposes),
                 text,
             ],

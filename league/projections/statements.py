@@ -54,7 +54,7 @@ BULKY_STATEMENTS = [
         ("RatingUpdated",),
         """
         INSERT INTO kept.ratings
-        SELECT sequence, time, match_id, match_sequence, game, system, c.agent, c.before, c.after
+        SELECT sequence, time, match_id, match_sequence, game, system, c.agent, c.before, c.after, c.rest
         FROM (SELECT *, unnest(changes) AS c FROM RatingUpdated)
         """,
     ),
@@ -90,6 +90,22 @@ def _first_of(event: str, table: str, keys: str, values: dict[str, str], when: s
     )
 
 
+def _activation(event: str, change: str, *, active: bool, reason: str = "reason", after: str = "after") -> Statement:
+    """Note that an agent began or ceased to be drawn: once per key of the event, and only of one that had joined."""
+    return Statement(
+        (event,),
+        f"""
+        INSERT INTO activations
+        SELECT agent, sequence, time, {active}, '{change}', reason, after
+        FROM (SELECT agent, sequence, time, {reason} AS reason, {after} AS after FROM {event}) e
+        WHERE EXISTS (FROM agents a WHERE a.agent = e.agent AND a.joined_sequence < e.sequence)
+          AND NOT EXISTS (FROM activations t
+                          WHERE t.agent = e.agent AND t.change = '{change}' AND t.after = e.after)
+        QUALIFY row_number() OVER (PARTITION BY agent, after ORDER BY sequence) = 1 ORDER BY sequence
+        """,
+    )
+
+
 def _same(columns: str) -> dict[str, str]:
     return {name.strip(): name.strip() for name in columns.split(",")}
 
@@ -103,7 +119,7 @@ SMALL_STATEMENTS = [
         "agents",
         "agent",
         _same("agent, kind, baseline")
-        | {"start_rating": "rating", "policy": "''", "version": "0", "join_reason": "''"}
+        | {"start_rating": "rating", "active": "true", "policy": "''", "version": "0", "join_reason": "''"}
         | _JOINED,
     ),
     _first_of(
@@ -112,24 +128,23 @@ SMALL_STATEMENTS = [
         "agent",
         _same("agent, policy, version, parent, adapter")
         | {"kind": "'checkpoint'", "baseline": "false", "start_rating": "rating", "join_reason": "reason"}
+        | {"active": "true"}
         | _JOINED,
     ),
+    _activation("CheckpointPromoted", "promoted", active=True, reason="'elite'", after="0"),
+    _activation("AgentRetired", "retired", active=False),
+    _activation("AgentActivated", "activated", active=True),
     Statement(
-        ("CheckpointPromoted",),
+        ("CheckpointPromoted", "AgentRetired", "AgentActivated"),
         """
-        UPDATE agents SET promoted_sequence = p.sequence FROM (
-            SELECT e.agent, min(e.sequence) AS sequence FROM CheckpointPromoted e
-            JOIN agents a ON a.agent = e.agent AND e.sequence > a.joined_sequence GROUP BY e.agent
-        ) p WHERE agents.agent = p.agent AND agents.promoted_sequence IS NULL
-        """,
-    ),
-    Statement(
-        ("AgentRetired",),
-        """
-        UPDATE agents SET retired_sequence = r.sequence, retired_reason = r.reason FROM (
-            SELECT e.agent, min(e.sequence) AS sequence, arg_min(e.reason, e.sequence) AS reason FROM AgentRetired e
-            JOIN agents a ON a.agent = e.agent AND e.sequence > a.joined_sequence GROUP BY e.agent
-        ) r WHERE agents.agent = r.agent AND agents.retired_sequence IS NULL
+        UPDATE agents SET active = c.active, promoted_sequence = c.promoted, retired_sequence = c.retired,
+               retired_reason = c.retired_reason
+        FROM (
+            SELECT agent, arg_max(active, sequence) AS active, min(sequence) FILTER (change = 'promoted') AS promoted,
+                   max(sequence) FILTER (change = 'retired') AS retired,
+                   arg_max(reason, sequence) FILTER (change = 'retired') AS retired_reason
+            FROM activations GROUP BY agent
+        ) c WHERE agents.agent = c.agent
         """,
     ),
     # A void counts once the match's outcome is known, as in the state's fold. Voids are rare enough to look it up.
@@ -166,7 +181,7 @@ SMALL_STATEMENTS = [
         ("EvaluationFinished",),
         """
         UPDATE evaluations SET finished_sequence = f.sequence, finished_time = f.time, games = f.games,
-               failed = f.failed, wins = f.wins, mean_score = f.mean_score, mean_rank = f.mean_rank
+               failed = f.failed, wins = f.wins, mean_score = f.mean_score, mean_rank = f.mean_rank, decided = f.decided
         FROM (
             SELECT e.* FROM EvaluationFinished e JOIN evaluations v
               ON v.evaluation_id = e.evaluation_id AND e.sequence > v.requested_sequence
@@ -174,6 +189,17 @@ SMALL_STATEMENTS = [
         ) f WHERE evaluations.evaluation_id = f.evaluation_id AND evaluations.finished_sequence IS NULL
         """,
     ),
+    _first_of(
+        "PromotionDecided",
+        "promotions",
+        "evaluation_id",
+        _AT
+        | _same("evaluation_id, candidate, incumbent, verdict, llr, lower, upper, scores")
+        | {"pairs": "len(scores)", "score": "list_avg(scores)", "matches": "pairs"}
+        | {"elo0": "test.elo0", "elo1": "test.elo1"},
+    ),
+    _first_of("RegressionNoticed", "regressions", "evaluation_id", _AT | _same("evaluation_id, agent, rating, below")),
+    _first_of("PolicyReset", "resets", "policy, version", _AT | _same("policy, version, reason")),
     _first_of(
         "WorkerJoined",
         "workers",

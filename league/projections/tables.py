@@ -13,7 +13,7 @@ import re
 
 from schemas.config import LeagueConfig
 
-VERSION = 2
+VERSION = 3
 
 BULKY = {
     "matches": """
@@ -31,7 +31,7 @@ BULKY = {
     """,
     "ratings": """
         sequence BIGINT, time TIMESTAMP, match_id VARCHAR, match_sequence BIGINT, game VARCHAR, system VARCHAR,
-        agent VARCHAR, before DOUBLE, after DOUBLE
+        agent VARCHAR, before DOUBLE, after DOUBLE, rest DOUBLE[]
     """,
     "opponents_sampled": """
         match_id VARCHAR, sequence BIGINT, time TIMESTAMP, worker VARCHAR, hero VARCHAR, hero_seat BIGINT,
@@ -40,7 +40,7 @@ BULKY = {
     """,
     "corrections": """
         sequence BIGINT, time TIMESTAMP, game VARCHAR, system VARCHAR, first BIGINT, through BIGINT, voided BIGINT,
-        ratings STRUCT(agent VARCHAR, rating DOUBLE, games BIGINT)[]
+        ratings STRUCT(agent VARCHAR, rating DOUBLE, games BIGINT, rest DOUBLE[])[]
     """,
     "unreadable": "sequence BIGINT, type VARCHAR",
 }
@@ -70,18 +70,20 @@ TABLES = {
         agent VARCHAR, kind VARCHAR, baseline BOOLEAN, start_rating DOUBLE,
         policy VARCHAR, version BIGINT, parent VARCHAR, adapter VARCHAR, join_reason VARCHAR,
         joined_sequence BIGINT, joined_time TIMESTAMP,
-        retired_sequence BIGINT, retired_reason VARCHAR, promoted_sequence BIGINT,
-        reason VARCHAR GENERATED ALWAYS AS (CASE WHEN promoted_sequence IS NULL THEN join_reason ELSE 'elite' END),
-        active BOOLEAN GENERATED ALWAYS AS (
-            retired_sequence IS NULL OR coalesce(promoted_sequence, 0) > retired_sequence)
+        retired_sequence BIGINT, retired_reason VARCHAR, promoted_sequence BIGINT, active BOOLEAN,
+        reason VARCHAR GENERATED ALWAYS AS (CASE WHEN promoted_sequence IS NULL THEN join_reason ELSE 'elite' END)
+    """,
+    "activations": """
+        agent VARCHAR, sequence BIGINT, time TIMESTAMP, active BOOLEAN, change VARCHAR, reason VARCHAR, after BIGINT
     """,
     "configurations": """
-        sequence BIGINT, time TIMESTAMP, game VARCHAR, system VARCHAR, purposes VARCHAR[], config JSON
+        sequence BIGINT, time TIMESTAMP, game VARCHAR, system VARCHAR, systems VARCHAR[], purposes VARCHAR[],
+        config JSON
     """,
     "evaluations": """
         evaluation_id VARCHAR, agent VARCHAR, suite VARCHAR, opponents VARCHAR[], matches BIGINT,
         requested_sequence BIGINT, requested_time TIMESTAMP, finished_sequence BIGINT, finished_time TIMESTAMP,
-        games BIGINT, failed BIGINT, wins BIGINT, mean_score DOUBLE, mean_rank DOUBLE
+        games BIGINT, failed BIGINT, wins BIGINT, mean_score DOUBLE, mean_rank DOUBLE, decided VARCHAR
     """,
     "gradient_steps": """
         policy VARCHAR, step BIGINT, sequence BIGINT, time TIMESTAMP, batch VARCHAR, matches VARCHAR[],
@@ -91,6 +93,16 @@ TABLES = {
     "policies": """
         policy VARCHAR, version BIGINT, adapter VARCHAR, parent VARCHAR, sequence BIGINT, time TIMESTAMP
     """,
+    "promotions": """
+        evaluation_id VARCHAR, candidate VARCHAR, incumbent VARCHAR, verdict VARCHAR, sequence BIGINT, time TIMESTAMP,
+        pairs BIGINT, score DOUBLE, llr DOUBLE, lower DOUBLE, upper DOUBLE, elo0 DOUBLE, elo1 DOUBLE,
+        scores DOUBLE[], matches VARCHAR[][]
+    """,
+    "regressions": """
+        evaluation_id VARCHAR, agent VARCHAR, sequence BIGINT, time TIMESTAMP, rating DOUBLE,
+        below MAP(VARCHAR, DOUBLE)
+    """,
+    "resets": "policy VARCHAR, version BIGINT, sequence BIGINT, time TIMESTAMP, reason VARCHAR",
     "voids": "match_id VARCHAR, sequence BIGINT, time TIMESTAMP, match_sequence BIGINT, reason VARCHAR",
     "workers": """
         worker VARCHAR, incarnation VARCHAR, role VARCHAR, host VARCHAR, pid BIGINT, version VARCHAR,
@@ -129,7 +141,7 @@ def _unconfigured() -> str:
     purposes = json.dumps(list(config.ratings.purposes))
     system = config.ratings.system.name
     return (
-        f"INSERT INTO configurations SELECT 0, NULL, '{config.game.name}', '{system}', "
+        f"INSERT INTO configurations SELECT 0, NULL, '{config.game.name}', '{system}', ['{system}'], "
         f"json_transform('{purposes}', '[\"VARCHAR\"]'), NULL"
     )
 

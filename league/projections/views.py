@@ -8,6 +8,15 @@ _NEWEST = 9223372036854775807
 
 _POLICY, _VERSION = (f"regexp_extract(agent, '^(.+)@(0|[1-9][0-9]{{0,17}})$', {group})" for group in (1, 2))
 
+# By default the official system and the configured game of that time.
+_CONFIGURED = """
+    SELECT coalesce(playing, game) AS game, coalesce(under, system) AS system, purposes
+    FROM configurations WHERE sequence <= upto ORDER BY sequence DESC LIMIT 1
+"""
+
+# What ``league.ratings.fold.is_rated`` asks of a match's seats.
+_COMPARES = "min(agent) < max(agent) AND bool_and(isfinite(score)) AND count(DISTINCT seat) = count(*)"
+
 VIEWS = {
     "events": """
         SELECT sequence, make_timestamp(time_ns // 1000) AS time, type, subject, producer, payload FROM kept.all_events
@@ -18,7 +27,7 @@ VIEWS = {
     """,
     "match_seats": "FROM kept.all_match_seats",
     "match_failures": "FROM kept.all_match_failures",
-    "ratings": "FROM kept.all_ratings",
+    "ratings": "SELECT * EXCLUDE rest, rest[1] AS deviation, rest FROM kept.all_ratings",
     "opponents_sampled": "FROM kept.all_opponents_sampled",
     "position": "SELECT sequence, time FROM kept.position",
     "unreadable_events": """
@@ -26,7 +35,7 @@ VIEWS = {
         FROM kept.all_unreadable GROUP BY type
     """,
     "rating_corrections": """
-        SELECT sequence, time, game, system, first, through, voided, r.agent, r.rating, r.games
+        SELECT sequence, time, game, system, first, through, voided, r.agent, r.rating, r.games, r.rest[1] AS deviation
         FROM (SELECT * EXCLUDE ratings, unnest(ratings) AS r FROM kept.all_corrections)
     """,
     "configuration": """
@@ -75,29 +84,25 @@ MACROS = {
          WHERE time_ns <= epoch_us(moment::TIMESTAMP) * 1000 + 999)
     """,
     # A correction replaces all ratings of its game and system; what came after it is counted on top.
-    "ratings_at(upto)": f"""TABLE
-        WITH conf AS (
-            SELECT game, system FROM configurations WHERE sequence <= upto ORDER BY sequence DESC LIMIT 1
-        ), correction AS (
+    "ratings_at(upto, under := NULL, playing := NULL)": f"""TABLE
+        WITH conf AS ({_CONFIGURED}), correction AS (
             SELECT c.sequence, c.ratings FROM kept.all_corrections c JOIN conf USING (game, system)
             WHERE c.sequence <= upto ORDER BY c.sequence DESC LIMIT 1
         ), corrected AS (
-            SELECT r.agent, r.rating, r.games FROM (SELECT unnest(ratings) AS r FROM correction)
+            SELECT r.agent, r.rating, r.games, r.rest FROM (SELECT unnest(ratings) AS r FROM correction)
         ), updated AS (
-            SELECT agent, arg_max(after, sequence) AS rating, count(*) AS games
+            SELECT agent, arg_max(after, sequence) AS rating, arg_max(rest, sequence) AS rest, count(*) AS games
             FROM kept.all_ratings JOIN conf USING (game, system)
             WHERE sequence <= upto AND sequence > coalesce((SELECT sequence FROM correction), 0) GROUP BY agent
         )
-        SELECT agent, coalesce(u.rating, c.rating) AS rating,
+        SELECT agent, coalesce(u.rating, c.rating) AS rating, coalesce(u.rest, c.rest)[1] AS deviation,
                coalesce(u.games, 0) + coalesce(c.games, 0) AS rated_games,
                nullif({_POLICY}, '') AS policy, try_cast({_VERSION} AS BIGINT) AS version
         FROM updated u FULL JOIN corrected c USING (agent)
     """,
     # Matches that were waiting for a correction are in its ratings and have no update of their own.
-    "rated_matches_at(upto)": """TABLE
-        WITH conf AS (
-            SELECT game, system, purposes FROM configurations WHERE sequence <= upto ORDER BY sequence DESC LIMIT 1
-        ), through AS (
+    "rated_matches_at(upto, under := NULL, playing := NULL)": f"""TABLE
+        WITH conf AS ({_CONFIGURED}), through AS (
             SELECT coalesce(max(through), 0) AS through FROM kept.all_corrections JOIN conf USING (game, system)
             WHERE sequence <= upto
         ), updated AS (
@@ -109,35 +114,42 @@ MACROS = {
           AND (m.match_id IN (FROM updated) OR (
                m.sequence <= (FROM through) AND list_contains(conf.purposes, m.purpose)
                AND m.sequence IN (SELECT sequence FROM kept.all_match_seats WHERE sequence <= (FROM through)
-                                  GROUP BY sequence HAVING min(agent) < max(agent) AND bool_and(isfinite(score)))))
+                                  GROUP BY sequence HAVING {_COMPARES})))
     """,
     # An agent that was never rated stands where the state's fold puts it: at its start, at the nearest lower rated
-    # version of its policy, or at the base agent.
-    "leaderboard_at(upto)": """TABLE
-        WITH rated AS MATERIALIZED (FROM ratings_at(upto)), entrants AS (
-            SELECT agent, kind, start_rating, policy, version, joined_sequence,
-                   CASE WHEN promoted_sequence <= upto THEN 'elite' ELSE join_reason END AS reason,
-                   coalesce(retired_sequence > upto, true)
-                   OR coalesce(promoted_sequence <= upto AND promoted_sequence > retired_sequence, false) AS active
-            FROM agents WHERE joined_sequence <= upto
+    # version of its policy since the last reset, or at the base agent. Its deviation is the rating system's to say, and
+    # empty here.
+    "leaderboard_at(upto, under := NULL, playing := NULL)": """TABLE
+        WITH rated AS MATERIALIZED (FROM ratings_at(upto, under := under, playing := playing)), changed AS (
+            SELECT agent, arg_max(active, sequence) AS active, min(sequence) FILTER (change = 'promoted') AS promoted
+            FROM activations WHERE sequence <= upto GROUP BY agent
+        ), entrants AS (
+            SELECT a.agent, kind, start_rating, policy, version, joined_sequence,
+                   CASE WHEN c.promoted IS NULL THEN join_reason ELSE 'elite' END AS reason,
+                   coalesce(c.active, true) AS active
+            FROM agents a LEFT JOIN changed c USING (agent) WHERE joined_sequence <= upto
         ), base AS (
             SELECT coalesce(r.rating, a.start_rating) AS rating
             FROM entrants a LEFT JOIN rated r USING (agent) WHERE a.kind = 'base' ORDER BY a.joined_sequence LIMIT 1
         ), inherited AS (
             SELECT a.agent, arg_max(r.rating, r.version) AS rating
-            FROM entrants a JOIN rated r ON a.policy = r.policy AND r.version < a.version GROUP BY a.agent
+            FROM entrants a JOIN rated r ON a.policy = r.policy AND r.version < a.version
+            WHERE NOT EXISTS (FROM resets z WHERE z.policy = a.policy AND z.sequence <= upto
+                              AND r.version <= z.version AND z.version < a.version)
+            GROUP BY a.agent
         ), played AS (
             SELECT s.agent, count(DISTINCT CASE WHEN s.seat = m.winner THEN m.sequence END) AS wins,
                    avg(s.rank) AS mean_rank
-            FROM kept.all_match_seats s JOIN rated_matches_at(upto) m USING (sequence) GROUP BY s.agent
+            FROM kept.all_match_seats s
+                 JOIN rated_matches_at(upto, under := under, playing := playing) m USING (sequence) GROUP BY s.agent
         ), placed AS (
             SELECT a.*, coalesce(r.rating, a.start_rating, i.rating, (SELECT rating FROM base), 1000.0) AS rating,
-                   coalesce(r.rated_games, 0) AS rated_games, coalesce(p.wins, 0) AS wins, p.mean_rank
+                   r.deviation, coalesce(r.rated_games, 0) AS rated_games, coalesce(p.wins, 0) AS wins, p.mean_rank
             FROM entrants a LEFT JOIN rated r USING (agent) LEFT JOIN inherited i USING (agent)
                  LEFT JOIN played p USING (agent)
         )
-        SELECT row_number() OVER (ORDER BY rating DESC, agent) AS rank, agent, kind, rating, rated_games, wins,
-               mean_rank, active, reason
+        SELECT row_number() OVER (ORDER BY rating DESC, agent) AS rank, agent, kind, rating, deviation, rated_games,
+               wins, mean_rank, active, reason
         FROM placed ORDER BY rank
     """,
 }
