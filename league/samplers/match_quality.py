@@ -1,10 +1,13 @@
 """Even matches: opponents by the chance of a draw that the ratings give."""
 
-from math import cosh, isfinite, log
+from math import cosh, exp, hypot, isfinite, log, pi, sqrt
+from typing import Literal
 
 from league.samplers.base import SAMPLERS, Bucket, live_hero
 from league.samplers.mix import MixSampler, MixSettings, by_kind, by_weight, check_scale, others, softmax
 from schemas.standings import Standings
+
+Performance = Literal["logistic", "normal"]
 
 # cosh overflows near 710; at this argument the quality is already below 1e-150.
 _MAX_ARGUMENT = 350.0
@@ -17,8 +20,11 @@ class MatchQualitySettings(MixSettings, frozen=True, forbid_unknown_fields=True)
     temperature: float = 0.1
     """Of the softmax over qualities, which lie in (0, 1]. At 1 the most even match is at most e times as likely as
     the least even one, so that hardly anything is preferred."""
+    performance: Performance = "logistic"
+    """How performances are spread around skills: ``logistic`` as in Elo and Glicko, ``normal`` as in TrueSkill."""
     scale: float = 400.0
-    """Rating points for ten to one odds; 400 in Elo."""
+    """The spread. ``logistic``: rating points for ten to one odds, 400 in Elo. ``normal``: TrueSkill's β, the
+    standard deviation of one performance, 25/6 by its defaults."""
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
@@ -32,16 +38,11 @@ class MatchQualitySettings(MixSettings, frozen=True, forbid_unknown_fields=True)
 
 
 class MatchQuality(MixSampler):
-    """Softmax over the quality of the match; the buckets are ``fixed`` and ``checkpoints``, else ``mirror``.
+    """Softmax over the ``quality`` of the match; the buckets are ``fixed`` and ``checkpoints``, else ``mirror``.
 
-    Quality is the chance of a draw relative to that of equals, as the margin that counts as a draw goes to 0. That is
-    TrueSkill's definition, there for normal performances: ``exp(-d² / 4β²)`` for known skills. Here performances are
-    logistic, as Elo's expected scores E have them, and the ratio of densities at 0 is ``4 E (1 - E)``, which is
-    ``1 / cosh²(d ln 10 / (2 scale))`` for a rating difference d. Agents without a finite rating are not drawn.
+    Agents without a finite rating and deviation are not drawn.
 
-    Source: Unstable Baselines' sampling mode ``match-quality``, a softmax of TrueSkill's match quality; Herbrich, Minka
-    and Graepel 2007, "TrueSkill: A Bayesian skill rating system", on matchmaking. Uncertainty of ratings, which
-    TrueSkill's quality takes into account, is not in the standings.
+    Source: Unstable Baselines' sampling mode ``match-quality``, a softmax of TrueSkill's match quality.
     """
 
     name = "match_quality"
@@ -53,18 +54,44 @@ class MatchQuality(MixSampler):
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
         hero, live = live_hero(standings, hero_policy)
-        gaps = {agent.name: agent.rating - live.rating for agent in others(standings, hero_policy)}
-        qualities = {name: quality(gap, self._settings.scale) for name, gap in gaps.items() if isfinite(gap)}
+        scale, performance = self._settings.scale, self._settings.performance
+        apart = {
+            agent.name: (agent.rating - live.rating, hypot(agent.deviation, live.deviation))
+            for agent in others(standings, hero_policy)
+        }
+        qualities = {
+            name: quality(gap, scale, deviation, performance)
+            for name, (gap, deviation) in apart.items()
+            if isfinite(gap) and isfinite(deviation)
+        }
         weights = softmax(qualities, self._settings.temperature)
         return by_weight(by_kind(weights, standings.agents), hero)
 
 
-def quality(gap: float, scale: float) -> float:
-    """Chance of a draw relative to that of equals: 1 for equals, 0.33 for ``scale`` points apart.
+def quality(gap: float, scale: float, deviation: float = 0.0, performance: Performance = "logistic") -> float:
+    """Chance of a draw relative to that of equals with known skills, as the margin that counts as a draw goes to 0.
+
+    For normal performances this is TrueSkill's formula (Herbrich, Minka and Graepel 2007, "TrueSkill: A Bayesian
+    skill rating system", on matchmaking): ``sqrt(v / (v + σ²)) exp(-d² / (2 (v + σ²)))`` with v = 2β², the variance
+    of the difference of two performances, and σ² that of the difference of two skills.
+
+    For logistic ones, as Elo's expected scores E have them, and known skills it is the ratio of densities at 0,
+    ``4 E (1 - E) = 1 / cosh²(d ln 10 / (2 scale))``. Uncertain skills widen that curve by the root of ``1 + σ²/v``
+    as they do the normal one, with v = 8 (scale / ln 10)² / π, at which both are as high: MacKay 1992, "The evidence
+    framework applied to classification networks". That is within 0.024 of the mean over what the skills may be; with
+    the logistic's own variance for v, as in Glicko's g, it would be 0.063.
 
     Args:
-        gap: Rating difference, of either sign.
-        scale: Rating points for ten to one odds.
+        gap: Rating difference d, of either sign.
+        scale: As in the settings.
+        deviation: σ, of the difference of the two ratings: the root of the sum of their squared deviations.
+        performance: Which of the two.
     """
-    reached = cosh(min(abs(gap) / scale * log(10.0) / 2.0, _MAX_ARGUMENT))
-    return 1.0 / (reached * reached)
+    variance = 2.0 if performance == "normal" else 8.0 / (pi * log(10.0) * log(10.0))
+    unsure = deviation / scale
+    widening = sqrt(1.0 + unsure * unsure / variance)
+    apart = abs(gap) / (scale * widening)
+    if performance == "normal":
+        return exp(-0.5 * apart * apart / variance) / widening
+    reached = cosh(min(apart * log(10.0) / 2.0, _MAX_ARGUMENT))
+    return 1.0 / (reached * reached * widening)
