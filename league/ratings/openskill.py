@@ -1,0 +1,257 @@
+"""OpenSkill: the Plackett–Luce model of Weng and Lin, for games of any number of seats, each agent a team of one.
+
+Source: R. C. Weng and C.-J. Lin, "A Bayesian Approximation Method for Online Ranking", JMLR 12 (2011), algorithm 4.
+Numbers that the paper leaves open are those of the Python package ``openskill`` 6.2.0, whose results these are:
+gamma = sigma / c (the paper's suggestion), kappa = 0.0001, deviations that may grow.
+
+Inside ``update`` everything is in units of beta.
+"""
+
+from math import exp, log, sqrt
+from typing import Any
+
+import msgspec
+
+from league.ratings.base import SYSTEMS, Inheritance, State
+from schemas.errors import ConfigError
+
+_BETA = 400 / (log(10) * sqrt(2))
+# What keeps any finite states finite, far from anything that happens: how far apart ratings may be, and how large or
+# small deviations, in units of beta.
+_MOST_APART = 1e7
+_LEAST_DEVIATION = 1e-6
+_MOST_DEVIATION = 1e6
+
+# Where the scratch space has what, in units of the number of seats. By rank of all seats:
+_SEAT = 0
+# By rank in the game that is being rated:
+_PLAYER = 1
+_HIGHEST = 2
+_SUM = 3
+_TIED = 4
+# By agent:
+_PRECISION = 5
+_WEIGHTED = 6
+_FIELDS = 7
+
+
+@SYSTEMS.register("openskill")
+class OpenSkillSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[ratings.system.settings]`` of ``openskill``; rating points where no other unit is named.
+
+    The defaults have the package's proportions. With them, 400 points more mean odds of 10 to 1 in a game of two
+    whose deviations have become small, as in Elo.
+    """
+
+    beta: float = _BETA
+    """Deviation of a performance around the skill."""
+    sigma: float = 2 * _BETA
+    """Standard deviation of the rating of an agent that begins."""
+    tau: float = _BETA / 50
+    """Standard deviation of what skill may have changed by from one match to the next."""
+    kappa: float = 1e-4
+    """A match leaves at least this share of a variance."""
+    limit_sigma: bool = False
+    """Whether no match may make a deviation larger, which ``tau`` otherwise can."""
+    inherited_factor: float = 2.0
+    """A new version's sigma, in units of its predecessor's; at most ``sigma``."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no standard deviation or share."""
+        for name in ("beta", "sigma", "inherited_factor"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise ConfigError(f"{name}: {value}; expected more than 0")
+        if not 0 <= self.tau < float("inf"):
+            raise ConfigError(f"tau: {self.tau}; expected 0 or more")
+        if not 0 < self.kappa < 1:
+            raise ConfigError(f"kappa: {self.kappa}; expected more than 0 and less than 1")
+
+    def build(self) -> "OpenSkill":
+        """What these settings configure."""
+        return OpenSkill(self)
+
+
+class OpenSkill:
+    """Weng and Lin's Plackett–Luce, every seat a team of one.
+
+    A state is (mu, sigma). With ``c**2`` the sum of ``sigma**2 + beta**2`` over the game, the seats that came in at
+    rank q or below share that rank by the weights ``exp(mu / c)``, and every seat's rating follows the gradient of the
+    logarithm of what happened. Order among equals plays no part.
+
+    Since ``c`` grows with the square root of the number of seats, so do the differences of ratings that fit the same
+    odds: ratings from games of seven are stretched by about 1.9 against those from games of two. Compare them within
+    one game only.
+
+    An agent in several seats: each of its seats is rated in the game of that seat and all seats of other agents. The
+    agent takes the sum of what these games change of its natural parameters (precision, and precision times mean), and
+    ``tau`` is added once. Its seats thus count as independent results: six seats of one bot against one hero are six
+    results against that hero for the bot, and a game against six for the hero. As they depend on each other, the
+    deviations come out too narrow.
+    """
+
+    name = "openskill"
+    work_per_seat = _FIELDS
+
+    def __init__(self, settings: OpenSkillSettings) -> None:
+        self._settings = settings
+
+    @property
+    def inheritance(self) -> tuple[Inheritance, ...]:
+        """See ``RatingSystem.inheritance``: the rating as it is, more doubt about it."""
+        return Inheritance(), Inheritance(self._settings.inherited_factor, self._settings.sigma)
+
+    @property
+    def constants(self) -> tuple[float, ...]:
+        """See ``RatingSystem.constants``: beta; tau in units of it, kappa, whether deviations are limited."""
+        settings = self._settings
+        return settings.beta, settings.tau / settings.beta, settings.kappa, float(settings.limit_sigma)
+
+    @property
+    def update(self) -> Any:
+        """See ``RatingSystem.update``."""
+        return update
+
+    def start(self, rating: float) -> State:
+        """See ``RatingSystem.start``."""
+        return rating, self._settings.sigma
+
+
+def update(
+    seats: Any,
+    agents: Any,
+    agent_N: Any,
+    score_N: Any,
+    before: Any,
+    after: Any,
+    games_A: Any,
+    constants: Any,
+    work: Any,
+) -> None:
+    """See ``RatingSystem.update``."""
+    _rank(seats, score_N, work)
+    for agent in range(agents):
+        work[_PRECISION * seats + agent] = 1.0
+        work[_WEIGHTED * seats + agent] = 0.0
+    single = 0
+    for seat in range(seats):
+        if agents < seats and _sits_elsewhere(seat, seats, agent_N):
+            c, players = _open(seat, seats, agent_N, score_N, before, constants, work)
+            for place in range(players):
+                if int(work[_PLAYER * seats + place]) == seat:
+                    _collect(place, c, players, seats, agent_N, score_N, before, constants, work)
+        else:
+            single += 1
+    if single:
+        c, _ = _open(-1, seats, agent_N, score_N, before, constants, work)
+        for place in range(seats):
+            if agents == seats or not _sits_elsewhere(int(work[_PLAYER * seats + place]), seats, agent_N):
+                _collect(place, c, seats, seats, agent_N, score_N, before, constants, work)
+    for agent in range(agents):
+        precision = work[_PRECISION * seats + agent]
+        after[2 * agent] = before[2 * agent] + constants[0] * work[_WEIGHTED * seats + agent] / precision
+        deviation = constants[0] * sqrt(_variance(before[2 * agent + 1], constants) / precision)
+        limited = constants[3] > 0.0 and deviation > before[2 * agent + 1]
+        after[2 * agent + 1] = before[2 * agent + 1] if limited else deviation
+
+
+def _rank(seats: Any, score_N: Any, work: Any) -> None:
+    """All seats from the best score to the worst."""
+    for seat in range(seats):
+        place = seat
+        while place and score_N[seat] > score_N[int(work[place - 1])]:
+            work[place] = work[place - 1]
+            place -= 1
+        work[place] = float(seat)
+
+
+def _sits_elsewhere(seat: Any, seats: Any, agent_N: Any) -> Any:
+    """Whether the agent of a seat has another one."""
+    count = 0
+    for other in range(seats):
+        if agent_N[other] == agent_N[seat]:
+            count += 1
+    return count > 1
+
+
+def _distance(rating: Any, reference: Any, constants: Any) -> Any:
+    """A rating in units of beta, from another one."""
+    x = (rating - reference) / constants[0]
+    x = x if x < _MOST_APART else _MOST_APART
+    return x if x > -_MOST_APART else -_MOST_APART
+
+
+def _variance(deviation: Any, constants: Any) -> Any:
+    """Variance of an agent's skill when it plays, in units of beta squared."""
+    x = deviation / constants[0]
+    x = x if x < _MOST_DEVIATION else _MOST_DEVIATION
+    x = x if x > _LEAST_DEVIATION else _LEAST_DEVIATION
+    return x * x + constants[1] * constants[1]
+
+
+def _open(only: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, constants: Any, work: Any) -> Any:
+    """Form the sums of the game of one seat and all seats of other agents, or of all seats where ``only`` is -1.
+
+    At the first place of each rank: the highest rating from there on, the sum of weights relative to it, and how many
+    share the rank. Weights relative to the highest that is left neither overflow nor vanish all together.
+
+    Returns:
+        The paper's c in units of beta, and how many play.
+    """
+    players, squares = 0, 0.0
+    for rank in range(seats):
+        seat = int(work[_SEAT * seats + rank])
+        if only < 0 or seat == only or agent_N[seat] != agent_N[only]:
+            work[_PLAYER * seats + players] = float(seat)
+            squares += _variance(before[2 * agent_N[seat] + 1], constants) + 1.0
+            players += 1
+    c = sqrt(squares)
+    highest, total, tied = 0.0, 0.0, 0.0
+    for place in range(players - 1, -1, -1):
+        seat = int(work[_PLAYER * seats + place])
+        rating = before[2 * agent_N[seat]]
+        if total == 0.0:
+            highest, total = rating, 1.0
+        elif rating > highest:
+            highest, total = rating, 1.0 + total * exp(_distance(highest, rating, constants) / c)
+        else:
+            total += exp(_distance(rating, highest, constants) / c)
+        tied += 1.0
+        work[_HIGHEST * seats + place] = highest
+        work[_SUM * seats + place] = total
+        work[_TIED * seats + place] = tied
+        if place and score_N[seat] != score_N[int(work[_PLAYER * seats + place - 1])]:
+            tied = 0.0
+    return c, players
+
+
+def _collect(
+    place: Any,
+    c: Any,
+    players: Any,
+    seats: Any,
+    agent_N: Any,
+    score_N: Any,
+    before: Any,
+    constants: Any,
+    work: Any,
+) -> None:
+    """Add what the game changes of the player at a place to its agent: the paper's Omega and Delta."""
+    seat = int(work[_PLAYER * seats + place])
+    agent = agent_N[seat]
+    omega, delta, rank = 0.0, 0.0, 0
+    while rank < players and score_N[int(work[_PLAYER * seats + rank])] >= score_N[seat]:
+        distance = _distance(before[2 * agent], work[_HIGHEST * seats + rank], constants)
+        share = exp(distance / c) / work[_SUM * seats + rank]
+        omega -= share
+        delta += share * (1.0 - share)
+        tied = work[_TIED * seats + rank]
+        rank += int(tied)
+    omega += 1.0 / tied
+    variance = _variance(before[2 * agent + 1], constants)
+    deviation = sqrt(variance)
+    kept = 1.0 - delta * variance / (c * c) * deviation / c
+    kept = kept if kept > constants[2] else constants[2]
+    # Natural parameters: their changes add up. The precision is in units of the one before.
+    work[_PRECISION * seats + agent] += 1.0 / kept - 1.0
+    work[_WEIGHTED * seats + agent] += omega * variance / c / kept

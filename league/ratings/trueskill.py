@@ -1,0 +1,368 @@
+"""TrueSkill for games of any number of seats, each agent a team of one.
+
+Source: R. Herbrich, T. Minka and T. Graepel, "TrueSkill: A Bayesian Skill Rating System", NIPS 19 (2007). Its factor
+graph and the order of messages (schedule of figure 1) are those of the Python package ``trueskill`` 0.4.5, whose
+results these are, in points of Elo's size instead of the paper's.
+
+Inside ``update`` everything is in units of beta and relative to the first seat's rating. A Gaussian is kept by its
+natural parameters: precision (1 / variance) and precision times mean.
+"""
+
+from math import erfc, exp, pi, sqrt
+from statistics import NormalDist
+from typing import Any
+
+import msgspec
+
+from league.ratings.base import SYSTEMS, Inheritance, State
+from schemas.errors import ConfigError
+
+_PACKAGE_BETA = 25 / 6
+_ROOT_HALF = sqrt(0.5)
+_ROOT_TWO_PI = sqrt(2 * pi)
+
+# From here on the ratio of density and tail comes from its continued fraction: a quotient of two tiny numbers, less
+# almost itself, would keep few digits. So many levels fix a double's last digit from 4 on.
+_TAIL = 4.0
+_TAIL_LEVELS = 18
+# What keeps any finite states finite, far from anything that happens. A result counts as at most so many standard
+# deviations against expectation; a draw's margin is at least so many, which is also what a draw means where draws
+# have probability 0. Ratings in units of beta are at most so far apart, and deviations at most so large or small.
+_MOST_SURPRISE = 100.0
+_LEAST_MARGIN = 1e-3
+_MOST_APART = 1e7
+_LEAST_DEVIATION = 1e-6
+_MOST_DEVIATION = 1e6
+
+# Where the scratch space has what, in units of the number of seats. By rank of all seats:
+_SEAT = 0
+# By rank in the game that is being inferred:
+_PLAYER = 1
+_PRIOR = 2
+_FROM_BETTER = 4
+_FROM_WORSE = 6
+_TO_DIFFERENCE = 8
+# By agent:
+_CHANGE = 10
+_FIELDS = 12
+
+
+@SYSTEMS.register("trueskill")
+class TrueSkillSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[ratings.system.settings]`` of ``trueskill``; rating points where no other unit is named.
+
+    The defaults are the paper's beta 25/6, sigma 25/3 and tau 1/12, 48 times as large.
+    """
+
+    beta: float = 200.0
+    """Standard deviation of an agent's performance around its skill; so much more skill wins 76 %, as in Elo."""
+    sigma: float = 400.0
+    """Standard deviation of the rating of an agent that begins."""
+    tau: float = 4.0
+    """Standard deviation of what skill may have changed by from one match to the next."""
+    draw_probability: float = 0.1
+    """Of two equal agents."""
+    inherited_factor: float = 2.0
+    """A new version's sigma, in units of its predecessor's; at most ``sigma``. Unstable Baselines doubles it."""
+    min_delta: float = 1e-4
+    """Messages have settled when none changes by more: the package's unit, that of precision where beta is 25/6."""
+    iterations: int = 10
+    """Rounds of messages at most."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no standard deviation, probability or count."""
+        for name in ("beta", "sigma", "inherited_factor", "min_delta"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise ConfigError(f"{name}: {value}; expected more than 0")
+        if not 0 <= self.tau < float("inf"):
+            raise ConfigError(f"tau: {self.tau}; expected 0 or more")
+        # Written so that the half which the margin is made of does not round to 1 either.
+        if not (self.draw_probability >= 0 and 0.5 + self.draw_probability / 2 < 1):
+            raise ConfigError(f"draw_probability: {self.draw_probability}; expected at least 0 and less than 1")
+        if self.iterations < 1:
+            raise ConfigError(f"iterations: {self.iterations}; expected at least 1")
+
+    def build(self) -> "TrueSkill":
+        """What these settings configure."""
+        return TrueSkill(self)
+
+
+class TrueSkill:
+    """TrueSkill, every seat a team of one.
+
+    A state is (mu, sigma). Seats are ranked by score; each two neighbours in that ranking are compared, the better
+    one to have performed better by the draw margin or, with equal scores, within it. With two seats that is the closed
+    form of a game of two; with more, messages go up and down the ranking until they have settled.
+
+    The comparisons of equal scores are a chain too, so the place in it matters. Seats of equal score are ranked by
+    their ratings before the match, then by their deviations, and those whose states are equal share what their places
+    changed: the mean over all orders in which they could stand. So seating does not matter.
+
+    An agent in several seats: each of its seats is rated in the game of that seat and all seats of other agents. The
+    agent takes the sum of what these games change of its natural parameters, and ``tau`` is added once. Its seats thus
+    count as independent results: six seats of one bot against one hero are six results against that hero for the bot,
+    and a chain of six opponents for the hero. As they depend on each other, the deviations come out too narrow.
+    """
+
+    name = "trueskill"
+    work_per_seat = _FIELDS
+
+    def __init__(self, settings: TrueSkillSettings) -> None:
+        self._settings = settings
+        self._margin = NormalDist().inv_cdf(0.5 + settings.draw_probability / 2) * sqrt(2)
+
+    @property
+    def inheritance(self) -> tuple[Inheritance, ...]:
+        """See ``RatingSystem.inheritance``: the rating as it is, more doubt about it."""
+        return Inheritance(), Inheritance(self._settings.inherited_factor, self._settings.sigma)
+
+    @property
+    def constants(self) -> tuple[float, ...]:
+        """See ``RatingSystem.constants``: beta; and in units of it tau, the draw margin, the least change; rounds."""
+        settings = self._settings
+        settled = settings.min_delta * _PACKAGE_BETA
+        return settings.beta, settings.tau / settings.beta, self._margin, settled, float(settings.iterations)
+
+    @property
+    def update(self) -> Any:
+        """See ``RatingSystem.update``."""
+        return update
+
+    def start(self, rating: float) -> State:
+        """See ``RatingSystem.start``."""
+        return rating, self._settings.sigma
+
+
+def update(
+    seats: Any,
+    agents: Any,
+    agent_N: Any,
+    score_N: Any,
+    before: Any,
+    after: Any,
+    games_A: Any,
+    constants: Any,
+    work: Any,
+) -> None:
+    """See ``RatingSystem.update``."""
+    _rank(seats, agent_N, score_N, before, work)
+    for agent in range(agents):
+        work[_CHANGE * seats + agent] = 0.0
+        work[(_CHANGE + 1) * seats + agent] = 0.0
+    single = 0
+    for seat in range(seats):
+        if agents < seats and _sits_elsewhere(seat, seats, agent_N):
+            players = _infer(seat, seats, agent_N, score_N, before, constants, work)
+            for place in range(players):
+                if int(work[_PLAYER * seats + place]) == seat:
+                    _collect(place, players, seats, agent_N, score_N, before, work)
+        else:
+            single += 1
+    if single:
+        _infer(-1, seats, agent_N, score_N, before, constants, work)
+        for place in range(seats):
+            if agents == seats or not _sits_elsewhere(int(work[_PLAYER * seats + place]), seats, agent_N):
+                _collect(place, seats, seats, agent_N, score_N, before, work)
+    reference = before[2 * agent_N[int(work[0])]]
+    for agent in range(agents):
+        precision = work[_CHANGE * seats + agent]
+        weighted = work[(_CHANGE + 1) * seats + agent] - precision * _distance(before[2 * agent], reference, constants)
+        precision += 1.0 / _variance(before[2 * agent + 1], constants)
+        after[2 * agent] = before[2 * agent] + constants[0] * weighted / precision
+        after[2 * agent + 1] = constants[0] / sqrt(precision)
+
+
+def _rank(seats: Any, agent_N: Any, score_N: Any, before: Any, work: Any) -> None:
+    """All seats from the best score to the worst; equal scores by rating, then deviation, higher first."""
+    for seat in range(seats):
+        place = seat
+        while place and _is_before(seat, int(work[place - 1]), agent_N, score_N, before):
+            work[place] = work[place - 1]
+            place -= 1
+        work[place] = float(seat)
+
+
+def _is_before(seat: Any, other: Any, agent_N: Any, score_N: Any, before: Any) -> Any:
+    a, b = 2 * agent_N[seat], 2 * agent_N[other]
+    if score_N[seat] != score_N[other]:
+        return score_N[seat] > score_N[other]
+    if before[a] != before[b]:
+        return before[a] > before[b]
+    return before[a + 1] > before[b + 1]
+
+
+def _sits_elsewhere(seat: Any, seats: Any, agent_N: Any) -> Any:
+    """Whether the agent of a seat has another one."""
+    count = 0
+    for other in range(seats):
+        if agent_N[other] == agent_N[seat]:
+            count += 1
+    return count > 1
+
+
+def _distance(rating: Any, reference: Any, constants: Any) -> Any:
+    """A rating in units of beta, from another one."""
+    x = (rating - reference) / constants[0]
+    x = x if x < _MOST_APART else _MOST_APART
+    return x if x > -_MOST_APART else -_MOST_APART
+
+
+def _variance(deviation: Any, constants: Any) -> Any:
+    """Variance of an agent's skill when it plays, in units of beta squared: paper's sigma squared + tau squared."""
+    x = deviation / constants[0]
+    x = x if x < _MOST_DEVIATION else _MOST_DEVIATION
+    x = x if x > _LEAST_DEVIATION else _LEAST_DEVIATION
+    return x * x + constants[1] * constants[1]
+
+
+def _infer(only: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, constants: Any, work: Any) -> Any:
+    """Pass messages in the game of one seat and all seats of other agents, or of all seats where ``only`` is -1.
+
+    Returns:
+        How many play in it; their messages are in the scratch space.
+    """
+    players = 0
+    reference = before[2 * agent_N[int(work[0])]]
+    for rank in range(seats):
+        seat = int(work[rank])
+        if only < 0 or seat == only or agent_N[seat] != agent_N[only]:
+            agent = agent_N[seat]
+            precision = 1.0 / (_variance(before[2 * agent + 1], constants) + 1.0)
+            mean = _distance(before[2 * agent], reference, constants)
+            work[_PLAYER * seats + players] = float(seat)
+            work[_PRIOR * seats + players] = precision
+            work[(_PRIOR + 1) * seats + players] = precision * mean
+            for field in range(_FROM_BETTER, _CHANGE):
+                work[field * seats + players] = 0.0
+            players += 1
+    _pass_messages(players, seats, score_N, constants, work)
+    return players
+
+
+def _pass_messages(players: Any, seats: Any, score_N: Any, constants: Any, work: Any) -> None:
+    """The package's schedule: down the ranking and up again until no truncation changes much; then both ends."""
+    last = players - 2
+    for _ in range(int(constants[4])):
+        delta = 0.0
+        for place in range(last):
+            change = _truncate(place, seats, score_N, constants, work)
+            delta = change if change > delta else delta
+            _tell_worse(place, seats, work)
+        for place in range(last, 0, -1):
+            change = _truncate(place, seats, score_N, constants, work)
+            delta = change if change > delta else delta
+            _tell_better(place, seats, work)
+        if last == 0:
+            _truncate(0, seats, score_N, constants, work)
+        if delta <= constants[3]:
+            break
+    _tell_better(0, seats, work)
+    _tell_worse(last, seats, work)
+
+
+def _truncate(place: Any, seats: Any, score_N: Any, constants: Any, work: Any) -> Any:
+    """Compare the performances at a place and the next: what the result says of their difference (paper, table 1).
+
+    Returns:
+        How much that message has changed.
+    """
+    better = work[_PRIOR * seats + place] + work[_FROM_BETTER * seats + place]
+    worse = work[_PRIOR * seats + place + 1] + work[_FROM_WORSE * seats + place + 1]
+    mean = (work[(_PRIOR + 1) * seats + place] + work[(_FROM_BETTER + 1) * seats + place]) / better
+    mean -= (work[(_PRIOR + 1) * seats + place + 1] + work[(_FROM_WORSE + 1) * seats + place + 1]) / worse
+    root = 1.0 / sqrt(1.0 / better + 1.0 / worse)
+    seat, other = int(work[_PLAYER * seats + place]), int(work[_PLAYER * seats + place + 1])
+    if score_N[seat] == score_N[other]:
+        v, w = _drawn(mean * root, constants[2] * root)
+    else:
+        v, w = _won(mean * root, constants[2] * root)
+    precision = root * root * w / (1.0 - w)
+    weighted = (root * root * mean * w + root * v) / (1.0 - w)
+    at, weighted_at = _TO_DIFFERENCE * seats + place, (_TO_DIFFERENCE + 1) * seats + place
+    change, weighted_change = sqrt(abs(precision - work[at])), abs(weighted - work[weighted_at])
+    work[at], work[weighted_at] = precision, weighted
+    return change if change > weighted_change else weighted_change
+
+
+def _tell_worse(place: Any, seats: Any, work: Any) -> None:
+    """What a comparison says to the worse of its two: its performance is the better one's less the difference."""
+    at, at_weighted = _TO_DIFFERENCE * seats + place, (_TO_DIFFERENCE + 1) * seats + place
+    better = work[_PRIOR * seats + place] + work[_FROM_BETTER * seats + place]
+    mean = (work[(_PRIOR + 1) * seats + place] + work[(_FROM_BETTER + 1) * seats + place]) / better
+    share = 1.0 + work[at] / better
+    work[_FROM_BETTER * seats + place + 1] = work[at] / share
+    work[(_FROM_BETTER + 1) * seats + place + 1] = (work[at] * mean - work[at_weighted]) / share
+
+
+def _tell_better(place: Any, seats: Any, work: Any) -> None:
+    """What a comparison says to the better of its two: its performance is the worse one's and the difference."""
+    at, at_weighted = _TO_DIFFERENCE * seats + place, (_TO_DIFFERENCE + 1) * seats + place
+    worse = work[_PRIOR * seats + place + 1] + work[_FROM_WORSE * seats + place + 1]
+    mean = (work[(_PRIOR + 1) * seats + place + 1] + work[(_FROM_WORSE + 1) * seats + place + 1]) / worse
+    share = 1.0 + work[at] / worse
+    work[_FROM_WORSE * seats + place] = work[at] / share
+    work[(_FROM_WORSE + 1) * seats + place] = (work[at] * mean + work[at_weighted]) / share
+
+
+def _collect(place: Any, players: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, work: Any) -> None:
+    """Add what the game says of the skill at a place to the change of its agent."""
+    first, stop = place, place + 1
+    while first > 0 and _is_alike(first - 1, place, seats, agent_N, score_N, before, work):
+        first -= 1
+    while stop < players and _is_alike(stop, place, seats, agent_N, score_N, before, work):
+        stop += 1
+    agent = agent_N[int(work[_PLAYER * seats + place])]
+    for one in range(first, stop):
+        precision = work[_FROM_BETTER * seats + one] + work[_FROM_WORSE * seats + one]
+        weighted = work[(_FROM_BETTER + 1) * seats + one] + work[(_FROM_WORSE + 1) * seats + one]
+        # A performance has the variance 1 around the skill, in units of beta squared.
+        share = (1.0 + precision) * (stop - first)
+        work[_CHANGE * seats + agent] += precision / share
+        work[(_CHANGE + 1) * seats + agent] += weighted / share
+
+
+def _is_alike(place: Any, other: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, work: Any) -> Any:
+    """Whether nothing but their seats tells two players of a game apart."""
+    seat, another = int(work[_PLAYER * seats + place]), int(work[_PLAYER * seats + other])
+    a, b = 2 * agent_N[seat], 2 * agent_N[another]
+    return score_N[seat] == score_N[another] and before[a] == before[b] and before[a + 1] == before[b + 1]
+
+
+def _won(difference: Any, margin: Any) -> Any:
+    """V and W of the paper for a win: shift and shrinkage of a standard normal cut off below ``margin``."""
+    t = margin - difference
+    t = t if t < _MOST_SURPRISE else _MOST_SURPRISE
+    if t < _TAIL:
+        v = exp(-0.5 * t * t) / _ROOT_TWO_PI / (0.5 * erfc(t * _ROOT_HALF))
+        return v, v * (v - t)
+    excess = _hazard_excess(t)
+    return t + excess, (t + excess) * excess
+
+
+def _drawn(difference: Any, margin: Any) -> Any:
+    """V and W of the paper for a draw: of a standard normal cut off beyond ``margin`` on both sides."""
+    h = margin if margin > _LEAST_MARGIN else _LEAST_MARGIN
+    x = abs(difference)
+    x = x if x < _MOST_SURPRISE + h else _MOST_SURPRISE + h
+    near, far = x - h, x + h
+    if near < _TAIL:
+        at_near = exp(-0.5 * near * near) / _ROOT_TWO_PI
+        mass = 0.5 * (erfc(near * _ROOT_HALF) - erfc(far * _ROOT_HALF))
+        at_far = at_near * exp(-2.0 * h * x)
+    else:
+        # In units of the density at the nearer edge.
+        at_near = 1.0
+        at_far = exp(-2.0 * h * x)
+        mass = 1.0 / (near + _hazard_excess(near)) - at_far / (far + _hazard_excess(far))
+    v = (at_far - at_near) / mass
+    w = v * v + (far * at_far - near * at_near) / mass
+    return (v if difference >= 0.0 else -v), w
+
+
+def _hazard_excess(t: Any) -> Any:
+    """How much the normal's density over its upper tail exceeds ``t``, from 4 on: Laplace's continued fraction."""
+    x = t
+    for level in range(_TAIL_LEVELS, 1, -1):
+        x = t + level / x
+    return 1.0 / x
