@@ -10,7 +10,7 @@ from league.artifacts import ArtifactStore
 from league.custody.snapshots import state_at
 from league.evaluations import jobs
 from league.log.base import EventLog
-from league.matchmaker import Explanation, explain
+from league.matchmaker import Explanation, explain, policy_of
 from schemas.errors import ReplayError
 from schemas.events import EvaluationRequested, MatchFinished, OpponentsSampled
 from schemas.jobs import PlayMatch
@@ -74,7 +74,7 @@ async def explain_draw(
     eligible = {agent for bucket in explanation.distribution.values() for agent in bucket.weights}
     return DrawExplained(
         sampled=sampled,
-        hero_rating=standings.live[state.config.trainer.policy].rating,
+        hero_rating=standings.live[policy_of(sampled, state.config)].rating,
         ratings={agent: state.rating(agent) for agent in sorted(eligible)},
         explanation=explanation,
         differences=[*explanation.differences, *_differences(explanation.match, played)],

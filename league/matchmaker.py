@@ -8,12 +8,13 @@ from random import Random
 
 import msgspec
 
+from league.roles import sampler_of
 from league.samplers.base import Bucket, OpponentSampler, SeatDraw, live_hero, make_sampler
 from schemas.codec import canonical
 from schemas.config import LeagueConfig
 from schemas.errors import UsageError
 from schemas.events import OpponentsSampled, Pick
-from schemas.ids import derive_seed, digest
+from schemas.ids import derive_seed, digest, split_agent
 from schemas.jobs import PlayMatch
 from schemas.standings import Standings
 
@@ -41,17 +42,24 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def make_match(
-    standings: Standings, config: LeagueConfig, sampler: OpponentSampler, worker: str, index: int, seats: int
+    standings: Standings,
+    config: LeagueConfig,
+    sampler: OpponentSampler,
+    worker: str,
+    index: int,
+    seats: int,
+    policy: str | None = None,
 ) -> tuple[PlayMatch, OpponentsSampled]:
     """The ``index``-th training match of a worker.
 
     Args:
         standings: What the draw is made from.
-        config: Of the league; gives the master seed and the hero's policy.
-        sampler: Made from ``config.matchmaking.sampler``.
+        config: Of the league; gives the master seed.
+        sampler: Made from ``roles.sampler_of`` the hero's policy.
         worker: Name of the rollout worker.
         index: From ``LeagueState.next_match_index``, then counted up. The hero's seat rotates with it.
         seats: Number of seats of the game.
+        policy: The hero's; None for ``config.trainer.policy``.
 
     Returns:
         The match to play, and the event that records how it was made.
@@ -60,7 +68,7 @@ def make_match(
         UsageError: no version of the hero's policy has been published.
     """
     match_id = f"{worker}-{index}"
-    policy = config.trainer.policy
+    policy = policy or config.trainer.policy
     hero, _ = live_hero(standings, policy)
     hero_seat = index % seats
     seed = derive_seed(config.seed, "opponents", match_id)
@@ -79,7 +87,7 @@ def make_match(
         hero=hero,
         hero_seat=hero_seat,
         sampler=sampler.name,
-        sampler_digest=sampler_digest(config),
+        sampler_digest=sampler_digest(config, policy),
         standings_sequence=standings.sequence,
         draw=seed,
         picks=picks,
@@ -87,9 +95,15 @@ def make_match(
     return match, sampled
 
 
-def sampler_digest(config: LeagueConfig) -> str:
-    """SHA-256 of the sampler's configuration."""
-    return digest(canonical(config.matchmaking.sampler))
+def sampler_digest(config: LeagueConfig, policy: str) -> str:
+    """SHA-256 of the configuration of a policy's sampler."""
+    return digest(canonical(sampler_of(config, policy)))
+
+
+def policy_of(event: OpponentsSampled, config: LeagueConfig) -> str:
+    """The policy whose match it was: the hero's."""
+    hero = split_agent(event.hero)
+    return config.trainer.policy if hero is None else hero[0]
 
 
 def explain(event: OpponentsSampled, standings: Standings, config: LeagueConfig) -> Explanation:
@@ -106,8 +120,9 @@ def explain(event: OpponentsSampled, standings: Standings, config: LeagueConfig)
     index = event.match_id.rpartition("-")[2]
     if not (index.isascii() and index.isdigit()):
         raise UsageError(f"match id {event.match_id!r}; expected <worker>-<number>")
-    sampler, policy = make_sampler(config.matchmaking.sampler), config.trainer.policy
-    match, again = make_match(standings, config, sampler, event.worker, int(index), len(event.picks) + 1)
+    policy = policy_of(event, config)
+    sampler = make_sampler(sampler_of(config, policy))
+    match, again = make_match(standings, config, sampler, event.worker, int(index), len(event.picks) + 1, policy)
     seats = [pick.seat for pick in again.picks]
     return Explanation(
         match=match,

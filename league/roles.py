@@ -1,0 +1,100 @@
+"""What a policy's role means: whom it plays, and when it begins anew. Pure functions.
+
+Roles are AlphaStar's (Vinyals et al. 2019, "Grandmaster level in StarCraft II using multi-agent reinforcement
+learning", Methods, and the pseudocode of its supplement):
+
+- ``main``: is to become the strongest; opponents by ``matchmaking.sampler``. Never reset.
+- ``main_exploiter``: plays one policy to find its weaknesses; opponents by the sampler ``main_exploiter``.
+- ``league_exploiter``: plays the whole league to find what nobody withstands; opponents by the sampler ``win_rate``
+  with the weighting ``linear_capped`` and without a mirror.
+
+An exploiter that takes enough points from whom it plays has done its work: its last version stays in the league for
+others to learn from, and it begins anew. So it does after a number of steps in any case. Here every reset goes back to
+the untrained adapter; AlphaStar's league exploiters keep their weights in three resets of four.
+"""
+
+from league.samplers.main_exploiter import newest_results, share_taken
+from league.samplers.mix import others
+from schemas.config import LeagueConfig, Plugin, PolicyConfig
+from schemas.ids import agent_name
+from schemas.standings import Record, Standings
+
+EVIDENCE = 50
+"""Results, seat by seat, without which a share of points resets nobody."""
+
+
+def sampler_of(config: LeagueConfig, policy: str) -> Plugin:
+    """The opponent sampler of a policy: its own, else its role's; that of the league for one that is not configured."""
+    role = config.trained.get(policy)
+    if role is None or policy == config.trainer.policy:
+        return config.matchmaking.sampler
+    if role.sampler is not None:
+        return role.sampler
+    if role.role == "main_exploiter":
+        return Plugin(name="main_exploiter", settings={"against": exploited(config, role)})
+    if role.role == "league_exploiter":
+        return Plugin(name="win_rate", settings={"weighting": "linear_capped", "mirror": 0.0})
+    return config.matchmaking.sampler
+
+
+def exploited(config: LeagueConfig, role: PolicyConfig) -> str:
+    """The policy that a main exploiter exploits."""
+    return role.against or config.trainer.policy
+
+
+def reset_due(standings: Standings, config: LeagueConfig, policy: str, steps: int) -> str | None:
+    """Why a policy is to begin anew now; None if it is not.
+
+    Args:
+        standings: Their records of the policy are those since its last reset.
+        config: Of the league.
+        policy: Which.
+        steps: Gradient steps since its training last began.
+    """
+    role = config.trained.get(policy)
+    if role is None or not role.is_exploiter:
+        return None
+    if steps >= role.reset_steps:
+        return f"{steps} steps"
+    least = role.reset_steps / 2 if role.reset_min_steps is None else role.reset_min_steps
+    found = _taken(standings, config, policy, role) if steps >= least else None
+    if found is None or found[0] < role.reset_win_rate:
+        return None
+    return f"took {found[0]:.2f} of the points from {found[1]}"
+
+
+def _taken(standings: Standings, config: LeagueConfig, policy: str, role: PolicyConfig) -> tuple[float, str] | None:
+    """The share of points by which a reset is decided, and from whom; None while there are too few results.
+
+    Of a main exploiter it is the share taken from the newest versions of the policy that it exploits. Of a league
+    exploiter it is the smallest share that any active member leaves it, a half for whom it has not met: one that
+    withstands it is reason enough to go on.
+    """
+    records = standings.records.get(policy, {})
+    if role.role == "main_exploiter":
+        other = exploited(config, role)
+        recent = newest_results(standings, policy, other, EVIDENCE)
+        return (share_taken(recent), other) if _results(recent) >= EVIDENCE else None
+    if sum(map(_results, records.values())) < EVIDENCE:
+        return None
+    shares = [
+        (share_taken(records.get(agent.name, Record())), agent.name)
+        for agent in others(standings, policy)
+        if agent.policy != policy
+    ]
+    weakest = min(shares, default=None)
+    return None if weakest is None else (weakest[0], f"everybody, the least from {weakest[1]}")
+
+
+def _results(record: Record) -> int:
+    return record.wins + record.draws + record.losses
+
+
+def describe(standings: Standings, config: LeagueConfig, policy: str) -> str:
+    """Whom a policy in its role plays, in a few words for people."""
+    role = config.trained[policy]
+    if role.role == "main_exploiter":
+        other = exploited(config, role)
+        live = standings.live.get(other)
+        return f"exploits {agent_name(other, live.version) if live is not None else other}"
+    return {"league_exploiter": "exploits the league", "main": "plays the league"}[role.role]
