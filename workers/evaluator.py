@@ -7,6 +7,7 @@ one copy of each plan, and the queue hands each match to one of them.
 import asyncio
 from functools import partial
 
+import msgspec
 import structlog
 
 from league import evaluations
@@ -14,6 +15,7 @@ from league.log.work import ACK_WAIT_S, Taken
 from schemas.events import EvaluationRequested
 from workers.matches import Matches
 from workers.models import Models
+from workers.remote import check_keys, played_in_evaluation
 from workers.runtime import Context, beside
 
 log = structlog.get_logger()
@@ -21,11 +23,13 @@ log = structlog.get_logger()
 
 async def serve(context: Context) -> None:
     """Measure agents until told to stop; matches in hand are played to their end."""
+    check_keys(context.config, played_in_evaluation(context.config))
     await context.work.open()
     models = await Models.open(context)
     evaluator = Evaluator(context, models)
     async with beside(evaluator.plan(), evaluator.extend()):
         await evaluator.take()
+    await evaluator.close()
     await models.close()
 
 
@@ -36,6 +40,12 @@ class Evaluator:
         self._context = context
         self._matches = Matches(context, models)
         self._in_hand: dict[asyncio.Task[None], Taken] = {}
+        self._cut: set[evaluations.Cut] = set()
+        """What was said to have become less."""
+
+    async def close(self) -> None:
+        """Let go of what its matches hold."""
+        await self._matches.close()
 
     async def plan(self) -> None:
         """Ask for what should be measured, and say when a measurement is complete; for ever."""
@@ -46,11 +56,21 @@ class Evaluator:
         while True:
             for finished in evaluations.finished(state):
                 await self._context.reached(await self._context.record(finished))
-            for requested in evaluations.plan(state):
+            self._say_what_is_cut()
+            for requested in evaluations.plan(state, self._matches.seats):
                 await self._context.reached(await self._context.record(requested))
-                await self._submit(requested)
+                # As recorded: another evaluator may have asked first, when it knew of other opponents.
+                known = state.evaluations.get(requested.evaluation_id)
+                if known is not None:
+                    await self._submit(known.requested)
             # Not longer: what happened while we recorded and submitted woke nobody.
             await self._context.moved(timeout_s=1.0)
+
+    def _say_what_is_cut(self) -> None:
+        for cut in evaluations.cuts(self._context.state, self._matches.seats):
+            if cut not in self._cut:
+                self._cut.add(cut)
+                log.info("evaluation.max_games leaves less", **msgspec.structs.asdict(cut))
 
     async def _submit(self, requested: EvaluationRequested) -> None:
         for job in evaluations.jobs(self._context.state, requested, self._matches.seats):
@@ -78,6 +98,7 @@ class Evaluator:
     async def _play(self, taken: Taken) -> None:
         job = taken.job
         evaluation = self._context.state.evaluations.get(job.evaluation_id)
+        # Not when it has been played, or a test has come to its verdict without it.
         if evaluation is None or job.match_id in evaluation.waiting:
             played = await self._matches.play(job)
             if played is not None:

@@ -23,7 +23,7 @@ def set_up_logging(worker: str, file: Path | None, terminal: bool) -> None:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
         handlers.append(_handler(logging.StreamHandler(sys.stderr), renderer))
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
-    for chatty in ("nats", "matplotlib", "transformers"):
+    for chatty in ("nats", "matplotlib", "transformers", "httpx2", "httpcore2"):
         logging.getLogger(chatty).setLevel(logging.ERROR)
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

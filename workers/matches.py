@@ -8,17 +8,19 @@ import structlog
 import zstandard
 
 from arena.games import make_game
-from arena.games.base import Outcome
+from arena.games.base import Outcome, words_of
 from arena.match import BotPlayer, Player, play
 from league.artifacts import BrokerStore
-from schemas.errors import LeagueError, LogError, UsageError
+from schemas.errors import LeagueError, LogError, RemoteError, UsageError
 from schemas.events import MatchFailed, MatchFinished, SeatResult
 from schemas.ids import digest, split_agent
 from schemas.jobs import PlayMatch
+from schemas.sketches import sketch
 from schemas.trajectories import Rollout
 from workers.inference.base import Sampling
 from workers.models import Models
 from workers.players import AdapterProvider, PolicyPlayer
+from workers.remote import RemotePlayer, Remotes
 from workers.runtime import Context
 
 log = structlog.get_logger()
@@ -54,6 +56,7 @@ class Matches:
         self._game = make_game(context.config.game.name, context.config.game.settings)
         self._text = self._game.text()
         self._records = BrokerStore(context.client)
+        self._remotes = Remotes(context.config.agents)
         self._failures = 0
 
     @property
@@ -75,7 +78,8 @@ class Matches:
         except LogError:
             raise
         except Exception as error:
-            self._failures += 1
+            # A server of others that is down says nothing about this process.
+            self._failures += not isinstance(error, RemoteError)
             if not isinstance(error, LeagueError):
                 log.exception("match failed unexpectedly", match=job.match_id)
             await self._report_failure(job, error)
@@ -118,6 +122,8 @@ class Matches:
         known = self._context.state.standings().agents.get(agent)
         if known is not None and known.kind == "bot":
             return BotPlayer(self._game.bot(agent))
+        if known is not None and known.kind == "remote":
+            return self._remotes.player(agent, words_of(self._game))
         if known is not None and known.kind == "base":
             provider: AdapterProvider = _no_adapter
         elif live and (version := split_agent(agent)) is not None:
@@ -138,8 +144,17 @@ class Matches:
         await self._models.ensure(published.adapter)
         return lambda: (version, published.adapter)
 
-    async def finish(self, played: Played, trainable: Sequence[int] = (), experience: str = "") -> MatchFinished:
-        """Keep the match's record, or its digest alone, and record its result in the history."""
+    async def finish(
+        self, played: Played, trainable: Sequence[int] = (), experience: str = "", sketched: bool = False
+    ) -> MatchFinished:
+        """Keep the match's record, or its digest alone, and record its result in the history.
+
+        Args:
+            played: The match.
+            trainable: Seats that are trained on.
+            experience: Digest of what is.
+            sketched: Whether the n-grams of its actions are sketched in the result, as some samplers ask.
+        """
         record = await self._keep(played.record)
         outcome, job = played.outcome, played.job
         seats = [
@@ -150,7 +165,7 @@ class Matches:
                 score=outcome.scores[seat],
                 rank=outcome.ranks[seat],
                 trainable=seat in trainable,
-                metrics=outcome.metrics[seat],
+                metrics=outcome.metrics[seat] | _metrics(played.players[seat]),
             )
             for seat, agent in enumerate(job.seats)
         ]
@@ -169,9 +184,18 @@ class Matches:
             record=record,
             experience=experience,
             evaluation_id=job.evaluation_id,
+            ngrams=self._sketch(played) if sketched else "",
         )
         await self._context.record(finished)
         return finished
+
+    def _sketch(self, played: Played) -> str:
+        turns = self._game.open_record(zstandard.decompress(played.record)).turns
+        return sketch(turns, self.seats).encode()
+
+    async def close(self) -> None:
+        """Let go of connections to remote agents."""
+        await self._remotes.close()
 
     async def _keep(self, record: bytes) -> str:
         if self._context.config.history.records == "digest":
@@ -198,6 +222,10 @@ class Matches:
             score=played.outcome.scores[seat],
             rank=played.outcome.ranks[seat],
         )
+
+
+def _metrics(player: Player) -> dict[str, float]:
+    return player.metrics() if isinstance(player, RemotePlayer) else {}
 
 
 def _no_adapter() -> tuple[int, str | None]:

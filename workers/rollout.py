@@ -12,6 +12,7 @@ from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
 from workers.matches import Matches, Played
 from workers.models import Models
+from workers.remote import check_keys, played_in_training
 from workers.runtime import Context, beside
 
 log = structlog.get_logger()
@@ -28,11 +29,13 @@ async def serve(context: Context) -> None:
     await context.until(lambda: policy in context.state.standings().live)
     if context.stopping.is_set():
         return
+    check_keys(context.config, played_in_training(context.config))
     models = await Models.open(context)
     await models.swap()
     worker = RolloutWorker(context, models, policy)
     async with beside(models.follow()):
         await asyncio.gather(*(worker.play_on() for _ in range(context.config.rollout.games_in_flight)))
+    await worker.close()
     await models.close()
 
 
@@ -53,6 +56,10 @@ class RolloutWorker:
 
     def _finished(self) -> bool:
         return self._context.state.training_finished(self._policy) is not None
+
+    async def close(self) -> None:
+        """Let go of what its matches hold."""
+        await self._matches.close()
 
     async def play_on(self) -> None:
         """Play one match after another, as long as training is not too far behind."""
@@ -102,7 +109,8 @@ class RolloutWorker:
     async def _hand_on(self, job: PlayMatch, played: Played, seat: int) -> None:
         rollout = self._matches.rollout(played, seat, self._policy)
         experience = await self._publish(rollout) if rollout is not None else ""
-        await self._matches.finish(played, trainable=[seat] if experience else [], experience=experience)
+        sketched = self._sampler.uses_novelty and experience != ""
+        await self._matches.finish(played, [seat] if experience else [], experience, sketched)
 
     async def _publish(self, rollout: Rollout) -> str:
         """Publish a rollout; when the trainer has ended there is nobody to wait for, and it is not used."""

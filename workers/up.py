@@ -10,6 +10,7 @@ from workers.founding.checks import check_config
 from workers.founding.opening import open_league
 from workers.logs import set_up_logging
 from workers.progress import reporting
+from workers.remote import check_keys, played_in_evaluation, played_in_training
 from workers.report import print_report
 from workers.run import Run
 from workers.runtime import Context, beside
@@ -35,6 +36,7 @@ async def up_league(run: Run, settings: LeagueConfig | None, console: Console) -
     Raises:
         ConfigError: the settings are not those of a league.
         UsageError: there is no league and no settings to open one with.
+        ConfigError: a remote agent's key is not in the environment.
     """
     if settings is not None:
         check_config(settings)
@@ -47,6 +49,8 @@ async def up_league(run: Run, settings: LeagueConfig | None, console: Console) -
         await context.begin()
         async with beside(context.follow()):
             await context.reached(await history.last_sequence())
+            # Workers would say it too, each in its own log, and again each time they are started.
+            check_keys(context.config, [*played_in_training(context.config), *played_in_evaluation(context.config)])
             console.print(f"league {history.league!r} in {run.folder}, logs in {run.logs}", highlight=False)
             supervisor = Supervisor(context, lambda text: console.print(text, highlight=False, soft_wrap=True))
             _stop_on_signals(context, supervisor, console)

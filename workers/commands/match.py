@@ -26,6 +26,7 @@ from workers.reading.match_text import (
     print_resimulation,
 )
 from workers.reading.matches import FoundMatch, find_match, load_record
+from workers.remote import METRICS
 from workers.run import DEFAULT_RUN, Run
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The match's id, such as rollout-1-0.")]
@@ -159,10 +160,15 @@ def _outcome(result: MatchFinished) -> Outcome:
         scores=tuple(seat.score for seat in result.seats),
         ranks=tuple(seat.rank for seat in result.seats),
         winner=result.winner,
-        metrics=tuple(seat.metrics for seat in result.seats),
+        metrics=tuple(_of_the_game(seat.metrics) for seat in result.seats),
         reason=result.reason,
         length=result.length,
     )
+
+
+def _of_the_game(metrics: dict[str, float]) -> dict[str, float]:
+    """Without what it took to ask a remote agent, which playing the match again does not tell."""
+    return {name: value for name, value in metrics.items() if not name.startswith(METRICS)}
 
 
 def _print_json(value: Any) -> None:

@@ -1,10 +1,15 @@
 """Looks at a whole configuration before anything is started: every plugin's own settings included."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from arena.games import make_game
+from arena.games.base import GameSpec, words_of
 from league.ratings.base import make_rating_system
+from league.roles import sampler_of
 from league.samplers.base import make_sampler
 from schemas.config import LeagueConfig, convert
-from schemas.errors import ConfigError, one_of
+from schemas.errors import ConfigError, GameError, one_of
 from schemas.standings import Agent, Live, Standings
 from trainer.advantages.base import ADVANTAGES
 from trainer.learner import LearnerConfig
@@ -24,8 +29,8 @@ def check_config(config: LeagueConfig) -> None:
     game = make_game(config.game.name, config.game.settings)
     for plugin in config.ratings.systems:
         make_rating_system(plugin)
-    # Drawing from the league as it opens shows whether the settings name agents that there are.
-    make_sampler(config.matchmaking.sampler).distribution(_opening(config), config.trainer.policy)
+    for policy in config.trained:
+        _check_sampler(config, policy)
     REWARDS.build(config.trainer.reward)
     ADVANTAGES.build(config.trainer.advantage)
     LOSSES.build(config.trainer.loss)
@@ -37,6 +42,7 @@ def check_config(config: LeagueConfig) -> None:
     for name, agent in config.agents.items():
         if agent.kind == "bot" and name not in game.bots:
             raise ConfigError(f"agents.{name}: {config.game.name} has no such bot; expected {one_of(game.bots)}")
+    _check_remotes(config, game)
     if config.model.clone_bot not in game.bots:
         raise ConfigError(f"model.clone_bot: {config.model.clone_bot!r}; expected {one_of(game.bots)}")
     for key, names in {
@@ -47,7 +53,46 @@ def check_config(config: LeagueConfig) -> None:
             raise ConfigError(f"{key}: {unknown!r} is no agent of this league; expected {one_of(config.agents)}")
 
 
+def _check_sampler(config: LeagueConfig, policy: str) -> None:
+    """Draw from the league as it opens: that shows whether the settings name agents that there are."""
+    try:
+        make_sampler(sampler_of(config, policy)).distribution(_opening(config), policy)
+    except ConfigError as error:
+        own = config.trained[policy].sampler is not None
+        raise ConfigError(f"policies.{policy}: {error}" if own else str(error)) from None
+
+
+def _check_remotes(config: LeagueConfig, game: GameSpec) -> None:
+    remotes = {name: agent.remote for name, agent in config.agents.items() if agent.remote is not None}
+    samplers = [config.matchmaking.sampler, *(policy.sampler for policy in config.policies.values() if policy.sampler)]
+    drawn = {text for sampler in samplers for text in _strings(sampler.settings)}
+    for name, remote in remotes.items():
+        try:
+            words_of(game)
+        except GameError as error:
+            raise ConfigError(f"agents.{name}: {error}") from None
+        if name in drawn and not remote.training:
+            raise ConfigError(
+                f"agents.{name}.remote.training: false, but a sampler's settings name the agent; expected true, "
+                "or a sampler without it"
+            )
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every text in plain settings, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for part in value:
+            yield from _strings(part)
+        if isinstance(value, dict):
+            yield from _strings(list(value.values()))
+
+
 def _opening(config: LeagueConfig) -> Standings:
     """The standings before the first match."""
-    agents = {name: Agent(name, a.kind, a.rating, 0, baseline=a.baseline) for name, a in config.agents.items()}
-    return Standings(0, agents, {config.trainer.policy: Live(config.trainer.policy, 0, None, 0.0)}, {})
+    agents = {
+        name: Agent(name, a.kind, a.rating, 0, baseline=a.baseline, active=a.remote is None or a.remote.training)
+        for name, a in config.agents.items()
+    }
+    return Standings(0, agents, {policy: Live(policy, 0, None, 0.0) for policy in config.trained}, {})

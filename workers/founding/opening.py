@@ -1,5 +1,7 @@
 """Opens a league: streams, base model, first events. Opening an open one changes nothing but its settings."""
 
+from typing import Any
+
 import msgspec
 import structlog
 from nats.aio.client import Client
@@ -10,7 +12,7 @@ from league.log.streams import ensure_streams
 from schemas.codec import canonical
 from schemas.config import LeagueConfig, plain
 from schemas.errors import UsageError
-from schemas.events import AgentRegistered, HistoryImported, LeagueConfigured, LeagueOpened
+from schemas.events import AgentRegistered, AgentRetired, HistoryImported, LeagueConfigured, LeagueOpened
 from schemas.ids import digest
 from trainer.archive import pack
 from trainer.model import load_base
@@ -22,6 +24,8 @@ log = structlog.get_logger()
 
 # What the recorded history was made with; another value would make it another league.
 _FIXED = ("name", "seed", "game", "model", "agents")
+# Of a remote agent: where and how it is asked, but not what.
+_MOVABLE = ("url", "key_variable", "limit_field", "timeout_s", "tries", "requests")
 
 
 async def open_league(run: Run, client: Client, config: LeagueConfig | None, report: Report) -> JetStreamLog:
@@ -53,7 +57,13 @@ async def open_league(run: Run, client: Client, config: LeagueConfig | None, rep
         AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating)
         for name, agent in config.agents.items()
     ]
-    await history.append_batch([opened, *agents], expected=0)
+    # Samplers draw whoever is active; evaluations place whom they name.
+    aside = [
+        AgentRetired(agent=name, reason="met in evaluation only")
+        for name, agent in config.agents.items()
+        if agent.remote is not None and not agent.remote.training
+    ]
+    await history.append_batch([opened, *agents, *aside], expected=0)
     return history
 
 
@@ -76,6 +86,16 @@ async def _base_model(run: Run, client: Client, config: LeagueConfig, report: Re
     return "artifact:" + await run.artifacts(client).put(pack(run.model))
 
 
+def _lasting(key: str, config: dict[str, Any]) -> Any:
+    """What must stay of a fixed setting; a remote agent's model stays the same at another address."""
+    if key != "agents":
+        return config[key]
+    return {
+        name: agent | {"remote": {k: v for k, v in (agent["remote"] or {}).items() if k not in _MOVABLE}}
+        for name, agent in config["agents"].items()
+    }
+
+
 async def _reconfigure(run: Run, history: JetStreamLog, config: LeagueConfig) -> None:
     state = await state_at(history, run.artifacts(history.client))
     assert state.config is not None
@@ -84,7 +104,7 @@ async def _reconfigure(run: Run, history: JetStreamLog, config: LeagueConfig) ->
         config = msgspec.structs.replace(config, agents=state.config.agents)
     old, new = plain(state.config), plain(config)
     changed = [key for key in new if new[key] != old[key]]
-    if fixed := [key for key in changed if key in _FIXED]:
+    if fixed := [key for key in changed if key in _FIXED and _lasting(key, new) != _lasting(key, old)]:
         raise UsageError(
             f"the league {history.league!r} of this run was opened with another {', '.join(fixed)}; expected the same, "
             "or another --run folder for another league"
