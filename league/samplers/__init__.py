@@ -11,6 +11,7 @@
 - ``random_pool``    ``random``: fixed agents and checkpoints alike, without the mirror
 - ``match_quality``  even matches, by the chance of a draw
 - ``ts_dist``        near ratings
+- ``exploration``    those who play what the policy has not met yet
 - ``uniform``        every member of the league alike, the mirror too: what the others are measured against
 
 Only active agents are drawn. The hero's live version is drawn as ``mirror`` and from no other bucket: rollout workers

@@ -57,6 +57,9 @@ class OpponentSampler(Protocol):
     """
 
     name: str
+    uses_novelty: bool = False
+    """Whether it asks for ``Standings.novelty``: rollout workers sketch their matches for those that do, and only
+    then, since events stay for ever."""
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """What ``draws`` draws from: every bucket of the mix, those that nobody is in with share 0.

@@ -1,0 +1,68 @@
+"""New things to see: opponents by how much of what they play the policy has not met yet."""
+
+from league.samplers.base import SAMPLERS, Bucket, live_hero
+from league.samplers.mix import MixSampler, MixSettings, by_kind, by_weight, check_scale, others, softmax
+from schemas.errors import ConfigError
+from schemas.standings import Standings
+
+_NEVER_MET = 1.0
+
+
+@SAMPLERS.register("exploration")
+class ExplorationSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
+    """``[matchmaking.sampler.settings]`` of ``exploration``."""
+
+    temperature: float = 0.2
+    """Of the softmax over novelty, which lies in [0, 1]: an opponent whose matches hold so much less that is new is e
+    times less likely. At 0.2 one who plays nothing new any more is 150 times less likely than one never met."""
+    uniform: float = 0.1
+    """Share of seats that are drawn uniformly, so that everybody is measured again now and then: what the policy has
+    forgotten or now brings about can be new with an old opponent."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        super().__post_init__()
+        check_scale("temperature", self.temperature)
+        if not 0 <= self.uniform <= 1:
+            raise ConfigError(f"uniform: {self.uniform}; expected 0 to 1")
+
+    def build(self) -> "Exploration":
+        """What these settings configure."""
+        return Exploration(self)
+
+
+class Exploration(MixSampler):
+    """Softmax over novelty, and a little of everybody; the buckets are ``fixed`` and ``checkpoints``, else ``mirror``.
+
+    An opponent's novelty is the share of the n-grams of actions that it plays in a match which the policy's last
+    matches did not have (``league.coverage``). Who was never met counts as all new, and comes first.
+
+    Rollout workers sketch their matches for this sampler; without sketches everybody is as likely.
+
+    Source: Unstable Baselines' sampling mode ``exploration``, there a placeholder for ranking opponents by expected
+    state diversity, and its ``ExplorationTracker``, which measures n-gram coverage over a rolling window.
+    """
+
+    name = "exploration"
+    uses_novelty = True
+
+    def __init__(self, settings: ExplorationSettings) -> None:
+        super().__init__(settings.max_distinct)
+        self._settings = settings
+
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """See ``OpponentSampler.distribution``."""
+        hero, _ = live_hero(standings, hero_policy)
+        known = standings.novelty.get(hero_policy, {})
+        novelty = {agent.name: known.get(agent.name, _NEVER_MET) for agent in others(standings, hero_policy)}
+        preferred = softmax(novelty, self._settings.temperature)
+        mixed = _mixed(preferred, self._settings.uniform)
+        return by_weight(by_kind(mixed, standings.agents), hero)
+
+
+def _mixed(weights: dict[str, float], uniform: float) -> dict[str, float]:
+    """Weights of which a share is spread over all alike."""
+    total = 0.0
+    for name in sorted(weights):
+        total += weights[name]
+    return {name: (1 - uniform) * weight / total + uniform / len(weights) for name, weight in weights.items()}
