@@ -1,42 +1,48 @@
 """Who beat whom, seat by seat: a policy's versions against every agent, and every agent against every other."""
 
 import math
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 
+from league.persistent import Persistent
 from schemas.events import MatchFinished, SeatResult
 from schemas.ids import split_agent
 from schemas.standings import Record
 
 
-class _Rows:
-    """A table of records that is handed out without a copy of its rows: one is copied before it is changed."""
+class _Records:
+    """Rows of records that are handed out without a copy."""
 
-    def __init__(self, rows: dict[str, dict[str, Record]]) -> None:
-        self._rows = rows
-        self._own: set[str] = set()
-        """Rows that no table which was handed out holds."""
-        self._table: dict[str, dict[str, Record]] | None = None
+    def __init__(self, rows: Mapping[str, dict[str, Record]]) -> None:
+        self._rows = {name: Persistent(dict(row)) for name, row in rows.items()}
+        self._table: Mapping[str, Mapping[str, Record]] | None = None
 
-    def row(self, name: str) -> dict[str, Record]:
-        """One row, to be changed before the next table is asked for."""
-        self._table = None
-        if name not in self._own:
-            self._rows[name] = dict(self._rows.get(name, {}))
-            self._own.add(name)
-        return self._rows[name]
+    def count(self, results: Iterable[tuple[str, SeatResult, SeatResult]], matches: int) -> bool:
+        """Add results of one seat against another to the rows of these names; True if there were any."""
+        changes: dict[str, dict[str, Record]] = {}
+        for name, own, other in results:
+            changed, row = changes.setdefault(name, {}), self._rows.get(name)
+            record = changed.get(other.agent) or (row.get(other.agent) if row is not None else None) or Record()
+            changed[other.agent] = _counted(record, own, other, matches)
+        for name, changed in changes.items():
+            self._rows[name] = self._rows.get(name, Persistent[Record]()).changed(changed)
+            self._table = None
+        return bool(changes)
 
     def drop(self, name: str) -> None:
         """Forget a row."""
         self._table = None
         self._rows.pop(name, None)
-        self._own.discard(name)
 
-    def table(self) -> dict[str, dict[str, Record]]:
+    def table(self) -> Mapping[str, Mapping[str, Record]]:
         """All of it as it is now; never changes, and is the same object until something does."""
         if self._table is None:
             self._table = dict(self._rows)
-            self._own.clear()
         return self._table
+
+    def saved(self) -> dict[str, dict[str, Record]]:
+        """All of it for a snapshot."""
+        return {name: row.plain() for name, row in self._rows.items()}
 
 
 class HeadToHead:
@@ -50,7 +56,7 @@ class HeadToHead:
     """
 
     def __init__(self) -> None:
-        self._records = _Rows({})
+        self._records = _Records({})
         self._begun: dict[str, int] = {}
         """The first version of a policy whose results count; 0 where there is none."""
 
@@ -61,13 +67,8 @@ class HeadToHead:
             for seat in match.seats
             if (named := split_agent(seat.agent)) is not None and named[1] >= self._begun.get(named[0], 0)
         }
-        changed = False
-        for own, other in permutations(match.seats, 2):
-            if own.agent in policies and own.agent != other.agent and math.isfinite(own.score - other.score):
-                records = self._records.row(policies[own.agent])
-                records[other.agent] = _counted(records.get(other.agent, Record()), own, other, matches)
-                changed = True
-        return changed
+        results = ((policies[own.agent], own, other) for own, other in _compared(match) if own.agent in policies)
+        return self._records.count(results, matches)
 
     def begin_anew(self, policy: str, version: int) -> None:
         """Forget what a policy's versions before ``version`` did."""
@@ -75,15 +76,19 @@ class HeadToHead:
             self._begun[policy] = version
             self._records.drop(policy)
 
-    def table(self) -> dict[str, dict[str, Record]]:
+    def table(self) -> Mapping[str, Mapping[str, Record]]:
         """``table[policy][agent]``; never changes."""
         return self._records.table()
 
+    def saved(self) -> dict[str, dict[str, Record]]:
+        """``table`` for a snapshot."""
+        return self._records.saved()
+
     @classmethod
     def restored(cls, table: dict[str, dict[str, Record]], begun: dict[str, int]) -> "HeadToHead":
-        """The records that ``table`` gave, of policies that began anew at these versions."""
+        """The records that were saved, of policies that began anew at these versions."""
         records = cls()
-        records._records, records._begun = _Rows(dict(table)), dict(begun)
+        records._records, records._begun = _Records(table), dict(begun)
         return records
 
 
@@ -95,23 +100,29 @@ class Pairs:
     """
 
     def __init__(self, table: dict[str, dict[str, Record]] | None = None) -> None:
-        """Begin with nothing, or with what ``table`` gave."""
-        self._records = _Rows(dict(table or {}))
+        """Begin with nothing, or with what was saved."""
+        self._records = _Records(table or {})
 
     def count(self, match: MatchFinished, matches: int = 1) -> bool:
         """Add a match, or with -1 take one back; True if any record changed."""
-        changed = False
-        if match.purpose == "evaluation":
-            for own, other in permutations(match.seats, 2):
-                if own.agent != other.agent and math.isfinite(own.score - other.score):
-                    records = self._records.row(own.agent)
-                    records[other.agent] = _counted(records.get(other.agent, Record()), own, other, matches)
-                    changed = True
-        return changed
+        if match.purpose != "evaluation":
+            return False
+        return self._records.count(((own.agent, own, other) for own, other in _compared(match)), matches)
 
-    def table(self) -> dict[str, dict[str, Record]]:
+    def table(self) -> Mapping[str, Mapping[str, Record]]:
         """``table[agent][other]``; never changes."""
         return self._records.table()
+
+    def saved(self) -> dict[str, dict[str, Record]]:
+        """``table`` for a snapshot."""
+        return self._records.saved()
+
+
+def _compared(match: MatchFinished) -> Iterator[tuple[SeatResult, SeatResult]]:
+    """All ordered pairs of seats that different agents with comparable scores sat in."""
+    for own, other in permutations(match.seats, 2):
+        if own.agent != other.agent and math.isfinite(own.score - other.score):
+            yield own, other
 
 
 def _counted(record: Record, own: SeatResult, other: SeatResult, matches: int) -> Record:

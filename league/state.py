@@ -8,7 +8,7 @@ One class of small handlers, an event type each: apart, nobody would see at a gl
 for snapshots stands beside it for the same reason.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -20,12 +20,13 @@ from league.ratings.base import RatingSystem, Unknown, make_rating_system
 from league.ratings.fold import SavedTable, is_rated
 from league.ratings.table import RatingTable, Starts
 from league.records import HeadToHead, Pairs
+from league.rows import Rows
 from league.seen import SavedSeen, Seen
 from schemas import events as e
 from schemas.codec import canonical
 from schemas.config import LeagueConfig, convert, plain
 from schemas.errors import ConfigError
-from schemas.ids import agent_name, digest
+from schemas.ids import agent_name, digest, split_agent
 from schemas.standings import Agent, Live, Record, Standings
 
 
@@ -43,6 +44,14 @@ class Published(msgspec.Struct, frozen=True):
     version: int
     adapter: str
     parent: str
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """The last time that an agent was retired or activated."""
+
+    sequence: int
+    resting: bool
+    """Whether it was retired by the active pool, and can be activated again."""
 
 
 class SavedState(msgspec.Struct, frozen=True):
@@ -72,9 +81,15 @@ class SavedState(msgspec.Struct, frozen=True):
     finished: dict[str, e.TrainingFinished]
     in_play: SavedInPlay
     changed_at: int
+    elite: list[str] = []
+    alarms: dict[str, e.RegressionNoticed] = {}
     resets: dict[str, list[int]] = {}
     pairs: dict[str, dict[str, Record]] = {}
+    activity: dict[str, Activity] = {}
     coverage: dict[str, SavedMemory] = {}
+
+
+_NEVER = Activity(0, resting=False)
 
 
 class LeagueState:
@@ -95,6 +110,11 @@ class LeagueState:
         self.workers: dict[str, Worker] = {}
         self.failed = 0
         """Matches that could not be played to their end."""
+        self.elite: list[str] = []
+        """Elite checkpoints, in the order of becoming it."""
+        self.alarms: dict[str, e.RegressionNoticed] = {}
+        """By policy: its newest version that was rated below a baseline."""
+        self._activity: dict[str, Activity] = {}
         self._starts = Starts()
         self._systems: dict[str, RatingSystem] = {}
         """Rating systems of the configuration, by name."""
@@ -114,6 +134,7 @@ class LeagueState:
         self._in_play = InPlay()
         self._coverage = Coverage()
         self._changed_at = 0
+        self._rows = Rows()
         self._standings: Standings | None = None
 
     def apply(self, sequence: int, event: e.Event | None) -> None:
@@ -139,7 +160,7 @@ class LeagueState:
         if self._standings is None:
             self._standings = Standings(
                 sequence=self._changed_at,
-                agents={name: self._rated_agent(agent) for name, agent in self.agents.items()},
+                agents=self._rated_agents(),
                 live={policy: self._live_entry(policy) for policy in self._live},
                 records=self._records.table(),
                 pairs=self._pairs.table(),
@@ -155,7 +176,7 @@ class LeagueState:
     @property
     def checkpoints(self) -> list[Agent]:
         """All checkpoints, retired ones included, in the order of joining; ratings as they are now."""
-        return [self._rated_agent(agent) for agent in self.agents.values() if agent.kind == "checkpoint"]
+        return [agent for agent in self._rated_agents().values() if agent.kind == "checkpoint"]
 
     @property
     def table(self) -> RatingTable:
@@ -183,6 +204,10 @@ class LeagueState:
     def resets(self, policy: str) -> list[int]:
         """The versions after which a policy began anew, ascending."""
         return self._starts.resets.get(policy, [])
+
+    def activity(self, agent: str) -> Activity:
+        """The last time that an agent was retired or activated; at sequence 0 for never."""
+        return self._activity.get(agent, _NEVER)
 
     def last_step(self, policy: str) -> e.GradientStepTaken | None:
         """A policy's newest gradient step."""
@@ -238,7 +263,7 @@ class LeagueState:
             base=self._starts.base,
             # By what was rated: looking up a rating makes an empty table, which is no difference.
             tables=[SavedTable(*p, to, self._tables[p].standings()) for p, to in sorted(self._rated_to.items())],
-            records=self._records.table(),
+            records=self._records.saved(),
             evaluations=list(self.evaluations.values()),
             seen=self._seen.saved(),
             voided=sorted(self._voided),
@@ -250,8 +275,11 @@ class LeagueState:
             finished=self._finished,
             in_play=self._in_play.saved(),
             changed_at=self._changed_at,
+            elite=self.elite,
+            alarms=self.alarms,
             resets=self._starts.resets,
-            pairs=self._pairs.table(),
+            pairs=self._pairs.saved(),
+            activity=self._activity,
             coverage=self._coverage.saved(),
         )
 
@@ -288,16 +316,14 @@ class LeagueState:
         state._seconds, state._finished = saved.seconds, saved.finished
         state._in_play = InPlay.restored(saved.in_play)
         state._changed_at = saved.changed_at
+        state.elite, state.alarms = saved.elite, saved.alarms
         state._pairs = Pairs(saved.pairs)
+        state._activity = saved.activity
         state._coverage = Coverage.restored(saved.coverage)
         return state
 
-    def _rated_agent(self, agent: Agent) -> Agent:
-        table = self.table
-        name = agent.name
-        return msgspec.structs.replace(
-            agent, rating=table.rating(name), games=table.games.get(name, 0), deviation=table.deviation(name)
-        )
+    def _rated_agents(self) -> Mapping[str, Agent]:
+        return self._rows.table(self.agents, self.table, self._starts.base)
 
     def _live_entry(self, policy: str) -> Live:
         version = self._live[policy]
@@ -330,6 +356,7 @@ class LeagueState:
     def _configure(self, config: LeagueConfig) -> None:
         self._systems = {plugin.name: make_rating_system(plugin) for plugin in config.ratings.systems}
         self.config = config
+        self._rows.forget()
         for (_, system), table in self._tables.items():
             table.system = self._systems.get(system, table.system)
 
@@ -338,6 +365,9 @@ class LeagueState:
             return False
         self._starts.register(event)
         self.agents[event.agent] = Agent(event.agent, event.kind, event.rating, 0, baseline=event.baseline)
+        self._rows.touch([event.agent])
+        if event.agent == self._starts.base:
+            self._rows.forget()
         return True
 
     def _added(self, event: e.CheckpointAdded) -> bool:
@@ -354,18 +384,36 @@ class LeagueState:
             version=event.version,
             reason=event.reason,
         )
+        self._rows.touch([event.agent])
+        if event.reason == "elite":
+            self.elite.append(event.agent)
         return True
 
     def _promoted(self, event: e.CheckpointPromoted) -> bool:
-        return self._change_once(event, reason="elite", active=True)
-
-    def _retired(self, event: e.AgentRetired) -> bool:
-        return self._change_once(event, active=False)
-
-    def _change_once(self, event: e.CheckpointPromoted | e.AgentRetired, **fields: Any) -> bool:
+        if event.agent in self.agents and event.agent not in self.elite:
+            self.elite.append(event.agent)
         if event.agent not in self.agents or not self._seen.add(event.key):
             return False
-        self.agents[event.agent] = msgspec.structs.replace(self.agents[event.agent], **fields)
+        if (last := self._activity.get(event.agent)) is not None:
+            self._activity[event.agent] = Activity(last.sequence, resting=False)
+        return self._change(event.agent, reason="elite", active=True)
+
+    def _retired(self, event: e.AgentRetired) -> bool:
+        return self._switched(event, active=False, resting=event.resting)
+
+    def _activated(self, event: e.AgentActivated) -> bool:
+        return self._switched(event, active=True, resting=False)
+
+    def _switched(self, event: e.AgentRetired | e.AgentActivated, active: bool, resting: bool) -> bool:
+        # What was decided from another change than the last one is a copy, or came too late.
+        if event.agent not in self.agents or event.after != self.activity(event.agent).sequence:
+            return False
+        self._activity[event.agent] = Activity(self.sequence, resting)
+        return self._change(event.agent, active=active)
+
+    def _change(self, agent: str, **fields: Any) -> bool:
+        self.agents[agent] = msgspec.structs.replace(self.agents[agent], **fields)
+        self._rows.touch([agent])
         return True
 
     def _sampled(self, event: e.OpponentsSampled) -> bool:
@@ -411,6 +459,7 @@ class LeagueState:
             return False
         self._rated_to[place] = event.through
         self._table(*place).replace(event.ratings)
+        self._rows.forget()
         for evaluation in self._evaluations.rate_through(event.through, event.system):
             # Matches between two voids are in the correction and never get an update of their own.
             self._judge(evaluation)
@@ -431,9 +480,11 @@ class LeagueState:
             return False
         self._rated_to[place] = event.match_sequence
         self._table(*place).update(event.changes)
+        if is_official := self._tables[place] is self.table:
+            self._rows.touch(change.agent for change in event.changes)
         self._judge(self._evaluations.rate_match(event.match_id, event.system))
         # Only the official system's ratings are in the standings.
-        return self._tables[place] is self.table
+        return is_official
 
     def _published(self, event: e.PolicyPublished) -> bool:
         versions = self.published.setdefault(event.policy, {})
@@ -446,6 +497,7 @@ class LeagueState:
     def _reset(self, event: e.PolicyReset) -> bool:
         if not self._starts.reset(event):
             return False
+        self._rows.forget()
         self._records.begin_anew(event.policy, event.version + 1)
         self._coverage.begin_anew(event.policy)
         return True
@@ -467,11 +519,24 @@ class LeagueState:
         return False
 
     def _evaluation_requested(self, event: e.EvaluationRequested) -> bool:
-        self._evaluations.request(event)
+        self._evaluations.request(event, (self.config or LeagueConfig()).promotion.test)
         return False
 
     def _evaluation_finished(self, event: e.EvaluationFinished) -> bool:
         self._judge(self._evaluations.finish(event))
+        return False
+
+    def _decided(self, event: e.PromotionDecided) -> bool:
+        self._evaluations.decide(event)
+        return False
+
+    def _regressed(self, event: e.RegressionNoticed) -> bool:
+        if event.evaluation_id in self.evaluations:
+            self.evaluations[event.evaluation_id].alarmed = True
+        policy, version = split_agent(event.agent) or (event.agent, 0)
+        known = split_agent(self.alarms[policy].agent) if policy in self.alarms else None
+        if known is None or version > known[1]:
+            self.alarms[policy] = event
         return False
 
     def _judge(self, evaluation: Evaluation | None) -> None:
@@ -508,6 +573,7 @@ _HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
     e.CheckpointAdded: LeagueState._added,
     e.CheckpointPromoted: LeagueState._promoted,
     e.AgentRetired: LeagueState._retired,
+    e.AgentActivated: LeagueState._activated,
     e.OpponentsSampled: LeagueState._sampled,
     e.MatchFinished: LeagueState._match_finished,
     e.MatchFailed: LeagueState._match_failed,
@@ -521,6 +587,8 @@ _HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
     e.TrainingFinished: LeagueState._training_finished,
     e.EvaluationRequested: LeagueState._evaluation_requested,
     e.EvaluationFinished: LeagueState._evaluation_finished,
+    e.PromotionDecided: LeagueState._decided,
+    e.RegressionNoticed: LeagueState._regressed,
     e.WorkerJoined: LeagueState._joined,
     e.WorkerLeft: LeagueState._left,
 }
