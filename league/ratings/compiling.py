@@ -35,7 +35,7 @@ def _compiled(function: Any, calls: Mapping[str, Any]) -> Any:
     copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
     copy.__module__ = function.__module__
     # numba keeps machine code under this name, with all that is called in it, and asks only whether this file changed.
-    copy.__qualname__ = f"{function.__name__}_{_identity(function, namespace, set())[:16]}"
+    copy.__qualname__ = f"{function.__name__}_{_identity(function, namespace, ())[:16]}"
     return _jitted(copy)
 
 
@@ -49,15 +49,15 @@ def _jitted(function: Any) -> Any:
         return numba.njit(nogil=True, fastmath=False)(function)
 
 
-def _identity(function: Any, namespace: Mapping[str, Any], seen: set[str]) -> str:
+def _identity(function: Any, namespace: Mapping[str, Any], callers: tuple[CodeType, ...]) -> str:
     """Digest of the function's code, of the constants it uses, and of what it calls."""
-    parts = [_code(function.__code__)]
+    parts = [_code(function.__code__), repr(function.__defaults__)]
     for name in function.__code__.co_names:
         value = namespace.get(name)
         inner = getattr(value, "py_func", value)
-        if isinstance(inner, FunctionType) and name not in seen:
-            parts.append(_identity(inner, inner.__globals__, seen | {name}))
-        elif isinstance(value, int | float):
+        if isinstance(inner, FunctionType) and inner.__code__ not in callers:
+            parts.append(f"{name}={_identity(inner, inner.__globals__, (*callers, function.__code__))}")
+        elif isinstance(value, int | float | str | tuple):
             parts.append(f"{name}={value!r}")
     return sha256("\n".join(parts).encode()).hexdigest()
 
