@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from league.corrections import corrections, owed, settle, take
 from league.log.base import EventLog, Recorded
 from league.log.memory import MemoryLog
-from league.ratings.fold import RatingFold
+from league.ratings.fold import RatingFold, SavedTable
 from league.replay import verify, verify_log
 from league.simulation import Simulation
 from league.state import LeagueState
@@ -65,6 +65,21 @@ async def standings(log: EventLog, skip: list[str]) -> list[Rated]:
     return fold.standings(*PLACE)
 
 
+async def every_table(log: EventLog, skip: list[str]) -> list[SavedTable]:
+    """The same for every game and system."""
+    fold = RatingFold(skip=skip)
+    async for recorded in log.read():
+        fold.apply(recorded.sequence, recorded.event)
+    return fold.saved().tables
+
+
+async def recorded_tables(log: EventLog) -> list[SavedTable]:
+    state = LeagueState()
+    async for recorded in log.read():
+        state.apply(recorded.sequence, recorded.event)
+    return state.saved().tables
+
+
 async def recorded_standings(log: EventLog) -> list[Rated]:
     state = LeagueState()
     async for recorded in log.read():
@@ -116,17 +131,44 @@ def test_ratings_end_as_those_of_a_history_without_what_was_voided(
                 await play(log, number)
             elif step == "rules":
                 system = Plugin(name="elo", settings={"k": 16.0 + number})
-                config = plain(msgspec.structs.replace(SMALL, ratings=RatingsConfig(system=system)))
+                also = (Plugin(name="glicko2"),) if number % 2 else ()
+                config = plain(msgspec.structs.replace(SMALL, ratings=RatingsConfig(system=system, also=also)))
                 await log.append(LeagueConfigured(config=config, config_digest=str(number), after=number))
             else:
                 await void(log, step[1])
                 skip += voided_ids(step[1])
         await settle(log, fold)
         assert await recorded_standings(log) == await standings(log, skip) == fold.standings(*PLACE)
+        tables = [(table.game, table.system, table.ratings) for table in await every_table(log, skip)]
+        assert [(table.game, table.system, table.ratings) for table in await recorded_tables(log)] == tables
         report = await verify_log(log)
         assert report.identical, report.differences
         assert report.pending == 0
         assert report == verify([r async for r in log.read()])
+
+    asyncio.run(run())
+
+
+def test_every_system_is_corrected_on_its_own_and_goes_on_from_there() -> None:
+    async def run() -> None:
+        config = msgspec.structs.replace(SMALL, ratings=RatingsConfig(also=(Plugin(name="glicko2"),)))
+        log = await a_log(Simulation(config).run(8, 1))
+        played = [r async for r in log.read() if isinstance(r.event, MatchFinished) and r.event.purpose == "evaluation"]
+        chosen = played[3]
+        assert isinstance(chosen.event, MatchFinished)
+        await log.append(MatchVoided(match=chosen.event, match_sequence=chosen.sequence, reason="wrong engine"))
+        await play(log, 1)
+        await settle(log, RatingFold())
+        await play(log, 2)
+        await settle(log, RatingFold())
+        corrected = [r.event.system async for r in log.read() if isinstance(r.event, RatingsCorrected)]
+        assert corrected == ["elo", "glicko2"]
+        tables = await recorded_tables(log)
+        assert [table.system for table in tables] == ["elo", "glicko2"]
+        expected = await every_table(log, [chosen.event.match_id])
+        assert [table.ratings for table in tables] == [table.ratings for table in expected]
+        assert tables[1].ratings[0].rest != []
+        assert (await verify_log(log)).identical
 
     asyncio.run(run())
 
