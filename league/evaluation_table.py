@@ -2,7 +2,12 @@
 
 import msgspec
 
-from schemas.events import EvaluationFinished, EvaluationRequested, MatchFinished
+from league.sprt import match_share
+from schemas.errors import UsageError
+from schemas.events import EvaluationFinished, EvaluationRequested, MatchFinished, PromotionDecided
+from schemas.sprt import SprtConfig
+
+GATEKEEPERS, BENCHMARK, PROMOTION = "gatekeepers", "benchmark", "promotion"
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -42,6 +47,15 @@ class Evaluation(msgspec.Struct):
     finished: EvaluationFinished | None = None
     verdict: Verdict | None = None
     """None until the evaluation is finished and all its matches are rated."""
+    test: SprtConfig | None = None
+    """Of a promotion test: the terms that held when it was asked for; later ones don't touch it."""
+    shares: dict[str, float] = {}
+    """Of a promotion test: the candidate's share of the points of each match that was played to its end."""
+    decision: PromotionDecided | None = None
+    dropped: int = 0
+    """Matches that the decision made needless."""
+    alarmed: bool = False
+    """Whether a regression was noticed in it."""
 
     @property
     def agent(self) -> str:
@@ -50,13 +64,18 @@ class Evaluation(msgspec.Struct):
 
     @property
     def suite(self) -> str:
-        """``gatekeepers`` or ``benchmark``."""
+        """``gatekeepers``, ``benchmark`` or ``promotion``."""
         return self.requested.suite
 
     @property
     def ended(self) -> set[str]:
         """Matches that were played to their end or failed."""
         return set(self.requested.matches) - self.waiting
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is waited for: all matches have ended, and a test has its verdict."""
+        return not self.waiting and (self.test is None or self.decision is not None)
 
     def mean_score(self) -> float:
         """Mean final score of the agent's seats; 0 without games."""
@@ -75,6 +94,24 @@ class Evaluation(msgspec.Struct):
         if seats:
             self.score_sum += matches * sum(seat.score for seat in seats) / len(seats)
             self.rank_sum += matches * sum(seat.rank for seat in seats) / len(seats)
+        if self.test is not None:
+            self._compare(match, matches)
+
+    def _compare(self, match: MatchFinished, matches: int) -> None:
+        self.shares.pop(match.match_id, None)
+        if matches > 0:
+            share = share_of(match, self.agent, self.requested.opponents)
+            self.shares |= {} if share is None else {match.match_id: share}
+
+
+def share_of(match: MatchFinished, candidate: str, opponents: list[str]) -> float | None:
+    """The candidate's share of the points of a match against the incumbent; None when their scores say nothing."""
+    own = [seat.score for seat in match.seats if seat.agent == candidate]
+    others = [seat.score for seat in match.seats if seat.agent in opponents and seat.agent != candidate]
+    try:
+        return match_share(own, others)
+    except UsageError:
+        return None
 
 
 class EvaluationTable:
@@ -84,10 +121,16 @@ class EvaluationTable:
         self.by_id: dict[str, Evaluation] = {}
         self._owner: dict[str, str] = {}
 
-    def request(self, event: EvaluationRequested) -> None:
-        """Begin an evaluation; a second request of the same id does nothing."""
+    def request(self, event: EvaluationRequested, terms: SprtConfig) -> None:
+        """Begin an evaluation; a second request of the same id does nothing.
+
+        Args:
+            event: The request.
+            terms: Those in force, which hold for this test to its end if it is a promotion's.
+        """
         if event.evaluation_id not in self.by_id:
-            self.by_id[event.evaluation_id] = Evaluation(event, set(event.matches), {})
+            test = terms if event.suite == PROMOTION else None
+            self.by_id[event.evaluation_id] = Evaluation(event, set(event.matches), {}, test=test)
             self._owner.update(dict.fromkeys(event.matches, event.evaluation_id))
 
     def finish_match(self, match: MatchFinished, sequence: int, system: str | None) -> None:
@@ -147,6 +190,16 @@ class EvaluationTable:
                 del evaluation.unrated[name], self._owner[name]
             found += [evaluation] if rated else []
         return found
+
+    def decide(self, event: PromotionDecided) -> None:
+        """Take a test's verdict: matches that have not ended are not waited for any more. The first verdict holds."""
+        evaluation = self.by_id.get(event.evaluation_id)
+        if evaluation is None or evaluation.test is None or evaluation.decision is not None:
+            return
+        evaluation.decision, evaluation.dropped = event, len(evaluation.waiting)
+        for name in evaluation.waiting:
+            self._owner.pop(name, None)
+        evaluation.waiting.clear()
 
     def finish(self, event: EvaluationFinished) -> Evaluation | None:
         """Take the recorded result; returns the evaluation unless it is unknown or has one."""

@@ -1,13 +1,24 @@
 """What is measured, against whom, and what came of it: pure functions of the state.
 
-Two suites. ``gatekeepers`` places a version among bots and checkpoints; ``benchmark`` puts the agent in one seat and
-the same opponent in all others, before and after training, for the share of games it wins. Both have the purpose
-``evaluation``, so by default both move the ratings: it is the benchmark that rates the base model.
+Three suites. ``gatekeepers`` places a version among bots and checkpoints; ``benchmark`` puts the agent in one seat and
+the same opponent in all others, before and after training, for the share of games it wins; ``promotion`` is the test of
+a candidate against the incumbent (``league.promotion``). All have the purpose ``evaluation``, so by default all move
+the ratings: it is the benchmark that rates the base model.
+
+Matches are paired by their seeds. In a tournament the games of one round, as many as there are seats, share a seed
+while the agent goes through all seats, and the seeds don't depend on the agent: two versions meet the same luck (common
+random numbers), which cancels when they are compared. Games of one round are therefore not quite independent of each
+other. In a promotion test the two matches of a pair share a seed, and the agents exchange their seats.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
+import msgspec
+
 from league.analytics import wilson
+from league.evaluation_table import BENCHMARK, GATEKEEPERS, PROMOTION, Evaluation
+from league.promotion import untested
 from league.state import LeagueState
 from schemas.config import LeagueConfig
 from schemas.events import EvaluationFinished, EvaluationRequested
@@ -16,31 +27,53 @@ from schemas.jobs import PlayMatch
 from schemas.standings import Agent
 
 PURPOSE = "evaluation"
-GATEKEEPERS, BENCHMARK = "gatekeepers", "benchmark"
 
 
-def plan(state: LeagueState) -> list[EvaluationRequested]:
+class Cut(msgspec.Struct, frozen=True):
+    """An evaluation that ``evaluation.max_games`` makes smaller than the configuration has it, or prevents."""
+
+    evaluation_id: str
+    agent: str
+    suite: str
+    wanted: int
+    """Matches without the cap."""
+    matches: int
+    """Matches that are left; with 0 it is not asked for."""
+
+
+def plan(state: LeagueState, seats: int) -> list[EvaluationRequested]:
     """Evaluations that should have been requested by now and have not been.
 
     The base agent's benchmark comes first; then, for each policy, the gatekeepers of every version that is a multiple
-    of ``evaluation.every`` and of every checkpoint (with the benchmark of the stop criterion beside the former); and
-    the last version's gatekeepers and benchmark once its training has finished. Nobody is evaluated twice.
+    of ``evaluation.every`` and of every checkpoint (with the benchmark of the stop criterion beside the former); the
+    last version's gatekeepers and benchmark once its training has finished; and at most one promotion test at a time.
+    Nobody is evaluated twice.
+
+    Args:
+        state: What has been measured, and under which configuration.
+        seats: Number of seats of the game.
     """
-    config = state.config
-    if config is None:
+    return [request for request, _ in _planned(state, seats) if request.matches]
+
+
+def cuts(state: LeagueState, seats: int) -> list[Cut]:
+    """What ``plan`` makes smaller or leaves out, since its agent has no more than so many matches left."""
+    if state.config is None or state.config.evaluation.max_games is None:
         return []
-    wanted = list(_before(state, config))
-    for policy in state.policies:
-        wanted += _during(state, config, policy)
-        wanted += _after(state, config, policy)
-    return list({request.evaluation_id: request for request in wanted}.values())
+    return [
+        Cut(request.evaluation_id, request.agent, request.suite, wanted, len(request.matches))
+        for request, wanted in _planned(state, seats)
+        if len(request.matches) < wanted
+    ]
 
 
 def jobs(state: LeagueState, requested: EvaluationRequested, seats: int) -> list[PlayMatch]:
     """The matches of an evaluation that have neither finished nor failed.
 
     Match i seats the agent at ``i % seats`` and the opponents in turn in the other seats, beginning one further in
-    each round of seats, so that every seat and every opponent comes up equally often. Seeds derive from match ids.
+    each round of seats, so that every seat and every opponent comes up equally often. In pair p of a promotion test the
+    candidate sits at p, p + 2, p + 4 … (modulo the seats), half of them rounded up, and in its second match in the
+    others.
 
     Args:
         state: Knows the master seed and which matches have ended.
@@ -55,7 +88,7 @@ def jobs(state: LeagueState, requested: EvaluationRequested, seats: int) -> list
             match_id=match_id,
             purpose=PURPOSE,
             seats=_line_up(requested, index, seats),
-            seed=derive_seed(master, "match", match_id),
+            seed=_seed(master, requested, index, seats),
             evaluation_id=requested.evaluation_id,
         )
         for index, match_id in enumerate(requested.matches)
@@ -64,7 +97,11 @@ def jobs(state: LeagueState, requested: EvaluationRequested, seats: int) -> list
 
 
 def finished(state: LeagueState) -> list[EvaluationFinished]:
-    """Results of evaluations whose matches have all ended and whose result is not recorded."""
+    """Results of evaluations that are complete and whose result is not recorded.
+
+    A test is complete when its verdict is recorded: matches that had not ended by then are dropped. Those in play count
+    for ratings, and not for its result.
+    """
     return [
         EvaluationFinished(
             evaluation_id=evaluation.requested.evaluation_id,
@@ -76,9 +113,10 @@ def finished(state: LeagueState) -> list[EvaluationFinished]:
             wins=evaluation.wins,
             mean_score=evaluation.mean_score(),
             mean_rank=evaluation.mean_rank(),
+            decided=_decided(evaluation),
         )
         for evaluation in state.evaluations.values()
-        if evaluation.finished is None and not evaluation.waiting
+        if evaluation.finished is None and evaluation.complete
     ]
 
 
@@ -102,6 +140,50 @@ def criterion_met(state: LeagueState) -> str | None:
                     f"surely above {criterion.win_rate:g} (95 % interval from {low:.3f})"
                 )
     return None
+
+
+def _decided(evaluation: Evaluation) -> str:
+    decision = evaluation.decision
+    if decision is None or not evaluation.dropped:
+        return ""
+    return f"{decision.verdict} after {len(decision.scores)} pairs"
+
+
+def _planned(state: LeagueState, seats: int) -> list[tuple[EvaluationRequested, int]]:
+    """Requests, cut to what their agents have left, and how many matches they would have without the cap."""
+    if state.config is None:
+        return []
+    allowance = _Allowance(state, state.config.evaluation.max_games)
+    wanted = list(_before(state, state.config))
+    for policy in state.policies:
+        wanted += _during(state, state.config, policy)
+        wanted += _after(state, state.config, policy)
+    distinct = {request.evaluation_id: request for request in wanted}.values()
+    planned = [(allowance.cut(request, seats), len(request.matches)) for request in distinct]
+    for request in _tests(state, state.config):
+        planned.append((allowance.cut(request, 2, 2 * state.config.promotion.test.least_pairs), len(request.matches)))
+        if planned[-1][0].matches:
+            break
+    return planned
+
+
+class _Allowance:
+    """How many matches every agent has left."""
+
+    def __init__(self, state: LeagueState, most: int | None) -> None:
+        self._most = most
+        self._used = Counter[str]()
+        if most is not None:
+            for evaluation in state.evaluations.values():
+                self._used[evaluation.agent] += len(evaluation.requested.matches)
+
+    def cut(self, request: EvaluationRequested, unit: int, least: int = 0) -> EvaluationRequested:
+        """The request with as many matches as there are left: whole units, and none if that is fewer than ``least``."""
+        games = len(request.matches)
+        if self._most is not None and games > (left := max(self._most - self._used[request.agent], 0)):
+            games = left - left % unit if left >= least else 0
+        self._used[request.agent] += games
+        return msgspec.structs.replace(request, matches=request.matches[:games])
 
 
 def _before(state: LeagueState, config: LeagueConfig) -> Iterator[EvaluationRequested]:
@@ -143,6 +225,13 @@ def _benchmark(state: LeagueState, config: LeagueConfig, agent: str, opponent: s
         yield from _request(agent, BENCHMARK, slug, [opponent], config.evaluation.benchmark_games)
 
 
+def _tests(state: LeagueState, config: LeagueConfig) -> Iterator[EvaluationRequested]:
+    for agent, incumbent in untested(state):
+        slug, games = _slug(agent, PROMOTION), 2 * config.promotion.test.most_pairs
+        if slug not in state.evaluations:
+            yield from _request(agent, PROMOTION, slug, [incumbent], games)
+
+
 def _request(agent: str, suite: str, slug: str, opponents: list[str], games: int) -> Iterator[EvaluationRequested]:
     if opponents and games > 0:
         matches = [f"eval-{slug}-{index}" for index in range(games)]
@@ -168,9 +257,22 @@ def _strength(agent: Agent) -> tuple[float, bool, int, str]:
     return agent.rating, agent.games > 0, agent.version, agent.name
 
 
+def _seed(master: int, requested: EvaluationRequested, index: int, seats: int) -> int:
+    if requested.suite == PROMOTION:
+        return derive_seed(master, "pair", requested.evaluation_id, index // 2)
+    return derive_seed(master, "round", requested.suite, index // seats)
+
+
 def _line_up(requested: EvaluationRequested, index: int, seats: int) -> list[str]:
+    if requested.suite == PROMOTION:
+        return _exchanged(requested, *divmod(index, 2), seats)
     turn, own_seat = divmod(index, seats)
     opponents = requested.opponents
     line_up = [opponents[(turn + place) % len(opponents)] for place in range(seats - 1)]
     line_up.insert(own_seat, requested.agent)
     return line_up
+
+
+def _exchanged(requested: EvaluationRequested, pair: int, second: int, seats: int) -> list[str]:
+    own = {(pair + 2 * step) % seats for step in range((seats + 1) // 2)}
+    return [requested.agent if (seat in own) != bool(second) else requested.opponents[0] for seat in range(seats)]

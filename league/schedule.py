@@ -1,13 +1,14 @@
 """The geometric checkpoint schedule: which versions of a policy join the league, and which leave it.
 
 Source: the league specification's "Checkpointer": every 10th version for the last 100 (the curriculum), every 100th
-for ever (the anchors), and every version with a new high score (the elite). Pure functions of the state.
+for ever (the anchors), and every version with a new high score (the elite: ``promotion``). Pure functions of the
+state.
 """
 
 from league.state import LeagueState
 from schemas.config import ScheduleConfig
-from schemas.events import AgentRetired, CheckpointAdded, CheckpointPromoted
-from schemas.ids import agent_name, split_agent
+from schemas.events import AgentRetired, CheckpointAdded
+from schemas.ids import agent_name
 from schemas.standings import Agent
 
 FIRST, LANDMARK, RECENT, ELITE = "first", "landmark", "recent", "elite"
@@ -31,23 +32,22 @@ def joins(state: LeagueState, policy: str, version: int) -> str | None:
 def joining(state: LeagueState, policy: str, version: int, adapter: str) -> CheckpointAdded | None:
     """The event by which a version joins the league when it is published; None if it does not."""
     reason = joins(state, policy, version)
-    return None if reason is None else _added(state, policy, version, adapter, reason)
+    return None if reason is None else added(state, policy, version, adapter, reason)
 
 
-def promotions(state: LeagueState, agent: str) -> list[CheckpointAdded | CheckpointPromoted]:
-    """What an agent's gatekeeper evaluation earned it.
-
-    A rating above that of every other rated checkpoint, at the moment when the last match of the evaluation was rated,
-    makes it elite: it joins the league, or is promoted if it is in. Before that moment, without a new high score,
-    and once the event has been folded, there is nothing; so a worker may ask at any time and again after a restart.
-    """
-    rating = _high_scores(state).get(agent)
-    return [] if rating is None else _promotion(state, agent, rating)
-
-
-def due_promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromoted]:
-    """``promotions`` of every agent that was evaluated, in the order of the requests."""
-    return [event for agent, rating in _high_scores(state).items() for event in _promotion(state, agent, rating)]
+def added(state: LeagueState, policy: str, version: int, adapter: str, reason: str) -> CheckpointAdded:
+    """The event by which a version joins for this reason; its parent is the checkpoint before it, else the base."""
+    older = [agent for agent in _of_policy(state, policy) if agent.version < version]
+    base = state.config.base_agent if state.config is not None else "base_model"
+    parent = max(older, key=lambda agent: agent.version).name if older else base
+    return CheckpointAdded(
+        agent=agent_name(policy, version),
+        policy=policy,
+        version=version,
+        parent=parent,
+        reason=reason,
+        adapter=adapter,
+    )
 
 
 def retirements(state: LeagueState, policy: str) -> list[AgentRetired]:
@@ -72,41 +72,3 @@ def _schedule(state: LeagueState) -> ScheduleConfig:
 
 def _of_policy(state: LeagueState, policy: str) -> list[Agent]:
     return [agent for agent in state.agents.values() if agent.kind == "checkpoint" and agent.policy == policy]
-
-
-def _added(state: LeagueState, policy: str, version: int, adapter: str, reason: str) -> CheckpointAdded:
-    older = [agent for agent in _of_policy(state, policy) if agent.version < version]
-    base = state.config.base_agent if state.config is not None else "base_model"
-    parent = max(older, key=lambda agent: agent.version).name if older else base
-    return CheckpointAdded(
-        agent=agent_name(policy, version),
-        policy=policy,
-        version=version,
-        parent=parent,
-        reason=reason,
-        adapter=adapter,
-    )
-
-
-def _high_scores(state: LeagueState) -> dict[str, float]:
-    """Agents that set a new best rating in their gatekeeper evaluation, and that rating."""
-    if not _schedule(state).elite:
-        return {}
-    return {
-        evaluation.agent: verdict.rating
-        for evaluation in state.evaluations.values()
-        if evaluation.suite == "gatekeepers"
-        and (verdict := evaluation.verdict) is not None
-        and (verdict.best_other is None or verdict.rating > verdict.best_other)
-    }
-
-
-def _promotion(state: LeagueState, agent: str, rating: float) -> list[CheckpointAdded | CheckpointPromoted]:
-    member, named = state.agents.get(agent), split_agent(agent)
-    if member is not None:
-        is_due = member.kind == "checkpoint" and member.reason != ELITE
-        return [CheckpointPromoted(agent=agent, rating=rating)] if is_due else []
-    published = state.published.get(named[0], {}).get(named[1]) if named is not None else None
-    if named is None or published is None:
-        return []
-    return [_added(state, *named, published.adapter, ELITE)]

@@ -4,29 +4,33 @@ Everything else is the real thing: matchmaking, ratings, schedule, evaluations. 
 shows what a sampler or a schedule would do before a run is spent on it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import msgspec
 
+from league import promotion
 from league.evaluations import finished, jobs, plan
 from league.log.base import Recorded
 from league.matchmaker import make_match
 from league.ratings.fold import RatingFold
 from league.samplers.base import make_sampler
-from league.schedule import due_promotions, joining, retirements
+from league.schedule import joining, retirements
 from league.state import LeagueState
 from schemas import events as e
 from schemas.codec import encode_event
 from schemas.config import LeagueConfig, plain
-from schemas.ids import digest, split_agent
+from schemas.ids import derive_seed, digest, split_agent
 from schemas.jobs import PlayMatch
+from schemas.sketches import sketch
 from schemas.subjects import event_subject
 
 _START_NS = 1_700_000_000_000_000_000
 _STEP_NS = 1_000_000
 
 Skill = Callable[[str], float]
+Lines = Callable[[str, Random], Sequence[str]]
+"""What an agent plays in a match: the parts of its actions, in their order."""
 
 
 def growing_skill(agent: str) -> float:
@@ -42,15 +46,19 @@ class Simulation:
         config: Of the league.
         seats: Of the game.
         skill: Strength of an agent; a seat's score is its agent's skill plus a draw from [0, 1).
+        lines: What agents play, for samplers that ask for novelty; None for nothing that could be sketched.
     """
 
-    def __init__(self, config: LeagueConfig, seats: int = 7, skill: Skill = growing_skill) -> None:
+    def __init__(
+        self, config: LeagueConfig, seats: int = 7, skill: Skill = growing_skill, lines: Lines | None = None
+    ) -> None:
         self.config = config
         self.seats = seats
         self.records: list[Recorded] = []
         """The history so far."""
         self.state = LeagueState()
         self._skill = skill
+        self._lines = lines
         self._fold = RatingFold(config)
         self._sampler = make_sampler(config.matchmaking.sampler)
         self._policy = config.trainer.policy
@@ -97,19 +105,29 @@ class Simulation:
         index = self.state.next_match_index(worker)
         match, sampled = make_match(self.state.standings(), self.config, self._sampler, worker, index, self.seats)
         self.append(sampled)
-        self.append(self.play(match, worker))
+        self.append(self.play(match, worker, sampled.hero_seat))
         return match.match_id
 
     def evaluate(self) -> None:
-        """Play everything that should be measured by now."""
-        for request in plan(self.state):
-            self.append(request)
-            for job in jobs(self.state, request, self.seats):
-                self.append(self.play(job, "evaluator-0"))
-            for event in [*finished(self.state)]:
+        """Play everything that should be measured by now, and decide what follows."""
+        while requests := plan(self.state, self.seats):
+            for request in requests:
+                self.append(request)
+                for job in jobs(self.state, request, self.seats):
+                    self._play_unless_dropped(job)
+                self._decide()
+
+    def _play_unless_dropped(self, job: PlayMatch) -> None:
+        evaluation = self.state.evaluations[job.evaluation_id]
+        if job.match_id in evaluation.waiting:
+            self.append(self.play(job, "evaluator-0"))
+            for verdict in promotion.verdicts(self.state) if evaluation.test is not None else []:
+                self.append(verdict)
+
+    def _decide(self) -> None:
+        while events := [*finished(self.state), *promotion.due(self.state)]:
+            for event in events:
                 self.append(event)
-            for promotion in due_promotions(self.state):
-                self.append(promotion)
 
     def run_with_voids(self, steps: int, voids: float = 0.5) -> list[Recorded]:
         """Like ``run`` with one match per step; after a step, results are taken back with this probability.
@@ -155,8 +173,8 @@ class Simulation:
     def _played(self) -> list[tuple[int, e.MatchFinished]]:
         return [(r.sequence, r.event) for r in self.records if isinstance(r.event, e.MatchFinished)]
 
-    def play(self, match: PlayMatch, worker: str) -> e.MatchFinished:
-        """The result that skills and the match's seed give."""
+    def play(self, match: PlayMatch, worker: str, hero_seat: int | None = None) -> e.MatchFinished:
+        """The result that skills and the match's seed give; with a hero, a match that is trained on."""
         rng = Random(match.seed)
         scores = [self._skill(agent) + rng.random() for agent in match.seats]
         ranks = [1 + sum(other > score for other in scores) for score in scores]
@@ -167,7 +185,7 @@ class Simulation:
             worker=worker,
             seed=match.seed,
             seats=[
-                e.SeatResult(seat, f"SEAT{seat}", agent, scores[seat], ranks[seat])
+                e.SeatResult(seat, f"SEAT{seat}", agent, scores[seat], ranks[seat], trainable=seat == hero_seat)
                 for seat, agent in enumerate(match.seats)
             ],
             winner=ranks.index(1) if ranks.count(1) == 1 else None,
@@ -175,7 +193,17 @@ class Simulation:
             length=1,
             seconds=0.0,
             evaluation_id=match.evaluation_id,
+            ngrams="" if hero_seat is None else self._sketch(match),
         )
+
+    def _sketch(self, match: PlayMatch) -> str:
+        if self._lines is None or not self._sampler.uses_novelty:
+            return ""
+        played = {
+            seat: self._lines(agent, Random(derive_seed(match.seed, "line", seat)))
+            for seat, agent in enumerate(match.seats)
+        }
+        return sketch([played], self.seats).encode()
 
     def _step(self, step: int, matches: list[str]) -> e.GradientStepTaken:
         return e.GradientStepTaken(

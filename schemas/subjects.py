@@ -35,6 +35,8 @@ _ENTITIES: dict[type[e.Event], str] = {
     e.TrainingFinished: "training.finished",
     e.EvaluationRequested: "evaluation.requested",
     e.EvaluationFinished: "evaluation.finished",
+    e.PromotionDecided: "promotion.decided",
+    e.RegressionNoticed: "regression.noticed",
     e.WorkerJoined: "worker.joined",
     e.WorkerLeft: "worker.left",
     e.HistorySealed: "history.sealed",

@@ -10,9 +10,10 @@ import asyncio
 
 import structlog
 
-from league import schedule
+from league import promotion, schedule
 from league.corrections import owed, take
 from schemas.errors import ConflictError
+from schemas.events import Event, PromotionDecided, RegressionNoticed
 from workers.runtime import Context, beside
 
 log = structlog.get_logger()
@@ -59,8 +60,9 @@ class Rater:
 
     async def settle(self) -> None:
         """Record the ratings that are due, then what they decide about checkpoints."""
-        if not await self.record():
-            await self.decide()
+        await self.record()
+        # Also while results keep coming in: a test that goes on after its verdict plays matches for nothing.
+        await self.decide()
 
     async def record(self) -> bool:
         """Record what ratings owe the history and take it in again; False when they owe nothing."""
@@ -86,7 +88,21 @@ class Rater:
         return True
 
     async def decide(self) -> None:
-        """Record promotions and retirements."""
-        state, policy = self._context.state, self._context.config.trainer.policy
-        for event in [*schedule.due_promotions(state), *schedule.retirements(state, policy)]:
-            await self._context.reached(await self._context.record(event))
+        """Record verdicts of promotion tests, promotions, alarms and retirements."""
+        state, recorded = self._context.state, set[str]()
+        # Again, since a promotion follows from a recorded verdict; each once, whatever the fold makes of it.
+        while events := [event for event in promotion.due(state) if event.key not in recorded]:
+            for event in events:
+                await self._record(event)
+                recorded.add(event.key)
+        for retirement in schedule.retirements(state, self._context.config.trainer.policy):
+            await self._record(retirement)
+
+    async def _record(self, event: Event) -> None:
+        if isinstance(event, RegressionNoticed):
+            log.warning(
+                "a trained policy is below a baseline", agent=event.agent, rating=event.rating, below=event.below
+            )
+        elif isinstance(event, PromotionDecided):
+            log.info("promotion decided", candidate=event.candidate, verdict=event.verdict, pairs=len(event.scores))
+        await self._context.reached(await self._context.record(event))

@@ -12,7 +12,8 @@ import structlog
 from rich.console import Console
 from rich.live import Live
 
-from league import evaluations
+from arena.games import make_game
+from league import evaluations, promotion
 from schemas.config import LeagueConfig
 from schemas.errors import LeagueError, StoreFullError
 from schemas.events import WorkerLeft
@@ -147,6 +148,8 @@ class Supervisor:
     def __init__(self, context: Context, announce: Announce) -> None:
         self._context = context
         self._policy = context.config.trainer.policy
+        game = context.config.game
+        self._seats = len(make_game(game.name, game.settings).seats)
         self._children = [
             Child(context, role, f"{role}-{number}", announce)
             for role in ROLES
@@ -186,7 +189,7 @@ class Supervisor:
         if state.training_finished(self._policy) is None:
             return False
         measured = all(e.finished is not None and not e.unrated for e in state.evaluations.values())
-        return measured and not evaluations.plan(state)
+        return measured and not promotion.due(state) and not evaluations.plan(state, self._seats)
 
 
 @contextlib.asynccontextmanager

@@ -51,21 +51,21 @@ def rated(agent: str, rating: float, sequence: int) -> e.RatingUpdated:
 
 
 def planned(state: LeagueState) -> list[tuple[str, str, list[str]]]:
-    return [(request.agent, request.suite, request.opponents) for request in plan(state)]
+    return [(request.agent, request.suite, request.opponents) for request in plan(state, 7)]
 
 
 def test_a_league_begins_with_the_base_models_benchmark() -> None:
     state = state_with()
     assert planned(LeagueState()) == []
     assert planned(state) == [("base_model", "benchmark", ["random_bot"])]
-    assert planned(then(state, *plan(state))) == []
+    assert planned(then(state, *plan(state, 7))) == []
 
 
 def test_versions_on_the_cadence_and_all_checkpoints_are_evaluated_once() -> None:
     history = [published(v) for v in range(8)] + [added(1, "first"), added(7)]
     state = state_with(*history)
     assert [agent for agent, suite, _ in planned(state) if suite == "gatekeepers"] == ["main@1", "main@5", "main@7"]
-    then(state, *plan(state))
+    then(state, *plan(state, 7))
     assert planned(state) == []
     assert [agent for agent, _, _ in planned(then(state, published(10)))] == ["main@10"]
 
@@ -92,7 +92,7 @@ def test_unknown_gatekeepers_are_left_out_and_without_any_there_is_no_evaluation
 def test_after_training_the_last_version_is_measured_like_the_base_model() -> None:
     state = state_with(published(1), published(3), e.TrainingFinished(policy="main", version=3, reason="steps"))
     assert planned(state)[1:] == [("main@3", "gatekeepers", ["random_bot"]), ("main@3", "benchmark", ["random_bot"])]
-    assert planned(then(state, *plan(state))) == []
+    assert planned(then(state, *plan(state, 7))) == []
 
 
 def test_a_criterion_is_measured_on_the_cadence_too() -> None:
@@ -121,14 +121,14 @@ def test_every_seat_and_every_opponent_come_up_equally_often(seats: int, rounds:
 
 def test_a_benchmark_puts_one_opponent_in_all_other_seats() -> None:
     state = state_with()
-    request = plan(state)[0]
+    request = plan(state, 7)[0]
     matches = jobs(state, request, 7)
     assert [job.match_id for job in matches[:2]] == [
         "eval-base_model-benchmark-random_bot-0",
         "eval-base_model-benchmark-random_bot-1",
     ]
     assert matches[1].seats == ["random_bot", "base_model", *["random_bot"] * 5]
-    assert matches[1].seed == derive_seed(4, "match", matches[1].match_id)
+    assert matches[1].seed == derive_seed(4, "round", "benchmark", 0)
     assert {job.evaluation_id for job in matches} == {request.evaluation_id}
     assert len(matches) == 21
 
@@ -140,7 +140,7 @@ def test_only_matches_that_have_not_ended_are_jobs_and_the_result_comes_when_non
         simulation.append(event)
     for name, agent in CONFIG.agents.items():
         simulation.append(e.AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating))
-    request = plan(state)[0]
+    request = plan(state, 7)[0]
     assert len(jobs(state, request, 7)) == 21
     simulation.append(request)
     first, second, *rest = jobs(state, request, 7)
@@ -164,7 +164,7 @@ def test_only_matches_that_have_not_ended_are_jobs_and_the_result_comes_when_non
 
 def test_an_evaluation_that_only_failed_has_no_games() -> None:
     state = state_with()
-    request = plan(state)[0]
+    request = plan(state, 7)[0]
     then(state, request)
     for match_id in request.matches:
         then(state, e.MatchFailed(match_id=match_id, purpose="evaluation", worker="w", error="x"))

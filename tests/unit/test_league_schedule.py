@@ -2,7 +2,7 @@
 
 import pytest
 
-from league.schedule import joining, joins, promotions, retirements
+from league.schedule import joining, joins, retirements
 from league.simulation import Simulation
 from league.state import LeagueState
 from schemas import events as e
@@ -33,48 +33,6 @@ def added(version: int, reason: str, policy: str = "main") -> e.CheckpointAdded:
         reason=reason,
         adapter="0" * 64,
     )
-
-
-def evaluation(agent: str, ratings: dict[str, float], sequence: int) -> list[e.Event]:
-    """A gatekeeper evaluation of one match, its rating, and its end."""
-    slug = agent.replace("@", "-")
-    seats = [e.SeatResult(seat, f"S{seat}", name, 1.0, 1) for seat, name in enumerate([agent, "base_model"])]
-    return [
-        e.EvaluationRequested(
-            evaluation_id=slug, agent=agent, suite="gatekeepers", opponents=["base_model"], matches=[f"eval-{slug}-0"]
-        ),
-        e.MatchFinished(
-            match_id=f"eval-{slug}-0",
-            game="diplomacy",
-            purpose="evaluation",
-            worker="w",
-            seed=0,
-            seats=seats,
-            winner=None,
-            reason="",
-            length=1,
-            seconds=0.0,
-            evaluation_id=slug,
-        ),
-        e.EvaluationFinished(
-            evaluation_id=slug,
-            agent=agent,
-            suite="gatekeepers",
-            opponents=["base_model"],
-            games=1,
-            failed=0,
-            wins=0,
-            mean_score=1.0,
-            mean_rank=1.0,
-        ),
-        e.RatingUpdated(
-            match_id=f"eval-{slug}-0",
-            match_sequence=sequence,
-            game="diplomacy",
-            system="elo",
-            changes=[e.RatingChange(name, 0.0, rating) for name, rating in ratings.items()],
-        ),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -128,54 +86,6 @@ def test_recents_retire_when_the_window_has_passed_them() -> None:
     assert retirements(state, "main") == []
     state.apply(60, published(500))
     assert [event.agent for event in retirements(state, "main")] == ["main@20"]
-
-
-def test_a_new_high_score_promotes_a_checkpoint_once() -> None:
-    history = [added(1, "first"), *evaluation("main@1", {"main@1": 1010.0}, 4), added(10, "recent")]
-    state = state_with(*history, *evaluation("main@10", {"main@10": 1020.0}, 9))
-    assert promotions(state, "main@10") == [e.CheckpointPromoted(agent="main@10", rating=1020.0)]
-    state.apply(50, promotions(state, "main@10")[0])
-    assert promotions(state, "main@10") == []
-    assert retirements(state, "main") == []
-
-
-def test_a_published_version_with_a_high_score_joins_as_elite() -> None:
-    history = [published(5), added(1, "first"), *evaluation("main@1", {"main@1": 990.0}, 5)]
-    state = state_with(*history, *evaluation("main@5", {"main@5": 1001.0}, 9))
-    event = promotions(state, "main@5")[0]
-    assert isinstance(event, e.CheckpointAdded)
-    assert (event.reason, event.parent, event.adapter) == ("elite", "main@1", f"{5:064d}")
-
-
-def test_without_a_new_high_score_nobody_is_promoted() -> None:
-    history = [added(1, "first"), *evaluation("main@1", {"main@1": 1010.0}, 4), added(10, "recent")]
-    assert promotions(state_with(*history, *evaluation("main@10", {"main@10": 1010.0}, 9)), "main@10") == []
-    off = LeagueConfig(schedule=ScheduleConfig(elite=False))
-    better = state_with(*history, *evaluation("main@10", {"main@10": 1500.0}, 9), config=off)
-    assert promotions(better, "main@10") == []
-
-
-def test_promotion_waits_for_the_last_rating_and_does_not_change_afterwards() -> None:
-    requested, played, done, rated = evaluation("main@10", {"main@10": 1020.0}, 4)
-    state = state_with(added(10, "recent"), requested, played, done)
-    assert promotions(state, "main@10") == []
-    state.apply(20, rated)
-    assert len(promotions(state, "main@10")) == 1
-    overtaken = e.RatingUpdated(
-        match_id="x-1",
-        match_sequence=30,
-        game="diplomacy",
-        system="elo",
-        changes=[e.RatingChange("main@10", 1020.0, 500.0)],
-    )
-    state.apply(31, overtaken)
-    assert promotions(state, "main@10") == [e.CheckpointPromoted(agent="main@10", rating=1020.0)]
-
-
-def test_an_unrated_newer_checkpoint_does_not_stand_in_the_way() -> None:
-    """It stands at the evaluated version's own rating, so it would tie with it."""
-    history = [added(10, "first"), added(20, "recent"), *evaluation("main@10", {"main@10": 1020.0}, 6)]
-    assert len(promotions(state_with(*history), "main@10")) == 1
 
 
 def test_a_long_run_keeps_landmarks_elite_and_the_last_hundred_versions() -> None:

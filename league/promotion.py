@@ -1,0 +1,204 @@
+"""Who becomes elite, and who has fallen behind: pure functions of the state.
+
+A version with a new high score is a *candidate*: after its gatekeeper matches it is rated above every other checkpoint.
+Under ``promotion.rule = "high_score"`` that is enough. Under ``"sprt"`` it also has to win a sequential test
+(``league.sprt``) against the *incumbent*, in pairs of matches on one seed with the seats exchanged. Tests follow each
+other, so that the next candidate meets the one that has just been promoted.
+
+Evaluators ask for the matches (``evaluations.plan``); the rater records what is ``due`` here: verdicts, promotions and
+alarms. Every one has a key of its own, so asking again, after a restart or from a second rater, adds nothing.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from league.evaluation_table import GATEKEEPERS, Evaluation
+from league.schedule import ELITE, added
+from league.sprt import SprtState, Verdict, advance, begin, pair_score
+from league.state import LeagueState
+from schemas.config import PromotionConfig
+from schemas.events import CheckpointAdded, CheckpointPromoted, PromotionDecided, RegressionNoticed
+from schemas.ids import split_agent
+
+Decision = PromotionDecided | CheckpointAdded | CheckpointPromoted | RegressionNoticed
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A version with a new high score that is not elite."""
+
+    agent: str
+    rating: float
+    """When its gatekeeper matches had been rated."""
+    best_other: float | None
+    """The best rating of any other checkpoint then."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a promotion test has come."""
+
+    pairs: list[list[str]]
+    """Ids of the matches of the pairs that count, in the order of their numbers."""
+    scores: list[float]
+    """The candidate's score in each."""
+    passed_over: int
+    """Pairs before the last one taken that count for nothing: a match failed, or was voided."""
+    sprt: SprtState
+    verdict: Verdict
+    """The test's; ``keep`` when every match has ended without one."""
+
+
+def candidates(state: LeagueState) -> list[Candidate]:
+    """Versions with a new high score that are neither elite nor were kept out by a test, in the order of evaluation.
+
+    The high score is judged once, when the last gatekeeper match has been rated: later ratings don't change it.
+    """
+    if state.config is None or not state.config.schedule.elite:
+        return []
+    kept = {agent for agent, test in tests(state).items() if test.decision and test.decision.verdict == "keep"}
+    scored = (Candidate(e.agent, e.verdict.rating, e.verdict.best_other) for e in _judged(state) if e.verdict)
+    return [
+        candidate
+        for candidate in scored
+        if (candidate.best_other is None or candidate.rating > candidate.best_other)
+        and candidate.agent not in state.elite
+        and candidate.agent not in kept
+        and _can_join(state, candidate.agent)
+    ]
+
+
+def incumbent(state: LeagueState, candidate: str) -> str | None:
+    """Whom a candidate has to beat: the newest elite checkpoint, else the best rated other one; None without any."""
+    for name in reversed(state.elite):
+        if name != candidate:
+            return name
+    others = [agent for agent in state.checkpoints if agent.games and agent.name != candidate]
+    best = max(others, key=lambda agent: (agent.rating, agent.version, agent.name), default=None)
+    return best.name if best is not None else None
+
+
+def tests(state: LeagueState) -> dict[str, Evaluation]:
+    """All promotion tests by their candidates, in the order of their requests."""
+    return {e.agent: e for e in state.evaluations.values() if e.test is not None}
+
+
+def untested(state: LeagueState) -> list[tuple[str, str]]:
+    """Candidates whose test may be asked for now, each with its incumbent.
+
+    None while a test is under way or somebody is still to be promoted: the next incumbent is not known then.
+    """
+    begun = tests(state)
+    if _rule(state).rule != "sprt" or any(test.decision is None for test in begun.values()) or promotions(state):
+        return []
+    waiting = [candidate.agent for candidate in candidates(state) if candidate.agent not in begun]
+    pairs = [(agent, incumbent(state, agent)) for agent in waiting]
+    return [(agent, other) for agent, other in pairs if other is not None]
+
+
+def progress(evaluation: Evaluation) -> Progress:
+    """How far a promotion test has come: a fold over its pairs in the order of their numbers.
+
+    A pair is taken once both of its matches and all pairs before it have ended, so who plays faster changes nothing. A
+    pair of which a match failed or was voided is passed over.
+    """
+    terms = evaluation.test or PromotionConfig().test
+    sprt, pairs, scores, passed_over = begin(terms), list[list[str]](), list[float](), 0
+    for first, second in pairs_of(evaluation.requested.matches):
+        if sprt.verdict != "undecided" or first in evaluation.waiting or second in evaluation.waiting:
+            return Progress(pairs, scores, passed_over, sprt, sprt.verdict)
+        if first in evaluation.shares and second in evaluation.shares:
+            scores.append(pair_score(evaluation.shares[first], evaluation.shares[second]))
+            pairs.append([first, second])
+            sprt = advance(terms, sprt, scores[-1])
+        else:
+            passed_over += 1
+    return Progress(pairs, scores, passed_over, sprt, "promote" if sprt.verdict == "promote" else "keep")
+
+
+def pairs_of(matches: list[str]) -> Iterator[tuple[str, str]]:
+    """The pairs of a promotion test's matches."""
+    return zip(matches[::2], matches[1::2], strict=False)
+
+
+def due(state: LeagueState) -> list[Decision]:
+    """Everything that has been decided and is not recorded: verdicts, then promotions, then alarms."""
+    return [*verdicts(state), *promotions(state), *regressions(state)]
+
+
+def verdicts(state: LeagueState) -> list[PromotionDecided]:
+    """Certificates of the tests that have come to a verdict."""
+    found = [(test, progress(test)) for test in tests(state).values() if test.decision is None]
+    return [_certificate(test, done) for test, done in found if done.verdict != "undecided"]
+
+
+def promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromoted]:
+    """Candidates that become elite: they join the league, or are promoted if they are in.
+
+    Under ``sprt`` those whose test said so, and those without anybody to be tested against.
+    """
+    begun = tests(state)
+    return [_promotion(state, c) for c in candidates(state) if _has_won(state, c.agent, begun.get(c.agent))]
+
+
+def regressions(state: LeagueState) -> list[RegressionNoticed]:
+    """Evaluated versions of trained policies that were rated below a baseline; each is noticed once."""
+    found = []
+    for evaluation in _judged(state):
+        named, verdict = split_agent(evaluation.agent), evaluation.verdict
+        if evaluation.alarmed or verdict is None or named is None or named[0] not in state.published:
+            continue
+        below = {name: rating for name, rating in sorted(verdict.baselines.items()) if rating > verdict.rating}
+        if below:
+            found.append(
+                RegressionNoticed(
+                    evaluation_id=evaluation.requested.evaluation_id,
+                    agent=evaluation.agent,
+                    rating=verdict.rating,
+                    below=below,
+                )
+            )
+    return found
+
+
+def _judged(state: LeagueState) -> list[Evaluation]:
+    return [e for e in state.evaluations.values() if e.verdict is not None and e.suite == GATEKEEPERS]
+
+
+def _rule(state: LeagueState) -> PromotionConfig:
+    return state.config.promotion if state.config is not None else PromotionConfig()
+
+
+def _can_join(state: LeagueState, agent: str) -> bool:
+    member, named = state.agents.get(agent), split_agent(agent)
+    if member is not None:
+        return member.kind == "checkpoint"
+    return named is not None and named[1] in state.published.get(named[0], {})
+
+
+def _has_won(state: LeagueState, agent: str, test: Evaluation | None) -> bool:
+    if _rule(state).rule == "high_score":
+        return True
+    # A test's verdict is recorded first: the promotion follows from it.
+    return incumbent(state, agent) is None if test is None else test.decision is not None
+
+
+def _promotion(state: LeagueState, candidate: Candidate) -> CheckpointAdded | CheckpointPromoted:
+    if candidate.agent in state.agents:
+        return CheckpointPromoted(agent=candidate.agent, rating=candidate.rating)
+    policy, version = split_agent(candidate.agent) or ("", 0)
+    return added(state, policy, version, state.published[policy][version].adapter, ELITE)
+
+
+def _certificate(test: Evaluation, done: Progress) -> PromotionDecided:
+    return PromotionDecided(
+        evaluation_id=test.requested.evaluation_id,
+        candidate=test.agent,
+        incumbent=test.requested.opponents[0] if test.requested.opponents else "",
+        test=test.test or PromotionConfig().test,
+        pairs=done.pairs,
+        scores=done.scores,
+        llr=done.sprt.llr,
+        lower=done.sprt.lower,
+        upper=done.sprt.upper,
+        verdict=done.verdict,
+    )
