@@ -36,6 +36,14 @@ class Start:
 
 
 @dataclass(frozen=True)
+class Reset:
+    """The version after which a policy began anew, and the sequence at which that was recorded."""
+
+    version: int
+    sequence: int
+
+
+@dataclass(frozen=True)
 class Rule:
     """Which matches count from a sequence on, and under which system."""
 
@@ -72,12 +80,14 @@ class MatchArrays:
     """Index into ``roles``; empty where roles were not loaded."""
     roles: list[str] = field(default_factory=list)
     """Names of seats in their game, such as powers or the turn order."""
+    resets: dict[str, list[Reset]] = field(default_factory=dict)
+    """By policy; versions after a reset inherit nothing from before."""
 
     def __len__(self) -> int:
         return len(self.sequence_M)
 
-    def keep(self, wanted_M: Mask) -> "MatchArrays":
-        """Only the matches of a mask."""
+    def keep(self, wanted_M: Mask | Ints) -> "MatchArrays":
+        """Only the matches of a mask; or those at these places, as often as they are there."""
         names = ("sequence_M", "game_M", "purpose_M", "begin_M", "end_M")
         return replace(self, **{name: getattr(self, name)[wanted_M] for name in names})
 
@@ -227,7 +237,11 @@ def _origin(matches: MatchArrays, agent: str, at: int, versions: dict[str, list[
         return start.rating
     named = split_agent(agent)
     if named is not None and (place := bisect_left(versions.get(named[0], []), named[1])):
-        return agent_name(named[0], versions[named[0]][place - 1])
+        policy, version = named
+        resets = matches.resets.get(policy, [])
+        begun = max((r.version + 1 for r in resets if r.version < version and r.sequence < at), default=0)
+        if versions[policy][place - 1] >= begun:
+            return agent_name(policy, versions[policy][place - 1])
     known = matches.base is not None and matches.starts[matches.base].sequence < at
     return matches.base if matches.base is not None and known else DEFAULT_RATING
 

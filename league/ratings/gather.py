@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from league.ratings.arrays import MatchArrays, Rule, Start
+from league.ratings.arrays import MatchArrays, Reset, Rule, Start
 from league.ratings.fold import is_rated
 from league.seen import Seen
 from schemas.config import LeagueConfig, RatingsConfig, convert
@@ -17,6 +17,7 @@ from schemas.events import (
     LeagueOpened,
     MatchFailed,
     MatchFinished,
+    PolicyReset,
 )
 
 
@@ -35,6 +36,7 @@ class Gatherer:
         self._seen = Seen()
         self._rules = [Rule(0, RatingsConfig())]
         self._starts: dict[str, Start] = {}
+        self._resets: dict[str, list[Reset]] = {}
         self._base: str | None = None
         self._codes: tuple[dict[str, int], dict[str, int], dict[str, int]] = ({}, {}, {})
         self._matches: list[tuple[int, int, int, int]] = []
@@ -54,6 +56,9 @@ class Gatherer:
         elif isinstance(event, AgentRegistered | CheckpointAdded):
             if self._seen.add(f"joined:{event.agent}"):
                 self._register(event)
+        elif isinstance(event, PolicyReset):
+            if self._seen.add(event.key):
+                self._resets.setdefault(event.policy, []).append(Reset(event.version, sequence))
         elif isinstance(event, LeagueOpened | LeagueConfigured):
             self._configure(event)
 
@@ -75,6 +80,7 @@ class Gatherer:
             starts=self._starts,
             base=self._base,
             rules=self._rules[1:],
+            resets=self._resets,
         )
 
     def _meet(self, match: MatchFinished) -> None:

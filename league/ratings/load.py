@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from league.ratings.arrays import MatchArrays, Rule, Start
+from league.ratings.arrays import MatchArrays, Reset, Rule, Start
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError
 
@@ -54,6 +54,7 @@ def load_matches(projection: Any, where: str = HOLDING, *, with_roles: bool = Fa
         rules=_rules(connection),
         role_S=seats.role_S,
         roles=list(roles.codes),
+        resets=_resets(connection),
     )
 
 
@@ -156,6 +157,13 @@ def _seats(connection: Any, agents: _Names, roles: _Names | None, order: str = "
 def _starts(connection: Any) -> dict[str, Start]:
     rows = connection.execute("SELECT agent, start_rating, joined_sequence FROM agents WHERE start_rating IS NOT NULL")
     return {agent: Start(rating, sequence) for agent, rating, sequence in rows.fetchall()}
+
+
+def _resets(connection: Any) -> dict[str, list[Reset]]:
+    found: dict[str, list[Reset]] = {}
+    for policy, version, sequence in connection.execute("SELECT policy, version, sequence FROM resets").fetchall():
+        found.setdefault(policy, []).append(Reset(version, sequence))
+    return found
 
 
 def _base(connection: Any) -> str | None:

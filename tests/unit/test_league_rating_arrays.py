@@ -1,13 +1,16 @@
 """The fold over arrays gives what the fold over events gives, bit for bit."""
 
+from dataclasses import replace
 from random import Random
 
+import msgspec
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from league.log.base import Recorded
 from league.projections.projection import Projection
-from league.ratings.arrays import MatchArrays, fold_arrays
+from league.ratings.arrays import MatchArrays, counted, fold_arrays
 from league.ratings.fold import RatingFold
 from league.ratings.gather import Gatherer
 from league.ratings.load import load_matches
@@ -18,6 +21,7 @@ from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
 from schemas.events import Rated
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
+NIM = LeagueConfig(game=Plugin(name="nim"))
 NAMES = ["base_model", "random_bot", "chaos_bot", "stranger", *(f"main@{n}" for n in (0, 3, 5, 9)), "other@2"]
 
 
@@ -45,7 +49,7 @@ def arrays(records: list[Recorded]) -> MatchArrays:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[Recorded]:
-    """Registrations, results and changes of the rules, in any order."""
+    """Registrations, resets, results and changes of the rules, in any order."""
     rng = Random(draw(st.integers(0, 2**32)))
     events: list[e.Event] = []
     for number in range(draw(st.integers(1, 60))):
@@ -68,20 +72,27 @@ def histories(draw: st.DrawFn) -> list[Recorded]:
             config = plain(LeagueConfig(ratings=RatingsConfig(system=system, purposes=purposes)))
             config = config if rng.random() < 0.8 else {"from_the_future": 1}
             events.append(e.LeagueConfigured(config=config, config_digest=str(number), after=number))
+        elif kind < 0.3:
+            policy, version = rng.choice(["main", "other"]), rng.choice([0, 3, 4, 5])
+            events.append(e.PolicyReset(policy=policy, version=version, reason=""))
         else:
             events.append(a_match(f"w-{number if rng.random() < 0.95 else 0}", rng))
     return recorded(events)
 
 
 def a_match(name: str, rng: Random) -> e.MatchFinished:
-    scores = [rng.choice([0.0, 1.0, 2.5, rng.random()]) for _ in range(rng.randint(2, 8))]
+    scores = [rng.choice([0.0, 1.0, 2.5, rng.random()]) for _ in range(rng.randint(1, 8))]
+    numbers = list(range(len(scores)))
+    if rng.random() < 0.1:
+        # A seat that is listed twice, next to its copy or not.
+        numbers[-1] = rng.choice(numbers)
     return e.MatchFinished(
         match_id=name,
         game=rng.choice(["nim", "diplomacy"]),
         purpose=rng.choice(["training", "evaluation", "evaluation", "imported"]),
         worker="w",
         seed=0,
-        seats=[e.SeatResult(n, f"S{n}", rng.choice(NAMES), score, 1) for n, score in enumerate(scores)],
+        seats=[e.SeatResult(n, f"S{n}", rng.choice(NAMES), s, 1) for n, s in zip(numbers, scores, strict=True)],
         winner=None,
         reason="",
         length=1,
@@ -119,3 +130,54 @@ def test_voided_matches_are_left_out() -> None:
     voided = [*records, Recorded(len(records) + 1, 0, "s", "w", encode_event(void))]
     assert by_arrays(voided) == by_events(records, skip=[match.event.match_id])
     assert by_arrays(voided) != by_events(records)
+
+
+def test_a_match_that_cannot_be_rated_is_rated_nowhere() -> None:
+    good = a_match("w-1", Random(1))
+    seats = [
+        e.SeatResult(n, f"S{n}", name, float(n), 1) for n, name in enumerate(["random_bot", "chaos_bot", "main@3"])
+    ]
+    good = msgspec.structs.replace(good, game="nim", purpose="evaluation", seats=seats)
+    bad = {
+        "a seat twice": [seats[0], seats[1], msgspec.structs.replace(seats[2], seat=1)],
+        "a seat twice, apart": [seats[0], seats[1], msgspec.structs.replace(seats[2], seat=0)],
+        "one agent": [msgspec.structs.replace(seat, agent="random_bot") for seat in seats],
+        "one seat": seats[:1],
+        "nobody": [],
+    }
+    events = [msgspec.structs.replace(good, match_id=name, seats=found) for name, found in bad.items()]
+    records = recorded([e.LeagueConfigured(config=plain(NIM), config_digest="", after=0), *events, good])
+    expected = by_events(records)
+    assert [rated.games for rated in expected["nim", "elo"]] == [1, 1, 1]
+    assert by_arrays(records) == gathered(records) == expected
+    with Projection() as projection:
+        # All of them could count: they lie before a correction.
+        correction = e.RatingsCorrected(game="nim", system="elo", first=1, through=9, voided=0, ratings=[])
+        projection.apply([*records, Recorded(9, 9, "s", "w", encode_event(correction))])
+        assert projection.query("SELECT match_id FROM rated_matches_at(9)") == [(good.match_id,)]
+
+
+def test_a_match_with_a_score_that_is_not_finite_is_rated_nowhere() -> None:
+    # The wire carries no such number, so the arrays are made by hand.
+    fine = arrays(recorded([a_match(f"w-{n}", Random(n)) for n in range(30)]))
+    places = np.flatnonzero(counted(fine, "nim"))
+    assert len(places) > 3
+    for bad in (np.nan, np.inf, -np.inf):
+        scores = fine.score_S.copy()
+        scores[fine.begin_M[places[0]]] = bad
+        assert np.flatnonzero(counted(replace(fine, score_S=scores), "nim")).tolist() == places[1:].tolist()
+
+
+def test_every_seat_has_its_role() -> None:
+    records = recorded([a_match(f"w-{n}", Random(n)) for n in range(30)])
+    with Projection() as projection:
+        projection.apply(records)
+        matches = load_matches(projection, with_roles=True)
+        assert len(load_matches(projection).role_S) == 0
+    played = {r.sequence: r.event for r in records if isinstance(r.event, e.MatchFinished)}
+    for at, begin, end in zip(matches.sequence_M, matches.begin_M, matches.end_M, strict=True):
+        if end > begin:
+            roles = [seat.role for seat in sorted(played[at].seats, key=lambda seat: seat.seat)]
+            assert [matches.roles[code] for code in matches.role_S[begin:end]] == roles
+    less = matches.without_agents(["random_bot"])
+    assert len(less.role_S) == len(less.agent_S) < len(matches.role_S)
