@@ -11,7 +11,7 @@ from schemas.events import AgentRetired, CheckpointAdded
 from schemas.ids import agent_name
 from schemas.standings import Agent
 
-FIRST, LANDMARK, RECENT, ELITE = "first", "landmark", "recent", "elite"
+FIRST, LANDMARK, RECENT, ELITE, RESET = "first", "landmark", "recent", "elite", "reset"
 
 
 def joins(state: LeagueState, policy: str, version: int) -> str | None:
@@ -36,8 +36,12 @@ def joining(state: LeagueState, policy: str, version: int, adapter: str) -> Chec
 
 
 def added(state: LeagueState, policy: str, version: int, adapter: str, reason: str) -> CheckpointAdded:
-    """The event by which a version joins for this reason; its parent is the checkpoint before it, else the base."""
-    older = [agent for agent in _of_policy(state, policy) if agent.version < version]
+    """The event by which a version joins for this reason.
+
+    Its parent is the checkpoint before it since its policy's last reset, else the base model.
+    """
+    begun = state.begun(policy, version)
+    older = [agent for agent in _of_policy(state, policy) if begun <= agent.version < version]
     base = state.config.base_agent if state.config is not None else "base_model"
     parent = max(older, key=lambda agent: agent.version).name if older else base
     return CheckpointAdded(
@@ -51,19 +55,28 @@ def added(state: LeagueState, policy: str, version: int, adapter: str, reason: s
 
 
 def retirements(state: LeagueState, policy: str) -> list[AgentRetired]:
-    """Recent checkpoints that the policy has left ``recent_window`` versions or more behind."""
-    live = state.live(policy)
-    if live is None:
-        return []
-    window = _schedule(state).recent_window
-    old = [
-        agent.name
-        for agent in _of_policy(state, policy)
-        if agent.active and agent.reason == RECENT and agent.version <= live.version - window
-    ]
+    """Recent checkpoints that the policy has left ``recent_window`` versions or more behind.
+
+    Those that rest in the active pool are among them: they are not activated again.
+    """
+    live, window = state.live(policy), _schedule(state).recent_window
     return [
-        AgentRetired(agent=name, reason=f"{window} versions behind {agent_name(policy, live.version)}") for name in old
+        AgentRetired(
+            agent=agent.name,
+            reason=f"{window} versions behind {agent_name(policy, live.version)}",
+            after=state.activity(agent.name).sequence,
+        )
+        for agent in _of_policy(state, policy)
+        if live is not None and (agent.active or state.activity(agent.name).resting) and has_left(state, agent)
     ]
+
+
+def has_left(state: LeagueState, agent: Agent) -> bool:
+    """Whether a checkpoint's time in the league is over: a recent one that its policy has left far enough behind."""
+    live = state.live(agent.policy)
+    return (
+        live is not None and agent.reason == RECENT and agent.version <= live.version - _schedule(state).recent_window
+    )
 
 
 def _schedule(state: LeagueState) -> ScheduleConfig:

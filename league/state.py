@@ -197,8 +197,13 @@ class LeagueState:
         """Policies with a published version, sorted."""
         return sorted(self._live)
 
-    def begun(self, policy: str) -> int:
-        """The version at which a policy's training last began: 0, or the one after its last reset."""
+    def begun(self, policy: str, version: int | None = None) -> int:
+        """The version at which a policy's training last began, or that which made a version.
+
+        It is 0, or the one after a reset.
+        """
+        if version is not None:
+            return self._starts.begun(policy, version)
         return self.resets(policy)[-1] + 1 if self.resets(policy) else 0
 
     def resets(self, policy: str) -> list[int]:

@@ -9,15 +9,16 @@ from itertools import pairwise
 from schemas.trajectories import Rollout, Step
 
 
-def is_stale(rollout: Rollout, current_version: int, max_lag: int) -> bool:
+def is_stale(rollout: Rollout, current_version: int, max_lag: int, begun: int = 0) -> bool:
     """Whether a rollout with at least one step is too old to be trained on.
 
     Args:
         rollout: as it was received and found sound.
         current_version: version of the policy that the next step starts from.
         max_lag: versions that its oldest step may be behind.
+        begun: version at which the policy last began anew; what it did before is another model's doing.
     """
-    return current_version - rollout.version > max_lag
+    return current_version - rollout.version > max_lag or rollout.version < begun
 
 
 def check(rollout: Rollout, vocab_size: int | None = None, max_positions: int | None = None) -> str | None:

@@ -6,12 +6,14 @@ import contextlib
 import structlog
 
 from league.matchmaker import make_match
+from league.roles import sampler_of
 from league.samplers.base import OpponentSampler, make_sampler
 from schemas.errors import BackpressureError
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
 from workers.matches import Matches, Played
 from workers.models import Models
+from workers.policies import needed_to_play, served
 from workers.remote import check_keys, played_in_training
 from workers.runtime import Context, beside
 
@@ -20,13 +22,14 @@ log = structlog.get_logger()
 _STALL_S = 60.0
 
 
-async def serve(context: Context) -> None:
-    """Play training matches until the policy has finished training or the worker is told to stop.
+async def serve(context: Context, policy: str | None = None) -> None:
+    """Play training matches of a policy until it has finished training or the worker is told to stop.
 
     Told to stop, it plays the matches in flight to their end, so that nothing that was begun is lost.
     """
-    policy = context.config.trainer.policy
-    await context.until(lambda: policy in context.state.standings().live)
+    policy = served(context.config, policy)
+    needed = needed_to_play(context.config, policy)
+    await context.until(lambda: needed <= context.state.standings().live.keys())
     if context.stopping.is_set():
         return
     check_keys(context.config, played_in_training(context.config))
@@ -48,7 +51,7 @@ class RolloutWorker:
         self._models = models
         self._matches = Matches(context, models)
         self._next = context.state.next_match_index(context.name)
-        self._sampled_by = context.config.matchmaking.sampler
+        self._sampled_by = sampler_of(context.config, policy)
         self._sampler = make_sampler(self._sampled_by)
 
     def _done(self) -> bool:
@@ -88,11 +91,11 @@ class RolloutWorker:
 
     async def _one(self) -> None:
         state, config = self._context.state, self._context.config
-        job, sampled = make_match(
-            state.standings(), config, self._sampler_in_force(), self._context.name, self._next, self._matches.seats
-        )
+        sampler, name, seats = self._sampler_in_force(), self._context.name, self._matches.seats
+        job, sampled = make_match(state.standings(), config, sampler, name, self._next, seats, self._policy)
         self._next += 1
         recording = asyncio.create_task(self._context.record(sampled))
+        # Another policy's live version stays the one that was drawn: the record names who played.
         live = {sampled.hero_seat} | {pick.seat for pick in sampled.picks if pick.bucket == "mirror"}
         played = await self._matches.play(job, live)
         await recording
@@ -101,7 +104,7 @@ class RolloutWorker:
 
     def _sampler_in_force(self) -> OpponentSampler:
         """The same one until it is configured otherwise, so that it can keep what it made of the standings."""
-        plugin = self._context.config.matchmaking.sampler
+        plugin = sampler_of(self._context.config, self._policy)
         if plugin != self._sampled_by:
             self._sampled_by, self._sampler = plugin, make_sampler(plugin)
         return self._sampler

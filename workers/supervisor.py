@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import NamedTuple
 
 import structlog
 from rich.console import Console
@@ -35,23 +36,44 @@ _LINE_EVERY_S = 10.0
 _LOOK_EVERY_S = 2.0
 
 
-def counts(config: LeagueConfig) -> dict[str, int]:
-    """Worker processes of each role."""
-    return {
-        "rollout": config.rollout.workers,
-        "evaluator": config.evaluation.workers,
-        "rater": 1,
+class Process(NamedTuple):
+    """A worker process that there is to be."""
+
+    role: str
+    name: str
+    policy: str | None = None
+    """Whom it serves, of a rollout worker or trainer of another policy than ``trainer.policy``."""
+
+
+def processes(config: LeagueConfig) -> list[Process]:
+    """The worker processes of a league on one machine, in the order of starting.
+
+    Those of policies beside ``trainer.policy`` have the policy in their names: ``rollout-exploiter-1``.
+    """
+    counts = {
         "archivist": config.history.archivists,
+        "rater": 1,
         "trainer": config.trainer.workers,
+        "evaluator": config.evaluation.workers,
+        "rollout": config.rollout.workers,
     }
+    found = []
+    for role in ROLES:
+        found += [Process(role, f"{role}-{number}") for number in range(1, counts[role] + 1)]
+        if role in ("trainer", "rollout"):
+            for policy, settings in sorted(config.policies.items()):
+                count = settings.rollout_workers if role == "rollout" else 1
+                found += [Process(role, f"{role}-{policy}-{number}", policy) for number in range(1, count + 1)]
+    return found
 
 
 class Child:
     """One worker process, kept alive until it is done."""
 
-    def __init__(self, context: Context, role: str, name: str, announce: Announce) -> None:
-        self.role = role
-        self.name = name
+    def __init__(self, context: Context, process: Process, announce: Announce) -> None:
+        self.role = process.role
+        self.name = process.name
+        self._policy = process.policy
         self._announce = announce
         self._context = context
         self._process: asyncio.subprocess.Process | None = None
@@ -88,6 +110,8 @@ class Child:
         command += ["--league", self._context.log.league]
         if run.nats is not None:
             command += ["--nats", run.nats]
+        if self._policy is not None:
+            command += ["--policy", self._policy]
         run.logs.mkdir(parents=True, exist_ok=True)
         with (run.logs / f"{self.name}.out").open("ab") as output:
             # Its own session: Ctrl-C at the terminal reaches us alone, and we stop the workers in order.
@@ -147,14 +171,9 @@ class Supervisor:
 
     def __init__(self, context: Context, announce: Announce) -> None:
         self._context = context
-        self._policy = context.config.trainer.policy
         game = context.config.game
         self._seats = len(make_game(game.name, game.settings).seats)
-        self._children = [
-            Child(context, role, f"{role}-{number}", announce)
-            for role in ROLES
-            for number in range(1, counts(context.config)[role] + 1)
-        ]
+        self._children = [Child(context, process, announce) for process in processes(context.config)]
 
     async def run(self) -> bool:
         """Run all workers until training and measuring are done, or until told to stop; whether they are done.
@@ -186,7 +205,7 @@ class Supervisor:
 
     def _is_done(self) -> bool:
         state = self._context.state
-        if state.training_finished(self._policy) is None:
+        if any(state.training_finished(policy) is None for policy in self._context.config.trained):
             return False
         measured = all(e.finished is not None and not e.unrated for e in state.evaluations.values())
         return measured and not promotion.due(state) and not evaluations.plan(state, self._seats)

@@ -16,8 +16,9 @@ import torch
 
 from league import schedule
 from league.log.experience import Received
+from league.roles import reset_due
 from schemas.errors import ArtifactError
-from schemas.events import Event, GradientStepTaken, PolicyPublished, TrainingFinished
+from schemas.events import Event, GradientStepTaken, PolicyPublished, PolicyReset, TrainingFinished
 from schemas.ids import agent_name, derive_seed, digest
 from schemas.trajectories import Rollout
 from trainer import adapters
@@ -29,28 +30,25 @@ from trainer.learner import Learner
 from trainer.report import StepReport
 from workers.budget import share_used, stop_reason
 from workers.models import base_folder, unpack_artifact
+from workers.policies import served
 from workers.runtime import Context, beside
 
 log = structlog.get_logger()
 
 
-async def serve(context: Context) -> None:
-    """Train until a stop condition is met or the worker is told to stop."""
+async def serve(context: Context, policy: str | None = None) -> None:
+    """Train a policy until a stop condition is met or the worker is told to stop."""
+    policy = served(context.config, policy)
     torch.set_num_threads(context.config.trainer.threads)
-    worker = TrainerWorker(context, await _learner(context))
+    worker = TrainerWorker(context, await load_decoder(context), policy)
     await worker.resume()
     async with beside(worker.receive()):
         await worker.train()
 
 
-async def _learner(context: Context) -> Learner:
-    config = context.config
-    decoder = Decoder.load(await base_folder(context), device=config.trainer.device)
-    seed = derive_seed(config.seed, "trainer", config.trainer.policy)
-    lora = adapters.create(
-        decoder.shape, LoraConfig(config.model.lora_rank, config.model.lora_alpha), seed, decoder.device
-    )
-    return Learner(decoder, lora, config.trainer, seed)
+async def load_decoder(context: Context) -> Decoder:
+    """The base model, for training on."""
+    return Decoder.load(await base_folder(context), device=context.config.trainer.device)
 
 
 class Batch(msgspec.Struct):
@@ -68,16 +66,32 @@ class Batch(msgspec.Struct):
 class TrainerWorker:
     """One policy's trainer."""
 
-    def __init__(self, context: Context, learner: Learner) -> None:
+    def __init__(self, context: Context, decoder: Decoder, policy: str) -> None:
         self._context = context
-        self._learner = learner
         self._config = context.config.trainer
-        self._policy = self._config.policy
+        self._policy = policy
+        self._decoder = decoder
+        self._learner = self._untrained(0)
         self._consumed = 0
         self._old_step: GradientStepTaken | None = None
         self._stepped_at = time.monotonic()
         # What is received ahead lies in memory a second time, so only about a step's worth is.
         self._received: asyncio.Queue[Received] = asyncio.Queue(self._config.rollouts_per_step)
+
+    @property
+    def learner(self) -> Learner:
+        """What trains now: another one after every reset."""
+        return self._learner
+
+    def _untrained(self, version: int) -> Learner:
+        """A learner that knows nothing, whose adapter is to be published as ``version``."""
+        config, decoder = self._context.config, self._decoder
+        # A reset begins from other random numbers, so that it need not find the same again.
+        seed = derive_seed(config.seed, "trainer", self._policy, *([version] if version else []))
+        shape = LoraConfig(config.model.lora_rank, config.model.lora_alpha)
+        learner = Learner(decoder, adapters.create(decoder.shape, shape, seed, decoder.device), config.trainer, seed)
+        learner.steps = version
+        return learner
 
     async def resume(self) -> None:
         """Continue after the last recorded step; without any, from the newest version, or from a fresh adapter."""
@@ -85,6 +99,17 @@ class TrainerWorker:
         if step is None:
             await self._begin()
             return
+        begun = self._begun()
+        if begun > step.step:
+            # It was reset with that step.
+            self._learner = self._untrained(begun)
+            await self._load_adapter(begun, begun)
+        else:
+            await self._load_state(step)
+        self._consumed, self._old_step = step.experience_to, step
+        log.info("resumed", step=self._learner.steps, experience=step.experience_to)
+
+    async def _load_state(self, step: GradientStepTaken) -> None:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 await unpack_artifact(self._context, step.state, Path(folder) / "state")
@@ -95,8 +120,6 @@ class TrainerWorker:
                 "the trainer's state is gone, going on from the adapter alone", step=step.step, error=str(error)
             )
             await self._load_adapter(step.step, step.step)
-        self._consumed, self._old_step = step.experience_to, step
-        log.info("resumed", step=step.step, experience=step.experience_to)
 
     async def _begin(self) -> None:
         """Publish the version that training begins with, unless it is there: the fresh adapter, or an imported one.
@@ -139,10 +162,10 @@ class TrainerWorker:
                 await self._step(batch)
 
     async def _finished(self) -> bool:
-        state, stop = self._context.state, self._context.config.stop
+        state = self._context.state
         if state.training_finished(self._policy) is not None:
             return True
-        reason = stop_reason(state, self._policy, stop)
+        reason = self._stop_reason()
         if reason is None:
             return False
         finished = TrainingFinished(
@@ -152,10 +175,21 @@ class TrainerWorker:
         log.info("training finished", reason=reason, version=finished.version)
         return True
 
+    def _stop_reason(self) -> str | None:
+        """Stop conditions are the hero's policy's; the others train for as long as it does."""
+        state, hero = self._context.state, self._config.policy
+        if self._policy == hero:
+            return stop_reason(state, hero, self._context.config.stop)
+        return f"training of {hero} has finished" if state.training_finished(hero) is not None else None
+
+    def _is_over(self) -> bool:
+        """Whether another policy's end is this one's, so that rollouts are not waited for any more."""
+        return self._policy != self._config.policy and self._stop_reason() is not None
+
     async def _gather(self) -> Batch | None:
-        """Enough fresh rollouts for a step, in the order of the stream; None when told to stop first."""
+        """Enough fresh rollouts for a step, in the order of the stream; None when there is to be no step."""
         batch = Batch(self._consumed + 1)
-        stopping = asyncio.create_task(self._context.stopping.wait())
+        stopping = asyncio.create_task(self._context.until(self._is_over))
         try:
             while len(batch.rollouts) < self._config.rollouts_per_step:
                 getting = asyncio.create_task(self._received.get())
@@ -178,16 +212,15 @@ class TrainerWorker:
             log.warning("rollout refused", sequence=received.sequence, reason=damage)
         elif self._context.state.is_voided(rollout.match_id):
             batch.voided += 1
-        elif is_stale(rollout, self._learner.steps, self._config.max_lag_steps):
+        elif is_stale(rollout, self._learner.steps, self._config.max_lag_steps, self._begun()):
             batch.stale += 1
         else:
             batch.rollouts.append(rollout)
 
     async def _step(self, batch: Batch) -> None:
         waited_s = time.monotonic() - self._stepped_at
-        progress = share_used(self._context.state, self._policy, self._context.config.stop)
         # In a thread: the connection to the broker must stay alive while the cores compute.
-        report = await asyncio.to_thread(self._learner.step, batch.rollouts, progress)
+        report = await asyncio.to_thread(self._learner.step, batch.rollouts, self._budget_used())
         if report.skipped:
             log.error("step skipped, weights untouched", step=report.step, reason=report.skipped)
         adapter = await self._store(self._learner.adapter)
@@ -196,8 +229,14 @@ class TrainerWorker:
         times = {"wait_s": round(waited_s, 3), "wall_s": round(now - self._stepped_at, 3)}
         self._stepped_at = now
         events = self._events(batch, report, adapter, state, times)
+        reason = self._reset_reason(report.step)
+        after = self._learner if reason is None else self._untrained(report.step + 1)
+        events += self._joining(report.step, adapter, reason)
+        if reason is not None:
+            events += await self._resetting(after, reason)
         sequences = await self._context.persistently(lambda: self._context.log.append_batch(events))
         await self._context.reached(max(sequences))
+        self._learner = after
         await self._forget(next(event for event in events if isinstance(event, GradientStepTaken)))
 
     def _events(
@@ -225,8 +264,38 @@ class TrainerWorker:
             skipped=bool(report.skipped),
             metrics=report.metrics() | times,
         )
-        joining = schedule.joining(self._context.state, self._policy, report.step, adapter)
-        return [published, step] if joining is None else [published, step, joining]
+        return [published, step]
+
+    def _joining(self, version: int, adapter: str, reset: str | None) -> list[Event]:
+        """The joining of a version, if it does: by the schedule, or since it is the last one before a reset."""
+        state, policy = self._context.state, self._policy
+        reason = schedule.joins(state, policy, version)
+        if reset is not None and reason in (None, schedule.RECENT):
+            # What a reset leaves behind stays for ever, as in AlphaStar; recents retire.
+            reason = schedule.RESET
+        return [] if reason is None else [schedule.added(state, policy, version, adapter, reason)]
+
+    def _begun(self) -> int:
+        return self._context.state.begun(self._policy)
+
+    def _reset_reason(self, step: int) -> str | None:
+        context = self._context
+        return reset_due(context.state.standings(), context.config, self._policy, step - self._begun())
+
+    async def _resetting(self, after: Learner, reason: str) -> list[Event]:
+        log.info("begins anew", after=after.steps - 1, reason=reason)
+        adapter, base = await self._store(after.adapter), self._context.config.base_agent
+        return [
+            PolicyReset(policy=self._policy, version=after.steps - 1, reason=reason),
+            PolicyPublished(policy=self._policy, version=after.steps, adapter=adapter, parent=base),
+        ]
+
+    def _budget_used(self) -> float:
+        """Share of the training budget that is used up, 0 to 1; an exploiter's lasts from reset to reset."""
+        role = self._context.config.trained.get(self._policy)
+        if role is not None and role.is_exploiter:
+            return min((self._learner.steps - self._begun()) / role.reset_steps, 1.0)
+        return share_used(self._context.state, self._config.policy, self._context.config.stop)
 
     async def _store(self, write: Callable[[Path], object]) -> str:
         """Store what the learner writes into a folder; return its digest."""

@@ -40,9 +40,11 @@ def _experience(limits: ExperienceConfig, consumed: int) -> StreamConfig:
         subjects=["experience.>"],
         # What a trainer has consumed is counted in sequences, so they go on where a copied history's ended.
         first_seq=consumed + 1 if consumed else None,
-        # Full means wait: the broker rejects, and rollout workers back off until the trainer has caught up.
+        # Full means wait: the broker rejects, and rollout workers back off until the trainer has caught up. A policy's
+        # rollouts lie on one subject, so that one whose trainer lags holds up no other.
         discard=DiscardPolicy.NEW,
-        max_msgs=limits.max_messages,
+        discard_new_per_subject=True,
+        max_msgs_per_subject=limits.max_messages,
         max_bytes=limits.max_bytes,
         duplicate_window=_DUPLICATE_WINDOW_S,
         # Experience can be made again, the history cannot.

@@ -5,6 +5,7 @@ Torch takes seconds to import, so it is imported where it is needed: commands th
 
 import importlib
 import secrets
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,8 @@ from workers.runtime import Serve, run_worker
 
 _ROLES = ("rollout", "evaluator", "rater", "trainer", "archivist")
 """Each is a module of ``workers`` with a ``serve``."""
+_OF_A_POLICY = ("rollout", "trainer")
+"""Roles whose ``serve`` takes the policy to serve."""
 
 
 def up(
@@ -63,6 +66,9 @@ def worker(
     nats: NatsOption = None,
     league: LeagueOption = None,
     name: Annotated[str | None, typer.Option(help="Name of this worker, different from all others.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Of a rollout worker or trainer: which policy; none is the league's main one.")
+    ] = None,
     supervised: Annotated[
         bool, typer.Option("--supervised", help="Log to the run's folder only; leave when the parent process ends.")
     ] = False,
@@ -70,8 +76,12 @@ def worker(
     """Run one worker process against a league that is open; start as many as you like."""
     if role not in _ROLES:
         raise UsageError(f"worker {role!r}: no such role; expected {one_of(_ROLES)}")
+    if policy is not None and role not in _OF_A_POLICY:
+        raise UsageError(f"--policy {policy}: a worker {role!r} serves all policies; expected {one_of(_OF_A_POLICY)}")
     here = the_run(run, nats, league)
-    name = check_name("--name", name or f"{role}-{secrets.token_hex(3)}")
+    kind = role if policy is None else f"{role}-{policy}"
+    name = check_name("--name", name or f"{kind}-{secrets.token_hex(3)}")
     set_up_logging(name, here.logs / f"{name}.log", terminal=not supervised)
-    serve: Serve = importlib.import_module(f"workers.{role}").serve
+    module = importlib.import_module(f"workers.{role}")
+    serve: Serve = partial(module.serve, policy=policy) if role in _OF_A_POLICY else module.serve
     raise typer.Exit(run_worker(here, role, name, serve, supervised))

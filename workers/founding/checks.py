@@ -55,11 +55,14 @@ def check_config(config: LeagueConfig) -> None:
 
 def _check_sampler(config: LeagueConfig, policy: str) -> None:
     """Draw from the league as it opens: that shows whether the settings name agents that there are."""
+    plugin = sampler_of(config, policy)
     try:
-        make_sampler(sampler_of(config, policy)).distribution(_opening(config), policy)
+        make_sampler(plugin).distribution(_opening(config), policy)
     except ConfigError as error:
-        own = config.trained[policy].sampler is not None
-        raise ConfigError(f"policies.{policy}: {error}" if own else str(error)) from None
+        own = f"policies.{policy}.sampler" if config.trained[policy].sampler is not None else "matchmaking.sampler"
+        raise ConfigError(str(error).replace("matchmaking.sampler", own, 1)) from None
+    if plugin.name == "main_exploiter" and plugin.settings.get("against", "main") not in config.trained:
+        raise ConfigError(f"policies.{policy}.sampler.settings.against: expected {one_of(config.trained)}")
 
 
 def _check_remotes(config: LeagueConfig, game: GameSpec) -> None:
