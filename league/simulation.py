@@ -9,7 +9,7 @@ from random import Random
 
 import msgspec
 
-from league import promotion
+from league import pool, promotion
 from league.evaluations import finished, jobs, plan
 from league.log.base import Recorded
 from league.matchmaker import make_match
@@ -97,8 +97,11 @@ class Simulation:
         adapter = digest(f"{self._policy}@{version}".encode())
         self.append(e.PolicyPublished(policy=self._policy, version=version, adapter=adapter, parent=""))
         joined = joining(self.state, self._policy, version, adapter)
-        for event in ([joined] if joined is not None else []) + retirements(self.state, self._policy):
-            self.append(event)
+        if joined is not None:
+            self.append(joined)
+        for retirement in retirements(self.state, self._policy):
+            self.append(retirement)
+        self._pool()
 
     def play_training(self, worker: str = "rollout-0") -> str:
         """Make and play one training match; returns its id."""
@@ -128,6 +131,11 @@ class Simulation:
         while events := [*finished(self.state), *promotion.due(self.state)]:
             for event in events:
                 self.append(event)
+        self._pool()
+
+    def _pool(self) -> None:
+        for change in pool.changes(self.state):
+            self.append(change)
 
     def run_with_voids(self, steps: int, voids: float = 0.5) -> list[Recorded]:
         """Like ``run`` with one match per step; after a step, results are taken back with this probability.

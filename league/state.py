@@ -210,6 +210,11 @@ class LeagueState:
         """The versions after which a policy began anew, ascending."""
         return self._starts.resets.get(policy, [])
 
+    @property
+    def resting(self) -> bool:
+        """Whether anybody rests, retired by the active pool."""
+        return any(last.resting for last in self._activity.values())
+
     def activity(self, agent: str) -> Activity:
         """The last time that an agent was retired or activated; at sequence 0 for never."""
         return self._activity.get(agent, _NEVER)

@@ -260,6 +260,11 @@ class MatchmakingConfig(_Table, frozen=True):
     """The active pool: at most so many checkpoints are drawn as opponents at a time. None draws from all that have
     not left the schedule."""
 
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        if self.max_active_adapters is not None and self.max_active_adapters < 1:
+            raise ConfigError(f"matchmaking.max_active_adapters: {self.max_active_adapters}; expected 1 or more")
+
 
 class PolicyConfig(_Table, frozen=True):
     """A policy that is trained beside ``trainer.policy``, in a role of its own (AlphaStar's, Vinyals et al. 2019).

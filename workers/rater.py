@@ -10,10 +10,11 @@ import asyncio
 
 import structlog
 
-from league import promotion, schedule
+from league import pool, promotion, schedule
 from league.corrections import owed, take
 from schemas.errors import ConflictError
 from schemas.events import Event, PromotionDecided, RegressionNoticed
+from schemas.standings import Standings
 from workers.runtime import Context, beside
 
 log = structlog.get_logger()
@@ -41,6 +42,7 @@ class Rater:
         self._context = context
         self._fold = context.ratings
         self._folded = asyncio.Condition()
+        self._pooled: Standings | None = None
 
     async def follow(self) -> None:
         """Fold the history, for ever.
@@ -97,6 +99,15 @@ class Rater:
                 recorded.add(event.key)
         for retirement in schedule.retirements(state, self._context.config.trainer.policy):
             await self._record(retirement)
+        await self._pool()
+
+    async def _pool(self) -> None:
+        """Record who rests and who is activated, whenever members, ratings or live versions have changed."""
+        now, before = self._context.state.standings(), self._pooled
+        if before is None or now.agents is not before.agents or now.live != before.live:
+            self._pooled = now
+            for change in pool.changes(self._context.state):
+                await self._record(change)
 
     async def _record(self, event: Event) -> None:
         if isinstance(event, RegressionNoticed):
