@@ -1,9 +1,10 @@
 """What a policy has met in its training matches, and how much of a match against somebody is still new to it.
 
 A fold of the sketches that matches carry (``schemas.sketches``). A policy remembers the n-grams of its last
-``WINDOW`` matches. When a match ends, each opponent's share of n-grams that were not among them is noted, before the
-match itself is remembered; an agent's novelty is the mean of those shares, later ones counting more. So it is a
-forecast that was right on average: which share of the n-grams that the agent plays next will be new.
+``WINDOW`` matches. An agent's novelty is the share of the n-grams of its own last matches that no other match of these
+has: had the policy met them now, they would have been new. That is Good's estimate of what share of the next match's
+will be (Good 1953, "The population frequencies of species and the estimation of population parameters", equation 9),
+and so does not lag behind while new things run out. It is made anew with each match against the agent.
 
 What a voided match showed stays: the policy has met it, whatever became of the result. The hero's own seats, the
 mirror among them, are remembered and not measured.
@@ -20,22 +21,18 @@ from schemas.sketches import BITS, MOST, Sketch, limit, read_sketch
 
 WINDOW = 500
 """Matches of a policy that are remembered; at most 48 hashes each, so below 200 kB in a snapshot."""
-FADING = 0.95
-"""What a match weighs in an agent's novelty, relative to the agent's next one: about 20 matches count."""
+RECENT = 96
+"""Newest n-grams that an agent is judged by, half a kilobyte."""
 PRIOR = 4.0
 """New n-grams that everybody begins with, so that who was hardly met is taken for new."""
 
 
-class Tally(msgspec.Struct, frozen=True):
-    """N-grams that an agent played against a policy, faded."""
+class SavedAgent(msgspec.Struct, frozen=True):
+    """One opponent for a snapshot."""
 
-    new: float
-    played: float
-
-    @property
-    def novelty(self) -> float:
-        """Expected share of new ones, 1 for an agent never met."""
-        return (self.new + PRIOR) / (self.played + PRIOR)
+    recent: bytes
+    """Hashes, the latest last, high byte first."""
+    novelty: float
 
 
 class SavedMemory(msgspec.Struct, frozen=True):
@@ -45,7 +42,7 @@ class SavedMemory(msgspec.Struct, frozen=True):
     """Of the matches, the oldest first."""
     matches: list[bytes]
     """Their hashes, high byte first."""
-    tallies: dict[str, Tally]
+    agents: dict[str, SavedAgent]
 
 
 class _Memory:
@@ -54,29 +51,34 @@ class _Memory:
     def __init__(self) -> None:
         self.matches: deque[tuple[int, tuple[int, ...]]] = deque()
         """Level and hashes of each, the oldest first."""
-        self.tallies: dict[str, Tally] = {}
+        self.recent: dict[str, tuple[int, ...]] = {}
+        """By opponent, the hashes that it is judged by, the latest last."""
         self.novelty: dict[str, float] = {}
-        """Of those who were met; handed out, and so replaced rather than changed."""
+        """By opponent; handed out, and so replaced rather than changed."""
         self._times: dict[int, int] = {}
         """How many of the matches hold a hash."""
         self._levels = [0] * (BITS + 1)
         """How many of the matches are of a level."""
 
     def meet(self, opponents: dict[str, list[int]], sketch: Sketch) -> None:
-        """Measure a match's opponents, then remember it.
+        """Remember a match and judge its opponents.
 
         Args:
             opponents: Their seats.
             sketch: Of the match.
         """
-        level = max([sketch.level, *(level for level, held in enumerate(self._levels) if held)])
-        for agent in sorted(opponents):
-            hashes = {number for seat in opponents[agent] for number in sketch.seats[seat] if number < limit(level)}
-            new = sum(number not in self._times for number in hashes)
-            before = self.tallies.get(agent, Tally(0.0, 0.0))
-            self.tallies[agent] = Tally(before.new * FADING + new, before.played * FADING + len(hashes))
-        self.novelty = self.novelty | {agent: self.tallies[agent].novelty for agent in opponents}
         self.remember(sketch.level, tuple(sorted({number for own in sketch.seats for number in own})))
+        for agent, seats in opponents.items():
+            # Downwards, so that of a match that is half forgotten the lowest stay: those that can be compared.
+            played = sorted({number for seat in seats for number in sketch.seats[seat]}, reverse=True)
+            self.recent[agent] = (*self.recent.get(agent, ()), *played)[-RECENT:]
+        self.novelty = self.novelty | {agent: self._judge(self.recent[agent]) for agent in opponents}
+
+    def _judge(self, recent: tuple[int, ...]) -> float:
+        """Share of the hashes that no other match has, among those that all matches were sampled for."""
+        least = limit(max(level for level, held in enumerate(self._levels) if held))
+        times = [self._times.get(number, 0) for number in recent if number < least]
+        return (sum(held <= 1 for held in times) + PRIOR) / (len(times) + PRIOR)
 
     def remember(self, level: int, hashes: tuple[int, ...]) -> None:
         """Add a match and forget the oldest one."""
@@ -133,8 +135,11 @@ class Coverage:
         return {
             policy: SavedMemory(
                 levels=[level for level, _ in memory.matches],
-                matches=[b"".join(number.to_bytes(BITS // 8, "big") for number in own) for _, own in memory.matches],
-                tallies=dict(memory.tallies),
+                matches=[_written(hashes) for _, hashes in memory.matches],
+                agents={
+                    agent: SavedAgent(_written(hashes), memory.novelty[agent])
+                    for agent, hashes in memory.recent.items()
+                },
             )
             for policy, memory in self._memories.items()
         }
@@ -145,11 +150,15 @@ class Coverage:
         coverage = cls()
         for policy, kept in saved.items():
             memory = coverage._memories[policy] = _Memory()
-            memory.tallies = dict(kept.tallies)
-            memory.novelty = {agent: tally.novelty for agent, tally in kept.tallies.items()}
+            memory.recent = {agent: _hashes(one.recent) for agent, one in kept.agents.items()}
+            memory.novelty = {agent: one.novelty for agent, one in kept.agents.items()}
             for level, data in zip(kept.levels, kept.matches, strict=True):
                 memory.remember(level, _hashes(data))
         return coverage
+
+
+def _written(hashes: tuple[int, ...]) -> bytes:
+    return b"".join(number.to_bytes(BITS // 8, "big") for number in hashes)
 
 
 def _hashes(data: bytes) -> tuple[int, ...]:

@@ -1,0 +1,189 @@
+"""What a policy has met, and how new its opponents' play is to it."""
+
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from league.coverage import PRIOR, RECENT, WINDOW, Coverage, SavedMemory
+from league.state import LeagueState
+from schemas import events as e
+from schemas.sketches import MOST, Sketch, sketch
+
+HERO = "main@3"
+LINE = [f"1:{n}" for n in range(30)]
+
+
+def met(*played: tuple[str, list[str]], hero: str = HERO, ngrams: str | None = None, index: int = 0) -> e.MatchFinished:
+    """A match in which the hero sits first and says nothing, and others play these lines."""
+    parts = {seat: line for seat, (_, line) in enumerate(played, start=1)}
+    agents = [hero, *(agent for agent, _ in played)]
+    return e.MatchFinished(
+        match_id=f"w-{index}",
+        game="nim",
+        purpose="training",
+        worker="w",
+        seed=0,
+        seats=[e.SeatResult(s, f"P{s}", agent, 0.0, 1, trainable=s == 0) for s, agent in enumerate(agents)],
+        winner=None,
+        reason="",
+        length=1,
+        seconds=0.0,
+        ngrams=sketch([parts], len(agents)).encode() if ngrams is None else ngrams,
+    )
+
+
+def noise(rng: Random, length: int = 30) -> list[str]:
+    return [f"{rng.randrange(10**9)}" for _ in range(length)]
+
+
+def test_who_always_plays_the_same_soon_has_nothing_new_and_who_never_does_stays_new() -> None:
+    coverage, rng = Coverage(), Random(1)
+    same: list[float] = []
+    for _ in range(60):
+        assert coverage.count(met(("dull", LINE), ("wild", noise(rng))))
+        same.append(coverage.table()["main"]["dull"])
+    assert same == sorted(same, reverse=True)
+    assert same[0] == 1.0
+    assert same[-1] < 0.1
+    assert coverage.table()["main"]["wild"] > 0.99
+
+
+def test_novelty_forecasts_how_much_of_the_next_match_is_new() -> None:
+    coverage, rng = Coverage(), Random(2)
+    openings = [noise(rng, 12) for _ in range(40)]
+    forecasts, seen, came = [], set[int](), []
+    for match in range(80):
+        drawn = rng.randrange(len(openings))
+        if match >= 20:
+            forecasts.append(coverage.table()["main"]["book"])
+            came.append(float(drawn not in seen))
+        seen.add(drawn)
+        coverage.count(met(("book", openings[drawn])))
+    assert sum(forecasts) / len(forecasts) == pytest.approx(sum(came) / len(came), abs=0.15)
+    assert forecasts[0] > 2 * forecasts[-1]
+
+
+def test_what_somebody_else_has_shown_is_not_new() -> None:
+    coverage = Coverage()
+    for _ in range(5):
+        coverage.count(met(("first", LINE)))
+    coverage.count(met(("second", LINE)))
+    assert coverage.table()["main"]["second"] == PRIOR / (len(LINE) + PRIOR)
+
+
+def test_what_lies_further_back_than_the_window_is_new_again() -> None:
+    coverage, rng = Coverage(), Random(3)
+    coverage.count(met(("old", LINE)))
+    before = coverage.table()["main"]["old"]
+    for _ in range(WINDOW - 2):
+        coverage.count(met(("other", noise(rng, 2))))
+    still = Coverage.restored(coverage.saved())
+    still.count(met(("old", LINE)))
+    assert still.table()["main"]["old"] < before == 1.0
+    coverage.count(met(("other", noise(rng, 2))))
+    coverage.count(met(("old", LINE)))
+    assert coverage.table()["main"]["old"] == before
+
+
+def test_what_is_kept_is_bounded() -> None:
+    coverage, rng = Coverage(), Random(4)
+    for _ in range(WINDOW + 40):
+        coverage.count(met(("wild", noise(rng, 500))))
+    saved = coverage.saved()["main"]
+    assert len(saved.matches) == len(saved.levels) == WINDOW
+    assert len(msgspec.msgpack.encode(saved)) < 200_000
+    assert max(map(len, saved.matches)) <= 5 * MOST
+    assert len(saved.agents["wild"].recent) == 5 * RECENT
+
+
+def test_long_matches_and_short_ones_are_compared_where_both_were_sampled() -> None:
+    rng = Random(5)
+    line = noise(rng, 3_000)
+    coverage = Coverage()
+    for _ in range(30):
+        coverage.count(met(("whole", line)))
+        coverage.count(met(("half", line[:1_500])))
+        coverage.count(met(("wild", noise(rng, 200))))
+    assert coverage.table()["main"]["half"] < 0.2
+    assert coverage.table()["main"]["wild"] > 0.9
+
+
+def test_the_heros_own_seats_are_remembered_and_not_measured() -> None:
+    coverage = Coverage()
+    coverage.count(met((HERO, LINE)))
+    assert coverage.table() == {"main": {}}
+    coverage.count(met(("copycat", LINE)))
+    assert coverage.table()["main"]["copycat"] == PRIOR / (len(LINE) + PRIOR)
+
+
+def test_every_policy_has_its_own_memory_and_a_reset_one_none() -> None:
+    coverage = Coverage()
+    for _ in range(3):
+        coverage.count(met(("dull", LINE)))
+    coverage.count(met(("dull", LINE), hero="second@0"))
+    assert coverage.table()["second"]["dull"] == 1.0
+    assert coverage.table()["main"]["dull"] < 0.5
+    coverage.begin_anew("main")
+    assert list(coverage.table()) == ["second"]
+
+
+AGENTS = st.sampled_from(["a", "b", "main@1", HERO])
+SEATS = st.lists(st.tuples(AGENTS, st.lists(st.text("xyz", max_size=1))), max_size=4)
+
+
+@given(st.lists(SEATS, max_size=12), st.integers(0, 12))
+def test_saved_at_any_place_it_goes_on_the_same(matches: list[list[tuple[str, list[str]]]], cut: int) -> None:
+    through, resumed = Coverage(), Coverage()
+    for index, played in enumerate(matches):
+        if index == cut:
+            resumed = Coverage.restored(msgspec.convert(msgspec.to_builtins(resumed.saved()), dict[str, SavedMemory]))
+        for coverage in (through, resumed):
+            coverage.count(met(*played))
+    assert through.saved() == resumed.saved()
+    assert through.table() == resumed.table()
+
+
+TOO_LARGE = Sketch(0, (tuple(range(MOST + 1)),)).encode()
+
+
+@pytest.mark.parametrize("ngrams", ["", "nonsense", "AAE", "AP8=", TOO_LARGE], ids=range(5))
+def test_what_cannot_be_read_or_is_too_large_counts_for_nothing(ngrams: str) -> None:
+    coverage = Coverage()
+    assert not coverage.count(met(("dull", LINE), ngrams=ngrams))
+    assert coverage.saved() == {}
+
+
+def test_a_sketch_of_fewer_seats_than_played_says_nothing_of_the_others() -> None:
+    coverage = Coverage()
+    coverage.count(met(("a", LINE), ("b", LINE), ngrams=sketch([{1: LINE}], 2).encode()))
+    assert list(coverage.table()["main"]) == ["a"]
+
+
+def test_matches_that_nobody_is_trained_on_count_for_nothing() -> None:
+    played = met(("dull", LINE))
+    seats = [msgspec.structs.replace(seat, trainable=False) for seat in played.seats]
+    assert not Coverage().count(msgspec.structs.replace(played, seats=seats))
+
+
+def test_in_the_leagues_state_copies_change_nothing_and_a_void_leaves_what_was_seen() -> None:
+    state = LeagueState()
+    first, second = met(("dull", LINE)), met(("dull", LINE), index=1)
+    void = e.MatchVoided(match=first, match_sequence=1, reason="old engine")
+    for sequence, event in enumerate((first, second, second, void, second), start=1):
+        state.apply(sequence, event)
+    assert state.standings().novelty == {"main": {"dull": PRIOR / (2 * len(LINE) + PRIOR)}}
+    again = LeagueState.restored(state.saved())
+    assert again.standings() == state.standings()
+    assert again.digest() == state.digest()
+
+
+def test_standings_that_were_handed_out_never_change() -> None:
+    state = LeagueState()
+    state.apply(1, met(("dull", LINE)))
+    handed_out = state.standings()
+    before = repr(handed_out)
+    state.apply(2, met(("dull", LINE), ("other", LINE), index=1))
+    assert repr(handed_out) == before != repr(state.standings())
