@@ -4,7 +4,8 @@ Source: R. C. Weng and C.-J. Lin, "A Bayesian Approximation Method for Online Ra
 Numbers that the paper leaves open are those of the Python package ``openskill`` 6.2.0, whose results these are:
 gamma = sigma / c (the paper's suggestion), kappa = 0.0001, deviations that may grow.
 
-Inside ``update`` everything is in units of beta.
+Inside ``update`` everything is in units of beta. Compiled functions call those of their own module only, so that some
+small ones are here and in ``trueskill``.
 """
 
 from math import exp, log, sqrt
@@ -22,8 +23,7 @@ _MOST_APART = 1e7
 _LEAST_DEVIATION = 1e-6
 _MOST_DEVIATION = 1e6
 
-# Where the scratch space has what, in units of the number of seats. By rank of all seats:
-_SEAT = 0
+# Where the scratch space has what, in units of the number of seats. It begins with all seats by rank.
 # By rank in the game that is being rated:
 _PLAYER = 1
 _HIGHEST = 2
@@ -200,7 +200,7 @@ def _open(only: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, consta
     """
     players, squares = 0, 0.0
     for rank in range(seats):
-        seat = int(work[_SEAT * seats + rank])
+        seat = int(work[rank])
         if only < 0 or seat == only or agent_N[seat] != agent_N[only]:
             work[_PLAYER * seats + players] = float(seat)
             squares += _variance(before[2 * agent_N[seat] + 1], constants) + 1.0

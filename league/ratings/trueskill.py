@@ -5,7 +5,8 @@ graph and the order of messages (schedule of figure 1) are those of the Python p
 results these are, in points of Elo's size instead of the paper's.
 
 Inside ``update`` everything is in units of beta and relative to the first seat's rating. A Gaussian is kept by its
-natural parameters: precision (1 / variance) and precision times mean.
+natural parameters: precision (1 / variance) and precision times mean. All of it is one module, since compiled functions
+call those of their own module only.
 """
 
 from math import erfc, exp, pi, sqrt
@@ -22,9 +23,9 @@ _ROOT_HALF = sqrt(0.5)
 _ROOT_TWO_PI = sqrt(2 * pi)
 
 # From here on the ratio of density and tail comes from its continued fraction: a quotient of two tiny numbers, less
-# almost itself, would keep few digits. So many levels fix a double's last digit from 4 on.
-_TAIL = 4.0
-_TAIL_LEVELS = 18
+# almost itself, would keep few digits. So many levels fix a double's last digit from 5 on.
+_TAIL = 5.0
+_TAIL_LEVELS = 26
 # What keeps any finite states finite, far from anything that happens. A result counts as at most so many standard
 # deviations against expectation; a draw's margin is at least so many, which is also what a draw means where draws
 # have probability 0. Ratings in units of beta are at most so far apart, and deviations at most so large or small.
@@ -34,8 +35,7 @@ _MOST_APART = 1e7
 _LEAST_DEVIATION = 1e-6
 _MOST_DEVIATION = 1e6
 
-# Where the scratch space has what, in units of the number of seats. By rank of all seats:
-_SEAT = 0
+# Where the scratch space has what, in units of the number of seats. It begins with all seats by rank.
 # By rank in the game that is being inferred:
 _PLAYER = 1
 _PRIOR = 2
@@ -65,7 +65,7 @@ class TrueSkillSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     inherited_factor: float = 2.0
     """A new version's sigma, in units of its predecessor's; at most ``sigma``. Unstable Baselines doubles it."""
     min_delta: float = 1e-4
-    """Messages have settled when none changes by more: the package's unit, that of precision where beta is 25/6."""
+    """Messages have settled when none changes by more; in the package's unit, which is for a beta of 25/6."""
     iterations: int = 10
     """Rounds of messages at most."""
 
@@ -361,7 +361,7 @@ def _drawn(difference: Any, margin: Any) -> Any:
 
 
 def _hazard_excess(t: Any) -> Any:
-    """How much the normal's density over its upper tail exceeds ``t``, from 4 on: Laplace's continued fraction."""
+    """How much the normal's density over its upper tail exceeds ``t``, from 5 on: Laplace's continued fraction."""
     x = t
     for level in range(_TAIL_LEVELS, 1, -1):
         x = t + level / x
