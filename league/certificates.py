@@ -1,0 +1,226 @@
+"""Certificates of promotion tests, computed again: from their scores, and from the matches that they name.
+
+Whoever has the history can check every ``PromotionDecided``: that the pairs are the first ones that ended well, in
+their order; that their matches were on one seed with the seats exchanged; that the scores are those of the matches;
+that ratio, bounds and verdict follow from the scores; and that the test ended no later than it should have.
+"""
+
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from math import isclose
+
+import msgspec
+
+from league import sprt
+from league.evaluation_table import share_of
+from league.log.base import EventLog
+from league.promotion import pairs_of
+from schemas.config import LeagueConfig, convert
+from schemas.errors import ConfigError, UsageError, one_of
+from schemas.events import (
+    EvaluationRequested,
+    LeagueConfigured,
+    LeagueOpened,
+    MatchFailed,
+    MatchFinished,
+    MatchVoided,
+    PromotionDecided,
+)
+from schemas.sprt import SprtConfig
+
+_TOLERANCE = 1e-9
+"""Relative and absolute, of ratios and bounds: another machine's ``log`` may differ in its last bits."""
+
+
+class Evidence(msgspec.Struct):
+    """What the history held of a test when its verdict was recorded."""
+
+    requested: EvaluationRequested | None = None
+    terms: SprtConfig | None = None
+    """In force when it was asked for."""
+    played: dict[str, MatchFinished] = {}
+    lost: dict[str, str] = {}
+    """Matches that failed or were voided by then, and which of the two."""
+    voided_since: list[str] = []
+    """Matches of its pairs that were voided later; the verdict stands."""
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """A certificate, and what came of computing it again."""
+
+    sequence: int
+    certificate: PromotionDecided
+    differences: list[str]
+    """What the history has otherwise; empty when the certificate holds."""
+    voided_since: list[str]
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything is as recorded."""
+        return not self.differences
+
+
+async def check_all(history: EventLog, candidate: str | None = None) -> list[Replayed]:
+    """Compute the certificates of one candidate, or of all, again.
+
+    Raises:
+        UsageError: the candidate has none; the message lists those who have.
+    """
+    found = dict[str, tuple[int, PromotionDecided]]()
+    async for recorded in history.read(only=PromotionDecided):
+        if isinstance(recorded.event, PromotionDecided):
+            # The first one holds: folds pass copies over.
+            found.setdefault(recorded.event.evaluation_id, (recorded.sequence, recorded.event))
+    chosen = [(at, event) for at, event in found.values() if candidate in (None, event.candidate)]
+    if candidate is not None and not chosen:
+        names = {event.candidate for _, event in found.values()}
+        raise UsageError(
+            f"{candidate!r} has no certificate; expected {one_of(names) if names else 'all: there is none'}"
+        )
+    replayed = []
+    for sequence, event in chosen:
+        evidence = await gather(history, sequence, event)
+        replayed.append(Replayed(sequence, event, replay(event, evidence), evidence.voided_since))
+    return replayed
+
+
+async def gather(history: EventLog, sequence: int, certificate: PromotionDecided) -> Evidence:
+    """What the history says of a certificate's test.
+
+    Args:
+        history: The log.
+        sequence: Of the certificate.
+        certificate: Whose test.
+    """
+    evidence, begun = Evidence(), 0
+    async for recorded in history.read(only=EvaluationRequested):
+        event = recorded.event
+        if isinstance(event, EvaluationRequested) and event.evaluation_id == certificate.evaluation_id:
+            evidence.requested, begun = event, recorded.sequence
+            break
+    if evidence.requested is None or begun > sequence:
+        return Evidence()
+    evidence.terms = await _terms(history, begun)
+    wanted = set(evidence.requested.matches)
+    async for batch in history.batches(begun, sequence):
+        for recorded in batch:
+            _take(evidence, recorded.event, wanted)
+    named = {name for pair in certificate.pairs for name in pair}
+    async for recorded in history.read(sequence + 1, only=MatchVoided):
+        event = recorded.event
+        if isinstance(event, MatchVoided) and event.match.match_id in named:
+            evidence.voided_since.append(event.match.match_id)
+    return evidence
+
+
+async def _terms(history: EventLog, begun: int) -> SprtConfig:
+    terms = LeagueConfig().promotion.test
+    for kind in (LeagueOpened, LeagueConfigured):
+        async for recorded in history.read(1, begun, only=kind):
+            event = recorded.event
+            if isinstance(event, LeagueOpened | LeagueConfigured):
+                try:
+                    terms = convert(event.config, LeagueConfig, "").promotion.test
+                except ConfigError:
+                    # As the fold has it: the configuration before stays in force.
+                    continue
+    return terms
+
+
+def _take(evidence: Evidence, event: object, wanted: set[str]) -> None:
+    if isinstance(event, MatchFinished) and event.match_id in wanted - evidence.lost.keys():
+        evidence.played.setdefault(event.match_id, event)
+    elif isinstance(event, MatchFailed) and event.match_id in wanted - evidence.played.keys():
+        evidence.lost.setdefault(event.match_id, "failed")
+    elif isinstance(event, MatchVoided) and evidence.played.pop(event.match.match_id, None) is not None:
+        evidence.lost[event.match.match_id] = "was voided"
+
+
+def replay(certificate: PromotionDecided, evidence: Evidence) -> list[str]:
+    """What differs between a certificate and what the history says; nothing when it holds."""
+    requested = evidence.requested
+    if requested is None:
+        return [f"evaluation {certificate.evaluation_id!r} was not asked for before the verdict"]
+    if (requested.agent, requested.opponents) != (certificate.candidate, [certificate.incumbent]):
+        return [f"asked for was {requested.agent} against {requested.opponents}"]
+    return [
+        *_of_terms(certificate, evidence.terms),
+        *_of_pairs(certificate, requested, evidence),
+        *_of_scores(certificate, evidence),
+        *_of_verdict(certificate, requested, evidence),
+    ]
+
+
+def _of_terms(certificate: PromotionDecided, terms: SprtConfig | None) -> Iterator[str]:
+    if terms is not None and terms != certificate.test:
+        yield f"terms: recorded {certificate.test}, in force {terms}"
+
+
+def _of_pairs(certificate: PromotionDecided, requested: EvaluationRequested, evidence: Evidence) -> Iterator[str]:
+    """The pairs that count are those asked for, in order; those left out before the last one have lost a match."""
+    places = {pair: place for place, pair in enumerate(pairs_of(requested.matches))}
+    taken = [(pair[0], pair[-1]) for pair in certificate.pairs if pair]
+    if len(taken) != len(certificate.scores):
+        yield f"pairs: {len(taken)}, with {len(certificate.scores)} scores"
+    if unknown := [pair for pair in taken if pair not in places]:
+        yield f"pairs: {unknown} were not asked for"
+        return
+    if any(places[one] >= places[other] for one, other in pairwise(taken)):
+        yield "pairs: not in the order in which they were asked for"
+    last = max((places[pair] for pair in taken), default=-1)
+    for pair, place in places.items():
+        if place < last and pair not in taken and all(_counts(certificate, evidence, name) for name in pair):
+            yield f"pairs: {pair} is left out, and neither match failed or was voided"
+
+
+def _counts(certificate: PromotionDecided, evidence: Evidence, name: str) -> bool:
+    match = evidence.played.get(name)
+    return match is not None and share_of(match, certificate.candidate, [certificate.incumbent]) is not None
+
+
+def _of_scores(certificate: PromotionDecided, evidence: Evidence) -> Iterator[str]:
+    for pair, recorded in zip(certificate.pairs, certificate.scores, strict=False):
+        if missing := [name for name in pair if name not in evidence.played]:
+            why = evidence.lost.get(missing[0], "had not been played to its end")
+            yield f"match {missing[0]}: {why} before the verdict"
+            continue
+        first, second = (evidence.played[name] for name in pair)
+        yield from _of_seats(certificate, first, second)
+        shares = [share_of(match, certificate.candidate, [certificate.incumbent]) for match in (first, second)]
+        if shares[0] is None or shares[1] is None:
+            yield f"pair {pair}: its scores say nothing"
+        elif (score := sprt.pair_score(shares[0], shares[1])) != recorded:
+            yield f"pair {pair}: recorded {recorded}, its matches give {score}"
+
+
+def _of_seats(certificate: PromotionDecided, first: MatchFinished, second: MatchFinished) -> Iterator[str]:
+    if first.seed != second.seed:
+        yield f"pair {first.match_id}, {second.match_id}: seeds {first.seed} and {second.seed}; expected one"
+    exchange = {certificate.candidate: certificate.incumbent, certificate.incumbent: certificate.candidate}
+    if [exchange.get(seat.agent) for seat in first.seats] != [seat.agent for seat in second.seats]:
+        yield f"pair {first.match_id}, {second.match_id}: the seats are not exchanged"
+
+
+def _of_verdict(certificate: PromotionDecided, requested: EvaluationRequested, evidence: Evidence) -> Iterator[str]:
+    try:
+        again = sprt.recompute(certificate.test, certificate.scores)
+    except UsageError as error:
+        yield str(error)
+        return
+    for name in ("llr", "lower", "upper"):
+        recorded, computed = getattr(certificate, name), getattr(again, name)
+        if not isclose(recorded, computed, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE):
+            yield f"{name}: recorded {recorded}, computed {computed}"
+    if again.pairs != len(certificate.scores):
+        yield f"pairs: {len(certificate.scores)} were taken, the test ended after {again.pairs}"
+    if again.verdict == "undecided" and certificate.verdict == "keep":
+        yield from _still_open(certificate, requested, evidence.played.keys() | evidence.lost.keys())
+    elif again.verdict != certificate.verdict:
+        yield f"verdict: recorded {certificate.verdict!r}, computed {again.verdict!r}"
+
+
+def _still_open(certificate: PromotionDecided, requested: EvaluationRequested, ended: Collection[str]) -> Iterator[str]:
+    """Without a verdict of its own a test ends when all its matches have: pairs were lost, or there were too few."""
+    waiting = [name for name in requested.matches if name not in ended]
+    if waiting:
+        yield f"verdict: undecided after {len(certificate.scores)} pairs, and {len(waiting)} matches had not ended"
