@@ -85,10 +85,10 @@ def of_manifest(data: bytes) -> Iterator[Reference]:
 async def whole_before(history: EventLog, at: int) -> int:
     """The newest event at or before ``at`` that does not lie inside a gradient step.
 
-    A trainer records a step as a whole: the version, the step, perhaps a checkpoint. Half of it would say that a
-    version is published whose step was never taken.
+    A trainer records a step as a whole: the version, the step, perhaps a checkpoint, perhaps a reset and the untrained
+    version after it. Half of it would say that a version is published whose step was never taken.
     """
-    around = [recorded async for recorded in history.read(max(at - 2, 1), at + 2)]
+    around = [recorded async for recorded in history.read(max(at - 4, 1), at + 2)]
     events = {recorded.sequence: recorded.event for recorded in around}
     while _belongs(events.get(at), events.get(at + 1)):
         at -= 1
@@ -102,6 +102,12 @@ def _belongs(event: e.Event | None, following: e.Event | None) -> bool:
             return event.policy == following.policy and version == step
         case e.GradientStepTaken(step=step), e.CheckpointAdded(version=version):
             return event.policy == following.policy and version == step
+        case e.GradientStepTaken(step=step), e.PolicyReset(version=version):
+            return event.policy == following.policy and version == step
+        case e.CheckpointAdded(version=before), e.PolicyReset(version=version):
+            return event.policy == following.policy and version == before
+        case e.PolicyReset(version=version), e.PolicyPublished(version=after):
+            return event.policy == following.policy and after == version + 1
     return False
 
 
@@ -130,14 +136,17 @@ async def trainer_starts(history: EventLog, state: LeagueState, at: int, availab
         if isinstance(recorded.event, e.GradientStepTaken)
     ]
     mine = {policy: [(place, step) for place, step in steps if step.policy == policy] for policy in state.policies}
-    return [_start(taken, policy, available) for policy, taken in mine.items()]
+    return [_start(taken, policy, available, state.begun(policy)) for policy, taken in mine.items()]
 
 
-def _start(steps: Sequence[tuple[int, e.GradientStepTaken]], policy: str, available: set[str]) -> TrainerStart:
+def _start(
+    steps: Sequence[tuple[int, e.GradientStepTaken]], policy: str, available: set[str], begun: int
+) -> TrainerStart:
     if not steps:
         return TrainerStart(policy, 0, True)
     last = steps[-1][1]
-    if last.state in available:
+    # Nothing of a step is needed after the reset that it ended with.
+    if last.state in available or begun > last.step:
         return TrainerStart(policy, last.step, True)
     for place in range(len(steps) - 2, -1, -1):
         if steps[place][1].state in available:

@@ -182,7 +182,8 @@ def _way(agent: str, versions: dict[str, _Version], parents: dict[str, str | Non
 
 async def _steps(query: Query, way: Sequence[tuple[str, str | None]]) -> dict[str, list[Step]]:
     """For each agent on the way, the steps that made it out of its parent."""
-    ranges = {name: found for name, parent in way if (found := _range(name, parent)) is not None}
+    resets = await query("SELECT policy, version FROM resets")
+    ranges = {name: found for name, parent in way if (found := _range(name, parent, resets)) is not None}
     if not ranges:
         return {}
     condition = " OR ".join(
@@ -203,12 +204,13 @@ async def _steps(query: Query, way: Sequence[tuple[str, str | None]]) -> dict[st
     }
 
 
-def _range(agent: str, parent: str | None) -> tuple[str, int, int] | None:
+def _range(agent: str, parent: str | None, resets: Sequence[Sequence[Any]]) -> tuple[str, int, int] | None:
     """Policy, first and last step that lie between a version and its parent."""
     named, before = split_agent(agent), split_agent(parent or "")
     if named is None or parent is None:
         return None
-    first = before[1] + 1 if before is not None and before[0] == named[0] else 1
+    begun = max((version for policy, version in resets if policy == named[0] and version < named[1]), default=0)
+    first = before[1] + 1 if before is not None and before[0] == named[0] else begun + 1
     return (named[0], first, named[1]) if first <= named[1] else None
 
 
