@@ -1,0 +1,183 @@
+"""Standings are kept up to date instead of being made again: the same as from scratch, and never changed once given."""
+
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from league.persistent import Persistent
+from league.simulation import Simulation
+from league.state import LeagueState, SavedState
+from schemas import events as e
+from schemas.config import (
+    EvaluationConfig,
+    LeagueConfig,
+    MatchmakingConfig,
+    Plugin,
+    RatingsConfig,
+    ScheduleConfig,
+    plain,
+)
+from schemas.standings import Agent, Standings
+
+CONFIG = LeagueConfig(
+    evaluation=EvaluationConfig(every=4, gatekeeper_games=4, benchmark_games=4),
+    schedule=ScheduleConfig(recent_every=2, recent_window=12, landmark_every=5),
+    matchmaking=MatchmakingConfig(max_active_adapters=4),
+    ratings=RatingsConfig(system=Plugin(name="elo"), also=(Plugin(name="glicko2"),)),
+)
+
+
+def history(seed: int) -> list[e.Event | None]:
+    """A league with everything that moves standings: voids, corrections, a pool, a reset, another official system."""
+    config, rng = msgspec.structs.replace(CONFIG, seed=seed), Random(seed)
+    simulation = Simulation(config, seats=4)
+    simulation.open()
+    for version in range(18):
+        simulation.publish(version)
+        simulation.play_training()
+        if version % 4 != 1:
+            simulation.evaluate()
+        if rng.random() < 0.4:
+            simulation.void(rng.choice(simulation._played()), "a bad worker")
+        if rng.random() < 0.4:
+            simulation.correct()
+        if version == 11:
+            simulation.append(e.PolicyReset(policy="main", version=version, reason="strong enough"))
+    simulation.append(e.AgentRegistered(agent="late_bot", kind="bot", baseline=False, rating=777.0))
+    other = RatingsConfig(system=Plugin(name="glicko2"), also=(Plugin(name="elo"),))
+    changed = msgspec.structs.replace(config, ratings=other)
+    simulation.append(e.LeagueConfigured(config=plain(changed), config_digest="", after=1))
+    simulation.publish(18)
+    simulation.evaluate()
+    return [recorded.event for recorded in simulation.records]
+
+
+HISTORIES = [history(seed) for seed in range(3)]
+
+
+def agents_from_scratch(state: LeagueState) -> list[Agent]:
+    """Every agent of the state with its rating looked up now."""
+    table = state.table
+    return [
+        msgspec.structs.replace(
+            agent, rating=table.rating(name), games=table.games.get(name, 0), deviation=table.deviation(name)
+        )
+        for name, agent in state.agents.items()
+    ]
+
+
+def restored(state: LeagueState) -> LeagueState:
+    """The state after a snapshot, in which nothing has been kept from before."""
+    return LeagueState.restored(msgspec.msgpack.decode(msgspec.msgpack.encode(state.saved()), type=SavedState))
+
+
+def in_full(standings: Standings) -> str:
+    """Everything in them as text."""
+    return repr([getattr(standings, name) for name in standings.__struct_fields__])
+
+
+@pytest.mark.parametrize("events", HISTORIES)
+@pytest.mark.parametrize("every", [1, 7])
+def test_standings_are_those_made_from_scratch_after_every_event(events: list[e.Event], every: int) -> None:
+    state = LeagueState()
+    for sequence, event in enumerate(events, start=1):
+        state.apply(sequence, event)
+        if sequence % every == 0:
+            assert list(state.standings().agents.values()) == agents_from_scratch(state)
+        if sequence % (29 * every) == 0:
+            assert restored(state).standings() == state.standings()
+    kinds = {type(event) for event in events}
+    assert kinds >= {e.RatingsCorrected, e.PolicyReset, e.AgentRetired, e.MatchVoided, e.LeagueConfigured}
+
+
+@pytest.mark.parametrize("events", HISTORIES)
+def test_standings_that_were_handed_out_never_change(events: list[e.Event]) -> None:
+    state, given_out = LeagueState(), list[tuple[Standings, str]]()
+    for sequence, event in enumerate(events, start=1):
+        state.apply(sequence, event)
+        standings = state.standings()
+        given_out.append((standings, in_full(standings)))
+    assert len({id(standings.agents) for standings, _ in given_out}) > 50
+    for standings, before in given_out[::5]:
+        assert in_full(standings) == before
+
+
+def test_an_agent_that_was_never_rated_moves_with_the_one_it_stands_at() -> None:
+    def rated(sequence: int, agent: str, rating: float) -> e.RatingUpdated:
+        change = e.RatingChange(agent, 0.0, rating)
+        return e.RatingUpdated(
+            match_id=f"w-{sequence}", match_sequence=sequence, game="diplomacy", system="elo", changes=[change]
+        )
+
+    def joined(version: int) -> e.CheckpointAdded:
+        return e.CheckpointAdded(
+            agent=f"main@{version}", policy="main", version=version, parent="x", reason="recent", adapter="0" * 64
+        )
+
+    state = LeagueState()
+    base = e.AgentRegistered(agent="base_model", kind="base", baseline=True, rating=1000.0)
+    steps: list[tuple[e.Event, list[float]]] = [
+        (base, [1000.0]),
+        (joined(10), [1000.0, 1000.0]),
+        (joined(20), [1000.0, 1000.0, 1000.0]),
+        (joined(30), [1000.0, 1000.0, 1000.0, 1000.0]),
+        (rated(5, "base_model", 990.0), [990.0, 990.0, 990.0, 990.0]),
+        (rated(6, "main@15", 1200.0), [990.0, 990.0, 1200.0, 1200.0]),
+        (rated(7, "main@20", 1100.0), [990.0, 990.0, 1100.0, 1100.0]),
+        (rated(8, "main@15", 1300.0), [990.0, 990.0, 1100.0, 1100.0]),
+        (rated(9, "base_model", 980.0), [980.0, 980.0, 1100.0, 1100.0]),
+    ]
+    for sequence, (event, ratings) in enumerate(steps, start=1):
+        state.apply(sequence, event)
+        assert [agent.rating for agent in state.standings().agents.values()] == ratings
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 9), max_size=3), max_size=8),
+    st.sets(st.integers(0, 8)),
+    st.randoms(use_true_random=False),
+)
+def test_every_version_of_a_table_is_a_dict_and_says_what_changed_since_an_older_one(
+    changes: list[dict[str, int]], read: set[int], rng: Random
+) -> None:
+    table, plain_table = Persistent[int]({"x": 0}), {"x": 0}
+    versions = [(table, dict(plain_table))]
+    for number, changed in enumerate(changes):
+        table = table.changed(changed)
+        plain_table |= changed
+        versions.append((table, dict(plain_table)))
+        if number in read:
+            # An old version that has been made whole keeps its place among the others.
+            assert versions[number // 2][0] == versions[number // 2][1]
+    for later, (after, rows) in enumerate(versions):
+        for before, old in versions[: later + 1]:
+            keys = after.since(before)
+            assert keys is not None
+            assert {key for key in rows if rows[key] != old.get(key)} <= set(keys)
+            assert before is after or before.since(after) is None
+    rng.shuffle(versions)
+    for version, rows in versions:
+        assert (list(version.items()), len(version)) == (list(rows.items()), len(rows))
+        assert ("a" in version, version.get("a"), version.get("zz", 5)) == ("a" in rows, rows.get("a"), 5)
+
+
+def test_a_change_to_an_old_version_leaves_the_newer_ones_alone() -> None:
+    old = Persistent({"a": 1})
+    new, other = old.changed({"a": 2}), old.changed({"b": 3})
+    assert (dict(old), dict(new), dict(other)) == ({"a": 1}, {"a": 2}, {"a": 1, "b": 3})
+    assert other.since(new) is None
+
+
+def test_an_old_version_keeps_a_bounded_number_of_newer_ones_alive() -> None:
+    first = table = Persistent({"a": 0})
+    for number in range(5_000):
+        table = table.changed({"a": number})
+    at, alive = first, 0
+    while at._next is not None:
+        at, alive = at._next, alive + 1
+    assert alive <= 1024
+    assert (first["a"], table["a"], table.since(first)) == (0, 4_999, None)
