@@ -1,6 +1,124 @@
-"""What several suites share: small leagues in real processes."""
+"""What several suites share: small leagues in real processes, and a server that talks like a hosted model."""
 
+import json
 import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
 
 # Before torch is imported anywhere: threads fight over two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+class Answer(NamedTuple):
+    """What a chat server sends back."""
+
+    body: bytes
+    status: int = 200
+    headers: Mapping[str, str] = MappingProxyType({})
+    after_s: float = 0.0
+    endless: bool = False
+    """Whether the body is sent again and again for as long as anybody listens."""
+
+
+def saying(text: str | None, tokens: int = 10) -> Answer:
+    """A chat completion."""
+    return Answer(json.dumps({"choices": [{"message": {"content": text}}], "usage": {"total_tokens": tokens}}).encode())
+
+
+class Asked(NamedTuple):
+    """A request that a chat server got."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+    @property
+    def question(self) -> str:
+        return str(self.body["messages"][-1]["content"])
+
+
+class ChatServer:
+    """A real HTTP server on a loopback port with OpenAI's chat interface."""
+
+    def __init__(self, answer: Callable[[Asked, int], Answer]) -> None:
+        self.asked: list[Asked] = []
+        self.most_at_once = 0
+        self._answer = answer
+        self._at_once = 0
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _take(self, asked: Asked) -> Answer:
+        with self._lock:
+            self.asked.append(asked)
+            number = len(self.asked)
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            answer = self._answer(asked, number)
+            time.sleep(answer.after_s)
+            return answer
+        finally:
+            with self._lock:
+                self._at_once -= 1
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                answer = server._take(Asked(self.path, dict(self.headers), body))
+                # Whoever asked may have lost patience.
+                with suppress(ConnectionError):
+                    self.send_response(answer.status)
+                    for name, value in answer.headers.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    self.wfile.write(answer.body)
+                    while answer.endless:
+                        self.wfile.write(answer.body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        return Handler
+
+
+@pytest.fixture
+def chat_server() -> Iterator[Callable[[Callable[[Asked, int], Answer]], ChatServer]]:
+    """Starts servers that answer by a function of the request and its number, counted from 1."""
+    started: list[ChatServer] = []
+
+    def start(answer: Callable[[Asked, int], Answer]) -> ChatServer:
+        started.append(ChatServer(answer))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+@pytest.fixture
+def say() -> Callable[..., Answer]:
+    """Makes an answer out of a text, or with ``raw`` out of anything."""
+
+    def make(text: str | None = None, raw: bytes | None = None, tokens: int = 10, **other: Any) -> Answer:
+        return (saying(text, tokens) if raw is None else Answer(raw))._replace(**other)
+
+    return make
