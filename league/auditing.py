@@ -12,10 +12,12 @@ from typing import NamedTuple
 import msgspec
 
 from league.log.base import EventLog
+from league.roles import sampler_of
 from league.samplers.base import make_sampler
 from league.state import LeagueState
 from schemas.errors import ReplayError, UsageError
 from schemas.events import GradientStepTaken, OpponentsSampled
+from schemas.ids import split_agent
 
 
 class Shares(msgspec.Struct, frozen=True):
@@ -64,30 +66,35 @@ class _Checked(NamedTuple):
     weight: float
 
 
-Targets = Mapping[int, _Target | str]
-"""By the sequence of the standings; a text says why there is none."""
+_Place = tuple[int, str]
+"""Sequence of the standings, and the hero: its policy's role says by which sampler."""
+
+Targets = Mapping[_Place, _Target | str]
+"""A text says why there is none."""
 
 
-async def audit(history: EventLog, window: int, most: int = 1000) -> Audit:
+async def audit(history: EventLog, window: int, most: int = 1000, policy: str | None = None) -> Audit:
     """Compare what was drawn with what should have been.
 
     Args:
         history: Of the league.
         window: Gradient steps that are counted together.
         most: Draws whose target is computed again, about; every window has one at least.
+        policy: Draws for its matches only; None takes all policies together, each by its own sampler.
 
     Raises:
         UsageError: nothing was drawn yet, or a window of no steps.
     """
     if window < 1 or most < 1:
         raise UsageError(f"audit: windows of {window} gradient steps, {most} draws; expected 1 or more of both")
-    drawn = await _by_window(history, window)
+    drawn = await _by_window(history, window, policy)
     if not drawn:
-        raise UsageError("matchmaking: no opponents were drawn yet; expected a league with training matches")
+        whom = "" if policy is None else f" for {policy!r}"
+        raise UsageError(f"matchmaking: no opponents were drawn yet{whom}; expected a league with training matches")
     checked = {number: _spaced(draws, -(-most // len(drawn))) for number, draws in drawn.items()}
     every = [one for number in sorted(drawn) for one in checked[number]]
-    targets = await _targets(history, {one.draw.standings_sequence for one in every})
-    problems = [found for one in every if isinstance(found := targets[one.draw.standings_sequence], str)]
+    targets = await _targets(history, {_place(one.draw) for one in every})
+    problems = [found for one in every if isinstance(found := targets[_place(one.draw)], str)]
     last = max(drawn) * window + window - 1
     return Audit(
         whole=_shares(0, last, [draw for draws in drawn.values() for draw in draws], every, targets),
@@ -100,16 +107,22 @@ async def audit(history: EventLog, window: int, most: int = 1000) -> Audit:
     )
 
 
-async def _by_window(history: EventLog, window: int) -> dict[int, list[OpponentsSampled]]:
+def _place(draw: OpponentsSampled) -> _Place:
+    return draw.standings_sequence, draw.hero
+
+
+async def _by_window(history: EventLog, window: int, policy: str | None) -> dict[int, list[OpponentsSampled]]:
     """Draws by the number of their window, each match once."""
     step = 0
     drawn: dict[int, list[OpponentsSampled]] = {}
     seen: set[str] = set()
     async for recorded in history.read():
         event = recorded.event
-        if isinstance(event, GradientStepTaken):
+        if isinstance(event, GradientStepTaken) and policy in (None, event.policy):
             step = max(step, event.step)
         elif isinstance(event, OpponentsSampled) and event.picks and event.match_id not in seen:
+            if policy is not None and (split_agent(event.hero) or ("",))[0] != policy:
+                continue
             seen.add(event.match_id)
             drawn.setdefault(step // window, []).append(event)
     return drawn
@@ -120,24 +133,26 @@ def _spaced(draws: Sequence[OpponentsSampled], most: int) -> list[_Checked]:
     return [_Checked(draws[place * len(draws) // count], len(draws) / count) for place in range(count)]
 
 
-async def _targets(history: EventLog, sequences: set[int]) -> Targets:
+async def _targets(history: EventLog, places: set[_Place]) -> Targets:
     """Targets at these places, from one fold of the history."""
-    wanted = sorted(sequences, reverse=True)
-    state, found = LeagueState(), dict[int, _Target | str]()
-    async for recorded in history.read(1, min(wanted[0], await history.last_sequence())):
-        while wanted and wanted[-1] < recorded.sequence:
-            found[wanted[-1]] = _target(state)
+    wanted = sorted(places, reverse=True)
+    state, found = LeagueState(), dict[_Place, _Target | str]()
+    async for recorded in history.read(1, min(wanted[0][0], await history.last_sequence())):
+        while wanted and wanted[-1][0] < recorded.sequence:
+            found[wanted[-1]] = _target(state, wanted[-1][1])
             wanted.pop()
         state.apply(recorded.sequence, recorded.event)
-    return found | {sequence: _target(state) for sequence in wanted}
+    return found | {place: _target(state, place[1]) for place in wanted}
 
 
-def _target(state: LeagueState) -> _Target | str:
+def _target(state: LeagueState, hero: str) -> _Target | str:
     try:
         if state.config is None:
             raise ReplayError(f"no configuration up to event {state.sequence}; expected LeagueOpened first")
-        plugin = state.config.matchmaking.sampler
-        shares = make_sampler(plugin).target_shares(state.standings(), state.config.trainer.policy)
+        named = split_agent(hero)
+        policy = state.config.trainer.policy if named is None else named[0]
+        plugin = sampler_of(state.config, policy)
+        shares = make_sampler(plugin).target_shares(state.standings(), policy)
     except (ReplayError, UsageError) as error:
         # One draw that does not fit the history must not take the audit of all others away.
         return str(error)
@@ -153,7 +168,7 @@ def _shares(
     weights = independent = 0.0
     recomputed = 0
     for draw, weight in checked:
-        target = targets[draw.standings_sequence]
+        target = targets[_place(draw)]
         if isinstance(target, str):
             continue
         recomputed += 1

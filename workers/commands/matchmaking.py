@@ -19,6 +19,7 @@ def audit_draws(
     draws: Annotated[
         int, typer.Option("--draws", min=1, help="Draws whose target is computed again, spaced evenly.")
     ] = 1000,
+    policy: Annotated[str | None, typer.Option(help="Of the matches of one trained policy only.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare the shares that matchmaking should give its buckets with those that it gave, by gradient steps.
@@ -26,16 +27,16 @@ def audit_draws(
     Targets are computed again from the recorded standings. The distance is total variation, 0 to 1; beside it is what
     to expect by chance when every pick follows its target.
     """
-    found = uvloop.run(_audited(the_run(run, nats, league), window, draws))
+    found = uvloop.run(_audited(the_run(run, nats, league), window, draws, policy))
     if as_json:
         print(msgspec.json.encode(found).decode())
     else:
         _print(found)
 
 
-async def _audited(run: Run, window: int, draws: int) -> Audit:
+async def _audited(run: Run, window: int, draws: int, policy: str | None) -> Audit:
     async with run.history() as history:
-        return await audit(history, window, draws)
+        return await audit(history, window, draws, policy)
 
 
 def _print(found: Audit) -> None:
