@@ -7,10 +7,10 @@ RUN ?= .league
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench clean
+.PHONY: help install demo test test-oracles check bench clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "==> creating $(VENV) and installing pinned packages (a few minutes the first time)"
@@ -27,6 +27,13 @@ demo: $(STAMP)  ## train a small league on this machine, then print its leaderbo
 test: $(STAMP)  ## run the test suite
 	@echo "==> pytest"
 	@$(BIN)/python -m pytest
+
+# arena-rank brings JAX and pins another NumPy, hence an environment of its own.
+test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and compare the boards with them
+	@test -x build/oracles/bin/python || $(PYTHON) -m venv build/oracles
+	@build/oracles/bin/python -m pip install --quiet --disable-pip-version-check arena-rank==0.1.1
+	@build/oracles/bin/python tests/golden/boards/write.py
+	@$(BIN)/python -m pytest tests/unit/test_boards_oracle.py
 
 check: $(STAMP)  ## lint, format, types, import contracts
 	@echo "==> ruff" && $(BIN)/ruff check . && $(BIN)/ruff format --check .
