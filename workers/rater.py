@@ -97,8 +97,9 @@ class Rater:
             for event in events:
                 await self._record(event)
                 recorded.add(event.key)
-        for retirement in schedule.retirements(state, self._context.config.trainer.policy):
-            await self._record(retirement)
+        for policy in state.policies:
+            for retirement in schedule.retirements(state, policy):
+                await self._record(retirement)
         await self._pool()
 
     async def _pool(self) -> None:
