@@ -23,7 +23,10 @@ from schemas.config import (
 from schemas.standings import Agent, Standings
 
 CONFIG = LeagueConfig(
-    evaluation=EvaluationConfig(every=4, gatekeeper_games=4, benchmark_games=4),
+    # No recent gatekeeper: a checkpoint stands where its predecessor does for a while.
+    evaluation=EvaluationConfig(
+        every=4, gatekeepers=("random_bot", "base_model"), gatekeeper_games=4, benchmark_games=4
+    ),
     schedule=ScheduleConfig(recent_every=2, recent_window=12, landmark_every=5),
     matchmaking=MatchmakingConfig(max_active_adapters=4),
     ratings=RatingsConfig(system=Plugin(name="elo"), also=(Plugin(name="glicko2"),)),
