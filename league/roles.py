@@ -16,7 +16,6 @@ the untrained adapter; AlphaStar's league exploiters keep their weights in three
 from league.samplers.main_exploiter import newest_results, share_taken
 from league.samplers.mix import others
 from schemas.config import LeagueConfig, Plugin, PolicyConfig
-from schemas.ids import agent_name
 from schemas.standings import Record, Standings
 
 EVIDENCE = 50
@@ -63,6 +62,13 @@ def reset_due(standings: Standings, config: LeagueConfig, policy: str, steps: in
     return f"took {found[0]:.2f} of the points from {found[1]}"
 
 
+def points_taken(standings: Standings, config: LeagueConfig, policy: str) -> float | None:
+    """The share of points that an exploiter's reset goes by, 0 to 1; None of others, or while it has few results."""
+    role = config.trained.get(policy)
+    found = _taken(standings, config, policy, role) if role is not None and role.is_exploiter else None
+    return None if found is None else found[0]
+
+
 def _taken(standings: Standings, config: LeagueConfig, policy: str, role: PolicyConfig) -> tuple[float, str] | None:
     """The share of points by which a reset is decided, and from whom; None while there are too few results.
 
@@ -88,13 +94,3 @@ def _taken(standings: Standings, config: LeagueConfig, policy: str, role: Policy
 
 def _results(record: Record) -> int:
     return record.wins + record.draws + record.losses
-
-
-def describe(standings: Standings, config: LeagueConfig, policy: str) -> str:
-    """Whom a policy in its role plays, in a few words for people."""
-    role = config.trained[policy]
-    if role.role == "main_exploiter":
-        other = exploited(config, role)
-        live = standings.live.get(other)
-        return f"exploits {agent_name(other, live.version) if live is not None else other}"
-    return {"league_exploiter": "exploits the league", "main": "plays the league"}[role.role]

@@ -10,12 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from league.log.base import Recorded
+from league.roles import points_taken
 from league.state import LeagueState
 from schemas import events as e
 from schemas.config import StopConfig
+from schemas.ids import split_agent
 from workers.budget import share_used
 
 _WINDOW_S = 60.0
+_MATCHES = 200
+"""Over so many of a policy's training matches scores are averaged."""
 
 
 class _Rate:
@@ -48,7 +52,7 @@ class Dashboard:
         self._state = state
         self._policy = policy
         self._games, self._tokens, self._steps = _Rate(), _Rate(), _Rate()
-        self._scores: deque[float] = deque(maxlen=200)
+        self._scores: dict[str, deque[float]] = {}
         self._started = time.monotonic()
 
     def take(self, recorded: Recorded) -> None:
@@ -57,7 +61,9 @@ class Dashboard:
         if isinstance(event, e.MatchFinished):
             self._games.add(1)
             self._tokens.add(event.tokens)
-            self._scores.extend(seat.score for seat in event.seats if seat.trainable)
+            for seat in event.seats:
+                if seat.trainable and (named := split_agent(seat.agent)) is not None:
+                    self._scores.setdefault(named[0], deque(maxlen=_MATCHES)).append(seat.score)
         elif isinstance(event, e.GradientStepTaken):
             self._steps.add(1)
 
@@ -76,12 +82,36 @@ class Dashboard:
             failed=self._state.failed,
             games_s=self._games.per_second(),
             tokens_s=self._tokens.per_second(),
-            score=sum(self._scores) / len(self._scores) if self._scores else 0.0,
+            score=self._score(self._policy),
             hero_elo=live.rating if live else None,
             baseline_elo=max(baselines, default=None),
             best_elo=max(checkpoints, default=None),
             training_s=self._state.training_seconds(self._policy),
         )
+
+    def _score(self, policy: str) -> float:
+        scores = self._scores.get(policy, ())
+        return sum(scores) / len(scores) if scores else 0.0
+
+    def others(self) -> "list[OtherPolicy]":
+        """What the policies beside the hero's are at."""
+        config, state = self._state.config, self._state
+        if config is None:
+            return []
+        standings = state.standings()
+        return [
+            OtherPolicy(
+                policy=policy,
+                role=role.role,
+                step=step.step if (step := state.last_step(policy)) else 0,
+                resets=len(state.resets(policy)),
+                score=self._score(policy),
+                taken=points_taken(standings, config, policy),
+                elo=live.rating if (live := standings.live.get(policy)) else None,
+            )
+            for policy, role in config.trained.items()
+            if policy != self._policy
+        ]
 
     def line(self, stop: StopConfig) -> str:
         """One line for logs and pipes."""
@@ -90,6 +120,7 @@ class Dashboard:
             f"step {f.step} · {f.training_games} games · {f.games_s:.1f} games/s · {f.tokens_s:,.0f} tokens/s · "
             f"score {f.score:.2f} · Elo hero {_elo(f.hero_elo)} baselines {_elo(f.baseline_elo)} "
             f"past best {_elo(f.best_elo)} · {f.checkpoints} checkpoints · {self._left(stop)}"
+            + "".join(f" · {o.policy} step {o.step} Elo {_elo(o.elo)} resets {o.resets}" for o in self.others())
         )
 
     def render(self, stop: StopConfig) -> RenderableType:
@@ -104,7 +135,20 @@ class Dashboard:
             ("failed", f"{f.failed}", "time left", self._left(stop)),
         ):
             table.add_row(Text(row[0], "dim"), row[1], Text(row[2], "dim"), row[3])
-        return Group(table, ProgressBar(total=1.0, completed=share_used(self._state, self._policy, stop), width=60))
+        bar = ProgressBar(total=1.0, completed=share_used(self._state, self._policy, stop), width=60)
+        return Group(table, *self._other_policies(), bar)
+
+    def _other_policies(self) -> list[RenderableType]:
+        others = self.others()
+        if not others:
+            return []
+        table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+        for column in ("policy", "role", "steps", "resets", "score", "points taken", "Elo"):
+            table.add_column(column, justify="left" if column in ("policy", "role") else "right")
+        for o in others:
+            taken = "–" if o.taken is None else f"{100 * o.taken:.0f} %"
+            table.add_row(o.policy, o.role, f"{o.step}", f"{o.resets}", f"{o.score:.2f}", taken, _elo(o.elo))
+        return [table]
 
     def _left(self, stop: StopConfig) -> str:
         share = share_used(self._state, self._policy, stop)
@@ -127,12 +171,26 @@ class Figures(msgspec.Struct, frozen=True):
     games_s: float
     tokens_s: float
     score: float
-    """Mean of the hero's last 200 training matches."""
+    """Mean of the hero's last training matches."""
     hero_elo: float | None
     baseline_elo: float | None
     """Of the strongest baseline."""
     best_elo: float | None
     training_s: float
+
+
+class OtherPolicy(msgspec.Struct, frozen=True):
+    """A policy beside the hero's."""
+
+    policy: str
+    role: str
+    step: int
+    resets: int
+    score: float
+    """Mean of its last training matches."""
+    taken: float | None
+    """The share of points that its next reset waits for; None of who is never reset, or has too few results."""
+    elo: float | None
 
 
 def _elo(rating: float | None) -> str:

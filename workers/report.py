@@ -14,6 +14,8 @@ from league.log.jetstream import JetStreamLog
 from league.plots import draw_elo
 from league.projections.render import render
 from league.replay import verify_log
+from league.state import LeagueState
+from schemas.ids import agent_name
 from workers.reading.tables import LEADERBOARD, ask
 from workers.run import DEFAULT_RUN, Run
 
@@ -29,6 +31,26 @@ def benchmark_table(rows: list[BenchmarkRow]) -> Table:
     return table
 
 
+def policies_table(state: LeagueState) -> Table:
+    """What became of every trained policy, for a terminal."""
+    table = Table(title="Trained policies", title_justify="left")
+    for column in ("policy", "role", "steps", "checkpoints", "best Elo", "began anew after"):
+        table.add_column(column, justify="left" if column in ("policy", "role", "began anew after") else "right")
+    for policy, role in state.config.trained.items() if state.config is not None else ():
+        joined = [agent for agent in state.checkpoints if agent.policy == policy]
+        step, best = state.last_step(policy), max((agent.rating for agent in joined if agent.games), default=None)
+        resets = ", ".join(agent_name(policy, version) for version in state.resets(policy))
+        table.add_row(
+            policy,
+            role.role,
+            str(step.step if step is not None else 0),
+            str(len(joined)),
+            "–" if best is None else f"{best:.0f}",
+            resets or "–",
+        )
+    return table
+
+
 async def print_report(run: Run, history: JetStreamLog, console: Console) -> bool:
     """Print the end-of-run report; whether the replay was identical."""
     state = await state_at(history, run.artifacts(history.client))
@@ -36,10 +58,12 @@ async def print_report(run: Run, history: JetStreamLog, console: Console) -> boo
     board = await ask(run, history, LEADERBOARD)
     # As it is: the console would fold a wide table.
     console.file.write(render(board.columns, board.types, board.rows))
+    assert state.config is not None
+    if state.config.policies:
+        console.print(policies_table(state))
     console.print(benchmark_table(benchmarks(state)))
     report = await verify_log(history)
     console.print(f"replay --verify: {report.verdict()}", highlight=False)
-    assert state.config is not None
     draw_elo(elo_curve(state, state.config.trainer.policy), run.plot)
     console.print(f"Elo over training: {run.plot}", highlight=False, soft_wrap=True)
     where = f" --run {run.folder}" if run.folder != DEFAULT_RUN.resolve() else ""
