@@ -1,0 +1,172 @@
+"""Every rating system in leagues whose truth is known, and the properties that all of them share."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from league.boards.bradley_terry import Options, fit
+from league.boards.hodge import of_payoff
+from league.boards.nash import nash_average
+from league.boards.payoff import payoff
+from league.boards.simulated import as_matches, payoff_league, ranked_league
+from league.ratings.arrays import Floats, MatchArrays, Rule, fold_arrays
+from league.ratings.base import SYSTEMS, RatingSystem, State, make_rating_system, rate
+from schemas.config import Plugin, RatingsConfig
+from schemas.events import MatchFinished, SeatResult
+
+AGENTS = 24
+TRUTH = np.random.default_rng(0).permutation(np.linspace(600.0, 1400.0, AGENTS))
+CYCLE = np.array([[0.0, 2.0, -2.0], [-2.0, 0.0, 2.0], [2.0, -2.0, 0.0]])
+
+names = pytest.mark.parametrize("name", SYSTEMS.names())
+
+
+def folded(matches: MatchArrays, name: str) -> Floats:
+    """Ratings by number of the agent."""
+    rules = [Rule(0, RatingsConfig(system=Plugin(name=name)))]
+    return by_number({rated.agent: rated.rating for rated in fold_arrays(matches, rules)["simulated", name]})
+
+
+def fitted(matches: MatchArrays) -> Floats:
+    return by_number({row.name: row.rating for row in fit(matches, options=Options(draws=0)).agents})
+
+
+def by_number(ratings: dict[str, float]) -> Floats:
+    return np.array([ratings[f"agent{number}"] for number in range(len(ratings))])
+
+
+def spearman(left: Floats, right: Floats) -> float:
+    return float(np.corrcoef(left.argsort().argsort(), right.argsort().argsort())[0, 1])
+
+
+def kendall(left: Floats, right: Floats) -> float:
+    upper = np.triu_indices(len(left), 1)
+    signs = [np.sign(np.subtract.outer(values, values)[upper]) for values in (left, right)]
+    return float(np.mean(signs[0] * signs[1]))
+
+
+@pytest.mark.parametrize(("seats", "matches"), [(2, 12_000), (7, 2_500)])
+@pytest.mark.parametrize("name", [*SYSTEMS.names(), "bradley_terry"])
+def test_the_order_of_known_skills_is_recovered_where_many_matches_tie(name: str, seats: int, matches: int) -> None:
+    league = ranked_league(TRUTH.tolist(), matches, seats, 7, levels=1.0)
+    score_MN = league.score_S.reshape(-1, seats)
+    assert np.mean(score_MN[:, 0] == score_MN[:, 1]) > 0.1
+    found = fitted(league) if name == "bradley_terry" else folded(league, name)
+    least = (0.995, 0.95) if name == "bradley_terry" else (0.96, 0.85)
+    assert (spearman(found, TRUTH) > least[0], kendall(found, TRUTH) > least[1]) == (True, True)
+
+
+@names
+def test_without_skill_there_is_no_order_to_find(name: str) -> None:
+    league = ranked_league([1000.0] * AGENTS, 4_000, 2, 3)
+    assert abs(spearman(folded(league, name), TRUTH)) < 0.5
+
+
+def cyclic_league(matches: int, seats: int, seed: int, gain: float) -> MatchArrays:
+    """Scissors, paper and rock, seven agents each: a seat scores more for every opponent that its kind beats."""
+    rng = np.random.default_rng(seed)
+    agent_MN = rng.random((matches, 21)).argsort(axis=1)[:, :seats]
+    kind_MN = agent_MN % 3
+    bonus_MN = gain * (CYCLE[kind_MN[:, :, None], kind_MN[:, None, :]]).sum(2) / (seats - 1)
+    return as_matches(agent_MN, bonus_MN + rng.gumbel(size=agent_MN.shape), [f"agent{number}" for number in range(21)])
+
+
+@pytest.mark.parametrize(("seats", "matches"), [(2, 12_000), (7, 3_000)])
+def test_a_planted_cycle_is_detected_and_no_rating_shows_it(seats: int, matches: int) -> None:
+    planted = of_payoff(payoff(cyclic_league(matches, seats, 1, 1.0)))
+    plain = of_payoff(payoff(cyclic_league(matches, seats, 1, 0.0)))
+    assert planted.p_value < 1e-9
+    assert planted.beyond_chance > 0.9
+    assert planted.beyond_chance > plain.beyond_chance + 0.5
+    for name in SYSTEMS.names():
+        kinds = folded(cyclic_league(matches, seats, 1, 1.0), name).reshape(7, 3).mean(0)
+        # Between two kinds lie 347 points.
+        assert np.ptp(kinds) < 100
+
+
+def kinds_with_clones(clones: int) -> MatchArrays:
+    """Scissors, paper and rock, and more of the paper."""
+    kind = [0, 1, 2, *[1] * clones]
+    return payoff_league(CYCLE[np.ix_(kind, kind)], 300 * len(kind) * (len(kind) - 1) // 2, clones)
+
+
+def test_clones_move_ratings_by_mean_score_but_not_the_measured_nash_board() -> None:
+    few, many = kinds_with_clones(0), kinds_with_clones(5)
+    worth = [np.array(nash_average(payoff(league).log_odds()).worth[:3]) for league in (few, many)]
+    assert worth[0] == pytest.approx([0.0] * 3, abs=0.02)
+    assert worth[1] == pytest.approx([0.0] * 3, abs=0.1)
+    for ratings in (fitted, *(lambda league, name=name: folded(league, name) for name in SYSTEMS.names())):
+        before, after = ratings(few), ratings(many)
+        # Scissors beat the paper, of which there is more; rock loses to it.
+        assert (after[0] - after[2]) - (before[0] - before[2]) > 200
+
+
+def match(scores: Sequence[float], agents: Sequence[str]) -> MatchFinished:
+    return MatchFinished(
+        match_id="e-0",
+        game="nim",
+        purpose="evaluation",
+        worker="w",
+        seed=0,
+        seats=[
+            SeatResult(n, f"S{n}", agent, score, 1) for n, (agent, score) in enumerate(zip(agents, scores, strict=True))
+        ],
+        winner=None,
+        reason="",
+        length=1,
+        seconds=0.0,
+    )
+
+
+def change_of_first(system: RatingSystem, scores: Sequence[float], states: Sequence[State]) -> float:
+    agents = [f"agent{number}" for number in range(len(scores))]
+    change = rate(system, match(scores, agents), dict(zip(agents, states, strict=False)), {})[0]
+    return change.after - change.before
+
+
+# Whole numbers: trueskill chains seats that tie by their ratings, so their order must not be lost in rounding.
+starts = st.lists(st.integers(0, 2_000).map(float), min_size=8, max_size=8)
+
+
+@names
+@given(ratings=starts, other=st.integers(0, 4))
+def test_of_two_seats_a_better_result_is_never_worth_less(name: str, ratings: list[float], other: int) -> None:
+    system = make_rating_system(Plugin(name=name))
+    states = [system.start(rating) for rating in ratings]
+    changes = [change_of_first(system, [own, float(other)], states) for own in range(6)]
+    assert all(after >= before - 1e-9 for before, after in pairwise(changes))
+    assert changes[-1] >= 0 >= changes[0] or other == 0
+
+
+# With more seats it is a theorem where pairs add up; the messages of trueskill are an approximation.
+@pytest.mark.parametrize("name", ["elo", "glicko2"])
+@given(ratings=starts, others=st.lists(st.integers(0, 4), min_size=1, max_size=7))
+def test_of_many_seats_a_better_score_is_never_worth_less(name: str, ratings: list[float], others: list[int]) -> None:
+    system = make_rating_system(Plugin(name=name))
+    states = [system.start(rating) for rating in ratings]
+    changes = [change_of_first(system, [own, *map(float, others)], states) for own in range(6)]
+    assert all(after >= before - 1e-9 for before, after in pairwise(changes))
+
+
+@names
+@given(ratings=starts, scores=st.lists(st.integers(0, 4), min_size=2, max_size=8), shift=st.integers(-500, 500))
+def test_only_differences_of_ratings_matter(name: str, ratings: list[float], scores: list[int], shift: int) -> None:
+    system = make_rating_system(Plugin(name=name))
+    here, there = ([system.start(rating + offset) for rating in ratings] for offset in (0, shift))
+    points = list(map(float, scores))
+    assert change_of_first(system, points, there) == pytest.approx(change_of_first(system, points, here), abs=1e-6)
+
+
+@names
+@settings(max_examples=20, deadline=None)
+@given(seats=st.integers(2, 8), seed=st.integers(0, 10**6))
+def test_other_names_for_the_agents_give_the_same_bits(name: str, seats: int, seed: int) -> None:
+    league = ranked_league(TRUTH[:9].tolist(), 60, seats, seed, levels=1.0)
+    code = np.random.default_rng(seed).permutation(9)
+    renamed = replace(league, agent_S=code[league.agent_S].astype(np.int32))
+    assert (folded(renamed, name)[code] == folded(league, name)).all()
