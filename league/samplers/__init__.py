@@ -12,6 +12,7 @@
 - ``match_quality``  even matches, by the chance of a draw
 - ``ts_dist``        near ratings
 - ``exploration``    those who play what the policy has not met yet
+- ``rectified_nash`` PSRO's: who matters in the league's own game, of those whom the policy beats
 - ``uniform``        every member of the league alike, the mirror too: what the others are measured against
 
 Only active agents are drawn. The hero's live version is drawn as ``mirror`` and from no other bucket: rollout workers

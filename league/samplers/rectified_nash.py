@@ -1,0 +1,149 @@
+"""PSRO's rectified Nash: opponents who matter in the league's own game, and whom the policy beats or ties."""
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from math import isfinite
+
+from league.samplers.base import SAMPLERS, Bucket, live_hero
+from league.samplers.mix import MixSampler, MixSettings, by_weight, check_scale, others
+from schemas.errors import ConfigError
+from schemas.standings import Agent, Live, Record, Standings
+
+# Payoffs are shares of the points in hundredths: small changes of a rating or a record leave the game as it was.
+_GRID = 100
+# What is less is taken for none, and what a processor rounds otherwise than another does not reach the draw.
+_DIGITS = 6
+
+
+@SAMPLERS.register("rectified_nash")
+class RectifiedNashSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
+    """``[matchmaking.sampler.settings]`` of ``rectified_nash``."""
+
+    most_agents: int = 32
+    """Agents in the game that is solved, 2 to 64; those that matter most of larger leagues."""
+    prior_games: float = 4.0
+    """What the ratings predict counts for as many games, so that few results decide little."""
+    scale: float = 400.0
+    """Rating points for ten to one odds; 400 in Elo."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        super().__post_init__()
+        if not 2 <= self.most_agents <= 64:
+            raise ConfigError(f"most_agents: {self.most_agents}; expected 2 to 64")
+        check_scale("prior_games", self.prior_games)
+        check_scale("scale", self.scale)
+
+    def build(self) -> "RectifiedNash":
+        """What these settings configure."""
+        return RectifiedNash(self)
+
+
+class RectifiedNash(MixSampler):
+    """The bucket ``rectified``: who of the equilibrium the hero beats or ties, in proportion to the share of it.
+
+    The game: two players each name an agent, and are paid the share of the points that theirs takes from the other's,
+    less a half. Its equilibrium of greatest entropy (``league.boards.nash``) is unique, and clones share what one of
+    them would have. The hero then trains against those in it that it can beat: strengths grow, and weaknesses are
+    left to others. When it beats nobody in it, the whole equilibrium is the bucket ``nash``; without any agent of
+    finite rating, ``mirror``.
+
+    A payoff is the mean of a Beta posterior: the results of evaluation matches, seat by seat, a draw being half a win
+    (``Standings.pairs``), and ``prior_games`` that came out as the ratings predict: as ½ for equals. Pairs that never
+    met have what the ratings predict. Payoffs are rounded to hundredths. The hero's own are its live version's, with
+    the results of the newest evaluated version that is known: the live one, else the policy's newest checkpoint that
+    has any. Its records over all versions would still speak of defeats long made good.
+
+    In leagues of more than ``most_agents``, half of the places go to the highest rated, the others to those who took
+    most from one of them in evaluations, and then again by rating.
+
+    Source: Balduzzi et al. 2019, "Open-ended learning in symmetric zero-sum games", algorithm 4 (PSRO_rN), in which
+    the response to each agent of the equilibrium is trained against p · ⌊payoff⌋₊.
+    """
+
+    name = "rectified_nash"
+
+    def __init__(self, settings: RectifiedNashSettings) -> None:
+        super().__init__(settings.max_distinct)
+        self._settings = settings
+        self._solved: tuple[object, list[float]] = (None, [])
+
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """See ``OpponentSampler.distribution``."""
+        hero, live = live_hero(standings, hero_policy)
+        agents = self._agents(standings, hero_policy)
+        shares = dict(zip((agent.name for agent in agents), self._equilibrium(standings, agents), strict=True))
+        results = _newest_results(standings, hero, live)
+        beaten = {
+            agent.name: shares[agent.name]
+            for agent in agents
+            if self._points(live, agent, results) >= _GRID / 2 and shares[agent.name]
+        }
+        return by_weight({"rectified": beaten, "nash": {} if beaten else shares}, hero)
+
+    def _agents(self, standings: Standings, hero_policy: str) -> list[Agent]:
+        """Who is in the game, in an order that no dictionary decides."""
+        rated = sorted(
+            (agent for agent in others(standings, hero_policy) if isfinite(agent.rating)),
+            key=lambda agent: (-agent.rating, agent.name),
+        )
+        if len(rated) <= self._settings.most_agents:
+            return rated
+        first, rest = rated[: self._settings.most_agents // 2], rated[self._settings.most_agents // 2 :]
+        taken = {agent.name: 0 for agent in rest}
+        for top in first:
+            for name in standings.pairs.get(top.name, {}):
+                if name in taken:
+                    other = standings.agents[name]
+                    taken[name] = max(taken[name], self._points(other, top, standings.pairs.get(name, {})))
+        # Of those who took less than half from everybody, the rating tells more.
+        rest.sort(key=lambda agent: -max(taken[agent.name], _GRID // 2))
+        return [*first, *rest[: self._settings.most_agents - len(first)]]
+
+    def _equilibrium(self, standings: Standings, agents: Sequence[Agent]) -> list[float]:
+        """Shares of the agents; kept for as long as the rounded payoffs are the same."""
+        points = [self._points(one, other, standings.pairs.get(one.name, {})) for one, other in combinations(agents, 2)]
+        key = (len(agents), points)
+        if self._solved[0] != key:
+            self._solved = key, _solve(len(agents), points)
+        return self._solved[1]
+
+    def _points(self, one: Agent | Live, other: Agent, results: Mapping[str, Record]) -> int:
+        """Hundredths of the points that one takes from the other."""
+        record, prior = results.get(other.name, Record()), self._settings.prior_games
+        games = record.wins + record.draws + record.losses
+        won = record.wins + record.draws / 2 + prior * _expected(one.rating - other.rating, self._settings.scale)
+        return round(won / (games + prior) * _GRID)
+
+
+def _solve(size: int, points: Sequence[int]) -> list[float]:
+    """The equilibrium's shares.
+
+    Args:
+        size: Number of agents.
+        points: Hundredths that the first of a pair takes, in the order of ``combinations``.
+    """
+    if size < 2:
+        return [1.0] * size
+    # Here, for these take longer to import than other samplers do to draw.
+    import numpy as np
+
+    from league.boards.nash import nash_average
+
+    payoff_AA = np.zeros((size, size))
+    for (row, column), taken in zip(combinations(range(size), 2), points, strict=True):
+        payoff_AA[row, column], payoff_AA[column, row] = 2 * taken - _GRID, _GRID - 2 * taken
+    return [round(share, _DIGITS) for share in nash_average(payoff_AA / _GRID).share]
+
+
+def _newest_results(standings: Standings, hero: str, live: Live) -> Mapping[str, Record]:
+    """Evaluation results of the newest version of the policy that is known to have any."""
+    past = [agent for agent in standings.agents.values() if agent.kind == "checkpoint" and agent.policy == live.policy]
+    past.sort(key=lambda agent: (-agent.version, agent.name))
+    names = (hero, *(agent.name for agent in past if agent.version < live.version))
+    return next((standings.pairs[name] for name in names if standings.pairs.get(name)), {})
+
+
+def _expected(gap: float, scale: float) -> float:
+    """Elo's expected score; ½ where a rating is not a finite number."""
+    return 1.0 / (1.0 + 10.0 ** min(max(-gap / scale, -30.0), 30.0)) if isfinite(gap) else 0.5
