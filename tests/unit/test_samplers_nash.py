@@ -167,10 +167,8 @@ def test_another_process_with_other_threads_and_hashes_finds_the_same_bits() -> 
 
 
 def test_other_samplers_load_no_numerics() -> None:
-    script = (
-        SCRIPT.replace("rectified_nash", "pfsp")
-        + "import sys; print({'numba', 'scipy', 'league.boards'} & set(sys.modules))"
-    )
+    told = "import sys; print({'numba', 'scipy', 'league.boards'} & set(sys.modules))"
+    script = SCRIPT.replace("rectified_nash", "pfsp") + told
     assert run(script).splitlines()[-1] == "set()"
 
 
