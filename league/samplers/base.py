@@ -1,13 +1,12 @@
 """The contract of an opponent sampler, and the samplers by name."""
 
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from random import Random
 from typing import Protocol
 
 import msgspec
 
+from league.samplers.urn import Drawn
 from schemas.config import Plugin
 from schemas.errors import UsageError, one_of
 from schemas.events import Pick
@@ -28,18 +27,6 @@ class Bucket(msgspec.Struct, frozen=True):
         """Probability of each agent once the bucket is drawn; empty when nobody can be."""
         total = sum(self.weights.values())
         return {agent: weight / total for agent, weight in self.weights.items()} if total else {}
-
-
-class Drawn(msgspec.Struct, frozen=True):
-    """One number that was drawn, and what it meant."""
-
-    number: float
-    """In [0, 1)."""
-    key: str
-    """The bucket or agent whose interval it fell in."""
-    low: float
-    high: float
-    """The interval, up to rounding in the last place; ``low`` is in it, ``high`` is not."""
 
 
 class SeatDraw(msgspec.Struct, frozen=True):
@@ -111,45 +98,3 @@ def live_hero(standings: Standings, policy: str) -> tuple[str, Live]:
     if live is None:
         raise UsageError(f"policy {policy!r} has no published version; published are {one_of(standings.live)}")
     return agent_name(policy, live.version), live
-
-
-class Urn:
-    """Keys with weights, made ready once so that every draw from it is quick, however many keys there are.
-
-    Raises:
-        ValueError: no weight is above 0.
-    """
-
-    def __init__(self, weights: Mapping[str, float]) -> None:
-        self._names = sorted(name for name, weight in weights.items() if weight > 0)
-        if not self._names:
-            raise ValueError(f"nothing to draw from: no weight above 0 in {dict(weights)}")
-        self._weights = [weights[name] for name in self._names]
-        # Added one by one, since what sum() does with rounding differs between versions of Python.
-        self._ends = list(accumulate(self._weights))
-        # _walk rounds n times, each time by at most 2 ** -53 of the total, and so does accumulate; twice that is safe.
-        self._margin = len(self._ends) * self._ends[-1] * 2.0**-51
-
-    def draw(self, rng: Random) -> Drawn:
-        """One key, with probability in proportion to its weight.
-
-        Keys are taken in their sorted order and one ``rng.random()`` is spent, whose sequence Python guarantees: the
-        same rng gives the same key in any process and on any version.
-        """
-        number, total = rng.random(), self._ends[-1]
-        place = number * total
-        at = bisect_right(self._ends, place - self._margin)
-        if at != bisect_right(self._ends, place + self._margin):
-            at = self._walk(place)
-        return Drawn(number, self._names[at], self._ends[at - 1] / total if at else 0.0, self._ends[at] / total)
-
-    def _walk(self, place: float) -> int:
-        """What a draw is by definition: the weights are taken off until nothing is left.
-
-        Looking the place up among the ends gives the same, save where rounding decides.
-        """
-        for at, weight in enumerate(self._weights):
-            place -= weight
-            if place < 0:
-                return at
-        return len(self._weights) - 1

@@ -10,12 +10,14 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from league.samplers.base import Bucket, Drawn, OpponentSampler, SeatDraw, Urn, live_hero
+from league.samplers.base import Bucket, OpponentSampler, SeatDraw, live_hero
+from league.samplers.urn import Drawn, Urn
 from schemas.errors import ConfigError
 from schemas.events import Pick
 from schemas.standings import Agent, Standings
 
 T = TypeVar("T")
+PARTS = ("agents", "live", "records", "pairs", "novelty")
 _CHECKPOINTS_FOR_A_LEAGUE = 2
 
 
@@ -32,30 +34,61 @@ class MixSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Kept(Generic[T]):
-    """The last value that was made from standings, for as long as the same standings and policy are asked about.
+    """The last value that was made from standings, for as long as the same ones and the same policy are asked about.
 
-    Standings never change: a state makes new ones when anything in them does. So whether it is the same object tells
-    whether the value still holds, and holding on to that object keeps its identity from being given to another.
+    Standings never change: a state makes new ones when anything in them does, and leaves the parts that did not change
+    the same objects. So whether a part is the same object tells whether the value still holds, and holding on to that
+    object keeps its identity from being given to another.
+
+    Args:
+        make: Makes the value.
+        reads: Parts of the standings that ``make`` looks at.
     """
 
-    def __init__(self, make: Callable[[Standings, str], T]) -> None:
+    def __init__(self, make: Callable[[Standings, str], T], reads: Iterable[str] = PARTS) -> None:
         self._make = make
+        self._reads = tuple(reads)
         self._last: tuple[Standings, str, T] | None = None
 
     def __call__(self, standings: Standings, hero_policy: str) -> T:
         """The value for these standings."""
         last = self._last
-        if last is None or last[0] is not standings or last[1] != hero_policy:
+        if last is None or last[1] != hero_policy or changed_parts(last[0], standings, hero_policy, self._reads):
             last = self._last = standings, hero_policy, self._make(standings, hero_policy)
         return last[2]
 
 
-class _Urns:
-    """A distribution made ready for drawing."""
+def changed_parts(before: Standings, after: Standings, policy: str, parts: Iterable[str]) -> list[str]:
+    """Which of these parts may differ for a policy."""
+    return [part for part in parts if before is not after and not _same(part, before, after, policy)]
 
-    def __init__(self, buckets: Mapping[str, Bucket]) -> None:
-        self.buckets = Urn({name: bucket.share for name, bucket in buckets.items()})
-        self.agents = {name: Urn(bucket.weights) for name, bucket in buckets.items() if bucket.share > 0}
+
+def _same(part: str, before: Standings, after: Standings, policy: str) -> bool:
+    old, new = getattr(before, part), getattr(after, part)
+    if part == "live":
+        return bool(old == new)
+    return old is new or (part in ("records", "novelty") and old.get(policy) is new.get(policy))
+
+
+class Urns:
+    """A distribution made ready for drawing.
+
+    Args:
+        shares: Of the buckets.
+        agents: Of every bucket with a share above 0.
+    """
+
+    def __init__(self, shares: Mapping[str, float], agents: Mapping[str, Urn]) -> None:
+        self.buckets = Urn(shares)
+        self.agents = agents
+
+    @classmethod
+    def of(cls, buckets: Mapping[str, Bucket]) -> "Urns":
+        """Those of a distribution."""
+        return cls(
+            {name: bucket.share for name, bucket in buckets.items()},
+            {name: Urn(bucket.weights) for name, bucket in buckets.items() if bucket.share > 0},
+        )
 
 
 class MixSampler(OpponentSampler):
@@ -64,9 +97,16 @@ class MixSampler(OpponentSampler):
     A subclass brings ``name`` and ``distribution``, whose buckets with a share above 0 have somebody in them.
     """
 
+    reads: tuple[str, ...] = PARTS
+    """Parts of the standings that ``distribution`` looks at: when no other changes, it is not made again."""
+
     def __init__(self, max_distinct: int | None = None) -> None:
         self._max_distinct = max_distinct
-        self._urns = Kept(lambda standings, hero_policy: _Urns(self.distribution(standings, hero_policy)))
+        self._kept = Kept(lambda standings, policy: Urns.of(self.distribution(standings, policy)), self.reads)
+
+    def urns(self, standings: Standings, hero_policy: str) -> Urns:
+        """``distribution``, made ready for drawing; good until the next call."""
+        return self._kept(standings, hero_policy)
 
     @abstractmethod
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
@@ -78,7 +118,7 @@ class MixSampler(OpponentSampler):
         With ``max_distinct`` the clones are dealt in turn. Every seat is then still drawn from the target shares,
         though not independently of the others.
         """
-        urns = self._urns(standings, hero_policy)
+        urns = self.urns(standings, hero_policy)
         distinct = min(len(seats), self._max_distinct or len(seats))
         drawn: list[tuple[Drawn, Drawn]] = []
         for _ in range(distinct):
@@ -100,11 +140,17 @@ def share_out(mix: Mapping[str, float], candidates: Mapping[str, Mapping[str, fl
         mix: Share of every bucket.
         candidates: Weight of every agent in every bucket; somebody is in one of them. Their order is the buckets'.
     """
-    weights = {name: mix[name] if any(agents.values()) else 0.0 for name, agents in candidates.items()}
+    shares = shares_of_mix(mix, {name: any(agents.values()) for name, agents in candidates.items()})
+    return {name: Bucket(shares[name], dict(agents)) for name, agents in candidates.items()}
+
+
+def shares_of_mix(mix: Mapping[str, float], is_filled: Mapping[str, bool]) -> dict[str, float]:
+    """The shares that ``share_out`` gives, from which buckets anybody is in."""
+    weights = {name: mix[name] if filled else 0.0 for name, filled in is_filled.items()}
     if not any(weights.values()):
-        weights[next(name for name, agents in candidates.items() if any(agents.values()))] = 1.0
+        weights[next(name for name, filled in is_filled.items() if filled)] = 1.0
     total = _total(weights.values())
-    return {name: Bucket(weights[name] / total, dict(agents)) for name, agents in candidates.items()}
+    return {name: weight / total for name, weight in weights.items()}
 
 
 def by_weight(candidates: Mapping[str, Mapping[str, float]], hero: str) -> dict[str, Bucket]:
@@ -114,14 +160,16 @@ def by_weight(candidates: Mapping[str, Mapping[str, float]], hero: str) -> dict[
     can be, and else has share 0.
     """
     weights = {name: _total(agents[agent] for agent in sorted(agents)) for name, agents in candidates.items()}
+    shares = shares_by_weight(weights)
+    buckets = {name: Bucket(shares[name], dict(agents) if weights[name] else {}) for name, agents in candidates.items()}
+    return {**buckets, "mirror": Bucket(shares["mirror"], {hero: 1.0} if shares["mirror"] else {})}
+
+
+def shares_by_weight(weights: Mapping[str, float]) -> dict[str, float]:
+    """The shares that ``by_weight`` gives, from the weights of all buckets but the mirror."""
     everybody = _total(weights.values())
-    if not everybody:
-        return {**{name: Bucket(0.0, {}) for name in candidates}, "mirror": Bucket(1.0, {hero: 1.0})}
-    buckets = {
-        name: Bucket(weights[name] / everybody, dict(agents) if weights[name] else {})
-        for name, agents in candidates.items()
-    }
-    return {**buckets, "mirror": Bucket(0.0, {})}
+    shares = {name: weight / everybody if everybody else 0.0 for name, weight in weights.items()}
+    return {**shares, "mirror": 0.0 if everybody else 1.0}
 
 
 def others(standings: Standings, hero_policy: str) -> list[Agent]:

@@ -5,8 +5,9 @@ from random import Random
 
 import msgspec
 
-from league.samplers.base import SAMPLERS, Bucket, OpponentSampler, SeatDraw, Urn, live_hero
+from league.samplers.base import SAMPLERS, Bucket, OpponentSampler, SeatDraw, live_hero
 from league.samplers.mix import Kept, others
+from league.samplers.urn import Urn
 from schemas.events import Pick
 from schemas.standings import Standings
 

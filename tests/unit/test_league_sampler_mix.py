@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from league.samplers.base import Bucket, Urn, make_sampler
+from league.samplers.base import Bucket, make_sampler
 from league.samplers.mix import Kept, by_weight, share_out
+from league.samplers.urn import Urn
 from schemas.config import Plugin
 from schemas.standings import Agent, Live, Standings
 
@@ -106,4 +107,4 @@ def test_the_largest_number_that_can_be_drawn_falls_on_the_last_name() -> None:
 
 def test_nothing_can_be_drawn_from_an_urn_without_weight() -> None:
     with pytest.raises(ValueError, match="no weight above 0"):
-        Urn({"a": 0.0})
+        Urn({"a": 0.0}).draw(Random(1))
