@@ -10,17 +10,19 @@ from random import Random
 import msgspec
 
 from league import pool, promotion
+from league.entrants import entrants
 from league.evaluations import finished, jobs, plan
 from league.log.base import Recorded
 from league.matchmaker import make_match
 from league.ratings.fold import RatingFold
+from league.roles import reset_due, sampler_of
 from league.samplers.base import make_sampler
-from league.schedule import joining, retirements
+from league.schedule import RESET, added, joining, retirements
 from league.state import LeagueState
 from schemas import events as e
 from schemas.codec import encode_event
 from schemas.config import LeagueConfig, plain
-from schemas.ids import derive_seed, digest, split_agent
+from schemas.ids import agent_name, derive_seed, digest, split_agent
 from schemas.jobs import PlayMatch
 from schemas.sketches import sketch
 from schemas.subjects import event_subject
@@ -37,6 +39,10 @@ def growing_skill(agent: str) -> float:
     """A policy that gains 0.01 per version on bots and the base model, which have 0."""
     named = split_agent(agent)
     return 0.0 if named is None else named[1] * 0.01
+
+
+def _worker(policy: str, hero: str) -> str:
+    return "rollout-0" if policy == hero else f"rollout-{policy}-0"
 
 
 class Simulation:
@@ -60,18 +66,26 @@ class Simulation:
         self._skill = skill
         self._lines = lines
         self._fold = RatingFold(config)
-        self._sampler = make_sampler(config.matchmaking.sampler)
+        self._samplers = {policy: make_sampler(sampler_of(config, policy)) for policy in config.trained}
         self._policy = config.trainer.policy
 
     def run(self, steps: int, matches_per_step: int) -> list[Recorded]:
-        """Open the league, train so many steps, finish; returns the whole history."""
+        """Open the league, train so many steps, finish; returns the whole history.
+
+        Policies take turns, step by step. A policy that is reset goes on from the untrained version after it.
+        """
         self.open()
-        for version in range(steps + 1):
-            self.publish(version)
-            matches = [self.play_training() for _ in range(matches_per_step)]
-            self.evaluate()
-            self.append(self._step(version + 1, matches))
-        self.append(e.TrainingFinished(policy=self._policy, version=steps, reason="steps"))
+        versions = dict.fromkeys(self.config.trained, 0)
+        for _ in range(steps + 1):
+            for policy, version in versions.items():
+                self.publish(version, policy)
+                live = version + self._reset(policy, version)
+                matches = [self.play_training(_worker(policy, self._policy), policy) for _ in range(matches_per_step)]
+                self.evaluate()
+                self.append(self._step(live + 1, matches, policy))
+                versions[policy] = live + 1
+        for policy, version in versions.items():
+            self.append(e.TrainingFinished(policy=policy, version=version - 1, reason="steps"))
         self.evaluate()
         return self.records
 
@@ -88,25 +102,43 @@ class Simulation:
     def open(self) -> None:
         """Open the league and register its first agents."""
         self.append(e.LeagueOpened(league=self.config.name, config=plain(self.config), model="none"))
-        for name, agent in self.config.agents.items():
-            self.append(e.AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating))
+        for event in entrants(self.config):
+            self.append(event)
         self.evaluate()
 
-    def publish(self, version: int) -> None:
+    def publish(self, version: int, policy: str | None = None) -> None:
         """Publish a version and let the schedule act."""
-        adapter = digest(f"{self._policy}@{version}".encode())
-        self.append(e.PolicyPublished(policy=self._policy, version=version, adapter=adapter, parent=""))
-        joined = joining(self.state, self._policy, version, adapter)
+        policy = policy or self._policy
+        adapter = self._publish(version, policy)
+        joined = joining(self.state, policy, version, adapter)
         if joined is not None:
             self.append(joined)
-        for retirement in retirements(self.state, self._policy):
+        for retirement in retirements(self.state, policy):
             self.append(retirement)
         self._pool()
 
-    def play_training(self, worker: str = "rollout-0") -> str:
+    def _publish(self, version: int, policy: str) -> str:
+        adapter = digest(f"{policy}@{version}".encode())
+        self.append(e.PolicyPublished(policy=policy, version=version, adapter=adapter, parent=""))
+        return adapter
+
+    def _reset(self, policy: str, version: int) -> bool:
+        """Reset a policy after a version, if it is due."""
+        state = self.state
+        reason = reset_due(state.standings(), self.config, policy, version - state.begun(policy))
+        if reason is None:
+            return False
+        name = agent_name(policy, version)
+        if name not in state.agents:
+            self.append(added(state, policy, version, state.published[policy][version].adapter, RESET))
+        self.append(e.PolicyReset(policy=policy, version=version, reason=reason))
+        self._publish(version + 1, policy)
+        return True
+
+    def play_training(self, worker: str = "rollout-0", policy: str | None = None) -> str:
         """Make and play one training match; returns its id."""
-        index = self.state.next_match_index(worker)
-        match, sampled = make_match(self.state.standings(), self.config, self._sampler, worker, index, self.seats)
+        index, sampler = self.state.next_match_index(worker), self._samplers[policy or self._policy]
+        match, sampled = make_match(self.state.standings(), self.config, sampler, worker, index, self.seats, policy)
         self.append(sampled)
         self.append(self.play(match, worker, sampled.hero_seat))
         return match.match_id
@@ -205,7 +237,7 @@ class Simulation:
         )
 
     def _sketch(self, match: PlayMatch) -> str:
-        if self._lines is None or not self._sampler.uses_novelty:
+        if self._lines is None or not self._samplers[self._policy].uses_novelty:
             return ""
         played = {
             seat: self._lines(agent, Random(derive_seed(match.seed, "line", seat)))
@@ -213,9 +245,9 @@ class Simulation:
         }
         return sketch([played], self.seats).encode()
 
-    def _step(self, step: int, matches: list[str]) -> e.GradientStepTaken:
+    def _step(self, step: int, matches: list[str], policy: str | None = None) -> e.GradientStepTaken:
         return e.GradientStepTaken(
-            policy=self._policy,
+            policy=policy or self._policy,
             step=step,
             batch=digest(msgspec.json.encode(matches)),
             matches=matches,

@@ -15,7 +15,6 @@ from league.plots import draw_elo
 from league.projections.render import render
 from league.replay import verify_log
 from league.state import LeagueState
-from schemas.ids import agent_name
 from workers.reading.tables import LEADERBOARD, ask
 from workers.run import DEFAULT_RUN, Run
 
@@ -34,12 +33,12 @@ def benchmark_table(rows: list[BenchmarkRow]) -> Table:
 def policies_table(state: LeagueState) -> Table:
     """What became of every trained policy, for a terminal."""
     table = Table(title="Trained policies", title_justify="left")
-    for column in ("policy", "role", "steps", "checkpoints", "best Elo", "began anew after"):
-        table.add_column(column, justify="left" if column in ("policy", "role", "began anew after") else "right")
+    for column in ("policy", "role", "steps", "checkpoints", "best Elo", "resets"):
+        table.add_column(column, justify="left" if column in ("policy", "role", "resets") else "right", no_wrap=True)
     for policy, role in state.config.trained.items() if state.config is not None else ():
         joined = [agent for agent in state.checkpoints if agent.policy == policy]
         step, best = state.last_step(policy), max((agent.rating for agent in joined if agent.games), default=None)
-        resets = ", ".join(agent_name(policy, version) for version in state.resets(policy))
+        resets = ", ".join(f"after {version}" for version in state.resets(policy))
         table.add_row(
             policy,
             role.role,
