@@ -145,7 +145,7 @@ class Matches:
         return lambda: (version, published.adapter)
 
     async def finish(
-        self, played: Played, trainable: Sequence[int] = (), experience: str = "", sketched: bool = False
+        self, played: Played, trainable: Sequence[int] = (), experience: str = "", ngram: int | None = None
     ) -> MatchFinished:
         """Keep the match's record, or its digest alone, and record its result in the history.
 
@@ -153,7 +153,7 @@ class Matches:
             played: The match.
             trainable: Seats that are trained on.
             experience: Digest of what is.
-            sketched: Whether the n-grams of its actions are sketched in the result, as some samplers ask.
+            ngram: Parts to an n-gram, where those of its actions are to be sketched in the result.
         """
         record = await self._keep(played.record)
         outcome, job = played.outcome, played.job
@@ -184,14 +184,14 @@ class Matches:
             record=record,
             experience=experience,
             evaluation_id=job.evaluation_id,
-            ngrams=self._sketch(played) if sketched else "",
+            ngrams="" if ngram is None else self._sketch(played, ngram),
         )
         await self._context.record(finished)
         return finished
 
-    def _sketch(self, played: Played) -> str:
+    def _sketch(self, played: Played, ngram: int) -> str:
         turns = self._game.open_record(zstandard.decompress(played.record)).turns
-        return sketch(turns, self.seats).encode()
+        return sketch(turns, self.seats, ngram).encode()
 
     async def close(self) -> None:
         """Let go of connections to remote agents."""

@@ -112,8 +112,8 @@ class RolloutWorker:
     async def _hand_on(self, job: PlayMatch, played: Played, seat: int) -> None:
         rollout = self._matches.rollout(played, seat, self._policy)
         experience = await self._publish(rollout) if rollout is not None else ""
-        sketched = self._sampler.uses_novelty and experience != ""
-        await self._matches.finish(played, [seat] if experience else [], experience, sketched)
+        ngram = self._sampler.ngram if self._sampler.uses_novelty and experience else None
+        await self._matches.finish(played, [seat] if experience else [], experience, ngram)
 
     async def _publish(self, rollout: Rollout) -> str:
         """Publish a rollout; when the trainer has ended there is nobody to wait for, and it is not used."""

@@ -12,6 +12,7 @@ from schemas.errors import UsageError, one_of
 from schemas.events import Pick
 from schemas.ids import agent_name
 from schemas.plugins import Registry
+from schemas.sketches import N
 from schemas.standings import Live, Standings
 
 
@@ -47,6 +48,8 @@ class OpponentSampler(Protocol):
     uses_novelty: bool = False
     """Whether it asks for ``Standings.novelty``: rollout workers sketch their matches for those that do, and only
     then, since events stay for ever."""
+    ngram: int = N
+    """Parts of actions to an n-gram of such a sketch."""
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """What ``draws`` draws from: every bucket of the mix, those that nobody is in with share 0.

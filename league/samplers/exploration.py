@@ -3,6 +3,7 @@
 from league.samplers.base import SAMPLERS, Bucket, live_hero
 from league.samplers.mix import MixSampler, MixSettings, by_kind, by_weight, check_scale, others, softmax
 from schemas.errors import ConfigError
+from schemas.sketches import N
 from schemas.standings import Standings
 
 _NEVER_MET = 1.0
@@ -18,11 +19,17 @@ class ExplorationSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
     uniform: float = 0.1
     """Share of seats that are drawn uniformly, so that everybody is measured again now and then: what the policy has
     forgotten or now brings about can be new with an old opponent."""
+    n: int = N
+    """Parts of actions in a row that make one thing to be met. Where there is much to choose from, fewer tell more:
+    after 160 matches of four Diplomacy bots 80 to 93 % of three orders in a row were still new, by bot, 41 to 75 % of
+    two, and 4 to 12 % of single ones."""
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
         super().__post_init__()
         check_scale("temperature", self.temperature)
+        if not 1 <= self.n <= 10:
+            raise ConfigError(f"n: {self.n}; expected 1 to 10")
         if not 0 <= self.uniform <= 1:
             raise ConfigError(f"uniform: {self.uniform}; expected 0 to 1")
 
@@ -37,7 +44,8 @@ class Exploration(MixSampler):
     An opponent's novelty is the share of the n-grams of actions that it plays in a match which the policy's last
     matches did not have (``league.coverage``). Who was never met counts as all new, and comes first.
 
-    Rollout workers sketch their matches for this sampler; without sketches everybody is as likely.
+    Rollout workers sketch their matches for this sampler; without sketches everybody is as likely. Noise is new too:
+    a bot that plays at random stays among the most novel for as long as there is anything to do at random.
 
     Source: Unstable Baselines' sampling mode ``exploration``, there a placeholder for ranking opponents by expected
     state diversity, and its ``ExplorationTracker``, which measures n-gram coverage over a rolling window.
@@ -49,6 +57,7 @@ class Exploration(MixSampler):
     def __init__(self, settings: ExplorationSettings) -> None:
         super().__init__(settings.max_distinct)
         self._settings = settings
+        self.ngram = settings.n
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""

@@ -46,7 +46,7 @@ def test_without_sketches_everybody_is_as_likely() -> None:
     assert shares(table({})) == pytest.approx(dict.fromkeys(("base_model", "a_bot", "b_bot"), 1 / 3))
 
 
-@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"uniform": 1.1}, {"uniform": -0.1}])
+@pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"uniform": 1.1}, {"uniform": -0.1}, {"n": 0}])
 def test_bad_settings_are_refused_by_name(settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=rf"matchmaking\.sampler\.settings\.{next(iter(settings))}: .*expected"):
         make_sampler(Plugin(name="exploration", settings=settings))
