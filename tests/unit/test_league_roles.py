@@ -1,0 +1,392 @@
+"""Several policies in roles: whom each plays, when an exploiter begins anew, and what a reset does to folds."""
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from league.matchmaker import explain, make_match
+from league.ratings.arrays import fold_arrays
+from league.ratings.fold import RatingFold, SavedRatings
+from league.ratings.gather import Gatherer
+from league.roles import points_taken, reset_due, sampler_of
+from league.samplers.base import make_sampler
+from league.samplers.main_exploiter import newest_results, share_taken
+from league.schedule import RESET, added
+from league.simulation import Simulation
+from league.state import LeagueState, SavedState
+from schemas import events as e
+from schemas.config import EvaluationConfig, LeagueConfig, Plugin, PolicyConfig, convert, plain
+from schemas.errors import ConfigError
+from schemas.ids import split_agent
+from schemas.standings import Agent, Live, Record, Standings
+from workers.founding.checks import check_config
+from workers.supervisor import processes
+
+ROLES = {
+    "exploiter": PolicyConfig(role="main_exploiter", reset_steps=6, reset_min_steps=2),
+    "rogue": PolicyConfig(role="league_exploiter", reset_steps=4),
+}
+CONFIG = LeagueConfig(
+    seed=4, policies=ROLES, evaluation=EvaluationConfig(every=3, gatekeeper_games=3, benchmark_games=3)
+)
+
+
+def simulated(steps: int = 16) -> Simulation:
+    simulation = Simulation(CONFIG, seats=3)
+    simulation.run(steps, 3)
+    return simulation
+
+
+SIMULATED = simulated()
+
+
+def of(kind: type[e.Event]) -> list[Any]:
+    return [record.event for record in SIMULATED.records if isinstance(record.event, kind)]
+
+
+def standings(
+    records: dict[str, dict[str, Record]], checkpoints: tuple[str, ...] = (), live: tuple[str, ...] = ("main@40",)
+) -> Standings:
+    agents = {"random_bot": Agent("random_bot", "bot", 800.0, 9, baseline=True)}
+    for name in checkpoints:
+        policy, version = split_agent(name) or ("", 0)
+        agents[name] = Agent(name, "checkpoint", 1000.0, 9, policy=policy, version=version)
+    now = {}
+    for name in (*live, "exploiter@7", "rogue@7"):
+        policy, version = split_agent(name) or ("", 0)
+        now[policy] = Live(policy, version, "0" * 64, 1000.0)
+    return Standings(5, agents, now, records)
+
+
+def exploiter_shares(table: Standings) -> dict[str, float]:
+    return dict(make_sampler(sampler_of(CONFIG, "exploiter")).target_shares(table, "exploiter"))
+
+
+# Whom a role plays.
+
+
+def test_every_policy_draws_whom_its_role_says() -> None:
+    drawn = Counter(
+        (event.hero.partition("@")[0], pick.bucket) for event in of(e.OpponentsSampled) for pick in event.picks
+    )
+    for event in of(e.OpponentsSampled):
+        hero, _, _ = event.hero.partition("@")
+        assert event.worker == ("rollout-0" if hero == "main" else f"rollout-{hero}-0")
+        assert event.sampler == {"main": "pfsp", "exploiter": "main_exploiter", "rogue": "win_rate"}[hero]
+        if hero == "exploiter":
+            assert {pick.agent.partition("@")[0] for pick in event.picks} == {"main"}
+    assert drawn["exploiter", "live"] > 0
+    assert {bucket for hero, bucket in drawn if hero == "rogue"} == {"members"}
+    met = {pick.agent.partition("@")[0] for event in of(e.OpponentsSampled) for pick in event.picks}
+    assert {"main", "exploiter", "rogue", "random_bot", "base_model"} <= met
+
+
+def test_the_live_version_that_is_drawn_is_the_one_published_then() -> None:
+    state, place = LeagueState(), 0
+    for event in sorted(of(e.OpponentsSampled), key=lambda event: event.standings_sequence):
+        while state.sequence < event.standings_sequence:
+            state.apply(SIMULATED.records[place].sequence, SIMULATED.records[place].event)
+            place += 1
+        explanation = explain(event, state.standings(), CONFIG)
+        assert explanation.agrees, explanation.differences
+        live = state.live("main")
+        assert live is not None
+        assert all(pick.agent == f"main@{live.version}" for pick in event.picks if pick.bucket == "live")
+
+
+def test_a_main_exploiter_plays_the_live_version_until_it_is_too_strong() -> None:
+    past = ("main@10", "main@20", "main@30")
+    unknown = standings({}, past)
+    beaten = {"exploiter": {"main@39": Record(losses=60), "main@10": Record(10, 0, 10), "main@20": Record(1, 0, 19)}}
+    assert exploiter_shares(unknown) == {"live": 1.0, "past": 0.0, "mirror": 0.0}
+    assert exploiter_shares(standings(beaten, past)) == {"live": 0.0, "past": 1.0, "mirror": 0.0}
+    assert exploiter_shares(standings(beaten)) == {"live": 1.0, "past": 0.0, "mirror": 0.0}, "nobody else is there"
+    members = make_sampler(sampler_of(CONFIG, "exploiter")).distribution(standings(beaten, past), "exploiter")["past"]
+    # Never met counts as a half, and so does even; 2 of 22 points are 1 in 11.
+    assert members.weights == pytest.approx({"main@10": 0.25, "main@30": 0.25, "main@20": 1 / 11 * 10 / 11})
+
+
+def test_a_main_exploiter_without_anybody_to_exploit_plays_itself() -> None:
+    sampler = make_sampler(Plugin(name="main_exploiter", settings={"against": "absent"}))
+    picks = sampler.sample(standings({}, ("rogue@3",)), "exploiter", [1, 2], Random(1))
+    assert {(pick.agent, pick.bucket) for pick in picks} == {("exploiter@7", "mirror")}
+
+
+def test_only_the_newest_results_against_a_policy_count() -> None:
+    records = {"exploiter": {"main@9": Record(losses=90), "main@11": Record(wins=30), "main@10": Record(15, 10, 5)}}
+    found = newest_results(standings(records), "exploiter", "main", 50)
+    assert found == Record(45, 10, 5)
+    assert share_taken(found) == pytest.approx((45 + 5 + 1) / 62)
+    assert share_taken(newest_results(standings(records), "exploiter", "rogue", 50)) == 0.5
+
+
+def test_a_policys_own_sampler_wins_and_main_roles_share_the_leagues() -> None:
+    own = Plugin(name="uniform")
+    config = LeagueConfig(policies={"twin": PolicyConfig(role="main"), "x": PolicyConfig(role="main", sampler=own)})
+    assert sampler_of(config, "twin") == sampler_of(config, "main") == config.matchmaking.sampler
+    assert sampler_of(config, "x") == own
+    against = LeagueConfig(policies={**config.policies, "y": PolicyConfig(role="main_exploiter", against="twin")})
+    assert sampler_of(against, "y").settings == {"against": "twin"}
+    assert list(against.trained) == ["main", "twin", "x", "y"]
+
+
+def test_one_policys_draws_are_recorded_under_its_own_samplers_digest() -> None:
+    table = standings({}, ("main@10", "main@20"))
+    digests = set()
+    for policy in CONFIG.trained:
+        sampler = make_sampler(sampler_of(CONFIG, policy))
+        _, sampled = make_match(table, CONFIG, sampler, f"rollout-{policy}-1", 5, 3, policy)
+        assert sampled.match_id == f"rollout-{policy}-1-5"
+        assert explain(sampled, table, CONFIG).agrees
+        digests.add(sampled.sampler_digest)
+    assert len(digests) == 3
+
+
+# When an exploiter begins anew.
+
+
+@pytest.mark.parametrize(
+    ("policy", "records", "steps", "reason"),
+    [
+        ("exploiter", {}, 5, None),
+        ("exploiter", {}, 6, "6 steps"),
+        ("exploiter", {"main@40": Record(45, 0, 5)}, 1, None),
+        ("exploiter", {"main@40": Record(45, 0, 5)}, 2, "took 0.88 of the points from main"),
+        ("exploiter", {"main@40": Record(40, 0, 0)}, 2, None),
+        ("exploiter", {"main@40": Record(30, 0, 20), "main@10": Record(90, 0, 0)}, 2, None),
+        ("exploiter", {"main@10": Record(50, 0, 0), "random_bot": Record(0, 0, 90)}, 2, "took 0.98 of the points"),
+        ("rogue", {"main@10": Record(60, 0, 0)}, 2, None),
+        ("rogue", {"main@10": Record(60, 0, 0), "random_bot": Record(5, 0, 5)}, 2, None),
+        ("rogue", {"main@10": Record(60, 0, 0), "random_bot": Record(8, 0, 2)}, 2, "the least from random_bot"),
+        ("rogue", {"main@10": Record(60, 0, 0), "random_bot": Record(8, 0, 2)}, 1, None),
+        ("main", {"main@10": Record(900, 0, 0), "random_bot": Record(900, 0, 0)}, 900, None),
+    ],
+)
+def test_resets_are_due_by_points_taken_or_by_steps(
+    policy: str, records: dict[str, Record], steps: int, reason: str | None
+) -> None:
+    found = reset_due(standings({policy: records}, ("main@10",)), CONFIG, policy, steps)
+    assert found is None if reason is None else found is not None and reason in found
+
+
+def test_the_points_on_the_way_to_a_reset_can_be_shown() -> None:
+    table = standings({"exploiter": {"main@40": Record(20, 20, 20)}, "main": {"random_bot": Record(90, 0, 0)}})
+    assert points_taken(table, CONFIG, "exploiter") == 0.5
+    assert points_taken(table, CONFIG, "rogue") is None
+    assert points_taken(table, CONFIG, "main") is None
+
+
+def test_a_simulated_exploiter_is_reset_on_time_and_its_last_version_stays() -> None:
+    resets: dict[str, list[int]] = {}
+    for event in of(e.PolicyReset):
+        resets.setdefault(event.policy, []).append(event.version)
+    # Four steps each: versions 0 to 4, then 5 is untrained and 9 the next last one.
+    assert resets["rogue"] == [4, 9, 14]
+    assert set(resets) == {"rogue", "exploiter"}
+    state = SIMULATED.state
+    assert state.resets("rogue") == [4, 9, 14]
+    assert (state.begun("rogue"), state.begun("rogue", 9), state.begun("rogue", 4), state.begun("main")) == (
+        15,
+        5,
+        0,
+        0,
+    )
+    for policy, versions in resets.items():
+        for version in versions:
+            agent = state.agents[f"{policy}@{version}"]
+            assert agent.active
+            assert agent.reason in ("first", "landmark", "elite", RESET)
+            assert version + 1 in state.published[policy]
+
+
+# What a reset does to folds.
+
+
+def folded(*events: e.Event) -> LeagueState:
+    state = LeagueState()
+    for sequence, event in enumerate(events, start=1):
+        state.apply(sequence, event)
+    return state
+
+
+def published(name: str) -> e.PolicyPublished:
+    policy, version = split_agent(name) or ("", 0)
+    return e.PolicyPublished(policy=policy, version=version, adapter="0" * 64, parent="")
+
+
+def match(match_id: str, *seats: tuple[str, float], purpose: str = "training") -> e.MatchFinished:
+    results = [e.SeatResult(seat, f"S{seat}", agent, score, 1) for seat, (agent, score) in enumerate(seats)]
+    return e.MatchFinished(
+        match_id=match_id,
+        game="diplomacy",
+        purpose=purpose,
+        worker="w",
+        seed=0,
+        seats=results,
+        winner=None,
+        reason="",
+        length=1,
+        seconds=0.0,
+    )
+
+
+BASE = e.AgentRegistered(agent="base_model", kind="base", baseline=True, rating=1000.0)
+OPENED = e.LeagueOpened(league="t", config=plain(CONFIG), model="m")
+RESET_AT_5 = e.PolicyReset(policy="exploiter", version=5, reason="enough")
+
+
+def test_a_version_after_a_reset_stands_at_the_base_agent_and_the_ones_before_stay() -> None:
+    update = e.RatingUpdated(
+        match_id="x-0",
+        match_sequence=1,
+        game="diplomacy",
+        system="elo",
+        changes=[e.RatingChange("exploiter@5", 1000.0, 1200.0), e.RatingChange("base_model", 1000.0, 980.0)],
+    )
+    state = folded(OPENED, BASE, published("exploiter@5"), update, RESET_AT_5, published("exploiter@6"))
+    live = state.live("exploiter")
+    assert live is not None
+    assert (live.version, live.rating) == (6, 980.0)
+    assert [state.rating(f"exploiter@{version}") for version in (5, 6, 7, 900)] == [1200.0, 980.0, 980.0, 980.0]
+    assert state.standings().live["exploiter"].rating == 980.0
+    later = e.RatingUpdated(
+        match_id="x-1",
+        match_sequence=2,
+        game="diplomacy",
+        system="elo",
+        changes=[e.RatingChange("exploiter@7", 980.0, 1010.0)],
+    )
+    state.apply(8, later)
+    assert [state.rating(f"exploiter@{version}") for version in (5, 6, 8)] == [1200.0, 980.0, 1010.0]
+
+
+def test_a_reset_policys_record_begins_anew_and_old_matches_stay_out_of_it() -> None:
+    early, late = (
+        match("w-0", ("exploiter@5", 1.0), ("main@3", 0.0)),
+        match("w-1", ("exploiter@4", 1.0), ("main@3", 0.0)),
+    )
+    fresh = match("w-2", ("exploiter@6", 0.0), ("main@3", 1.0), ("exploiter@5", 1.0))
+    void = e.MatchVoided(match=early, match_sequence=3, reason="x")
+    state = folded(OPENED, BASE, early, RESET_AT_5, RESET_AT_5, late, fresh)
+    expected = {"main@3": Record(losses=1), "exploiter@5": Record(losses=1)}
+    assert state.standings().records["exploiter"] == expected
+    assert state.standings().records["main"]["exploiter@5"] == Record(draws=1, losses=1)
+    state.apply(90, void)
+    assert state.standings().records["exploiter"] == expected, "what no longer counted cannot be taken back"
+    assert state.resets("exploiter") == [5]
+
+
+def test_the_parent_of_a_checkpoint_lies_this_side_of_the_reset() -> None:
+    def checkpoint(version: int) -> e.CheckpointAdded:
+        return e.CheckpointAdded(
+            agent=f"exploiter@{version}", policy="exploiter", version=version, parent="", reason="recent", adapter=""
+        )
+
+    state = folded(OPENED, BASE, checkpoint(2), checkpoint(5), RESET_AT_5)
+    assert added(state, "exploiter", 8, "0" * 64, "recent").parent == "base_model"
+    assert added(state, "exploiter", 4, "0" * 64, "elite").parent == "exploiter@2"
+    state.apply(90, checkpoint(8))
+    assert added(state, "exploiter", 10, "0" * 64, "recent").parent == "exploiter@8"
+
+
+def test_events_and_arrays_fold_a_league_with_resets_to_the_same_bits() -> None:
+    fold, gatherer = RatingFold(CONFIG), Gatherer(())
+    for record in SIMULATED.records:
+        fold.apply(record.sequence, record.event)
+        gatherer.apply(record.sequence, record.event)
+    expected = fold.standings("diplomacy")
+    assert fold_arrays(gatherer.arrays())["diplomacy", "elo"] == expected
+    assert {rated.agent.partition("@")[0] for rated in expected} >= {"main", "exploiter", "rogue"}
+    assert not fold.unrecorded
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_saved_folds_remember_resets(share: float) -> None:
+    records = SIMULATED.records
+    cut = int(len(records) * share)
+    state, fold = LeagueState(), RatingFold()
+    for record in records[:cut]:
+        state.apply(record.sequence, record.event)
+        fold.apply(record.sequence, record.event)
+    assert state.resets("rogue")
+    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(state.saved()), type=SavedState)
+    ratings = msgspec.msgpack.decode(msgspec.msgpack.encode(fold.saved()), type=SavedRatings)
+    again, refold = LeagueState.restored(saved), RatingFold.restored(ratings)
+    for record in records[cut:]:
+        for one in (state, again, fold, refold):
+            one.apply(record.sequence, record.event)
+    assert again.digest() == state.digest() == SIMULATED.state.digest()
+    assert again.standings() == state.standings()
+    assert refold.saved() == fold.saved()
+
+
+def test_resets_seen_twice_change_nothing() -> None:
+    once, twice = LeagueState(), LeagueState()
+    sequence = 0
+    for record in SIMULATED.records:
+        once.apply(record.sequence, record.event)
+        for _ in range(2 if isinstance(record.event, e.PolicyReset) else 1):
+            sequence += 1
+            twice.apply(sequence, record.event)
+    assert twice.resets("rogue") == once.resets("rogue")
+    assert twice.standings().records == once.standings().records
+    assert twice.standings().agents == once.standings().agents
+
+
+# Configuration.
+
+
+@pytest.mark.parametrize(
+    ("policies", "says"),
+    [
+        ({"x": {"role": "hero"}}, "role: 'hero'; expected 'league_exploiter', 'main' or 'main_exploiter'"),
+        ({"x": {"role": "main_exploiter", "against": "y"}}, "policies.x.against: 'y'; expected 'main'"),
+        ({"x": {"role": "main_exploiter", "against": "x"}}, "policies.x.against: 'x'; expected 'main'"),
+        ({"x": {"role": "main", "against": "main"}}, "against: 'main'; expected it for the role 'main_exploiter' only"),
+        ({"main": {"role": "main"}}, "policies.main: the name is taken"),
+        ({"a b": {"role": "main"}}, "cannot be a name"),
+        ({"x": {"role": "league_exploiter", "reset_steps": 0}}, "reset_steps: 0; expected 1 or more"),
+        ({"x": {"role": "league_exploiter", "reset_win_rate": 1.5}}, "reset_win_rate: 1.5"),
+        ({"x": {"role": "league_exploiter", "reset_steps": 3, "reset_min_steps": 4}}, "reset_min_steps: 4"),
+        ({"x": {"role": "league_exploiter", "rollout_workers": -1}}, "rollout_workers: -1"),
+    ],
+)
+def test_policies_that_make_no_sense_are_refused(policies: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        convert({"policies": policies}, LeagueConfig, "")
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "says"),
+    [
+        ({"name": "nobody"}, "policies.x.sampler.name: 'nobody'"),
+        ({"name": "fixed", "settings": {"agents": ["kaos_bot"]}}, "policies.x.sampler.settings.agents: 'kaos_bot'"),
+        ({"name": "main_exploiter", "settings": {"against": "y"}}, "policies.x.sampler.settings.against"),
+    ],
+)
+def test_a_policys_sampler_is_checked_before_anything_starts(sampler: dict[str, Any], says: str) -> None:
+    config = convert({"policies": {"x": {"role": "main", "sampler": sampler}}}, LeagueConfig, "")
+    with pytest.raises(ConfigError) as error:
+        check_config(config)
+    assert says in str(error.value)
+
+
+def test_every_policy_has_its_trainer_and_its_rollout_workers() -> None:
+    policies = {"b": PolicyConfig(role="main", rollout_workers=2), "a": PolicyConfig(role="main", rollout_workers=0)}
+    names = [process.name for process in processes(LeagueConfig(policies=policies))]
+    assert names == [
+        "archivist-1",
+        "rater-1",
+        "trainer-1",
+        "trainer-a-1",
+        "trainer-b-1",
+        "evaluator-1",
+        "rollout-1",
+        "rollout-b-1",
+        "rollout-b-2",
+    ]
+    assert [process.policy for process in processes(LeagueConfig())] == [None] * 5
