@@ -3,9 +3,11 @@
 Source: Glickman, *Example of the Glicko-2 system* (revision of 2013); the steps named below are its steps. Its points
 are Elo's: 400 of them are odds of ten to one between agents that are well known.
 
-A match is one rating period, in which every pair of seats of different agents is a game of two. That has a price: the
-seats of one match depend on each other, and six results against the same hero in one game are not six games. With more
-than two seats the deviation is therefore too narrow; ``benchmarks/bench_coverage.py`` says by how much.
+A match is one rating period, in which every pair of seats of different agents is a game of two. That has two prices.
+The seats of one match depend on each other, and six results against the same hero in one game are not six games: with
+more than two seats the deviation is narrower than it should be. And the paper has periods of ten to fifteen games in
+mind, where 0.06 is a usual volatility: with one game a period, the deviation of agents that never change stays wider
+than it need be (about 65 points between two seats). ``benchmarks/bench_coverage.py`` says what comes of both.
 
 An agent in several seats plays the games of all of them in that one period. Nothing happens to an agent while it does
 not play: its deviation grows, by its volatility, once for each match it is in.
