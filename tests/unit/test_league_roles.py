@@ -184,16 +184,12 @@ def test_a_simulated_exploiter_is_reset_on_time_and_its_last_version_stays() -> 
     for event in of(e.PolicyReset):
         resets.setdefault(event.policy, []).append(event.version)
     # Four steps each: versions 0 to 4, then 5 is untrained and 9 the next last one.
-    assert resets["rogue"] == [4, 9, 14]
+    assert resets["rogue"] == [4, 9, 14, 19]
     assert set(resets) == {"rogue", "exploiter"}
     state = SIMULATED.state
-    assert state.resets("rogue") == [4, 9, 14]
-    assert (state.begun("rogue"), state.begun("rogue", 9), state.begun("rogue", 4), state.begun("main")) == (
-        15,
-        5,
-        0,
-        0,
-    )
+    assert state.resets("rogue") == [4, 9, 14, 19]
+    assert [state.begun("rogue", version) for version in (4, 5, 9, 10)] == [0, 5, 5, 10]
+    assert (state.begun("rogue"), state.begun("main")) == (20, 0)
     for policy, versions in resets.items():
         for version in versions:
             agent = state.agents[f"{policy}@{version}"]
@@ -303,7 +299,7 @@ def test_events_and_arrays_fold_a_league_with_resets_to_the_same_bits() -> None:
     assert not fold.unrecorded
 
 
-@pytest.mark.parametrize("share", [0.3, 0.7])
+@pytest.mark.parametrize("share", [0.5, 0.8])
 def test_saved_folds_remember_resets(share: float) -> None:
     records = SIMULATED.records
     cut = int(len(records) * share)
