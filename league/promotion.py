@@ -137,7 +137,7 @@ def promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromoted]
     Under ``sprt`` those whose test said so, and those without anybody to be tested against.
     """
     begun = tests(state)
-    return [_promotion(state, c) for c in candidates(state) if _has_won(state, c.agent, begun.get(c.agent))]
+    return [_promotion(state, c) for c in candidates(state) if _has_won(state, c, begun.get(c.agent))]
 
 
 def regressions(state: LeagueState) -> list[RegressionNoticed]:
@@ -175,11 +175,14 @@ def _can_join(state: LeagueState, agent: str) -> bool:
     return named is not None and named[1] in state.published.get(named[0], {})
 
 
-def _has_won(state: LeagueState, agent: str, test: Evaluation | None) -> bool:
+def _has_won(state: LeagueState, candidate: Candidate, test: Evaluation | None) -> bool:
     if _rule(state).rule == "high_score":
         return True
-    # A test's verdict is recorded first: the promotion follows from it.
-    return incumbent(state, agent) is None if test is None else test.decision is not None
+    if test is not None:
+        # Its verdict is recorded first: the promotion follows from it.
+        return test.decision is not None
+    # Also when others were rated since: what was due does not depend on when somebody looks.
+    return (candidate.best_other is None and not state.elite) or incumbent(state, candidate.agent) is None
 
 
 def _promotion(state: LeagueState, candidate: Candidate) -> CheckpointAdded | CheckpointPromoted:

@@ -5,11 +5,12 @@ from collections import Counter
 import msgspec
 import pytest
 
-from league.evaluations import criterion_met, finished, jobs, plan
+from league.evaluations import criterion_met, cuts, finished, jobs, plan
 from league.simulation import Simulation
 from league.state import LeagueState
 from schemas import events as e
 from schemas.config import Criterion, EvaluationConfig, LeagueConfig, StopConfig, plain
+from schemas.errors import ConfigError
 from schemas.ids import derive_seed
 
 CONFIG = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=14, benchmark_games=21))
@@ -131,6 +132,89 @@ def test_a_benchmark_puts_one_opponent_in_all_other_seats() -> None:
     assert matches[1].seed == derive_seed(4, "round", "benchmark", 0)
     assert {job.evaluation_id for job in matches} == {request.evaluation_id}
     assert len(matches) == 21
+
+
+def request_of(agent: str, suite: str, opponents: list[str], games: int) -> e.EvaluationRequested:
+    slug = f"{agent}-{suite}".replace("@", "-")
+    return e.EvaluationRequested(
+        evaluation_id=slug,
+        agent=agent,
+        suite=suite,
+        opponents=opponents,
+        matches=[f"eval-{slug}-{i}" for i in range(games)],
+    )
+
+
+@pytest.mark.parametrize("seats", [2, 3, 7])
+def test_the_games_of_a_round_share_a_seed_while_the_agent_goes_through_all_seats(seats: int) -> None:
+    matches = jobs(state_with(), request_of("main@5", "gatekeepers", ["a", "b"], 3 * seats), seats)
+    rounds = [matches[first : first + seats] for first in range(0, 3 * seats, seats)]
+    assert [len({job.seed for job in each}) for each in rounds] == [1, 1, 1]
+    assert len({job.seed for job in matches}) == 3
+    assert [[job.seats.index("main@5") for job in each] for each in rounds] == [list(range(seats))] * 3
+
+
+def test_two_agents_meet_the_same_luck_and_two_suites_do_not() -> None:
+    def seeds(agent: str, suite: str) -> list[int]:
+        return [job.seed for job in jobs(state_with(), request_of(agent, suite, ["random_bot"], 14), 7)]
+
+    assert seeds("main@5", "gatekeepers") == seeds("main@50", "gatekeepers")
+    assert set(seeds("main@5", "gatekeepers")).isdisjoint(seeds("main@5", "benchmark"))
+
+
+def capped(most: int, **settings: int) -> LeagueConfig:
+    settings = {"gatekeeper_games": 10, "benchmark_games": 21} | settings
+    return LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, max_games=most, **settings))
+
+
+@pytest.mark.parametrize(
+    ("most", "gatekeepers", "benchmark"), [(31, 10, 21), (30, 10, 14), (17, 10, 7), (16, 10, 0), (9, 7, 0), (6, 0, 0)]
+)
+def test_a_cap_cuts_an_agents_suites_to_whole_rounds(most: int, gatekeepers: int, benchmark: int) -> None:
+    end = e.TrainingFinished(policy="main", version=5, reason="steps")
+    state = state_with(published(5), end, config=capped(most))
+    found = {(r.agent, r.suite): len(r.matches) for r in plan(state, 7)}
+    assert found.get(("main@5", "gatekeepers"), 0) == gatekeepers
+    assert found.get(("main@5", "benchmark"), 0) == benchmark
+    said = {cut.suite: cut.matches for cut in cuts(state, 7) if cut.agent == "main@5"}
+    wanted = {"gatekeepers": gatekeepers, "benchmark": benchmark}
+    assert said == {
+        suite: games for suite, games in wanted.items() if games < {"gatekeepers": 10, "benchmark": 21}[suite]
+    }
+
+
+def test_what_was_played_counts_towards_the_cap_and_asking_again_gives_nothing_more() -> None:
+    state = state_with(published(5), config=capped(17))
+    then(state, *plan(state, 7))
+    then(state, e.TrainingFinished(policy="main", version=5, reason="steps"))
+    assert [(r.suite, len(r.matches)) for r in plan(state, 7)] == [("benchmark", 7)]
+    then(state, *plan(state, 7))
+    assert plan(state, 7) == []
+    assert cuts(state_with(published(5)), 7) == []
+
+
+@pytest.mark.parametrize(("most", "games"), [(200, 80), (49, 38), (27, 16), (26, 0), (10, 0)])
+def test_a_cap_leaves_whole_pairs_and_enough_of_them_or_no_promotion_test(most: int, games: int) -> None:
+    state = state_with(
+        published(5),
+        added(1, "first"),
+        rated("main@1", 1000.0, 900),
+        e.CheckpointPromoted(agent="main@1", rating=1000.0),
+        request_of("main@5", "gatekeepers", ["main@1"], 11),
+        *[
+            e.MatchFailed(match_id=f"eval-main-5-gatekeepers-{i}", purpose="evaluation", worker="w", error="")
+            for i in range(11)
+        ],
+        rated("main@5", 1100.0, 901),
+        config=capped(most),
+    )
+    then(state, *finished(state))
+    assert [len(r.matches) for r in plan(state, 7) if r.suite == "promotion"] == ([games] if games else [])
+
+
+def test_a_negative_cap_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"evaluation\.max_games: -1; expected 0 or more"):
+        EvaluationConfig(max_games=-1)
 
 
 def test_only_matches_that_have_not_ended_are_jobs_and_the_result_comes_when_none_is_left() -> None:

@@ -1,0 +1,435 @@
+"""Promotion: who is a candidate, whom it meets, what the pairs decide, and who has fallen behind."""
+
+from collections.abc import Sequence
+from math import log
+from random import Random
+
+import msgspec
+import pytest
+
+from league import promotion, sprt
+from league.evaluation_table import share_of
+from league.evaluations import finished, jobs, plan
+from league.promotion import candidates, due, incumbent, progress, promotions, regressions, verdicts
+from league.schedule import retirements
+from league.simulation import Simulation
+from league.state import LeagueState
+from schemas import events as e
+from schemas.config import EvaluationConfig, LeagueConfig, PromotionConfig, ScheduleConfig, plain
+from schemas.jobs import PlayMatch
+from schemas.sprt import SprtConfig
+
+EVALUATION = EvaluationConfig(every=10, gatekeeper_games=7, benchmark_games=7)
+CONFIG = LeagueConfig(
+    seed=4,
+    evaluation=EVALUATION,
+    promotion=PromotionConfig(test=SprtConfig(elo1=100.0, least_pairs=4, most_pairs=12)),
+)
+HIGH_SCORE = msgspec.structs.replace(CONFIG, promotion=PromotionConfig(rule="high_score"))
+
+
+def state_with(*events: e.Event, config: LeagueConfig = CONFIG) -> LeagueState:
+    state = LeagueState()
+    opening = e.LeagueOpened(league="t", config=plain(config), model="m")
+    agents = [
+        e.AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating)
+        for name, agent in config.agents.items()
+    ]
+    return then(state, opening, *agents, *events)
+
+
+def then(state: LeagueState, *events: e.Event) -> LeagueState:
+    for event in events:
+        state.apply(state.sequence + 1, event)
+    return state
+
+
+def published(version: int, policy: str = "main") -> e.PolicyPublished:
+    return e.PolicyPublished(policy=policy, version=version, adapter=f"{version:064d}", parent="base_model")
+
+
+def added(version: int, reason: str, policy: str = "main") -> e.CheckpointAdded:
+    return e.CheckpointAdded(
+        agent=f"{policy}@{version}",
+        policy=policy,
+        version=version,
+        parent="base_model",
+        reason=reason,
+        adapter="0" * 64,
+    )
+
+
+def played(
+    match_id: str, agents: Sequence[str], scores: Sequence[float], seed: int = 0, purpose: str = "evaluation"
+) -> e.MatchFinished:
+    return e.MatchFinished(
+        match_id=match_id,
+        game="diplomacy",
+        purpose=purpose,
+        worker="w",
+        seed=seed,
+        seats=[
+            e.SeatResult(seat, f"S{seat}", agent, score, 1)
+            for seat, (agent, score) in enumerate(zip(agents, scores, strict=True))
+        ],
+        winner=None,
+        reason="",
+        length=1,
+        seconds=0.0,
+    )
+
+
+_PLACES = iter(range(1, 1_000_000))
+
+
+def evaluation(agent: str, rating: float) -> list[e.Event]:
+    """A gatekeeper evaluation of one match, its rating, and its end."""
+    slug = f"{agent.replace('@', '-')}-gatekeepers"
+    return [
+        e.EvaluationRequested(
+            evaluation_id=slug, agent=agent, suite="gatekeepers", opponents=["base_model"], matches=[f"eval-{slug}-0"]
+        ),
+        played(f"eval-{slug}-0", [agent, "base_model"], [1.0, 1.0]),
+        e.EvaluationFinished(
+            evaluation_id=slug,
+            agent=agent,
+            suite="gatekeepers",
+            opponents=["base_model"],
+            games=1,
+            failed=0,
+            wins=0,
+            mean_score=1.0,
+            mean_rank=1.0,
+        ),
+        e.RatingUpdated(
+            match_id=f"eval-{slug}-0",
+            match_sequence=next(_PLACES),
+            game="diplomacy",
+            system="elo",
+            changes=[e.RatingChange(agent, 0.0, rating)],
+        ),
+    ]
+
+
+def rivals(config: LeagueConfig = CONFIG) -> LeagueState:
+    """An elite checkpoint, and a better rated one that is not."""
+    first = [added(1, "first"), *evaluation("main@1", 1010.0), e.CheckpointPromoted(agent="main@1", rating=1010.0)]
+    second = [added(10, "recent"), published(10), *evaluation("main@10", 1020.0)]
+    return state_with(*first, *second, config=config)
+
+
+def requested(state: LeagueState) -> e.EvaluationRequested:
+    (request,) = [request for request in plan(state, 7) if request.suite == "promotion"]
+    return request
+
+
+def under_test(config: LeagueConfig = CONFIG) -> tuple[LeagueState, list[PlayMatch]]:
+    state = rivals(config)
+    request = requested(state)
+    return then(state, request), jobs(then(state, request), request, 7)
+
+
+def result(job: PlayMatch, elo: float, luck: Random) -> e.MatchFinished:
+    """A match in which main@10 is so many Elo points stronger than whoever else sits there.
+
+    Scores are strengths with Gumbel noise, so that one beats another as Elo says.
+    """
+    strength = [elo * log(10) / 400 if agent == "main@10" else 0.0 for agent in job.seats]
+    noise = [-log(-log(max(luck.random(), 1e-300))) for _ in job.seats]
+    match = played(job.match_id, job.seats, [s + n for s, n in zip(strength, noise, strict=True)], job.seed)
+    return msgspec.structs.replace(match, evaluation_id=job.evaluation_id)
+
+
+# Candidates and promotions.
+
+
+def test_a_new_high_score_promotes_a_checkpoint_once() -> None:
+    state = rivals(HIGH_SCORE)
+    assert promotions(state) == [e.CheckpointPromoted(agent="main@10", rating=1020.0)]
+    then(state, *promotions(state))
+    assert promotions(state) == []
+    assert retirements(state, "main") == []
+    assert state.elite == ["main@1", "main@10"]
+
+
+@pytest.mark.parametrize("config", [CONFIG, HIGH_SCORE])
+def test_who_has_nobody_to_be_tested_against_is_promoted_at_once(config: LeagueConfig) -> None:
+    state = state_with(added(1, "first"), *evaluation("main@1", 1010.0), config=config)
+    (event,) = due(state)
+    assert event == e.CheckpointPromoted(agent="main@1", rating=1010.0)
+    then(state, added(10, "recent"), *evaluation("main@10", 1005.0))
+    assert promotions(state) == [event], "also when the rater looks late"
+    assert [request.suite for request in plan(state, 7) if request.suite == "promotion"] == []
+
+
+def test_a_published_version_with_a_high_score_joins_as_elite() -> None:
+    history = [published(5), added(1, "first"), *evaluation("main@1", 990.0), *evaluation("main@5", 1001.0)]
+    event = promotions(state_with(*history, config=HIGH_SCORE))[-1]
+    assert isinstance(event, e.CheckpointAdded)
+    assert (event.reason, event.parent, event.adapter) == ("elite", "main@1", f"{5:064d}")
+
+
+@pytest.mark.parametrize("config", [CONFIG, HIGH_SCORE])
+def test_without_a_new_high_score_nobody_is_a_candidate(config: LeagueConfig) -> None:
+    history = [added(1, "first"), *evaluation("main@1", 1010.0), added(10, "recent")]
+    tied = state_with(*history, *evaluation("main@10", 1010.0), config=config)
+    assert [candidate.agent for candidate in candidates(tied)] == ["main@1"]
+    off = msgspec.structs.replace(config, schedule=ScheduleConfig(elite=False))
+    better = state_with(*history, *evaluation("main@10", 1500.0), config=off)
+    assert candidates(better) == []
+    assert [event for event in due(better) if not isinstance(event, e.RegressionNoticed)] == []
+    assert [request.suite for request in plan(better, 7)] == ["benchmark"]
+
+
+def test_a_high_score_waits_for_the_last_rating_and_does_not_change_afterwards() -> None:
+    request, match, done, rating = evaluation("main@10", 1020.0)
+    state = state_with(added(10, "recent"), request, match, done)
+    assert candidates(state) == []
+    assert [candidate.agent for candidate in candidates(then(state, rating))] == ["main@10"]
+    overtaken = e.RatingUpdated(
+        match_id="x-1",
+        match_sequence=next(_PLACES),
+        game="diplomacy",
+        system="elo",
+        changes=[e.RatingChange("main@10", 1020.0, 500.0)],
+    )
+    assert [candidate.rating for candidate in candidates(then(state, overtaken))] == [1020.0]
+
+
+def test_an_unrated_newer_checkpoint_does_not_stand_in_the_way() -> None:
+    """It stands at the evaluated version's own rating, so it would tie with it."""
+    state = state_with(added(10, "first"), added(20, "recent"), *evaluation("main@10", 1020.0))
+    assert promotions(state) == [e.CheckpointPromoted(agent="main@10", rating=1020.0)]
+
+
+def test_the_incumbent_is_the_newest_elite_else_the_best_rated_other_checkpoint() -> None:
+    state = state_with(added(1, "first"), *evaluation("main@1", 1010.0), added(2, "recent"))
+    assert incumbent(state, "main@1") is None
+    assert incumbent(state, "main@2") == "main@1"
+    then(state, *evaluation("main@2", 1005.0), added(3, "recent"))
+    assert incumbent(state, "main@3") == "main@1"
+    then(state, e.CheckpointPromoted(agent="main@2", rating=1005.0), e.CheckpointPromoted(agent="main@1", rating=1.0))
+    assert (incumbent(state, "main@3"), incumbent(state, "main@1")) == ("main@1", "main@2")
+
+
+# Tests.
+
+
+def test_a_candidate_is_not_promoted_before_its_test() -> None:
+    state = rivals()
+    assert [event.agent for event in promotions(state)] == []
+    request = requested(state)
+    assert (request.agent, request.opponents, len(request.matches)) == ("main@10", ["main@1"], 24)
+    then(state, request)
+    assert (due(state), [r.suite for r in plan(state, 7) if r.suite == "promotion"]) == ([], [])
+
+
+@pytest.mark.parametrize("seats", [2, 3, 4, 7])
+def test_the_matches_of_a_pair_share_a_seed_and_exchange_the_seats(seats: int) -> None:
+    state = rivals()
+    request = requested(state)
+    matches = jobs(then(state, request), request, seats)
+    pairs = list(zip(matches[::2], matches[1::2], strict=True))
+    assert len({first.seed for first, _ in pairs}) == len(pairs)
+    for number, (first, second) in enumerate(pairs):
+        own = {seat for seat, agent in enumerate(first.seats) if agent == "main@10"}
+        assert own == {(number + 2 * step) % seats for step in range((seats + 1) // 2)}
+        assert first.seed == second.seed
+        assert [{"main@10": "main@1", "main@1": "main@10"}[agent] for agent in first.seats] == second.seats
+    taken = [sum(first.seats[seat] == "main@10" for first, _ in pairs[:seats]) for seat in range(seats)]
+    assert len(set(taken)) == 1 or seats % 2 == 0
+
+
+def test_a_test_promotes_the_stronger_and_keeps_the_equal_one_at_the_stated_rates() -> None:
+    """Pair by pair through the state, as the rater asks; 7 seats, 200 Elo points or none."""
+    outcomes: dict[float, list[str]] = {0.0: [], 200.0: []}
+    state, matches = under_test()
+    saved = msgspec.msgpack.encode(state.saved())
+    kind = type(state.saved())
+    for elo, found in outcomes.items():
+        for seed in range(200):
+            luck = Random(f"{elo} {seed}")
+            fresh = LeagueState.restored(msgspec.msgpack.decode(saved, type=kind))
+            for first, second in zip(matches[::2], matches[1::2], strict=True):
+                then(fresh, result(first, elo, luck), result(second, elo, luck))
+                if certificates := verdicts(fresh):
+                    break
+            found.append(certificates[0].verdict)
+    # 0.05 each, and twice the standard error of 200 tests.
+    most = 0.05 + 2 * (0.05 * 0.95 / 200) ** 0.5
+    assert outcomes[0.0].count("promote") / 200 <= most
+    assert outcomes[200.0].count("keep") / 200 <= most
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_verdict_does_not_depend_on_who_plays_faster(seed: int) -> None:
+    luck = Random(seed)
+    state, matches = under_test()
+    results = [result(job, 120.0, luck) for job in matches]
+    in_order = next(certificate for event in results for certificate in verdicts(then(state, event)))
+    other, _ = under_test()
+    luck.shuffle(results)
+    shuffled: list[e.PromotionDecided] = []
+    for event in results:
+        shuffled += verdicts(then(other, event))
+    assert {msgspec.json.encode(certificate) for certificate in shuffled} == {msgspec.json.encode(in_order)}
+    assert sprt.recompute(in_order.test, in_order.scores).llr == in_order.llr
+
+
+def test_a_pair_waits_for_those_before_it() -> None:
+    state, matches = under_test()
+    for job in matches[2:]:
+        then(state, result(job, 300.0, Random(job.match_id)))
+    (test,) = promotion.tests(state).values()
+    assert (progress(test).pairs, verdicts(state)) == ([], [])
+    then(state, result(matches[1], 300.0, Random(1)), result(matches[0], 300.0, Random(0)))
+    assert [certificate.verdict for certificate in verdicts(state)] == ["promote"]
+
+
+def test_a_pair_of_which_a_match_failed_was_voided_or_has_no_score_is_passed_over() -> None:
+    state, matches = under_test()
+    good = [result(job, 0.0, Random(job.match_id)) for job in matches]
+    failed = e.MatchFailed(match_id=matches[0].match_id, purpose="evaluation", worker="w", error="x")
+    voided = e.MatchVoided(match=good[3], match_sequence=1, reason="x")
+    nan = played(matches[4].match_id, matches[4].seats, [float("nan")] * 7)
+    then(state, failed, *good[1:4], voided, nan, *good[5:8])
+    (test,) = promotion.tests(state).values()
+    done = progress(test)
+    assert (done.pairs, done.passed_over) == ([[matches[6].match_id, matches[7].match_id]], 3)
+    shares = [share_of(match, "main@10", ["main@1"]) for match in good[6:8]]
+    assert done.scores == [(shares[0] + shares[1]) / 2]
+
+
+def test_without_a_verdict_after_all_matches_the_incumbent_stays() -> None:
+    state, matches = under_test()
+    for job in matches:
+        then(state, e.MatchFailed(match_id=job.match_id, purpose="evaluation", worker="w", error="x"))
+    (certificate,) = verdicts(state)
+    assert (certificate.verdict, certificate.scores, certificate.llr) == ("keep", [], 0.0)
+
+
+def decided(elo: float) -> tuple[LeagueState, list[PlayMatch], e.PromotionDecided]:
+    state, matches = under_test()
+    for job in matches:
+        then(state, result(job, elo, Random(job.match_id)))
+        if certificates := verdicts(state):
+            return state, matches, certificates[0]
+    raise AssertionError
+
+
+def test_a_won_test_promotes_and_ends_the_evaluation_early() -> None:
+    state, matches, certificate = decided(400.0)
+    assert (certificate.verdict, certificate.candidate, certificate.incumbent) == ("promote", "main@10", "main@1")
+    assert finished(state) == [], "the verdict comes first"
+    assert promotions(state) == []
+    then(state, certificate)
+    (test,) = promotion.tests(state).values()
+    assert not test.waiting
+    assert jobs(state, test.requested, 7) == []
+    (end,) = finished(state)
+    assert end.decided == f"promote after {len(certificate.scores)} pairs"
+    assert end.games == 2 * len(certificate.scores) < len(matches)
+    assert due(state) == [e.CheckpointPromoted(agent="main@10", rating=1020.0)]
+    then(state, end, *due(state))
+    assert (due(state), finished(state), state.elite) == ([], [], ["main@1", "main@10"])
+    late = then(state, result(matches[-1], -400.0, Random(0)))
+    assert (finished(late), due(late), test.games) == ([], [], end.games)
+
+
+def test_a_lost_test_keeps_the_incumbent_for_good() -> None:
+    state, _, certificate = decided(-400.0)
+    then(state, certificate)
+    then(state, *finished(state))
+    assert certificate.verdict == "keep"
+    assert (due(state), candidates(state)) == ([], [])
+    assert [request.suite for request in plan(state, 7)] == ["benchmark"]
+
+
+def test_asked_again_or_recorded_twice_nothing_changes() -> None:
+    state, _, certificate = decided(400.0)
+    assert verdicts(state) == [certificate]
+    opposite = msgspec.structs.replace(certificate, verdict="keep")
+    then(state, certificate, *promotions(then(state, certificate)))
+    before = msgspec.json.encode(msgspec.structs.replace(state.saved(), sequence=0))
+    then(state, certificate, opposite, e.CheckpointPromoted(agent="main@10", rating=1020.0))
+    assert msgspec.json.encode(msgspec.structs.replace(state.saved(), sequence=0)) == before
+    assert due(state) == []
+
+
+def test_a_void_after_the_verdict_leaves_it_standing() -> None:
+    state, matches, certificate = decided(400.0)
+    then(state, certificate)
+    voided = result(matches[0], 400.0, Random(matches[0].match_id))
+    then(state, e.MatchVoided(match=voided, match_sequence=1, reason="x"))
+    (test,) = promotion.tests(state).values()
+    assert test.decision == certificate
+    assert [event.key for event in promotions(state)] == ["promoted:main@10"]
+
+
+def test_terms_that_change_meanwhile_do_not_touch_a_test_under_way() -> None:
+    state, matches = under_test()
+    other = msgspec.structs.replace(CONFIG, promotion=PromotionConfig(test=SprtConfig(elo1=5.0, most_pairs=400)))
+    then(state, e.LeagueConfigured(config=plain(other), config_digest="x", after=1))
+    for job in matches:
+        then(state, result(job, 400.0, Random(job.match_id)))
+    assert verdicts(state)[0].test == CONFIG.promotion.test
+
+
+def test_tests_follow_each_other_and_the_next_candidate_meets_the_promoted_one() -> None:
+    state, _, certificate = decided(400.0)
+    then(state, added(20, "recent"), published(20), *evaluation("main@20", 1030.0))
+    assert [request.suite for request in plan(state, 7) if request.suite == "promotion"] == []
+    then(state, certificate)
+    # Not before main@10 is elite.
+    assert [request.suite for request in plan(state, 7) if request.suite == "promotion"] == []
+    then(state, *promotions(state))
+    request = requested(state)
+    assert (request.agent, request.opponents) == ("main@20", ["main@10"])
+
+
+def test_a_state_saved_in_the_middle_of_a_test_goes_on_like_the_other() -> None:
+    state, matches = under_test()
+    for job in matches[:5]:
+        then(state, result(job, 200.0, Random(job.match_id)))
+    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(state.saved()), type=type(state.saved()))
+    other = LeagueState.restored(saved)
+    for job in matches[5:]:
+        event = result(job, 200.0, Random(job.match_id))
+        then(state, event), then(other, event)
+    assert verdicts(state) == verdicts(other) != []
+    then(state, *due(state)), then(other, *due(other))
+    assert state.digest() == other.digest()
+
+
+def test_a_long_simulated_league_promotes_by_tests_only() -> None:
+    simulation = Simulation(CONFIG, skill=lambda agent: 0.02 * float(agent.partition("@")[2] or 0))
+    events = [recorded.event for recorded in simulation.run(60, 1)]
+    certificates = [event for event in events if isinstance(event, e.PromotionDecided)]
+    won = [event.candidate for event in certificates if event.verdict == "promote"]
+    assert won
+    assert simulation.state.elite == ["main@1", *won]
+    ends = [event for event in events if isinstance(event, e.EvaluationFinished) and event.suite == "promotion"]
+    assert len(ends) == len(certificates)
+    assert any(end.decided for end in ends)
+
+
+# Alarms.
+
+
+def test_a_version_below_a_baseline_is_noticed_once() -> None:
+    state = state_with(published(10), *evaluation("main@10", 950.0))
+    (alarm,) = regressions(state)
+    assert (alarm.agent, alarm.rating, alarm.below) == ("main@10", 950.0, {"base_model": 1000.0})
+    then(state, alarm)
+    assert (regressions(state), state.alarms) == ([], {"main": alarm})
+    then(state, published(20), *evaluation("main@20", 780.0))
+    (second,) = regressions(state)
+    assert list(second.below) == ["base_model", "chaos_bot", "random_bot"]
+    then(state, second, alarm)
+    assert state.alarms == {"main": second}
+    assert LeagueState.restored(state.saved()).alarms == {"main": second}
+
+
+@pytest.mark.parametrize(("agent", "rating"), [("main@10", 1000.0), ("imported@3", 500.0), ("mover", 500.0)])
+def test_no_alarm_at_a_baselines_level_or_for_agents_that_are_not_trained(agent: str, rating: float) -> None:
+    assert regressions(state_with(published(10), *evaluation(agent, rating))) == []
