@@ -16,5 +16,6 @@
 - ``branch``        a league that begins as a copy of another; ``compare`` sets two side by side
 - ``importing``     another program's registry as events
 - ``boards/``       statistics over a whole history: maximum likelihood, payoffs, cycles; ``sprt`` for promotions
+- ``leaderboard``   ratings under any system or board, with intervals; ``roster`` is what it is made of
 - ``analytics``     shares, intervals and other figures for people; ``plots`` draws them
 """

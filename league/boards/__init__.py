@@ -9,6 +9,8 @@
 - ``nash``            Nash averaging: a board that clones cannot move
 - ``alpha_rank``      where an evolving population would spend its time
 - ``hodge``           how much of the results is cyclic, and whether chance explains it
+- ``resampled``       intervals for any rating system's ratings: its fold over resampled histories
+- ``relabelled``      the same matches between agents seat by seat, or between kinds of agents
 - ``standoff``        payoff, circles and Nash average for people: the most played agents, strongest first
 
 - ``simulated``       leagues with known skills: what the boards are tested against

@@ -37,7 +37,7 @@ from league.boards.likelihood import (
     slopes,
 )
 from league.boards.maximum import maximise
-from league.ratings.arrays import Floats, Mask, MatchArrays
+from league.ratings.arrays import Codes, Floats, Mask, MatchArrays
 from schemas.errors import UsageError, one_of
 from schemas.ids import derive_seed
 
@@ -137,12 +137,12 @@ class Problem:
         return inverse(factor(curve_PP + self.prior_PP + gauge_PP, self.free_P))
 
 
-def fit(matches: MatchArrays, role_S: Sequence[str] | None = None, options: Options | None = None) -> Board:
+def fit(matches: MatchArrays, role_S: Sequence[str] | Codes | None = None, options: Options | None = None) -> Board:
     """The board of a history.
 
     Args:
         matches: Of one game, none of them voided.
-        role_S: The role of each seat, such as the power or the turn order.
+        role_S: The role of each seat, such as the power or the turn order: names, or codes into ``matches.roles``.
         options: How.
 
     Raises:

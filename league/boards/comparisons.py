@@ -36,7 +36,7 @@ class Comparisons:
     """Matches that compare nobody: a score that is not finite, or fewer than two different agents."""
 
 
-def compare(matches: MatchArrays, role_S: Sequence[str] | None = None) -> Comparisons:
+def compare(matches: MatchArrays, role_S: Sequence[str] | Codes | None = None) -> Comparisons:
     """The matches that compare somebody.
 
     A match that no rating system counts (a score that is not finite, a single seat, one agent in all seats) is passed
@@ -44,7 +44,8 @@ def compare(matches: MatchArrays, role_S: Sequence[str] | None = None) -> Compar
 
     Args:
         matches: Of one game, none of them voided.
-        role_S: The role of each seat, such as the power or the turn order; several seats may share one.
+        role_S: The role of each seat, such as the power or the turn order; several seats may share one. Names, or
+            codes into ``matches.roles``.
 
     Raises:
         UsageError: arrays that do not fit together, a seat in two matches, or no match that compares.
@@ -67,15 +68,13 @@ def compare(matches: MatchArrays, role_S: Sequence[str] | None = None) -> Compar
         raise UsageError(
             f"board: {len(codes)} agents were compared; expected at most {MAX_AGENTS}: choose some of them"
         )
-    roles = sorted(set(role_S)) if role_S is not None else [""]
-    place = {role: code for code, role in enumerate(roles)}
-    chosen = [place[role_S[seat]] for seat in seats.tolist()] if role_S is not None else np.zeros(len(seats))
+    roles, chosen = _roles(matches, role_S, seats)
     pairs = np.unique(match_S * len(codes) + agent_S)
     return Comparisons(
         begin_M=end_M - size_M,
         end_M=end_M,
         agent_S=agent_S,
-        role_S=np.asarray(chosen, np.int32),
+        role_S=chosen,
         rank_S=_ranks(kept.score_S[seats], match_S),
         agents=[matches.agents[code] for code in codes],
         roles=roles,
@@ -84,7 +83,21 @@ def compare(matches: MatchArrays, role_S: Sequence[str] | None = None) -> Compar
     )
 
 
-def _check_shape(matches: MatchArrays, role_S: Sequence[str] | None) -> None:
+def _roles(matches: MatchArrays, role_S: Sequence[str] | Codes | None, seats: Ints) -> tuple[list[str], Codes]:
+    """Names of the roles in which somebody was compared, sorted, and each seat's place among them."""
+    if role_S is None:
+        return [""], np.zeros(len(seats), np.int32)
+    if isinstance(role_S, np.ndarray):
+        codes, place_S = np.unique(role_S[seats], return_inverse=True)
+        names = [matches.roles[code] for code in codes]
+        rank_R = np.argsort(np.argsort(names)).astype(np.int32)
+        return sorted(names), rank_R[place_S]
+    chosen = [role_S[seat] for seat in seats.tolist()]
+    place = {role: code for code, role in enumerate(sorted(set(chosen)))}
+    return list(place), np.array([place[role] for role in chosen], np.int32)
+
+
+def _check_shape(matches: MatchArrays, role_S: Sequence[str] | Codes | None) -> None:
     seats = len(matches.agent_S)
     if len(matches.score_S) != seats or (role_S is not None and len(role_S) != seats):
         told = f" and {len(role_S)} roles" if role_S is not None else ""

@@ -40,11 +40,12 @@ COMMENTS = {
 
 MACRO_COMMENTS = {
     "leaderboard_at(sequence)": "`leaderboard` as it was after that event",
+    "entrants_at(sequence)": "who had joined by then, in that order; `active` and `reason` as they were",
     "ratings_at(sequence)": "`current_ratings` as they were after that event",
     "rated_matches_at(sequence)": "matches that the ratings after that event were made of",
     "sequence_at(time)": "the newest event recorded at or before a time (UTC)",
 }
-"""The first three take ``under := 'SYSTEM'`` and ``playing := 'GAME'`` too."""
+"""All that rate take ``under := 'SYSTEM'`` and ``playing := 'GAME'`` too."""
 
 
 def comment_statements() -> list[str]:

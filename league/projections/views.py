@@ -96,7 +96,7 @@ MACROS = {
             WHERE sequence <= upto AND sequence > coalesce((SELECT sequence FROM correction), 0) GROUP BY agent
         )
         SELECT agent, coalesce(u.rating, c.rating) AS rating, coalesce(u.rest, c.rest)[1] AS deviation,
-               coalesce(u.games, 0) + coalesce(c.games, 0) AS rated_games,
+               coalesce(u.rest, c.rest) AS rest, coalesce(u.games, 0) + coalesce(c.games, 0) AS rated_games,
                nullif({_POLICY}, '') AS policy, try_cast({_VERSION} AS BIGINT) AS version
         FROM updated u FULL JOIN corrected c USING (agent)
     """,
@@ -116,18 +116,21 @@ MACROS = {
                AND m.sequence IN (SELECT sequence FROM kept.all_match_seats WHERE sequence <= (FROM through)
                                   GROUP BY sequence HAVING {_COMPARES})))
     """,
+    "entrants_at(upto)": """TABLE
+        WITH changed AS (
+            SELECT agent, arg_max(active, sequence) AS active, min(sequence) FILTER (change = 'promoted') AS promoted
+            FROM activations WHERE sequence <= upto GROUP BY agent
+        )
+        SELECT a.agent, kind, policy, version, joined_sequence, coalesce(c.active, true) AS active,
+               CASE WHEN c.promoted IS NULL THEN join_reason ELSE 'elite' END AS reason
+        FROM agents a LEFT JOIN changed c USING (agent) WHERE joined_sequence <= upto ORDER BY joined_sequence
+    """,
     # An agent that was never rated stands where the state's fold puts it: at its start, at the nearest lower rated
     # version of its policy since the last reset, or at the base agent. Its deviation is the rating system's to say, and
     # empty here.
     "leaderboard_at(upto, under := NULL, playing := NULL)": """TABLE
-        WITH rated AS MATERIALIZED (FROM ratings_at(upto, under := under, playing := playing)), changed AS (
-            SELECT agent, arg_max(active, sequence) AS active, min(sequence) FILTER (change = 'promoted') AS promoted
-            FROM activations WHERE sequence <= upto GROUP BY agent
-        ), entrants AS (
-            SELECT a.agent, kind, start_rating, policy, version, joined_sequence,
-                   CASE WHEN c.promoted IS NULL THEN join_reason ELSE 'elite' END AS reason,
-                   coalesce(c.active, true) AS active
-            FROM agents a LEFT JOIN changed c USING (agent) WHERE joined_sequence <= upto
+        WITH rated AS MATERIALIZED (FROM ratings_at(upto, under := under, playing := playing)), entrants AS (
+            SELECT e.*, a.start_rating FROM entrants_at(upto) e JOIN agents a USING (agent)
         ), base AS (
             SELECT coalesce(r.rating, a.start_rating) AS rating
             FROM entrants a LEFT JOIN rated r USING (agent) WHERE a.kind = 'base' ORDER BY a.joined_sequence LIMIT 1

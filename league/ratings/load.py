@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from league.ratings.arrays import MatchArrays, Reset, Rule, Start
+from league.ratings.table import Starts
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError
 
@@ -51,7 +52,7 @@ def load_matches(projection: Any, where: str = HOLDING, *, with_roles: bool = Fa
         purposes=list(purposes.codes),
         starts=_starts(connection),
         base=_base(connection),
-        rules=_rules(connection),
+        rules=rules_of(connection),
         role_S=seats.role_S,
         roles=list(roles.codes),
         resets=_resets(connection),
@@ -154,6 +155,17 @@ def _seats(connection: Any, agents: _Names, roles: _Names | None, order: str = "
     )
 
 
+def starts_at(connection: Any, upto: int) -> Starts:
+    """Where registered agents' ratings start, as it was known after an event."""
+    starts = Starts()
+    starts.ratings = {agent: start.rating for agent, start in _starts(connection).items() if start.sequence <= upto}
+    base = _base(connection)
+    starts.base = base if base in starts.ratings else None
+    for policy, resets in _resets(connection).items():
+        starts.resets[policy] = sorted(reset.version for reset in resets if reset.sequence <= upto)
+    return starts
+
+
 def _starts(connection: Any) -> dict[str, Start]:
     rows = connection.execute("SELECT agent, start_rating, joined_sequence FROM agents WHERE start_rating IS NOT NULL")
     return {agent: Start(rating, sequence) for agent, rating, sequence in rows.fetchall()}
@@ -173,7 +185,8 @@ def _base(connection: Any) -> str | None:
     return None if row is None else row[0]
 
 
-def _rules(connection: Any) -> list[Rule]:
+def rules_of(connection: Any) -> list[Rule]:
+    """The configurations of the history that this version can read, in its order."""
     rows = connection.execute("SELECT sequence, config FROM configurations WHERE sequence > 0 ORDER BY sequence")
     rules = []
     for sequence, config in rows.fetchall():

@@ -2,6 +2,7 @@
 
 import sys
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated
 
 import msgspec
@@ -12,9 +13,15 @@ from league.log.base import Recorded
 from schemas.errors import UsageError, one_of
 from schemas.events import EVENT_TYPES
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
-from workers.commands.sql import print_answer
-from workers.reading.places import place_in
 from workers.run import DEFAULT_RUN, Run
+
+
+class By(StrEnum):
+    """Who an entrant of the leaderboard is."""
+
+    agent = "agent"
+    seat = "seat"
+    kind = "kind"
 
 
 def leaderboard(
@@ -24,21 +31,35 @@ def leaderboard(
     at: Annotated[
         str | None, typer.Option("--at", help="As of a sequence or a time (ISO 8601, UTC unless said).")
     ] = None,
+    system: Annotated[
+        str | None,
+        typer.Option("--system", help="A rating system, bradley_terry or plackett_luce; by default the official one."),
+    ] = None,
+    by: Annotated[
+        By, typer.Option("--by", help="Agents, each agent in each seat by itself, or kinds of agents.")
+    ] = By.agent,
+    game: Annotated[str | None, typer.Option("--game", help="By default the configured one.")] = None,
+    draws: Annotated[
+        int | None, typer.Option("--draws", min=1, help="Resampled histories behind the intervals; by default 200.")
+    ] = None,
+    no_intervals: Annotated[bool, typer.Option("--no-intervals", help="Leave the intervals out.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the leaderboard, rebuilt from the events: as it is, or as it was."""
-    here, form = the_run(run, nats, league), "json" if as_json else "table"
-    board = "leaderboard" if at is None else f"leaderboard_at({uvloop.run(_place(here, at))})"
-    print_answer(here, f"SELECT * FROM {board} ORDER BY rank", form)
+    """Print the leaderboard with 95 % intervals, rebuilt from the events: as it is, or as it was.
 
+    A system that the league is configured with is shown as it was recorded; any other one, seats and kinds are computed
+    from the rated matches on the spot. Nothing is written.
+    """
+    if no_intervals and draws is not None:
+        raise UsageError("--no-intervals: expected without --draws")
+    # Imported here, not above: every worker imports this module.
+    from workers.reading.leaderboard import Asked, answer, as_text, heading, rows_as_json
 
-async def _place(run: Run, at: str) -> int:
-    async with run.history() as history:
-        place = await place_in(run, history, at, "--at")
-        async for recorded in history.read(place, place):
-            kind = type(recorded.event).__name__ if recorded.event is not None else "unknown"
-            print(f"as of event {place:,} ({kind}) of {_clock(recorded):%Y-%m-%d %H:%M:%S} UTC", file=sys.stderr)
-    return place
+    asked = Asked(at, system, game, by.value, 0 if no_intervals else draws)
+    found = uvloop.run(answer(the_run(run, nats, league), asked))
+    if as_json:
+        print(heading(found), end="", file=sys.stderr)
+    print(rows_as_json(found) if as_json else as_text(found), end="")
 
 
 def events(
