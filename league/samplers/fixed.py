@@ -31,6 +31,7 @@ class Fixed(MixSampler):
     """
 
     name = "fixed"
+    reads = ("agents", "live")
 
     def __init__(self, settings: FixedSettings) -> None:
         super().__init__(settings.max_distinct)

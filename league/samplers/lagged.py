@@ -41,6 +41,7 @@ class Lagged(MixSampler):
     """
 
     name = "lagged"
+    reads = ("agents", "live")
 
     def __init__(self, settings: LaggedSettings) -> None:
         super().__init__(settings.max_distinct)

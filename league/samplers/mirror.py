@@ -23,6 +23,7 @@ class Mirror(MixSampler):
     """
 
     name = "mirror"
+    reads = ("live",)
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""

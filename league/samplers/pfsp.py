@@ -5,14 +5,17 @@ exploitable, 10 % baselines; only baselines until two checkpoints exist; and clu
 cloned over the seats) where memory for adapters is short.
 """
 
+from collections.abc import Mapping, Sequence
 from math import isclose
 
 import msgspec
 
-from league.samplers.base import SAMPLERS, Bucket, live_hero
-from league.samplers.mix import MixSampler, check_weight, is_cold, others, share_out
+from league.samplers.base import SAMPLERS
+from league.samplers.mix import check_weight, shares_of_mix
+from league.samplers.placed import Hero, PlacedSampler
+from league.samplers.urn import Urn
 from schemas.errors import ConfigError
-from schemas.standings import Record, Standings
+from schemas.standings import Agent, Record
 
 BUCKETS = ("mirror", "peers", "exploitable", "baselines")
 
@@ -55,48 +58,42 @@ class PfspSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Pfsp(self)
 
 
-class Pfsp(MixSampler):
-    """The mix of four buckets. A bucket without candidates leaves its share to the others in proportion."""
+class Pfsp(PlacedSampler):
+    """The mix of four buckets. A bucket without candidates leaves its share to the others in proportion.
+
+    An agent can be in several. Baselines are no peers, since they have a bucket of their own; they can be exploitable.
+    While fewer than two checkpoints have joined, the other buckets are empty; without any baseline the mirror is left.
+    """
 
     name = "pfsp"
+    buckets = ("peers", "exploitable", "baselines")
 
     def __init__(self, settings: PfspSettings) -> None:
         super().__init__(settings.max_distinct)
         self._settings = settings
+        self.bounds = (-settings.peer_range, 0.0, settings.peer_range)
 
-    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
-        """See ``OpponentSampler.distribution``."""
-        mix = {name: getattr(self._settings, name) for name in BUCKETS}
-        return share_out(mix, self.candidates(standings, hero_policy))
+    def place(self, agent: Agent, record: Record, hero: Hero) -> Mapping[str, float]:
+        """See ``PlacedSampler.place``."""
+        place = {}
+        if agent.baseline:
+            place["baselines"] = self._settings.baseline_weights.get(agent.name, 1.0)
+            if hero.is_cold:
+                return place
+        elif hero.is_cold:
+            return {}
+        elif abs(agent.rating - hero.rating) <= self._settings.peer_range:
+            place["peers"] = 1.0
+        if record.losses > record.wins and agent.rating < hero.rating:
+            place["exploitable"] = 1.0
+        return place
 
-    def candidates(self, standings: Standings, hero_policy: str) -> dict[str, dict[str, float]]:
-        """Weight of every agent in every bucket. An agent can be in several.
+    def shares(self, urns: Mapping[str, Urn], hero: Hero) -> dict[str, float]:
+        """See ``PlacedSampler.shares``."""
+        is_filled = {"mirror": not hero.is_cold} | {bucket: not urn.is_empty for bucket, urn in urns.items()}
+        return shares_of_mix({bucket: getattr(self._settings, bucket) for bucket in BUCKETS}, is_filled)
 
-        Baselines are no peers, since they have a bucket of their own; they can be exploitable. While fewer than two
-        checkpoints have joined, the other buckets are empty; without any baseline the mirror is left.
-        """
-        name, live = live_hero(standings, hero_policy)
-        members = others(standings, hero_policy)
+    def starts_cold(self, members: Sequence[Agent]) -> bool:
+        """See ``PlacedSampler.starts_cold``: with any baseline that can be drawn."""
         weights = self._settings.baseline_weights
-        baselines = {agent.name: weights.get(agent.name, 1.0) for agent in members if agent.baseline}
-        if is_cold(standings) and any(baselines.values()):
-            return {"mirror": {}, "peers": {}, "exploitable": {}, "baselines": baselines}
-        records = standings.records.get(hero_policy, {})
-        return {
-            "mirror": {name: 1.0},
-            "peers": {
-                agent.name: 1.0
-                for agent in members
-                if not agent.baseline and abs(agent.rating - live.rating) <= self._settings.peer_range
-            },
-            "exploitable": {
-                agent.name: 1.0
-                for agent in members
-                if agent.rating < live.rating and _mostly_lost(records.get(agent.name))
-            },
-            "baselines": baselines,
-        }
-
-
-def _mostly_lost(record: Record | None) -> bool:
-    return record is not None and record.losses > record.wins
+        return any(agent.baseline and weights.get(agent.name, 1.0) > 0 for agent in members)

@@ -1,8 +1,12 @@
 """Everybody alike, fixed opponents and checkpoints, but never the hero itself."""
 
-from league.samplers.base import SAMPLERS, Bucket, live_hero
-from league.samplers.mix import MixSampler, MixSettings, by_kind, by_weight, others
-from schemas.standings import Standings
+from collections.abc import Mapping
+
+from league.samplers.base import SAMPLERS
+from league.samplers.mix import MixSettings, shares_by_weight
+from league.samplers.placed import Hero, PlacedSampler
+from league.samplers.urn import Urn
+from schemas.standings import Agent, Record
 
 
 @SAMPLERS.register("random")
@@ -14,7 +18,7 @@ class RandomSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
         return RandomPool(self)
 
 
-class RandomPool(MixSampler):
+class RandomPool(PlacedSampler):
     """Uniform over all active members; the buckets are ``fixed`` and ``checkpoints``, and ``mirror`` without members.
 
     Source: Unstable Baselines' sampling mode ``random``: fixed agents and active checkpoints alike. The difference from
@@ -22,12 +26,16 @@ class RandomPool(MixSampler):
     """
 
     name = "random"
+    reads = ("agents", "live")
+    buckets = ("fixed", "checkpoints")
 
     def __init__(self, settings: RandomSettings) -> None:
         super().__init__(settings.max_distinct)
 
-    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
-        """See ``OpponentSampler.distribution``."""
-        hero, _ = live_hero(standings, hero_policy)
-        weights = {agent.name: 1.0 for agent in others(standings, hero_policy)}
-        return by_weight(by_kind(weights, standings.agents), hero)
+    def place(self, agent: Agent, record: Record, hero: Hero) -> Mapping[str, float]:
+        """See ``PlacedSampler.place``."""
+        return {"checkpoints" if agent.kind == "checkpoint" else "fixed": 1.0}
+
+    def shares(self, urns: Mapping[str, Urn], hero: Hero) -> dict[str, float]:
+        """See ``PlacedSampler.shares``."""
+        return shares_by_weight({bucket: urn.total for bucket, urn in urns.items()})

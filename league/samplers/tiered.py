@@ -1,11 +1,14 @@
 """Tiers by rating distance: peers often, near peers sometimes, everybody else rarely, baselines twice as often."""
 
+from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from league.samplers.base import SAMPLERS, Bucket, live_hero
-from league.samplers.mix import MixSampler, MixSettings, by_weight, check_scale, check_weight, is_cold, others
+from league.samplers.base import SAMPLERS
+from league.samplers.mix import MixSettings, check_scale, check_weight, shares_by_weight
+from league.samplers.placed import Hero, PlacedSampler
+from league.samplers.urn import Urn
 from schemas.errors import ConfigError
-from schemas.standings import Agent, Standings
+from schemas.standings import Agent, Record
 
 
 @SAMPLERS.register("tiered")
@@ -44,7 +47,7 @@ class TieredSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
         return Tiered(self)
 
 
-class Tiered(MixSampler):
+class Tiered(PlacedSampler):
     """Everybody is as likely as their weight; the buckets are ``peers``, ``near`` and ``far``, else ``mirror``.
 
     Until two checkpoints have joined only baselines are drawn, as in ``pfsp``; there, too, by these weights. An agent
@@ -55,28 +58,29 @@ class Tiered(MixSampler):
     """
 
     name = "tiered"
+    buckets = ("peers", "near", "far")
 
     def __init__(self, settings: TieredSettings) -> None:
         super().__init__(settings.max_distinct)
         self._settings = settings
+        self.bounds = (-settings.near_range, -settings.peer_range, settings.peer_range, settings.near_range)
 
-    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
-        """See ``OpponentSampler.distribution``."""
-        hero, live = live_hero(standings, hero_policy)
-        members = others(standings, hero_policy)
-        if is_cold(standings):
-            members = [agent for agent in members if agent.baseline] or members
-        tiers: dict[str, dict[str, float]] = {"peers": {}, "near": {}, "far": {}}
-        for agent in members:
-            tier, weight = self._tier(agent, live.rating)
-            tiers[tier][agent.name] = weight
-        return by_weight(tiers, hero)
-
-    def _tier(self, agent: Agent, rating: float) -> tuple[str, float]:
-        settings, distance = self._settings, abs(agent.rating - rating)
+    def place(self, agent: Agent, record: Record, hero: Hero) -> Mapping[str, float]:
+        """See ``PlacedSampler.place``."""
+        if hero.is_cold and not agent.baseline:
+            return {}
+        settings, distance = self._settings, abs(agent.rating - hero.rating)
         factor = settings.baseline_factor if agent.baseline else 1.0
         if isfinite(distance) and distance < settings.peer_range:
-            return "peers", settings.peer_weight * factor
+            return {"peers": settings.peer_weight * factor}
         if isfinite(distance) and distance < settings.near_range:
-            return "near", settings.near_weight * factor
-        return "far", settings.far_weight * factor
+            return {"near": settings.near_weight * factor}
+        return {"far": settings.far_weight * factor}
+
+    def shares(self, urns: Mapping[str, Urn], hero: Hero) -> dict[str, float]:
+        """See ``PlacedSampler.shares``."""
+        return shares_by_weight({bucket: urn.total for bucket, urn in urns.items()})
+
+    def starts_cold(self, members: Sequence[Agent]) -> bool:
+        """See ``PlacedSampler.starts_cold``: with any baseline."""
+        return any(agent.baseline for agent in members)

@@ -27,7 +27,7 @@ class Uniform(OpponentSampler):
     name = "uniform"
 
     def __init__(self) -> None:
-        self._everybody = Kept(self._pool)
+        self._everybody = Kept(self._pool, reads=("agents", "live"))
 
     def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
         """See ``OpponentSampler.draws``: one number a seat, over all buckets."""

@@ -88,7 +88,7 @@ class Urn:
                 import numpy as np
 
                 # Adds in order as well, so that the bits are those of the list.
-                self._ends = cast(Sequence[float], memoryview(np.cumsum(np.frombuffer(self._weights))))
+                self._ends = cast(Sequence[float], np.cumsum(np.frombuffer(self._weights)).data)
         return self._ends
 
     def _walk(self, place: float) -> int:

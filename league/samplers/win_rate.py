@@ -1,12 +1,14 @@
 """AlphaStar's prioritised fictitious self-play: opponents by how often the policy beats them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
-from league.samplers.base import SAMPLERS, Bucket, live_hero
-from league.samplers.mix import MixSampler, MixSettings, check_scale, others, share_out
+from league.samplers.base import SAMPLERS
+from league.samplers.mix import MixSettings, check_scale, shares_of_mix
+from league.samplers.placed import Hero, PlacedSampler
+from league.samplers.urn import Urn
 from schemas.errors import ConfigError
-from schemas.standings import Record, Standings
+from schemas.standings import Agent, Record
 
 Weighting = Literal["variance", "linear", "linear_capped", "squared"]
 
@@ -45,7 +47,7 @@ class WinRateSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
         return WinRate(self)
 
 
-class WinRate(MixSampler):
+class WinRate(PlacedSampler):
     """A share for the ``mirror``, the rest for the ``members`` by a weighting of the win rate.
 
     Without members the mirror is played.
@@ -59,19 +61,20 @@ class WinRate(MixSampler):
     """
 
     name = "win_rate"
+    buckets = ("members",)
 
     def __init__(self, settings: WinRateSettings) -> None:
         super().__init__(settings.max_distinct)
         self._settings = settings
 
-    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
-        """See ``OpponentSampler.distribution``."""
-        hero, _ = live_hero(standings, hero_policy)
-        records, weigh = standings.records.get(hero_policy, {}), _WEIGHTS[self._settings.weighting]
-        names = [agent.name for agent in others(standings, hero_policy)]
-        members = {name: weigh(self._loss_rate(records.get(name, Record()))) for name in names}
+    def place(self, agent: Agent, record: Record, hero: Hero) -> Mapping[str, float]:
+        """See ``PlacedSampler.place``."""
+        return {"members": _WEIGHTS[self._settings.weighting](self._loss_rate(record))}
+
+    def shares(self, urns: Mapping[str, Urn], hero: Hero) -> dict[str, float]:
+        """See ``PlacedSampler.shares``."""
         mix = {"mirror": self._settings.mirror, "members": 1.0 - self._settings.mirror}
-        return share_out(mix, {"mirror": {hero: 1.0}, "members": members})
+        return shares_of_mix(mix, {"mirror": True, "members": not urns["members"].is_empty})
 
     def _loss_rate(self, record: Record) -> float:
         won = record.wins + record.draws / 2 + self._settings.prior_wins

@@ -60,16 +60,16 @@ def test_a_populated_league_meets_the_mix_of_30_40_20_10() -> None:
 
 
 def test_buckets_hold_whom_the_specification_names() -> None:
-    candidates = pfsp().candidates(POPULATED, "main")
-    assert set(candidates["mirror"]) == {"main@200"}
-    assert set(candidates["peers"]) == {f"main@{10 * place}" for place in range(1, 11)}
-    assert set(candidates["exploitable"]) == {"main@10", "main@20", "main@110"}
-    assert set(candidates["baselines"]) == {"base_model", "random_bot", "chaos_bot"}
+    buckets = pfsp().distribution(POPULATED, "main")
+    assert set(buckets["mirror"].weights) == {"main@200"}
+    assert set(buckets["peers"].weights) == {f"main@{10 * place}" for place in range(1, 11)}
+    assert set(buckets["exploitable"].weights) == {"main@10", "main@20", "main@110"}
+    assert set(buckets["baselines"].weights) == {"base_model", "random_bot", "chaos_bot"}
 
 
 def test_retired_members_and_the_live_version_itself_are_no_opponents() -> None:
     league = table(checkpoint(10, 1200.0, active=False), checkpoint(20, 1200.0), checkpoint(200, 1200.0))
-    assert set(pfsp().candidates(league, "main")["peers"]) == {"main@20"}
+    assert set(pfsp().distribution(league, "main")["peers"].weights) == {"main@20"}
 
 
 @pytest.mark.parametrize(
