@@ -38,14 +38,14 @@ def policies_table(state: LeagueState) -> Table:
     for policy, role in state.config.trained.items() if state.config is not None else ():
         joined = [agent for agent in state.checkpoints if agent.policy == policy]
         step, best = state.last_step(policy), max((agent.rating for agent in joined if agent.games), default=None)
-        resets = ", ".join(f"after {version}" for version in state.resets(policy))
+        resets = state.resets(policy)
         table.add_row(
             policy,
             role.role,
             str(step.step if step is not None else 0),
             str(len(joined)),
             "–" if best is None else f"{best:.0f}",
-            resets or "–",
+            f"{len(resets)}, last after {policy}@{resets[-1]}" if resets else "–",
         )
     return table
 

@@ -280,6 +280,8 @@ class TrainerWorker:
 
     def _reset_reason(self, step: int) -> str | None:
         context = self._context
+        if self._is_over():
+            return None
         return reset_due(context.state.standings(), context.config, self._policy, step - self._begun())
 
     async def _resetting(self, after: Learner, reason: str) -> list[Event]:
