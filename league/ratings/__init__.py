@@ -2,6 +2,7 @@
 
 - ``base``       the contract of a rating system, what a single match does, and the systems by name
 - ``elo``        pairwise Elo for any number of seats
+- ``glicko2``    rating, deviation and volatility; every match is a rating period
 - ``table``      ratings of one game under one system, and where an agent that was never rated stands
 - ``fold``       which matches count, and what each does to the tables of every configured system
 - ``arrays``     the same fold over millions of matches, bit for bit
