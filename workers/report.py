@@ -45,7 +45,7 @@ def policies_table(state: LeagueState) -> Table:
             str(step.step if step is not None else 0),
             str(len(joined)),
             "–" if best is None else f"{best:.0f}",
-            f"{len(resets)}, last after {policy}@{resets[-1]}" if resets else "–",
+            f"{len(resets)}, last @{resets[-1]}" if resets else "–",
         )
     return table
 
