@@ -238,9 +238,16 @@ def _is_same(first: LeagueState, second: LeagueState, agent: str) -> bool:
     one, other = first.agents[agent], second.agents[agent]
     if one.kind == "base":
         return one.kind == other.kind and first.model == second.model
+    if one.kind == "remote":
+        return one.kind == other.kind and _hosted(first, agent) == _hosted(second, agent)
     return (
         one.kind == other.kind and one.adapter == other.adapter and (one.kind == "bot" or first.model == second.model)
     )
+
+
+def _hosted(state: LeagueState, agent: str) -> dict[str, Any] | None:
+    settings = state.config.agents.get(agent) if state.config is not None else None
+    return settings.remote.player if settings is not None and settings.remote is not None else None
 
 
 def side_by_side(first: EloCurve, second: EloCurve) -> list[tuple[int, float | None, float | None]]:

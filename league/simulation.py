@@ -10,8 +10,8 @@ from random import Random
 import msgspec
 
 from league import pool, promotion
-from league.entrants import entrants
 from league.evaluations import finished, jobs, plan
+from league.founders import founders
 from league.log.base import Recorded
 from league.matchmaker import make_match
 from league.ratings.fold import RatingFold
@@ -102,7 +102,7 @@ class Simulation:
     def open(self) -> None:
         """Open the league and register its first agents."""
         self.append(e.LeagueOpened(league=self.config.name, config=plain(self.config), model="none"))
-        for event in entrants(self.config):
+        for event in founders(self.config):
             self.append(event)
         self.evaluate()
 
@@ -243,7 +243,7 @@ class Simulation:
             seat: self._lines(agent, Random(derive_seed(match.seed, "line", seat)))
             for seat, agent in enumerate(match.seats)
         }
-        return sketch([played], self.seats).encode()
+        return sketch([played], self.seats, self._samplers[self._policy].ngram).encode()
 
     def _step(self, step: int, matches: list[str], policy: str | None = None) -> e.GradientStepTaken:
         return e.GradientStepTaken(

@@ -144,6 +144,16 @@ class RemoteConfig(_Table, frozen=True):
     requests: int = 8
     """The most requests that one worker has under way at a time."""
 
+    @property
+    def player(self) -> dict[str, Any]:
+        """What decides how the agent plays; the rest says where and how it is asked."""
+        return {
+            "model": self.model,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "extra": self.extra,
+        }
+
 
 class AgentConfig(_Table, frozen=True):
     """An agent that the league begins with."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from league.plots import draw_comparison
 from league.simulation import Simulation
 from league.state import LeagueState
 from schemas.codec import encode_event
-from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
+from schemas.config import AgentConfig, EvaluationConfig, LeagueConfig, Plugin, RatingsConfig, RemoteConfig
 from schemas.errors import ReplayError
 from schemas.events import LeagueBranched
 
@@ -118,6 +119,20 @@ def test_agents_of_one_name_with_other_weights_are_not_the_same(history: list[Re
     assert not rows["main@10"].same
     assert rows["random_bot"].same
     assert rows["base_model"].same
+
+
+def test_a_hosted_model_is_the_same_wherever_it_is_asked() -> None:
+    def rows(**settings: Any) -> dict[str, bool]:
+        remote = RemoteConfig(**{"url": "http://one/v1", "model": "big", **settings})
+        agents = {**CONFIG.agents, "gpt": AgentConfig(kind="remote", rating=1000.0, remote=remote)}
+        other = msgspec.structs.replace(first, agents=agents)
+        return {row.agent: row.same for row in compared(simulated(first, 2), simulated(other, 2)).agents}
+
+    gpt = AgentConfig(kind="remote", rating=1000.0, remote=RemoteConfig(url="http://one/v1", model="big"))
+    first = msgspec.structs.replace(CONFIG, agents={**CONFIG.agents, "gpt": gpt})
+    assert rows(url="http://other/v1", timeout_s=5.0)["gpt"]
+    assert not rows(model="small")["gpt"]
+    assert not rows(temperature=0.0)["gpt"]
 
 
 def test_runs_of_different_games_are_shown_without_comparing_their_players(history: list[Recorded]) -> None:

@@ -7,12 +7,13 @@ import structlog
 from nats.aio.client import Client
 
 from league.custody.snapshots import state_at
+from league.founders import founders
 from league.log.jetstream import JetStreamLog, league_on
 from league.log.streams import ensure_streams
 from schemas.codec import canonical
 from schemas.config import LeagueConfig, plain
 from schemas.errors import UsageError
-from schemas.events import AgentRegistered, AgentRetired, HistoryImported, LeagueConfigured, LeagueOpened
+from schemas.events import HistoryImported, LeagueConfigured, LeagueOpened
 from schemas.ids import digest
 from trainer.archive import pack
 from trainer.model import load_base
@@ -24,8 +25,6 @@ log = structlog.get_logger()
 
 # What the recorded history was made with; another value would make it another league.
 _FIXED = ("name", "seed", "game", "model", "agents")
-# Of a remote agent: where and how it is asked, but not what.
-_MOVABLE = ("url", "key_variable", "limit_field", "timeout_s", "tries", "requests")
 
 
 async def open_league(run: Run, client: Client, config: LeagueConfig | None, report: Report) -> JetStreamLog:
@@ -53,17 +52,7 @@ async def open_league(run: Run, client: Client, config: LeagueConfig | None, rep
     history = JetStreamLog(client, config.name, "supervisor")
     model = await _base_model(run, client, config, report)
     opened = LeagueOpened(league=config.name, config=plain(config), model=model)
-    agents = [
-        AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating)
-        for name, agent in config.agents.items()
-    ]
-    # Samplers draw whoever is active; evaluations place whom they name.
-    aside = [
-        AgentRetired(agent=name, reason="met in evaluation only")
-        for name, agent in config.agents.items()
-        if agent.remote is not None and not agent.remote.training
-    ]
-    await history.append_batch([opened, *agents, *aside], expected=0)
+    await history.append_batch([opened, *founders(config)], expected=0)
     return history
 
 
@@ -86,13 +75,11 @@ async def _base_model(run: Run, client: Client, config: LeagueConfig, report: Re
     return "artifact:" + await run.artifacts(client).put(pack(run.model))
 
 
-def _lasting(key: str, config: dict[str, Any]) -> Any:
-    """What must stay of a fixed setting; a remote agent's model stays the same at another address."""
-    if key != "agents":
-        return config[key]
+def _players(config: LeagueConfig) -> dict[str, Any]:
+    """What must stay of the agents; a remote one is the same at another address."""
     return {
-        name: agent | {"remote": {k: v for k, v in (agent["remote"] or {}).items() if k not in _MOVABLE}}
-        for name, agent in config["agents"].items()
+        name: (agent.kind, agent.rating, agent.baseline, agent.remote and (agent.remote.training, agent.remote.player))
+        for name, agent in config.agents.items()
     }
 
 
@@ -104,7 +91,10 @@ async def _reconfigure(run: Run, history: JetStreamLog, config: LeagueConfig) ->
         config = msgspec.structs.replace(config, agents=state.config.agents)
     old, new = plain(state.config), plain(config)
     changed = [key for key in new if new[key] != old[key]]
-    if fixed := [key for key in changed if key in _FIXED and _lasting(key, new) != _lasting(key, old)]:
+    fixed = [key for key in changed if key in _FIXED]
+    if "agents" in fixed and _players(config) == _players(state.config):
+        fixed.remove("agents")
+    if fixed:
         raise UsageError(
             f"the league {history.league!r} of this run was opened with another {', '.join(fixed)}; expected the same, "
             "or another --run folder for another league"
