@@ -11,6 +11,7 @@
 - ``archive``  ``verify``, ``archive``, ``gc``: what guards the history and what it takes up
 - ``payoff``   ``payoff``: who takes the points from whom
 - ``matchmaking`` ``matchmaking audit``: what was drawn, beside what should have been
+- ``promotion`` ``promote``: who becomes elite and who leaves; certificates computed again
 - ``setup``    ``doctor`` and ``model init``: this machine and its model
 """
 
@@ -24,6 +25,7 @@ from workers.commands import (
     match,
     matchmaking,
     payoff,
+    promotion,
     replay,
     runs,
     serving,
@@ -55,6 +57,7 @@ app.command()(replay.replay)
 app.command()(corrections.void)
 app.command()(lineage.lineage)
 app.command()(payoff.payoff)
+app.command()(promotion.promote)
 app.command("branch")(runs.branch_league)
 app.command("compare")(runs.compare_runs)
 app.command("import")(runs.import_league)

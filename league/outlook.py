@@ -1,0 +1,172 @@
+"""What the rules for promotion, retirement and the active pool would do now, and why: for people, from the state."""
+
+from math import ceil
+
+import msgspec
+
+from league import pool, promotion, schedule
+from league.evaluation_table import PROMOTION, Evaluation
+from league.evaluations import Cut, cuts, plan
+from league.promotion import Progress
+from league.state import LeagueState, SavedState
+from schemas.config import PromotionConfig
+from schemas.events import AnyEvent, EvaluationRequested, RegressionNoticed
+from schemas.sprt import SprtConfig
+
+
+class Contest(msgspec.Struct, frozen=True):
+    """A candidate's test against the incumbent, as far as it has come."""
+
+    candidate: str
+    incumbent: str
+    evaluation_id: str
+    test: SprtConfig
+    pairs: int
+    """That count so far."""
+    passed_over: int
+    """Pairs of which a match failed or was voided."""
+    mean_score: float | None
+    """Of the pairs, for the candidate; None before the first."""
+    llr: float
+    lower: float
+    upper: float
+    verdict: str
+    """``undecided``, ``promote`` or ``keep``."""
+    recorded: bool
+    """Whether the verdict is in the history."""
+    pairs_left: int | None
+    """About how many more it takes if they go on like those before; None when that cannot be said."""
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A candidate without a test so far."""
+
+    agent: str
+    rating: float
+    """After its gatekeeper matches."""
+    best_other: float | None
+    """The best rating of any other checkpoint then."""
+    incumbent: str | None
+    """Whom it would have to beat now."""
+    why: str
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """What has been decided, and what is open."""
+
+    sequence: int
+    """Of the history's last event."""
+    rule: str
+    """``high_score``, ``sprt``, or ``off``: nobody becomes elite."""
+    elite: list[str]
+    """In the order of becoming it; the last one is the incumbent."""
+    contests: list[Contest]
+    waiting: list[Waiting]
+    due: list[AnyEvent]
+    """What a rater would record now, each followed by what follows from it: verdicts, promotions, alarms, retirements,
+    changes of the active pool."""
+    requests: list[EvaluationRequested]
+    """Promotion tests that an evaluator would ask for now."""
+    cuts: list[Cut]
+    """Evaluations that ``evaluation.max_games`` makes smaller or prevents."""
+    alarms: dict[str, RegressionNoticed]
+    """By policy: its newest version that was rated below a baseline."""
+
+
+def outlook(state: LeagueState, seats: int) -> Outlook:
+    """What the rules make of a state.
+
+    Args:
+        state: Not changed.
+        seats: Number of seats of the game.
+    """
+    terms = state.config.promotion if state.config is not None else PromotionConfig()
+    is_off = state.config is not None and not state.config.schedule.elite
+    less = cuts(state, seats)
+    return Outlook(
+        sequence=state.sequence,
+        rule="off" if is_off else terms.rule,
+        elite=list(state.elite),
+        contests=[_contest(test) for test in promotion.tests(state).values()],
+        waiting=_waiting(state, less),
+        due=_foreseen(state),
+        requests=[request for request in plan(state, seats) if request.suite == PROMOTION],
+        cuts=less,
+        alarms=dict(state.alarms),
+    )
+
+
+def decisions(state: LeagueState) -> list[AnyEvent]:
+    """What a rater would record now; once that is in the history, more may follow from it."""
+    retirements = [event for policy in state.policies for event in schedule.retirements(state, policy)]
+    return [*promotion.due(state), *retirements, *pool.changes(state)]
+
+
+def _foreseen(state: LeagueState) -> list[AnyEvent]:
+    # The state itself must not move on, and the copy must share nothing with it.
+    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(state.saved()), type=SavedState)
+    ahead, found = LeagueState.restored(saved), dict[str, AnyEvent]()
+    while events := [event for event in decisions(ahead) if event.key not in found]:
+        for event in events:
+            found[event.key] = event
+            ahead.apply(ahead.sequence + 1, event)
+    return list(found.values())
+
+
+def _contest(test: Evaluation) -> Contest:
+    done, terms = promotion.progress(test), test.test or PromotionConfig().test
+    recorded = test.decision
+    scores = done.scores if recorded is None else recorded.scores
+    return Contest(
+        candidate=test.agent,
+        incumbent=", ".join(test.requested.opponents),
+        evaluation_id=test.requested.evaluation_id,
+        test=terms,
+        pairs=len(scores),
+        passed_over=done.passed_over if recorded is None else 0,
+        mean_score=sum(scores) / len(scores) if scores else None,
+        llr=done.sprt.llr if recorded is None else recorded.llr,
+        lower=done.sprt.lower,
+        upper=done.sprt.upper,
+        verdict=done.verdict if recorded is None else recorded.verdict,
+        recorded=recorded is not None,
+        pairs_left=_pairs_left(test, done) if recorded is None else 0,
+    )
+
+
+def _pairs_left(test: Evaluation, done: Progress) -> int | None:
+    """The way to the bound that the ratio moves towards, at its pace so far; no more than there are pairs."""
+    if done.verdict != "undecided":
+        return 0
+    most = len(test.requested.matches) // 2 - done.passed_over - len(done.scores)
+    if not done.scores or done.sprt.llr == 0:
+        return None
+    bound = done.sprt.upper if done.sprt.llr > 0 else done.sprt.lower
+    pace = done.sprt.llr / len(done.scores)
+    least = (test.test or PromotionConfig().test).least_pairs - len(done.scores)
+    return min(max(ceil((bound - done.sprt.llr) / pace), least), most)
+
+
+def _waiting(state: LeagueState, less: list[Cut]) -> list[Waiting]:
+    tested, prevented = (
+        promotion.tests(state),
+        {cut.agent for cut in less if cut.suite == PROMOTION and not cut.matches},
+    )
+    at_once = {getattr(event, "agent", "") for event in promotion.promotions(state)}
+    return [
+        Waiting(
+            agent=candidate.agent,
+            rating=candidate.rating,
+            best_other=candidate.best_other,
+            incumbent=promotion.incumbent(state, candidate.agent),
+            why=_why(candidate.agent, at_once, prevented),
+        )
+        for candidate in promotion.candidates(state)
+        if candidate.agent not in tested
+    ]
+
+
+def _why(agent: str, at_once: set[str], prevented: set[str]) -> str:
+    if agent in at_once:
+        return "is to be promoted without a test"
+    return "evaluation.max_games leaves no test" if agent in prevented else "waits for its test"
