@@ -9,15 +9,26 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from league.samplers.base import SAMPLERS, make_sampler
+import msgspec
+
+from league.samplers.base import SAMPLERS, OpponentSampler, make_sampler
 from league.state import LeagueState
-from schemas.config import Plugin
-from schemas.events import AgentRegistered, CheckpointAdded, PolicyPublished
+from schemas.config import AgentConfig, LeagueConfig, Plugin, plain
+from schemas.events import (
+    CheckpointAdded,
+    LeagueOpened,
+    MatchFinished,
+    PolicyPublished,
+    RatingChange,
+    RatingUpdated,
+    SeatResult,
+)
 from schemas.standings import Agent, Live, Record, Standings
 
 MATCHES = 100_000
 AGENTS = 10_000
 DRAWS = 2_000
+RESULTS = 400
 SEATS = [1, 2, 3, 4, 5, 6]
 MIX = {"mirror": 0.3, "peers": 0.4, "exploitable": 0.2, "baselines": 0.1}
 MOST_DISTANCE = 0.02
@@ -86,8 +97,9 @@ def median_us(call: Callable[[], object], times: int) -> float:
 
 
 def fresh(table: Standings) -> Standings:
-    """The same standings as another object, as a state gives them after a change."""
-    return Standings(table.sequence, table.agents, table.live, table.records)
+    """The same standings of which nothing is the same object."""
+    records = {policy: dict(rows) for policy, rows in table.records.items()}
+    return Standings(table.sequence, dict(table.agents), dict(table.live), records)
 
 
 def speed(agents: int) -> None:
@@ -95,7 +107,7 @@ def speed(agents: int) -> None:
     table, rng = league(agents), Random(3)
     plain = {a.name: {"elo": a.rating, "type": "baseline" if a.baseline else a.kind} for a in table.agents.values()}
     seed_us = median_us(lambda: get_opponents(plain, 1200.0), 50)
-    print(f"\n{f'six opponents from {agents:,} agents':<34}{'median':>10}{'of new standings':>20}")
+    print(f"\n{f'six opponents from {agents:,} agents':<34}{'median':>10}{'first draw':>20}")
     print(f"{'  specification, plain Python':<34}{seed_us:>7.0f} µs{seed_us:>17,.0f} µs")
     for name in SAMPLERS.names():
         sampler = make_sampler(Plugin(name=name))
@@ -105,31 +117,104 @@ def speed(agents: int) -> None:
         assert again < MOST_US, f"expected less than {MOST_US} µs"
 
 
-def surroundings(agents: int) -> None:
-    """What else a match's draw costs: standings after a change, and making a sampler from its configuration."""
-    state = LeagueState()
+def rated(state: LeagueState, changes: list[RatingChange]) -> None:
+    """Move ratings."""
+    number = state.sequence + 1
+    update = RatingUpdated(
+        match_id=f"eval-{number}", match_sequence=number, game="diplomacy", system="elo", changes=changes
+    )
+    state.apply(number, update)
+
+
+def played(state: LeagueState, names: list[str], rng: Random, purpose: str) -> None:
+    """End a match between a version of the policy and six others, drawn anyhow."""
+    number = state.sequence + 1
+    seats = [
+        SeatResult(seat, f"S{seat}", agent, rng.random(), 1)
+        for seat, agent in enumerate([f"main@{len(names)}", *rng.sample(names, 6)])
+    ]
+    finished = MatchFinished(
+        match_id=f"w-{number}",
+        game="diplomacy",
+        purpose=purpose,
+        worker="w",
+        seed=0,
+        seats=seats,
+        winner=None,
+        reason="",
+        length=1,
+        seconds=0.0,
+    )
+    state.apply(number, finished)
+    if purpose == "evaluation":
+        rated(state, [RatingChange(seat.agent, 0.0, rng.gauss(1100.0, 150.0)) for seat in seats[1:]])
+
+
+def long_league(agents: int) -> tuple[LeagueState, list[str]]:
+    """A state with so many rated checkpoints, each of which the policy has met."""
+    state, rng, names = LeagueState(), Random(4), [f"main@{n}" for n in range(agents)]
+    config = msgspec.structs.replace(LeagueConfig(), agents={"base_model": AgentConfig(kind="base", rating=1000.0)})
+    state.apply(1, LeagueOpened(league="bench", config=plain(config), model=""))
     for n in range(agents):
         joined = CheckpointAdded(
             agent=f"main@{n}", policy="main", version=n, parent="base_model", reason="landmark", adapter="1" * 64
         )
-        state.apply(n + 1, joined)
-    state.apply(agents + 1, PolicyPublished(policy="main", version=agents, adapter="1" * 64, parent="main@0"))
+        state.apply(n + 2, joined)
+    state.apply(agents + 2, PolicyPublished(policy="main", version=agents, adapter="1" * 64, parent="main@0"))
+    rated(state, [RatingChange(name, 0.0, rng.gauss(1100.0, 150.0)) for name in names])
+    for _ in range(2 * agents // 6):
+        played(state, names, rng, "training")
+    return state, names
 
-    def changed() -> None:
-        name = f"bot_{state.sequence}"
-        state.apply(state.sequence + 1, AgentRegistered(agent=name, kind="bot", baseline=False, rating=800.0))
-        state.standings()
 
-    print(f"{'standings made anew by the state':<34}{median_us(changed, 15):>7,.0f} µs")
-    print(
-        f"{'a sampler from its configuration':<34}{median_us(lambda: make_sampler(Plugin(name='pfsp')), 100):>7,.0f} µs"
-    )
+def between_results(agents: int) -> None:
+    """Six opponents when every draw comes after a result: standings and draw together, as a rollout worker does both.
+
+    Four in five results are training matches, which move records; one is an evaluation match, which moves ratings.
+    Beside it, the case that the hero's own rating moves before every draw, as while its last version is evaluated.
+    """
+    state, names = long_league(agents)
+    print(f"\n{f'after every result, {agents:,} agents':<34}{'median':>10}{'95th percentile':>20}{'hero rated':>15}")
+    for name in SAMPLERS.names():
+        sampler, rng = make_sampler(Plugin(name=name)), Random(5)
+
+        def draw(sampler: OpponentSampler = sampler, rng: Random = rng) -> object:
+            return sampler.sample(state.standings(), "main", SEATS, rng)
+
+        draw()
+        taken = []
+        for number in range(RESULTS):
+            played(state, names, rng, "evaluation" if number % 5 == 4 else "training")
+            taken.append(median_us(draw, 1))
+        own = []
+        for _ in range(RESULTS // 10):
+            rated(state, [RatingChange(f"main@{agents}", 0.0, 1100.0 + rng.gauss(0.0, 8.0))])
+            own.append(median_us(draw, 1))
+        median = statistics.median(taken)
+        worst = statistics.quantiles(taken, n=20)[-1]
+        print(f"  {name:<32}{median:>7.1f} µs{worst:>17,.0f} µs{statistics.median(own):>12,.0f} µs")
+        if name == "pfsp":
+            assert median < MOST_US, f"expected less than {MOST_US} µs"
+
+
+def surroundings(agents: int) -> None:
+    """What else a match's draw costs: standings after a result, and making a sampler from its configuration."""
+    state, names = long_league(agents)
+    rng, taken = Random(6), []
+    state.standings()
+    for _ in range(RESULTS):
+        played(state, names, rng, "evaluation")
+        taken.append(median_us(state.standings, 1))
+    print(f"\n{'standings after a rated match':<34}{statistics.median(taken):>7,.1f} µs")
+    config = median_us(lambda: make_sampler(Plugin(name="pfsp")), 100)
+    print(f"{'a sampler from its configuration':<34}{config:>7,.1f} µs")
 
 
 def main() -> None:
     """Print the figures; exits with an error when one is not what it should be."""
     audit(int(sys.argv[1]) if len(sys.argv) > 1 else MATCHES)
     speed(AGENTS)
+    between_results(AGENTS)
     surroundings(AGENTS)
 
 

@@ -52,6 +52,7 @@ class Exploration(MixSampler):
     """
 
     name = "exploration"
+    reads = ("agents", "live", "novelty")
     uses_novelty = True
 
     def __init__(self, settings: ExplorationSettings) -> None:

@@ -46,6 +46,7 @@ class MatchQuality(MixSampler):
     """
 
     name = "match_quality"
+    reads = ("agents", "live")
 
     def __init__(self, settings: MatchQualitySettings) -> None:
         super().__init__(settings.max_distinct)

@@ -184,10 +184,10 @@ def others(standings: Standings, hero_policy: str) -> list[Agent]:
 
 def by_kind(weights: Mapping[str, float], agents: Mapping[str, Agent]) -> dict[str, dict[str, float]]:
     """Weights as two buckets: ``fixed`` (bots, base and remote models, which never change) and ``checkpoints``."""
-    kinds = ("fixed", "checkpoints")
+    checkpoints = {agent.name for agent in agents.values() if agent.kind == "checkpoint"}
     return {
-        kind: {name: weight for name, weight in weights.items() if (agents[name].kind == "checkpoint") == wanted}
-        for kind, wanted in zip(kinds, (False, True), strict=True)
+        kind: {name: weight for name, weight in weights.items() if (name in checkpoints) == wanted}
+        for kind, wanted in (("fixed", False), ("checkpoints", True))
     }
 
 

@@ -62,6 +62,7 @@ class RectifiedNash(MixSampler):
     """
 
     name = "rectified_nash"
+    reads = ("agents", "live", "pairs")
 
     def __init__(self, settings: RectifiedNashSettings) -> None:
         super().__init__(settings.max_distinct)

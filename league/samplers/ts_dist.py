@@ -34,6 +34,7 @@ class TsDist(MixSampler):
     """
 
     name = "ts_dist"
+    reads = ("agents", "live")
 
     def __init__(self, settings: TsDistSettings) -> None:
         super().__init__(settings.max_distinct)
