@@ -54,6 +54,7 @@ class Exploration(MixSampler):
     name = "exploration"
     reads = ("agents", "live", "novelty")
     uses_novelty = True
+    reads = ("agents", "live", "novelty")
 
     def __init__(self, settings: ExplorationSettings) -> None:
         super().__init__(settings.max_distinct)

@@ -47,6 +47,7 @@ class MatchQuality(MixSampler):
 
     name = "match_quality"
     reads = ("agents", "live")
+    reads = ("agents", "live")
 
     def __init__(self, settings: MatchQualitySettings) -> None:
         super().__init__(settings.max_distinct)

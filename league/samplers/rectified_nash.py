@@ -1,6 +1,7 @@
 """PSRO's rectified Nash: opponents who matter in the league's own game, and whom the policy beats or ties."""
 
 from collections.abc import Mapping, Sequence
+from heapq import nsmallest
 from itertools import combinations
 from math import isfinite
 
@@ -63,6 +64,7 @@ class RectifiedNash(MixSampler):
 
     name = "rectified_nash"
     reads = ("agents", "live", "pairs")
+    reads = ("agents", "live", "pairs")
 
     def __init__(self, settings: RectifiedNashSettings) -> None:
         super().__init__(settings.max_distinct)
@@ -84,22 +86,23 @@ class RectifiedNash(MixSampler):
 
     def _agents(self, standings: Standings, hero_policy: str) -> list[Agent]:
         """Who is in the game, in an order that no dictionary decides."""
-        rated = sorted(
-            (agent for agent in others(standings, hero_policy) if isfinite(agent.rating)),
-            key=lambda agent: (-agent.rating, agent.name),
-        )
-        if len(rated) <= self._settings.most_agents:
-            return rated
-        first, rest = rated[: self._settings.most_agents // 2], rated[self._settings.most_agents // 2 :]
-        taken = {agent.name: 0 for agent in rest}
+        most = self._settings.most_agents
+        rated = {agent.name: agent for agent in others(standings, hero_policy) if isfinite(agent.rating)}
+        strongest = nsmallest(most, rated.values(), key=lambda agent: (-agent.rating, agent.name))
+        if len(rated) <= most:
+            return strongest
+        first = strongest[: most // 2]
+        taken: dict[str, int] = {}
         for top in first:
             for name in standings.pairs.get(top.name, {}):
-                if name in taken:
-                    other = standings.agents[name]
-                    taken[name] = max(taken[name], self._points(other, top, standings.pairs.get(name, {})))
-        # Of those who took less than half from everybody, the rating tells more.
-        rest.sort(key=lambda agent: -max(taken[agent.name], _GRID // 2))
-        return [*first, *rest[: self._settings.most_agents - len(first)]]
+                if name in rated:
+                    points = self._points(rated[name], top, standings.pairs.get(name, {}))
+                    taken[name] = max(points, taken.get(name, 0))
+        # Of those who took no more than half from anybody, the rating tells more.
+        best = nsmallest(most, taken, key=lambda name: (-taken[name], -rated[name].rating, name))
+        named = [agent.name for agent in first] + [name for name in best if taken[name] > _GRID // 2]
+        chosen = dict.fromkeys([*named, *(agent.name for agent in strongest)])
+        return [rated[name] for name in [*chosen][:most]]
 
     def _equilibrium(self, standings: Standings, agents: Sequence[Agent]) -> list[float]:
         """Shares of the agents; kept for as long as the rounded payoffs are the same."""
@@ -139,10 +142,16 @@ def _solve(size: int, points: Sequence[int]) -> list[float]:
 
 def _newest_results(standings: Standings, hero: str, live: Live) -> Mapping[str, Record]:
     """Evaluation results of the newest version of the policy that is known to have any."""
-    past = [agent for agent in standings.agents.values() if agent.kind == "checkpoint" and agent.policy == live.policy]
-    past.sort(key=lambda agent: (-agent.version, agent.name))
-    names = (hero, *(agent.name for agent in past if agent.version < live.version))
-    return next((standings.pairs[name] for name in names if standings.pairs.get(name)), {})
+    if results := standings.pairs.get(hero):
+        return results
+    measured = (
+        agent
+        for agent in standings.agents.values()
+        if agent.kind == "checkpoint" and agent.policy == live.policy and agent.version < live.version
+        if standings.pairs.get(agent.name)
+    )
+    newest = max(measured, key=lambda agent: agent.version, default=None)
+    return standings.pairs[newest.name] if newest is not None else {}
 
 
 def _expected(gap: float, scale: float) -> float:

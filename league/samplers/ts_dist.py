@@ -35,6 +35,7 @@ class TsDist(MixSampler):
 
     name = "ts_dist"
     reads = ("agents", "live")
+    reads = ("agents", "live")
 
     def __init__(self, settings: TsDistSettings) -> None:
         super().__init__(settings.max_distinct)
