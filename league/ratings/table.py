@@ -76,7 +76,8 @@ class RatingTable:
         """
         rated = self.states.get(agent)
         if rated is not None:
-            return rated
+            # Another version of the system may have kept other numbers beside the rating.
+            return rated if len(rated) == len(self.system.inheritance) else self.system.start(rated[0])
         start = self._starts.ratings.get(agent)
         return self.system.start(start) if start is not None else self._inherited(agent)
 
@@ -122,8 +123,8 @@ class RatingTable:
             versions = self._versions.get(policy, [])
             place = bisect_left(versions, version)
             if place and versions[place - 1] >= self._starts.begun(policy, version):
-                return inherited(self.system, self.states[agent_name(policy, versions[place - 1])])
+                return inherited(self.system, self.state(agent_name(policy, versions[place - 1])))
         base = self._starts.base
         if base is not None and base in self.states:
-            return inherited(self.system, self.states[base])
+            return inherited(self.system, self.state(base))
         return self.system.start(DEFAULT_RATING if base is None else self._starts.ratings[base])

@@ -18,6 +18,7 @@ from schemas.events import (
     MatchFailed,
     MatchFinished,
     MatchVoided,
+    Rated,
     RatingChange,
     RatingsCorrected,
     SeatResult,
@@ -237,3 +238,15 @@ def test_redelivery_gives_the_same_ratings(again: list[tuple[int, int]]) -> None
         found += [twice.apply(r.sequence, r.event) for r in HISTORY[place:until]]
         place = max(0, until - back)
     assert [u for u in found if u] == [u for u in expected if u]
+
+
+def test_a_correction_that_lacks_what_a_system_keeps_does_not_stop_the_fold() -> None:
+    fold = RatingFold(LeagueConfig(ratings=RatingsConfig(system=Plugin(name="glicko2"))))
+    first = match(("main@1", 1.0), ("random_bot", 0.0))
+    fold.apply(1, first)
+    fold.apply(2, MatchVoided(match=first, match_sequence=1, reason=""))
+    wrong = [Rated("main@1", 1200.0, 3), Rated("random_bot", 900.0, 3, [50.0, 0.06])]
+    correction = RatingsCorrected(game="diplomacy", system="glicko2", first=1, through=2, voided=1, ratings=wrong)
+    fold.apply(3, correction)
+    [update] = fold.apply(4, match(("main@1", 1.0), ("main@2", 0.0), ("random_bot", 0.0), match_id="w-1"))
+    assert [change.before for change in update.changes] == [1200.0, 1200.0, 900.0]
