@@ -23,12 +23,16 @@ from league.log.base import Recorded
 from league.log.memory import MemoryLog
 from league.projections.projection import Projection
 from league.simulation import Simulation
-from schemas.config import EvaluationConfig, LeagueConfig
+from schemas.config import EvaluationConfig, LeagueConfig, PromotionConfig
 from schemas.errors import LogError
 from schemas.events import AgentRetired, HistoryArchived
 
 HISTORY = Simulation(
-    LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
+    LeagueConfig(
+        seed=4,
+        promotion=PromotionConfig(rule="high_score"),
+        evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7),
+    )
 ).run(20, 3)
 EVERY = 100
 """Of five seals."""
