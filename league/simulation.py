@@ -233,17 +233,19 @@ class Simulation:
             length=1,
             seconds=0.0,
             evaluation_id=match.evaluation_id,
-            ngrams="" if hero_seat is None else self._sketch(match),
+            ngrams="" if hero_seat is None else self._sketch(match, match.seats[hero_seat]),
         )
 
-    def _sketch(self, match: PlayMatch) -> str:
-        if self._lines is None or not self._samplers[self._policy].uses_novelty:
+    def _sketch(self, match: PlayMatch, hero: str) -> str:
+        policy = split_agent(hero)
+        sampler = self._samplers.get(policy[0]) if policy is not None else None
+        if self._lines is None or sampler is None or not sampler.uses_novelty:
             return ""
         played = {
             seat: self._lines(agent, Random(derive_seed(match.seed, "line", seat)))
             for seat, agent in enumerate(match.seats)
         }
-        return sketch([played], self.seats, self._samplers[self._policy].ngram).encode()
+        return sketch([played], self.seats, sampler.ngram).encode()
 
     def _step(self, step: int, matches: list[str], policy: str | None = None) -> e.GradientStepTaken:
         return e.GradientStepTaken(
