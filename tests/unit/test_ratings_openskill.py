@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -143,6 +144,15 @@ def test_only_differences_of_ratings_matter_and_the_unit_does_not(
     moved = rated(larger, [((mu + points) * scale, sigma * scale) for mu, sigma in states], scores, seating)
     expected = [((mu + points) * scale, sigma * scale) for mu, sigma in found]
     assert moved == about(expected, rel=1e-12, points=1e-9 * scale)
+
+
+@given(match=matches(), who=st.integers(0, 3))
+def test_a_better_place_never_gives_a_lower_rating(match: tuple[list[State], list[float], list[int]], who: int) -> None:
+    states, who = match[0], who % len(match[0])
+    others = [float(seat) for seat in range(1, len(states))]
+    places = [place + 0.5 for place in range(len(states))]
+    found = [rated(made(), states, [*others[:who], place, *others[who:]])[who][0] for place in places]
+    assert all(higher >= lower - 1e-9 for lower, higher in pairwise(found))
 
 
 extreme = st.floats(allow_nan=False, allow_infinity=False)
