@@ -6,7 +6,7 @@ Realised shares count every seat of every draw; targets are computed for draws s
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import pi, sqrt
+from math import inf, pi, sqrt
 from typing import NamedTuple
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from league.log.base import EventLog
 from league.roles import sampler_of
 from league.samplers.base import make_sampler
+from league.slots import free_slots
 from league.state import LeagueState
 from schemas.errors import ReplayError, UsageError
 from schemas.events import GradientStepTaken, OpponentsSampled
@@ -55,8 +56,8 @@ class Audit(msgspec.Struct, frozen=True):
 
 class _Target(NamedTuple):
     shares: Mapping[str, float]
-    distinct: int | None
-    """How many opponents are drawn for a match at most, to be cloned over the seats."""
+    distinct: float
+    """How many checkpoints are drawn for a match at most, to be cloned over the seats."""
 
 
 class _Checked(NamedTuple):
@@ -152,11 +153,13 @@ def _target(state: LeagueState, hero: str) -> _Target | str:
         named = split_agent(hero)
         policy = state.config.trainer.policy if named is None else named[0]
         plugin = sampler_of(state.config, policy)
-        shares = make_sampler(plugin).target_shares(state.standings(), policy)
+        standings = state.standings()
+        shares = make_sampler(plugin).target_shares(standings, policy)
     except (ReplayError, UsageError) as error:
         # One draw that does not fit the history must not take the audit of all others away.
         return str(error)
-    return _Target(shares, plugin.settings.get("max_distinct"))
+    # Bots need no slot, so where slots are short a draw may hold more that are different than there are slots.
+    return _Target(shares, min(plugin.settings.get("max_distinct") or inf, max(free_slots(standings, state.config), 1)))
 
 
 def _shares(
@@ -173,7 +176,7 @@ def _shares(
             continue
         recomputed += 1
         weights += weight * len(draw.picks)
-        independent += weight * min(len(draw.picks), target.distinct or len(draw.picks))
+        independent += weight * min(len(draw.picks), target.distinct)
         for bucket, share in target.shares.items():
             sums[bucket] = sums.get(bucket, 0.0) + weight * len(draw.picks) * share
     mean = {bucket: total / weights for bucket, total in sums.items()} if weights else {}

@@ -4,12 +4,14 @@ A match is a pure function of (standings, configuration, match id), so anybody c
 fold up to ``OpponentsSampled.standings_sequence`` and call ``explain``.
 """
 
+from collections.abc import Sequence
 from random import Random
 
 import msgspec
 
 from league.roles import sampler_of
 from league.samplers.base import Bucket, OpponentSampler, SeatDraw, live_hero, make_sampler
+from league.slots import fitted
 from schemas.codec import canonical
 from schemas.config import LeagueConfig
 from schemas.errors import UsageError
@@ -31,7 +33,7 @@ class Explanation(msgspec.Struct, frozen=True):
     distribution: dict[str, Bucket]
     """Who was eligible: every bucket with its share for one seat and the weights of its agents."""
     draws: list[SeatDraw]
-    """The numbers that were drawn for each seat, and what they fell on."""
+    """The numbers that were drawn for each seat, and what they fell on; clones have those of the one they are of."""
     differences: list[str]
     """Fields of the recorded draw that the recomputed one has otherwise: recorded, recomputed."""
 
@@ -73,7 +75,7 @@ def make_match(
     hero_seat = index % seats
     seed = derive_seed(config.seed, "opponents", match_id)
     others = [seat for seat in range(seats) if seat != hero_seat]
-    picks = sampler.sample(standings, policy, others, Random(seed))
+    picks = [drawn.pick for drawn in _draws(standings, config, sampler, policy, others, seed)]
     agents = {hero_seat: hero} | {pick.seat: pick.agent for pick in picks}
     match = PlayMatch(
         match_id=match_id,
@@ -93,6 +95,14 @@ def make_match(
         picks=picks,
     )
     return match, sampled
+
+
+def _draws(
+    standings: Standings, config: LeagueConfig, sampler: OpponentSampler, policy: str, seats: Sequence[int], seed: int
+) -> list[SeatDraw]:
+    """What the sampler draws, cloned where adapter slots are short."""
+    hero, _ = live_hero(standings, policy)
+    return fitted(sampler.draws(standings, policy, seats, Random(seed)), standings, config, hero)
 
 
 def sampler_digest(config: LeagueConfig, policy: str) -> str:
@@ -128,7 +138,7 @@ def explain(event: OpponentsSampled, standings: Standings, config: LeagueConfig)
         match=match,
         picks=again.picks,
         distribution=sampler.distribution(standings, policy),
-        draws=sampler.draws(standings, policy, seats, Random(again.draw)),
+        draws=_draws(standings, config, sampler, policy, seats, again.draw),
         differences=[
             f"{name}: recorded {_short(old)}, recomputed {_short(new)}"
             for name in event.__struct_fields__

@@ -8,6 +8,7 @@ import structlog
 from league.matchmaker import make_match
 from league.roles import sampler_of
 from league.samplers.base import OpponentSampler, make_sampler
+from league.slots import free_slots
 from schemas.errors import BackpressureError
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
@@ -53,6 +54,13 @@ class RolloutWorker:
         self._next = context.state.next_match_index(context.name)
         self._sampled_by = sampler_of(context.config, policy)
         self._sampler = make_sampler(self._sampled_by)
+        self._say_if_slots_are_short()
+
+    def _say_if_slots_are_short(self) -> None:
+        opponents, most = self._matches.seats - 1, self._sampled_by.settings.get("max_distinct")
+        free = free_slots(self._context.state.standings(), self._context.config)
+        if free < min(opponents, most or opponents):
+            log.info("fewer adapter slots than opponents: checkpoints are cloned over seats", slots=free)
 
     def _done(self) -> bool:
         return self._context.stopping.is_set() or self._finished()

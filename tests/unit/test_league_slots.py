@@ -1,0 +1,135 @@
+"""Adapter slots: a match never needs more than there are, and every seat still meets whom the sampler says."""
+
+from collections import Counter
+from random import Random
+
+import msgspec
+import pytest
+
+from league.auditing import total_variation
+from league.matchmaker import explain, make_match
+from league.samplers.base import make_sampler
+from league.simulation import Simulation
+from league.slots import fitted, free_slots
+from league.state import LeagueState
+from schemas.config import EvaluationConfig, InferenceConfig, LeagueConfig, MatchmakingConfig, Plugin, ScheduleConfig
+from schemas.events import OpponentsSampled
+from schemas.ids import digest
+from schemas.standings import Agent, Live, Record, Standings
+
+BOTS = ("random_bot", "chaos_bot")
+
+
+def config(slots: int, **sampler: object) -> LeagueConfig:
+    return LeagueConfig(
+        inference=InferenceConfig(max_adapters=slots),
+        matchmaking=MatchmakingConfig(sampler=Plugin(name="pfsp", settings=sampler)),
+    )
+
+
+def checkpoint(version: int, rating: float) -> Agent:
+    adapter = digest(str(version).encode())
+    return Agent(f"main@{version}", "checkpoint", rating, 9, adapter=adapter, policy="main", version=version)
+
+
+def league(policies: tuple[str, ...] = ("main",)) -> Standings:
+    """Four peers, bots, and one agent that alone is exploitable, so that careless clones would shift the shares."""
+    agents = [
+        *(Agent(name, "bot", 800.0, 9, baseline=True) for name in BOTS),
+        Agent("base_model", "base", 1000.0, 9, baseline=True),
+        *(checkpoint(version, 1180.0 + version) for version in (10, 20, 30, 40)),
+        checkpoint(50, 700.0),
+    ]
+    live = {policy: Live(policy, 200, digest(policy.encode()), 1200.0) for policy in policies}
+    return Standings(7, {agent.name: agent for agent in agents}, live, {"main": {"main@50": Record(1, 0, 5)}})
+
+
+def needed(match_seats: list[str], table: Standings) -> set[str]:
+    """Adapters that a match needs."""
+    live = {f"{one.policy}@{one.version}": one.adapter for one in table.live.values()}
+    found = {table.agents[name].adapter if name in table.agents else live[name] for name in match_seats}
+    return {adapter for adapter in found if adapter is not None}
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 4, 6])
+def test_a_match_never_needs_more_adapters_than_there_are_slots(slots: int) -> None:
+    table, given = league(), config(slots)
+    sampler = make_sampler(given.matchmaking.sampler)
+    most = 0
+    for index in range(500):
+        match, sampled = make_match(table, given, sampler, "w", index, 7)
+        most = max(most, len(needed(match.seats, table)))
+        assert explain(sampled, table, given).agrees
+        assert all(match.seats[pick.seat] == pick.agent for pick in sampled.picks)
+    assert most == min(slots, 6)
+
+
+@pytest.mark.parametrize("slots", [2, 3, 5])
+def test_shares_stay_on_target_where_slots_are_short(slots: int) -> None:
+    table, given = league(), config(slots)
+    sampler, rng = make_sampler(given.matchmaking.sampler), Random(3)
+    seats: list[Counter[str]] = [Counter() for _ in range(6)]
+    buckets = Counter[str]()
+    for _ in range(12_000):
+        for place, drawn in enumerate(fitted(sampler.draws(table, "main", range(6), rng), table, given, "main@200")):
+            seats[place][drawn.pick.agent] += 1
+            buckets[drawn.pick.bucket] += 1
+    realised = {bucket: count / buckets.total() for bucket, count in buckets.items()}
+    assert total_variation(sampler.target_shares(table, "main"), realised) <= 0.01
+    target = Counter[str]()
+    for bucket in sampler.distribution(table, "main").values():
+        for agent, probability in bucket.probabilities().items():
+            target[agent] += bucket.share * probability
+    for counts in seats:
+        assert total_variation(target, {agent: count / counts.total() for agent, count in counts.items()}) <= 0.02
+
+
+def test_bots_and_the_mirror_are_never_replaced() -> None:
+    table, given, sampler = league(), config(2), make_sampler(Plugin(name="pfsp"))
+    for seed in range(300):
+        drawn = sampler.draws(table, "main", range(6), Random(seed))
+        dealt = fitted(drawn, table, given, "main@200")
+        for before, after in zip(drawn, dealt, strict=True):
+            if before.pick.agent in (*BOTS, "base_model", "main@200"):
+                assert after == before
+            else:
+                assert after.pick.agent.startswith("main@")
+                assert after.pick.seat == before.pick.seat
+
+
+def test_draws_that_fit_are_left_as_they_are() -> None:
+    table, sampler = league(), make_sampler(Plugin(name="pfsp"))
+    few = make_sampler(Plugin(name="pfsp", settings={"max_distinct": 2}))
+    for seed in range(200):
+        for given, one in ((config(7), sampler), (config(3), few)):
+            drawn = one.draws(table, "main", range(6), Random(seed))
+            assert fitted(drawn, table, given, "main@200") == drawn
+
+
+def test_live_adapters_of_all_policies_take_slots() -> None:
+    assert free_slots(league(), config(4)) == 3
+    assert free_slots(league(("main", "exploiter")), config(4)) == 2
+    assert free_slots(league(("main", "exploiter")), config(1)) == 0
+
+
+def test_a_league_short_of_slots_and_with_a_pool_records_draws_that_can_be_computed_again() -> None:
+    given = LeagueConfig(
+        seed=4,
+        inference=InferenceConfig(max_adapters=2),
+        schedule=ScheduleConfig(recent_every=2, recent_window=20, landmark_every=5),
+        evaluation=EvaluationConfig(every=10, gatekeeper_games=7, benchmark_games=7),
+        matchmaking=MatchmakingConfig(sampler=Plugin(name="random"), max_active_adapters=4),
+    )
+    simulation, state = Simulation(given), LeagueState()
+    draws = [r.event for r in simulation.run(20, 3) if isinstance(r.event, OpponentsSampled)]
+    records = iter(simulation.records)
+    cloned = 0
+    for event in sorted(draws, key=lambda event: event.standings_sequence):
+        while state.sequence < event.standings_sequence:
+            recorded = next(records)
+            state.apply(recorded.sequence, recorded.event)
+        table = state.standings()
+        assert explain(event, table, given).agrees
+        free = msgspec.structs.replace(given, inference=InferenceConfig(max_adapters=16))
+        cloned += not explain(event, table, free).agrees
+    assert cloned > 10
