@@ -1,5 +1,6 @@
 """What a policy has met, and how new its opponents' play is to it."""
 
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from league.coverage import PRIOR, RECENT, WINDOW, Coverage, SavedMemory
 from league.state import LeagueState
 from schemas import events as e
+from schemas.codec import decode_event
 from schemas.sketches import MOST, Sketch, sketch
 
 HERO = "main@3"
@@ -187,3 +189,16 @@ def test_standings_that_were_handed_out_never_change() -> None:
     before = repr(handed_out)
     state.apply(2, met(("dull", LINE), ("other", LINE), index=1))
     assert repr(handed_out) == before != repr(state.standings())
+
+
+def test_sketches_recorded_by_every_version_are_read() -> None:
+    golden = Path(__file__).parent.parent / "golden" / "events" / "v1.jsonl"
+    events = [
+        decode_event(msgspec.json.encode(msgspec.json.decode(line)["event"]))
+        for line in golden.read_bytes().splitlines()
+    ]
+    coverage = Coverage()
+    assert [event.key for event in events if isinstance(event, e.MatchFinished) and coverage.count(event)] == [
+        "finished:rollout-0-5"
+    ]
+    assert coverage.table() == {"main": {"random_bot": 1.0}}
