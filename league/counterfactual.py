@@ -54,6 +54,7 @@ class Comparison(msgspec.Struct, frozen=True):
     system: str
     """Of the ratings that would be."""
     recorded_system: str
+    """The same where the league records it, or the official one."""
     matches: int
     """Matches that were folded: rated or not, but none voided or left out."""
     moves: list[Move]
@@ -80,10 +81,13 @@ def compare(connection: Any, until: int, otherwise: Otherwise) -> Comparison:
     """
     connection = getattr(connection, "connection", connection)
     matches = load_matches(connection, f"sequence <= {until} AND coalesce(voided_sequence > {until}, true)")
-    game, system = connection.execute(
-        "SELECT game, system FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1", [until]
+    game, system, systems = connection.execute(
+        "SELECT game, system, systems FROM configurations WHERE sequence <= ? ORDER BY sequence DESC LIMIT 1", [until]
     ).fetchone()
-    rows = connection.execute(f"SELECT agent, rating, rated_games FROM ratings_at({until})").fetchall()
+    if otherwise.system in systems:
+        system = otherwise.system
+    recorded = f"SELECT agent, rating, rated_games FROM ratings_at({until}, under := ?)"
+    rows = connection.execute(recorded, [system]).fetchall()
     rules = amended([rule for rule in matches.rules if rule.sequence <= until], otherwise)
     chosen = _chosen(matches, otherwise)
     place = game, rules[-1].ratings.system.name

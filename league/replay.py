@@ -92,7 +92,7 @@ async def replay_log(history: EventLog, until: int | None = None) -> ReplayRepor
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One rating that the refold gives otherwise."""
+    """One agent's rating, or what else its system keeps of it, that the refold gives otherwise."""
 
     sequence: int
     """Of the recorded ``RatingUpdated`` or ``RatingsCorrected``."""
@@ -104,12 +104,25 @@ class Difference(msgspec.Struct, frozen=True):
     """Rating after the match; None when the record lacks the agent."""
     refolded: float | None
     """None when the refold does not rate the match, or not the agent."""
+    system: str = ""
+    recorded_rest: list[float] = []
+    """The deviation and what else the system keeps; empty as ``recorded`` is None."""
+    refolded_rest: list[float] = []
 
     def __str__(self) -> str:
         what = f"match {self.match_id}" if self.match_id else "correction"
+        where = f"event {self.sequence}, {what}"
         if not self.agent:
-            return f"event {self.sequence}, {what}: not what the voided matches before it call for"
-        return f"event {self.sequence}, {what}, {self.agent}: recorded {self.recorded}, refolded {self.refolded}"
+            return f"{where}: not what the voided matches before it call for"
+        where += f", {self.agent} under {self.system}"
+        if self.recorded != self.refolded or self.recorded is None:
+            return f"{where}: recorded {self.recorded}, refolded {self.refolded}"
+        if self.recorded_rest[:1] != self.refolded_rest[:1]:
+            found = [rest[0] if rest else None for rest in (self.recorded_rest, self.refolded_rest)]
+            return f"{where}: deviation recorded {found[0]}, refolded {found[1]}; the ratings agree"
+        if self.recorded_rest != self.refolded_rest:
+            return f"{where}: recorded {self.recorded_rest} beside the rating, refolded {self.refolded_rest}"
+        return f"{where}: the rating agrees; what it was before, or the number of games, does not"
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
@@ -213,7 +226,8 @@ class Verifier:
         found = {c.agent: c for c in refolded.changes} if refolded is not None else {}
         for agent in dict.fromkeys([*said, *found]):
             if said.get(agent) != found.get(agent):
-                self._differ(Difference(sequence, recorded.match_id, agent, _after(said, agent), _after(found, agent)))
+                states = _state(said.get(agent)), _state(found.get(agent))
+                self._differ(_difference(sequence, recorded.match_id, agent, recorded.system, *states))
 
     def _checked(self, sequence: int, recorded: RatingsCorrected) -> RatingsCorrected | None:
         """The correction as it should be, so that what comes after is compared with what is right."""
@@ -230,7 +244,8 @@ class Verifier:
         said, found = ({rated.agent: rated for rated in ratings} for ratings in (recorded.ratings, right))
         wrong = [agent for agent in dict.fromkeys([*said, *found]) if said.get(agent) != found.get(agent)]
         for agent in wrong:
-            self._differ(Difference(sequence, "", agent, _rating(said, agent), _rating(found, agent)))
+            states = _state(said.get(agent)), _state(found.get(agent))
+            self._differ(_difference(sequence, "", agent, recorded.system, *states))
         itself = (recorded.first, recorded.voided) == (due.first, refold.left_out.get(place, 0))
         if not itself or (not wrong and recorded.ratings != right):
             self._differ(Difference(sequence, "", "", None, None))
@@ -242,12 +257,18 @@ class Verifier:
             self._differences.append(difference)
 
 
-def _after(changes: Mapping[str, RatingChange], agent: str) -> float | None:
-    return changes[agent].after if agent in changes else None
+def _difference(
+    sequence: int, match_id: str, agent: str, system: str, said: list[float], found: list[float]
+) -> Difference:
+    recorded, refolded = (state[0] if state else None for state in (said, found))
+    return Difference(sequence, match_id, agent, recorded, refolded, system, said[1:], found[1:])
 
 
-def _rating(standings: Mapping[str, Rated], agent: str) -> float | None:
-    return standings[agent].rating if agent in standings else None
+def _state(of: RatingChange | Rated | None) -> list[float]:
+    """The numbers that a system keeps of an agent; none when it is not rated."""
+    if of is None:
+        return []
+    return [of.after if isinstance(of, RatingChange) else of.rating, *of.rest]
 
 
 def verify(events: Sequence[Recorded]) -> VerifyReport:

@@ -152,3 +152,19 @@ def test_moves_rank_both_tables() -> None:
     assert (new.agent, new.rank, new.recorded_rank) == ("c", 1, None)
     assert (other.agent, other.rank, other.recorded_rank, other.rating) == ("a", 2, 2, 900.0)
     assert (gone.agent, gone.rank, gone.recorded_rank) == ("b", None, 1)
+
+
+def test_a_system_beside_the_official_one_is_compared_with_its_own_record_under_its_own_settings() -> None:
+    beside = Plugin(name="elo", settings={"k": 8.0})
+    config = msgspec.structs.replace(SMALL, ratings=RatingsConfig(system=Plugin(name="trueskill"), also=(beside,)))
+    records = Simulation(config).run(8, 1)
+    with Projection() as projection:
+        projection.apply(records)
+        same = compare(projection, len(records), Otherwise(system="elo"))
+        assert (same.system, same.recorded_system, same.moved) == ("elo", "elo", 0)
+        assert len(same.moves) > 3
+        other = compare(projection, len(records), Otherwise(system="elo", settings=["ratings.elo.k=16"]))
+        assert other.moved > 0
+        assert {m.agent: m.recorded_rating for m in other.moves} == {m.agent: m.rating for m in same.moves}
+        unrecorded = compare(projection, len(records), Otherwise(system="glicko2"))
+        assert (unrecorded.system, unrecorded.recorded_system) == ("glicko2", "trueskill")

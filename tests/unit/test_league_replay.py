@@ -140,3 +140,30 @@ def test_only_the_first_differences_are_kept_and_all_are_counted() -> None:
     report = verifier.report()
     assert len(report.differences) == 100
     assert report.different > 100
+
+
+BAYESIAN = msgspec.structs.replace(
+    SMALL, ratings=RatingsConfig(also=(Plugin(name="trueskill"), Plugin(name="glicko2")))
+)
+
+
+def test_what_systems_keep_beside_ratings_is_compared_and_named() -> None:
+    records = Simulation(BAYESIAN).run(6, 1)
+    assert verify(records).identical
+    place, event = next((n, r.event) for n, r in enumerate(records) if is_of(r.event, "trueskill"))
+    assert isinstance(event, RatingUpdated)
+    first, *others = event.changes
+    rest = [first.rest[0] + 1.0, *first.rest[1:]]
+    edited = msgspec.structs.replace(event, changes=[msgspec.structs.replace(first, rest=rest), *others])
+    old = records[place]
+    records[place] = Recorded(old.sequence, old.time_ns, old.subject, old.producer, encode_event(edited))
+    report = verify(records)
+    assert report.different == 1
+    assert report.rated == sum(isinstance(r.event, RatingUpdated) for r in records)
+    assert str(report.differences[0]).endswith(
+        f"{first.agent} under trueskill: deviation recorded {rest[0]}, refolded {first.rest[0]}; the ratings agree"
+    )
+
+
+def is_of(event: object, system: str) -> bool:
+    return isinstance(event, RatingUpdated) and event.system == system
