@@ -182,6 +182,14 @@ def test_in_the_leagues_state_copies_change_nothing_and_a_void_leaves_what_was_s
     assert again.digest() == state.digest()
 
 
+def test_a_recorded_reset_forgets_what_the_policy_met() -> None:
+    state = LeagueState()
+    published = e.PolicyPublished(policy="main", version=3, adapter="0" * 64, parent="base_model")
+    for sequence, event in enumerate((published, met(("dull", LINE)), e.PolicyReset("main", 3, "converged")), start=1):
+        state.apply(sequence, event)
+    assert state.standings().novelty == {}
+
+
 def test_standings_that_were_handed_out_never_change() -> None:
     state = LeagueState()
     state.apply(1, met(("dull", LINE)))
