@@ -8,6 +8,8 @@
 - ``samplers/``     opponent samplers, one file each
 - ``matchmaker``    makes training matches; ``explaining`` accounts for recorded ones, ``auditing`` for their shares
 - ``schedule``      which versions join the league and which retire
+- ``promotion``     who becomes elite, by a sequential test (``sprt``), and who fell below a baseline; ``certificates``
+                    computes a test's verdict again, ``outlook`` tells people what is due and why
 - ``evaluations``   what is measured, against whom, and when training may stop
 - ``projections/``  the history as DuckDB tables, for SQL
 - ``replay``        refolds history and compares it with what was recorded; ``counterfactual`` under other rules
@@ -15,7 +17,7 @@
 - ``lineage``       from a weight back to the matches that shaped it
 - ``branch``        a league that begins as a copy of another; ``compare`` sets two side by side
 - ``importing``     another program's registry as events
-- ``boards/``       statistics over a whole history: maximum likelihood, payoffs, cycles; ``sprt`` for promotions
+- ``boards/``       statistics over a whole history: maximum likelihood, payoffs, cycles
 - ``leaderboard``   ratings under any system or board, with intervals; ``roster`` is what it is made of
 - ``analytics``     shares, intervals and other figures for people; ``plots`` draws them
 """

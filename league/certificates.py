@@ -5,7 +5,7 @@ their order; that their matches were on one seed with the seats exchanged; that 
 that ratio, bounds and verdict follow from the scores; and that the test ended no later than it should have.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from math import isclose
 
@@ -214,13 +214,18 @@ def _of_verdict(certificate: PromotionDecided, requested: EvaluationRequested, e
     if again.pairs != len(certificate.scores):
         yield f"pairs: {len(certificate.scores)} were taken, the test ended after {again.pairs}"
     if again.verdict == "undecided" and certificate.verdict == "keep":
-        yield from _still_open(certificate, requested, evidence.played.keys() | evidence.lost.keys())
+        yield from _still_open(certificate, requested, evidence)
     elif again.verdict != certificate.verdict:
         yield f"verdict: recorded {certificate.verdict!r}, computed {again.verdict!r}"
 
 
-def _still_open(certificate: PromotionDecided, requested: EvaluationRequested, ended: Collection[str]) -> Iterator[str]:
+def _still_open(certificate: PromotionDecided, requested: EvaluationRequested, evidence: Evidence) -> Iterator[str]:
     """Without a verdict of its own a test ends when all its matches have: pairs were lost, or there were too few."""
-    waiting = [name for name in requested.matches if name not in ended]
+    waiting = [name for name in requested.matches if name not in evidence.played and name not in evidence.lost]
+    taken = [[*pair] for pair in certificate.pairs]
+    for pair in pairs_of(requested.matches):
+        if [*pair] not in taken and all(_counts(certificate, evidence, name) for name in pair):
+            yield f"verdict: undecided after {len(taken)} pairs, and {pair} was not taken"
+            return
     if waiting:
-        yield f"verdict: undecided after {len(certificate.scores)} pairs, and {len(waiting)} matches had not ended"
+        yield f"verdict: undecided after {len(taken)} pairs, and {len(waiting)} matches had not ended"

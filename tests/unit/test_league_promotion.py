@@ -10,6 +10,7 @@ import pytest
 from league import promotion, sprt
 from league.evaluation_table import share_of
 from league.evaluations import finished, jobs, plan
+from league.outlook import outlook
 from league.promotion import candidates, due, incumbent, progress, promotions, regressions, verdicts
 from league.schedule import retirements
 from league.simulation import Simulation
@@ -433,3 +434,62 @@ def test_a_version_below_a_baseline_is_noticed_once() -> None:
 @pytest.mark.parametrize(("agent", "rating"), [("main@10", 1000.0), ("imported@3", 500.0), ("mover", 500.0)])
 def test_no_alarm_at_a_baselines_level_or_for_agents_that_are_not_trained(agent: str, rating: float) -> None:
     assert regressions(state_with(published(10), *evaluation(agent, rating))) == []
+
+
+# What people are told.
+
+
+def test_the_outlook_tells_how_far_a_test_is_and_about_how_long_it_takes() -> None:
+    state, matches = under_test()
+    (before,) = outlook(state, 7).contests
+    assert (before.pairs, before.mean_score, before.pairs_left, before.verdict) == (0, None, None, "undecided")
+    for job in matches[:6]:
+        then(state, result(job, 400.0, Random(job.match_id)))
+    (contest,) = outlook(state, 7).contests
+    assert (contest.candidate, contest.incumbent, contest.pairs, contest.recorded) == ("main@10", "main@1", 3, False)
+    assert contest.lower < 0 < contest.llr < contest.upper
+    needed = 3
+    for job in matches[6:]:
+        then(state, result(job, 400.0, Random(job.match_id)))
+        if found := verdicts(state):
+            needed = len(found[0].scores)
+            break
+    assert contest.pairs_left is not None
+    assert 1 <= contest.pairs_left <= 9
+    assert abs(3 + contest.pairs_left - needed) <= 3
+
+
+def test_the_outlook_foresees_what_follows_from_what_is_due_and_leaves_the_state_alone() -> None:
+    state, _, certificate = decided(400.0)
+    digest = state.digest()
+    found = outlook(state, 7)
+    assert [event.key for event in found.due] == [certificate.key, "promoted:main@10"]
+    assert (state.digest(), found.elite, found.rule) == (digest, ["main@1"], "sprt")
+    then(state, *found.due)
+    assert outlook(state, 7).due == []
+    assert outlook(state, 7).contests[0].recorded
+
+
+def test_the_outlook_says_why_a_candidate_is_not_tested() -> None:
+    first = outlook(state_with(added(1, "first"), *evaluation("main@1", 1010.0)), 7)
+    assert [(one.agent, one.incumbent, one.why) for one in first.waiting] == [
+        ("main@1", None, "is to be promoted without a test")
+    ]
+    capped = msgspec.structs.replace(CONFIG, evaluation=EvaluationConfig(every=10, max_games=8))
+    second = outlook(rivals(capped), 7)
+    assert [(one.agent, one.incumbent, one.why) for one in second.waiting] == [
+        ("main@10", "main@1", "evaluation.max_games leaves no test")
+    ]
+    assert [(cut.suite, cut.matches, cut.wanted) for cut in second.cuts if cut.agent == "main@10"] == [
+        ("promotion", 0, 24)
+    ]
+    third = outlook(rivals(), 7)
+    assert [one.why for one in third.waiting] == ["waits for its test"]
+    assert [request.agent for request in third.requests] == ["main@10"]
+    off = msgspec.structs.replace(CONFIG, schedule=ScheduleConfig(elite=False))
+    assert (outlook(rivals(off), 7).rule, outlook(rivals(off), 7).waiting) == ("off", [])
+
+
+def test_the_outlook_lists_retirements() -> None:
+    state = state_with(added(1, "first"), added(10, "recent"), published(10), published(200))
+    assert [event.key for event in outlook(state, 7).due] == ["retired:main@10"]

@@ -1,0 +1,237 @@
+"""A promotion test in real processes: asked for, played and decided once by several workers, and checked afterwards."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from league.certificates import check_all
+from schemas import events as e
+from trainer import adapters
+from trainer.archive import pack
+from workers.models import base_folder
+from workers.run import Run
+from workers.runtime import Context, beside
+from workers.trainer import load_decoder
+
+# Not inferior: two agents that play alike decide it in a few pairs.
+CONFIG = """
+name = "nim"
+seed = 3
+[game]
+name = "nim"
+settings = { seats = 3, heaps = [2, 3] }
+[agents]
+base_model = { kind = "base", rating = 1000.0, baseline = true }
+random_bot = { kind = "bot", rating = 1050.0, baseline = true }
+[model]
+cloning = { sequences = 64 }
+[evaluation]
+gatekeeper_games = 6
+benchmark_games = 0
+games_in_flight = 2
+[promotion.test]
+elo0 = -300.0
+elo1 = -100.0
+least_pairs = 4
+most_pairs = 40
+"""
+
+
+def command(*arguments: str, run: Path) -> list[str]:
+    return [sys.executable, "-m", "workers", *arguments, "--run", str(run)]
+
+
+def league(*arguments: str, run: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments, run=run), capture_output=True, text=True, timeout=60, check=False)
+
+
+@contextlib.contextmanager
+def workers(run: Path, *roles: str) -> Iterator[None]:
+    """Real processes, told to stop at the end of the block."""
+    processes = [
+        subprocess.Popen(
+            command("worker", role, "--name", f"{role}-{number}", run=run),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for number, role in enumerate(roles, start=1)
+    ]
+    try:
+        yield
+        for process in processes:
+            process.terminate()
+        assert [process.wait(30) for process in processes] == [0] * len(processes)
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def gatekeepers(agent: str, others: list[str], scores: list[float]) -> list[e.Event]:
+    """A tournament that was played before the workers came: the agent's score in each match, 1 for everybody else."""
+    slug = f"{agent.replace('@', '-')}-gatekeepers"
+    names = [f"eval-{slug}-{index}" for index in range(len(scores))]
+    asked = e.EvaluationRequested(evaluation_id=slug, agent=agent, suite="gatekeepers", opponents=others, matches=names)
+    line_up = [agent, *(others * 2)[:2]]
+    return [asked] + [
+        e.MatchFinished(
+            match_id=name,
+            game="nim",
+            purpose="evaluation",
+            worker="before",
+            seed=0,
+            seats=[
+                e.SeatResult(seat, f"S{seat}", who, score if seat == 0 else 1.0, 1) for seat, who in enumerate(line_up)
+            ],
+            winner=None,
+            reason="",
+            length=1,
+            seconds=0.0,
+            evaluation_id=slug,
+        )
+        for name, score in zip(names, scores, strict=True)
+    ]
+
+
+async def prepare(run: Run) -> None:
+    """Two versions that play alike; the second did better among the gatekeepers, both worse than the bot."""
+    async with run.history("test") as history:
+        context = Context(run, history.client, history, "test")
+        async with beside(context.follow()):
+            await context.reached(await history.last_sequence())
+            await base_folder(context)
+            decoder = await load_decoder(context)
+            for version in (1, 2):
+                lora = adapters.create(decoder.shape, adapters.LoraConfig(4, 8.0), version)
+                folder = run.folder / f"adapter-{version}"
+                adapters.save(lora, folder)
+                digest = await context.artifacts.put(pack(folder), "adapter")
+                agent, reason = f"main@{version}", "first" if version == 1 else "recent"
+                scores = [0.0] * 6 if version == 1 else [2.0] * 2 + [0.0]
+                await history.append(e.PolicyPublished(policy="main", version=version, adapter=digest, parent=""))
+                for event in [
+                    e.CheckpointAdded(
+                        agent=agent, policy="main", version=version, parent="base_model", reason=reason, adapter=digest
+                    ),
+                    *gatekeepers(agent, ["random_bot"] if version == 1 else ["main@1"], scores),
+                ]:
+                    await history.append(event)
+
+
+async def read(run: Run) -> list[e.Event]:
+    async with run.history("test") as history:
+        return [recorded.event async for recorded in history.read() if recorded.event is not None]
+
+
+async def settled(run: Run) -> None:
+    async with run.history("test") as history, asyncio.timeout(60):
+        async for recorded in history.follow():
+            if isinstance(recorded.event, e.CheckpointPromoted) and recorded.event.agent == "main@2":
+                return
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("promotion")
+    (folder / "nim.toml").write_text(CONFIG)
+    run = Run(folder / "run")
+    assert league("open", "--config", str(folder / "nim.toml"), run=run.folder).returncode == 0
+    asyncio.run(prepare(run))
+    with workers(run.folder, "rater", "evaluator", "rater", "evaluator"):
+        asyncio.run(settled(run))
+    return run.folder
+
+
+@pytest.fixture(scope="module")
+def history(played: Path) -> list[e.Event]:
+    return asyncio.run(read(Run(played)))
+
+
+def of(history: list[e.Event], kind: type[e.Event]) -> list:
+    return [event for event in history if isinstance(event, kind)]
+
+
+def test_two_raters_and_two_evaluators_record_every_decision_once(history: list[e.Event]) -> None:
+    assert [event.agent for event in of(history, e.CheckpointPromoted)] == ["main@2"]
+    assert [event.verdict for event in of(history, e.PromotionDecided)] == ["promote"]
+    asked = [event for event in of(history, e.EvaluationRequested) if event.suite == "promotion"]
+    assert [(event.agent, event.opponents, len(event.matches)) for event in asked] == [("main@2", ["main@1"], 80)]
+    ended = [event for event in of(history, e.EvaluationFinished) if event.suite == "promotion"]
+    (certificate,) = of(history, e.PromotionDecided)
+    assert [event.decided for event in ended] == [f"promote after {len(certificate.scores)} pairs"]
+
+
+def test_matches_that_the_verdict_made_needless_are_not_played(history: list[e.Event]) -> None:
+    (certificate,) = of(history, e.PromotionDecided)
+    matches = [match for match in of(history, e.MatchFinished) if match.evaluation_id == certificate.evaluation_id]
+    assert 2 * len(certificate.scores) <= len(matches) < 80
+    assert len({match.match_id for match in matches}) == len(matches)
+    rated = {update.match_id for update in of(history, e.RatingUpdated)}
+    assert {match.match_id for match in matches} <= rated, "those in play when it was decided count for ratings"
+
+
+def test_agents_that_play_alike_tie_in_every_pair_since_luck_and_seats_cancel(history: list[e.Event]) -> None:
+    (certificate,) = of(history, e.PromotionDecided)
+    assert set(certificate.scores) == {0.5}
+    found = {match.match_id: match for match in of(history, e.MatchFinished)}
+    for first, second in certificate.pairs:
+        assert [seat.score for seat in found[first].seats] == [seat.score for seat in found[second].seats]
+        assert {seat.agent for seat in found[first].seats} == {"main@1", "main@2"}
+
+
+def test_the_first_version_below_a_baseline_raised_an_alarm(history: list[e.Event]) -> None:
+    alarms = of(history, e.RegressionNoticed)
+    assert [alarm.agent for alarm in alarms][:1] == ["main@1"]
+    assert len({alarm.key for alarm in alarms}) == len(alarms)
+    assert "random_bot" in alarms[0].below
+
+
+def test_the_certificate_holds_and_nothing_is_left_to_decide(played: Path) -> None:
+    checked = league("promote", "--check", "all", run=played)
+    assert (checked.returncode, checked.stdout.splitlines()[0][:40]) == (0, "holds: main@2 against main@1: promote af")
+    outlook = json.loads(league("promote", "--dry-run", "--json", run=played).stdout)
+    assert (outlook["due"], outlook["recorded"], outlook["elite"]) == ([], [], ["main@2"])
+    again = league("promote", run=played)
+    assert (again.returncode, "nothing is due" in again.stdout) == (0, True)
+    unknown = league("promote", "--check", "main@9", run=played)
+    assert (unknown.returncode, "'main@9' has no certificate; expected 'main@2'" in unknown.stderr) == (2, True)
+
+
+def test_a_forged_certificate_does_not_hold(played: Path, history: list[e.Event]) -> None:
+    async def forge() -> list[str]:
+        run = Run(played)
+        async with run.history("test") as log:
+            (real,) = of(history, e.PromotionDecided)
+            request = e.EvaluationRequested(
+                evaluation_id="forged",
+                agent="main@2",
+                suite="promotion",
+                opponents=["main@1"],
+                matches=["forged", "forged-too"],
+            )
+            await log.append(request)
+            await log.append(
+                e.PromotionDecided(
+                    evaluation_id="forged",
+                    candidate="main@2",
+                    incumbent="main@1",
+                    test=real.test,
+                    pairs=[["forged", "forged-too"]],
+                    scores=[1.0],
+                    llr=9.0,
+                    lower=real.lower,
+                    upper=real.upper,
+                    verdict="promote",
+                )
+            )
+            return [difference for one in await check_all(log) for difference in one.differences]
+
+    differences = asyncio.run(forge())
+    assert any("forged: had not been played to its end" in difference for difference in differences)
+    assert any("llr: recorded 9.0" in difference for difference in differences)
+    assert league("promote", "--check", "main@2", run=played).returncode == 1
