@@ -141,11 +141,18 @@ def promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromoted]
 
 
 def regressions(state: LeagueState) -> list[RegressionNoticed]:
-    """Evaluated versions of trained policies that were rated below a baseline; each is noticed once."""
+    """Evaluated versions of trained policies that were rated below a baseline; each is noticed once.
+
+    Not of exploiters: they are to beat somebody, not everybody, and begin anew at the base model's strength.
+    """
     found = []
+    trained = state.config.trained if state.config is not None else {}
+    exploiters = [policy for policy, role in trained.items() if role.is_exploiter]
     for evaluation in _judged(state):
         named, verdict = split_agent(evaluation.agent), evaluation.verdict
         if evaluation.alarmed or verdict is None or named is None or named[0] not in state.published:
+            continue
+        if named[0] in exploiters:
             continue
         below = {name: rating for name, rating in sorted(verdict.baselines.items()) if rating > verdict.rating}
         if below:

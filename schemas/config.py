@@ -253,12 +253,16 @@ class HistoryConfig(_Table, frozen=True):
 
 
 class StopConfig(_Table, frozen=True):
-    """When training ends; the first condition met ends it. None set means never."""
+    """When training of ``trainer.policy`` ends, and with it that of the others.
+
+    The first condition met ends it. None set means never.
+    """
 
     steps: int | None = None
     games: int | None = None
+    """Training matches, of all policies together."""
     minutes: float | None = None
-    """Of training, summed over restarts."""
+    """Of the training of ``trainer.policy``, summed over restarts."""
     criterion: Criterion | None = None
 
 

@@ -47,6 +47,10 @@ def of(kind: type[e.Event]) -> list[Any]:
     return [record.event for record in SIMULATED.records if isinstance(record.event, kind)]
 
 
+def policy_of(agent: str) -> str:
+    return agent.partition("@")[0]
+
+
 def standings(
     records: dict[str, dict[str, Record]], checkpoints: tuple[str, ...] = (), live: tuple[str, ...] = ("main@40",)
 ) -> Standings:
@@ -73,14 +77,14 @@ def test_every_policy_draws_whom_its_role_says() -> None:
         (event.hero.partition("@")[0], pick.bucket) for event in of(e.OpponentsSampled) for pick in event.picks
     )
     for event in of(e.OpponentsSampled):
-        hero, _, _ = event.hero.partition("@")
+        hero = policy_of(event.hero)
         assert event.worker == ("rollout-0" if hero == "main" else f"rollout-{hero}-0")
         assert event.sampler == {"main": "pfsp", "exploiter": "main_exploiter", "rogue": "win_rate"}[hero]
         if hero == "exploiter":
-            assert {pick.agent.partition("@")[0] for pick in event.picks} == {"main"}
+            assert {policy_of(pick.agent) for pick in event.picks} == {"main"}
     assert drawn["exploiter", "live"] > 0
     assert {bucket for hero, bucket in drawn if hero == "rogue"} == {"members"}
-    met = {pick.agent.partition("@")[0] for event in of(e.OpponentsSampled) for pick in event.picks}
+    met = {policy_of(pick.agent) for event in of(e.OpponentsSampled) for pick in event.picks}
     assert {"main", "exploiter", "rogue", "random_bot", "base_model"} <= met
 
 
@@ -198,6 +202,17 @@ def test_a_simulated_exploiter_is_reset_on_time_and_its_last_version_stays() -> 
             assert version + 1 in state.published[policy]
 
 
+def test_no_alarm_is_raised_for_an_exploiter_below_the_baselines() -> None:
+    alarmed = {policy_of(event.agent) for event in of(e.RegressionNoticed)}
+    below = [
+        verdict.rating < max(verdict.baselines.values())
+        for evaluation in SIMULATED.state.evaluations.values()
+        if (verdict := evaluation.verdict) is not None and policy_of(evaluation.agent) in ("exploiter", "rogue")
+    ]
+    assert any(below)
+    assert alarmed <= {"main"}
+
+
 # What a reset does to folds.
 
 
@@ -295,7 +310,7 @@ def test_events_and_arrays_fold_a_league_with_resets_to_the_same_bits() -> None:
         gatherer.apply(record.sequence, record.event)
     expected = fold.standings("diplomacy")
     assert fold_arrays(gatherer.arrays())["diplomacy", "elo"] == expected
-    assert {rated.agent.partition("@")[0] for rated in expected} >= {"main", "exploiter", "rogue"}
+    assert {policy_of(rated.agent) for rated in expected} >= {"main", "exploiter", "rogue"}
     assert not fold.unrecorded
 
 
