@@ -50,8 +50,8 @@ def _jitted(function: Any) -> Any:
 
 
 def _identity(function: Any, namespace: Mapping[str, Any], callers: tuple[CodeType, ...]) -> str:
-    """Digest of the function's code, of the constants it uses, and of what it calls."""
-    parts = [_code(function.__code__), repr(function.__defaults__)]
+    """Digest of the function's module and code, of the constants it uses, and of what it calls."""
+    parts = [function.__module__, _code(function.__code__), repr(function.__defaults__)]
     for name in function.__code__.co_names:
         value = namespace.get(name)
         inner = getattr(value, "py_func", value)

@@ -98,7 +98,8 @@ def update(
         for j in range(i + 1, seats):
             b = agent_N[j]
             if a != b:
-                actual = 1.0 if score_N[i] > score_N[j] else 0.5 if score_N[i] == score_N[j] else 0.0
+                # Without branches, which the processor would guess wrongly half of the time.
+                actual = 0.5 + 0.5 * ((score_N[i] > score_N[j]) - (score_N[i] < score_N[j]))
                 surplus = actual - expected_score(before[a], before[b], constants[1])
                 after[a] += work[i] * surplus
                 after[b] -= work[j] * surplus
