@@ -22,9 +22,17 @@ from league.ratings.fold import RatingFold
 from league.simulation import Simulation
 from league.state import LeagueState
 from schemas.codec import decode_event, encode_event
-from schemas.config import EvaluationConfig, LeagueConfig
+from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
 from schemas.errors import LeagueError, UsageError
-from schemas.events import AgentRetired, CheckpointPromoted, MatchFailed, MatchFinished, MatchVoided
+from schemas.events import (
+    AgentActivated,
+    AgentRetired,
+    CheckpointAdded,
+    CheckpointPromoted,
+    MatchFailed,
+    MatchFinished,
+    MatchVoided,
+)
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 GOLDEN = Path(__file__).parent.parent / "golden" / "events" / "v1.jsonl"
@@ -107,11 +115,14 @@ def test_tables_hold_what_the_state_holds() -> None:
 
 
 COLUMNS = "rank, agent, kind, rating, rated_games, active, reason"
+BESIDE = msgspec.structs.replace(
+    SMALL, ratings=RatingsConfig(system=Plugin(name="trueskill"), also=(Plugin(name="elo"), Plugin(name="glicko2")))
+)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_leaderboard_at_any_sequence_says_what_the_state_said_there(seed: int) -> None:
-    records = Simulation(msgspec.structs.replace(SMALL, seed=seed)).run_with_voids(15)
+@pytest.mark.parametrize(("config", "seed"), [*((SMALL, seed) for seed in range(4)), (BESIDE, 5), (BESIDE, 6)])
+def test_the_leaderboard_at_any_sequence_says_what_the_state_said_there(config: LeagueConfig, seed: int) -> None:
+    records = Simulation(msgspec.structs.replace(config, seed=seed)).run_with_voids(15)
     assert {"MatchVoided", "RatingsCorrected"} < {type(r.event).__name__ for r in records}
     state, checked = LeagueState(), 0
     with Projection() as projection:
@@ -127,6 +138,85 @@ def test_the_leaderboard_at_any_sequence_says_what_the_state_said_there(seed: in
                 checked += 1
         assert checked > 10
         assert projection.query("FROM leaderboard") == projection.query(f"FROM leaderboard_at({len(records)})")
+
+
+def test_every_system_has_its_ratings_and_deviations_at_any_sequence() -> None:
+    records = Simulation(BESIDE).run_with_voids(12)
+    state = LeagueState()
+    with Projection() as projection:
+        projection.apply(records)
+        for recorded in records:
+            state.apply(recorded.sequence, recorded.event)
+            if recorded.sequence % 60 and recorded.sequence < len(records):
+                continue
+            for table in state.saved().tables:
+                at = f"{recorded.sequence}, under := '{table.system}'"
+                found = projection.query(f"SELECT agent, rating, deviation, rated_games, rest FROM ratings_at({at})")
+                assert sorted(found) == sorted(
+                    (r.agent, r.rating, r.rest[0] if r.rest else None, r.games, r.rest) for r in table.ratings
+                ), f"{table.system} at {recorded.sequence}"
+                agents = set(projection.query(f"SELECT agent, rating, deviation FROM leaderboard_at({at})"))
+                assert {row[:3] for row in found if row[0] in state.agents} <= agents
+        assert {table.system for table in state.saved().tables} == {"elo", "glicko2", "trueskill"}
+        official = projection.query("SELECT agent, deviation FROM current_ratings ORDER BY agent")
+        assert dict(official) == {name: state.table.deviation(name) for name, _ in official}
+        for table in ("ratings", "rating_corrections"):
+            stated = f"SELECT system, bool_and(deviation > 0) FROM {table} GROUP BY system ORDER BY system"
+            assert projection.query(stated) == [("elo", None), ("glicko2", True), ("trueskill", True)]
+
+
+def test_who_is_drawn_follows_every_retirement_and_activation() -> None:
+    begun = Simulation(SMALL)
+    begun.run(2, 1)
+    agent = "other@1"
+    joined = CheckpointAdded(agent=agent, policy="other", version=1, parent="", reason="recent", adapter="")
+    begun.append(joined)
+    retired = len(begun.records) + 1
+    later = [
+        AgentRetired(agent=agent, reason="the pool is full"),
+        AgentRetired(agent=agent, reason="a copy"),
+        AgentActivated(agent=agent, reason="a peer", after=retired),
+        AgentActivated(agent=agent, reason="a copy", after=retired),
+        AgentRetired(agent=agent, reason="full again", after=retired + 2),
+        AgentRetired(agent="nobody@1", reason="never joined"),
+        CheckpointPromoted(agent=agent, rating=1500.0),
+        AgentRetired(agent="random_bot", reason="too weak"),
+    ]
+    for event in later:
+        begun.append(event)
+    state = LeagueState()
+    with Projection() as projection:
+        projection.apply(begun.records[: retired - 1])
+        for recorded in begun.records:
+            state.apply(recorded.sequence, recorded.event)
+            if recorded.sequence >= retired:
+                projection.apply([recorded])
+                active = {name: one.active for name, one in state.agents.items()}
+                assert dict(projection.query("SELECT agent, active FROM agents")) == active
+        at = [
+            dict(projection.query(f"SELECT agent, active FROM leaderboard_at({sequence})"))[agent]
+            for sequence in range(retired - 1, retired + 7)
+        ]
+        assert at == [True, False, False, True, True, False, False, True]
+        changes = projection.query("SELECT change, reason FROM activations WHERE agent = ? ORDER BY sequence", [agent])
+        assert changes[-4:] == [
+            ("retired", "the pool is full"),
+            ("activated", "a peer"),
+            ("retired", "full again"),
+            ("promoted", "elite"),
+        ]
+
+
+def test_verdicts_alarms_and_resets_are_rows() -> None:
+    with Projection() as projection:
+        projection.apply(golden_history())
+        assert projection.query(
+            "SELECT candidate, incumbent, verdict, pairs, score, elo1, len(matches) FROM promotions"
+        ) == [("main@20", "main@1", "keep", 2, 0.875, 30.0, 2)]
+        assert projection.query("SELECT agent, rating, below['chaos_bot'] FROM regressions") == [
+            ("main@20", 880.5, 912.25)
+        ]
+        assert projection.query("SELECT policy, version FROM resets") == [("exploiter", 40)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -251,7 +341,7 @@ from pathlib import Path
 from league.projections.projection import Projection
 from league.ratings.fold import RatingFold
 from league.simulation import Simulation
-from schemas.config import EvaluationConfig, LeagueConfig
+from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
 config = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 records = Simulation(config).run(12, 1)
 projection = Projection(Path(sys.argv[1]))
