@@ -6,6 +6,7 @@
 - ``state``         the fold that workers decide from: agents, ratings, policies, evaluations
 - ``ratings/``      rating systems, one file each, and the fold over match results
 - ``samplers/``     opponent samplers, one file each
+- ``roles``         whom a policy plays in its role, and when an exploiter begins anew
 - ``matchmaker``    makes training matches; ``explaining`` accounts for recorded ones, ``auditing`` for their shares
 - ``schedule``      which versions join the league and which retire
 - ``promotion``     who becomes elite, by a sequential test (``sprt``), and who fell below a baseline; ``certificates``

@@ -8,6 +8,7 @@
 - ``rater``       turns results into ratings, promotions and retirements
 - ``archivist``   seals, archives and snapshots the history
 - ``trainer``     turns rollouts into gradient steps and published policies
+- ``policies``    which of a league's policies a process serves
 - ``matches``     plays one match between agents and reports it
 - ``models``      base model and adapters, ready for a backend
 - ``players``     a language model in a seat

@@ -5,6 +5,7 @@
 - ``pfsp``           the league specification's mix: mirror, peers, exploitable, baselines
 - ``tiered``         its simpler one: weights 5, 2 and 0.5 by rating distance, baselines doubled
 - ``win_rate``       AlphaStar's: by measured win rates; variance, linear, linear_capped or squared
+- ``main_exploiter`` AlphaStar's: one policy's live version, or its past while that is too strong
 - ``fixed``          Unstable Baselines' modes, as are those below: agents that never change, all or some
 - ``mirror``         the hero against itself
 - ``lagged``         the policy's checkpoints some versions back
@@ -15,8 +16,8 @@
 - ``rectified_nash`` PSRO's: who matters in the league's own game, of those whom the policy beats
 - ``uniform``        every member of the league alike, the mirror too: what the others are measured against
 
-Only active agents are drawn. The hero's live version is drawn as ``mirror`` and from no other bucket: rollout workers
-load it themselves. A bucket that nobody is in leaves its share to the others in proportion; when nobody at all can be
+Only active agents are drawn, and by a main exploiter the live version of whom it exploits. The hero's live version is
+drawn as ``mirror`` and from no other bucket: rollout workers load it themselves. A bucket that nobody is in leaves its share to the others in proportion; when nobody at all can be
 drawn, the hero plays itself. What samplers compute is kept for as long as the standings are the same object.
 
 A new sampler is one file here: its settings struct, its ``distribution`` (and ``draws``, when it is not a draw of a
