@@ -55,22 +55,32 @@ def unpack_whole(data: bytes, folder: Path) -> None:
 class Models:
     """A backend with the adapters that its matches need.
 
-    With ``follow`` in the background, the newest version of every policy is loaded as it is published; matches that
-    run ask for it at each decision, so a new version serves from the next decision on.
+    With ``follow`` in the background, the newest version of the served policy is loaded as it is published; matches
+    that run ask for it at each decision, so a new version serves from the next decision on. Other policies' versions
+    take a slot only when a match seats them.
+
+    Args:
+        context: Of the process.
+        backend: With the base model.
+        tokenizer: Of the base model.
+        policy: The served one; None for every policy.
     """
 
-    def __init__(self, context: Context, backend: InferenceBackend, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, context: Context, backend: InferenceBackend, tokenizer: Tokenizer, policy: str | None = None
+    ) -> None:
         self.backend = backend
         self.tokenizer = tokenizer
         self._context = context
+        self._policy = policy
         self._loaded: OrderedDict[str, None] = OrderedDict()
         self._live: dict[str, tuple[int, str | None]] = {}
         self._tried: dict[str, int] = {}
         self._loading = asyncio.Lock()
 
     @classmethod
-    async def open(cls, context: Context) -> "Models":
-        """Load the base model."""
+    async def open(cls, context: Context, policy: str | None = None) -> "Models":
+        """Load the base model, to serve one policy or all of them."""
         folder = await base_folder(context)
         inference = context.config.inference
         backend = make_backend(
@@ -80,18 +90,20 @@ class Models:
             threads=inference.threads,
             max_rows=inference.max_rows,
         )
-        return cls(context, backend, Tokenizer(folder))
+        return cls(context, backend, Tokenizer(folder), policy)
 
     async def follow(self) -> None:
-        """Load new versions of policies as they are published, for ever."""
+        """Load new versions of what is served as they are published, for ever."""
         while True:
             await self.swap()
             # Not longer: a version published while another was being loaded woke nobody.
             await self._context.moved(timeout_s=0.5)
 
     async def swap(self) -> None:
-        """Load the newest version of every policy that has one newer than the loaded."""
+        """Load the newest version of what is served, where it is newer than the loaded one."""
         for policy, live in self._context.state.standings().live.items():
+            if self._policy not in (None, policy):
+                continue
             if self._tried.get(policy) == live.version or live.adapter is None:
                 continue
             try:

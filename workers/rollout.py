@@ -34,7 +34,7 @@ async def serve(context: Context, policy: str | None = None) -> None:
     if context.stopping.is_set():
         return
     check_keys(context.config, played_in_training(context.config))
-    models = await Models.open(context)
+    models = await Models.open(context, policy)
     await models.swap()
     worker = RolloutWorker(context, models, policy)
     async with beside(models.follow()):

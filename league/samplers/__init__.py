@@ -17,8 +17,9 @@
 - ``uniform``        every member of the league alike, the mirror too: what the others are measured against
 
 Only active agents are drawn, and by a main exploiter the live version of whom it exploits. The hero's live version is
-drawn as ``mirror`` and from no other bucket: rollout workers load it themselves. A bucket that nobody is in leaves its share to the others in proportion; when nobody at all can be
-drawn, the hero plays itself. What samplers compute is kept for as long as the standings are the same object.
+drawn as ``mirror`` and from no other bucket: rollout workers load it themselves. A bucket that nobody is in leaves its
+share to the others in proportion; when nobody at all can be drawn, the hero plays itself. What samplers compute is kept
+for as long as the standings are the same object.
 
 A new sampler is one file here: its settings struct, its ``distribution`` (and ``draws``, when it is not a draw of a
 bucket and then of an agent), and ``@SAMPLERS.register("name")``.
