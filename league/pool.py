@@ -118,7 +118,9 @@ def _foremost(state: LeagueState, members: list[Agent], active: set[str]) -> Ite
 
 def _spread(state: LeagueState, members: list[Agent], room: int) -> dict[str, str]:
     """Landmarks of the trained policy at the smallest spacing, doubled again and again, at which they fit."""
-    landmarks = [agent for agent in members if agent.reason == LANDMARK and agent.policy == _policy(state)]
+    # Version 0 is a multiple of every spacing.
+    is_room = room > 0
+    landmarks = [a for a in members if is_room and a.reason == LANDMARK and a.policy == _policy(state)]
     spacing = state.config.schedule.landmark_every if state.config is not None else 1
     while len(landmarks) > room:
         spacing *= 2
