@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from league.state import LeagueState
 
 ALL = "all"
+_SHOWN = 3
+"""Tests whose verdict is recorded; --json has them all."""
 
 
 def promote(
@@ -81,7 +83,7 @@ async def _record(history: JetStreamLog, state: "LeagueState") -> list[AnyEvent]
 
 def _print(found: Outlook, recorded: list[AnyEvent], dry_run: bool) -> None:
     print(f"rule: {found.rule}; elite: {', '.join(found.elite) or 'nobody'}")
-    _print_contests([contest for contest in found.contests if not contest.recorded])
+    _print_contests([*[one for one in found.contests if one.recorded][-_SHOWN:], *_open(found)])
     for one in found.waiting:
         best = "nobody else was rated" if one.best_other is None else f"the best other had {one.best_other:.1f}"
         against = f", incumbent {one.incumbent}" if one.incumbent is not None else ""
@@ -101,13 +103,18 @@ def _print(found: Outlook, recorded: list[AnyEvent], dry_run: bool) -> None:
         print("nothing is due")
 
 
+def _open(found: Outlook) -> list[Contest]:
+    return [contest for contest in found.contests if not contest.recorded]
+
+
 def _print_contests(contests: list[Contest]) -> None:
     for one in contests:
         mean = "" if one.mean_score is None else f", mean score {one.mean_score:.3f}"
         over = f", {one.passed_over} passed over" if one.passed_over else ""
-        left = "" if one.pairs_left is None else f"; about {one.pairs_left} more if they go on like this"
+        left = f"; about {one.pairs_left} more if they go on like this" if one.pairs_left else ""
+        most = one.test.most_pairs
         print(
-            f"test {one.candidate} against {one.incumbent}: {one.verdict}, {one.pairs} of {one.test.most_pairs} pairs"
+            f"test of {one.candidate} against {one.incumbent}: {one.verdict}, {one.pairs} of {most} pairs"
             f"{over}{mean}, log-likelihood ratio {one.llr:.2f} between {one.lower:.2f} and {one.upper:.2f}{left}"
         )
 
