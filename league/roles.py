@@ -24,8 +24,8 @@ EVIDENCE = 50
 
 def sampler_of(config: LeagueConfig, policy: str) -> Plugin:
     """The opponent sampler of a policy: its own, else its role's; that of the league for one that is not configured."""
-    role = config.trained.get(policy)
-    if role is None or policy == config.trainer.policy:
+    role = config.policies.get(policy)
+    if role is None:
         return config.matchmaking.sampler
     if role.sampler is not None:
         return role.sampler
@@ -50,7 +50,7 @@ def reset_due(standings: Standings, config: LeagueConfig, policy: str, steps: in
         policy: Which.
         steps: Gradient steps since its training last began.
     """
-    role = config.trained.get(policy)
+    role = config.policies.get(policy)
     if role is None or not role.is_exploiter:
         return None
     if steps >= role.reset_steps:
@@ -64,7 +64,7 @@ def reset_due(standings: Standings, config: LeagueConfig, policy: str, steps: in
 
 def points_taken(standings: Standings, config: LeagueConfig, policy: str) -> float | None:
     """The share of points that an exploiter's reset goes by, 0 to 1; None of others, or while it has few results."""
-    role = config.trained.get(policy)
+    role = config.policies.get(policy)
     found = _taken(standings, config, policy, role) if role is not None and role.is_exploiter else None
     return None if found is None else found[0]
 
