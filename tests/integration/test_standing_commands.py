@@ -1,4 +1,4 @@
-"""``league payoff`` and ``league matchmaking audit``, on a real broker's files."""
+"""``league leaderboard``, ``league payoff`` and ``league matchmaking audit``, on a real broker's files."""
 
 import asyncio
 import csv
@@ -99,3 +99,51 @@ def test_a_league_without_matches_and_wrong_options_are_refused(opened: Path, ru
     ):
         with pytest.raises(UsageError, match=message):
             CliRunner().invoke(app, ["payoff", *extra, "--run", str(run)], catch_exceptions=False)
+
+
+def test_the_leaderboard_says_where_its_numbers_are_from(run: Path) -> None:
+    text = command(run, "leaderboard").stdout
+    assert "elo (official) in diplomacy, as recorded: " in text
+    assert "95 % interval" in text
+    assert "200 resampled histories" in text
+    assert "deviation" not in text
+    text = command(run, "leaderboard", "--system", "trueskill", "--draws", "10").stdout
+    assert "trueskill in diplomacy, computed now, not recorded: " in text
+    assert "deviation" in text
+    assert "10 resampled histories" in text
+    assert "interval" not in command(run, "leaderboard", "--no-intervals").stdout.lower()
+
+
+def test_the_leaderboard_is_of_seats_and_kinds_too(run: Path) -> None:
+    rows = json.loads(command(run, "leaderboard", "--by", "seat", "--json", "--draws", "5").stdout)
+    assert {"agent", "seat", "low", "high", "rated_games", "mean_rank"} < set(rows[0])
+    assert {row["seat"] for row in rows} == {f"SEAT{n}" for n in range(7)}
+    rows = json.loads(command(run, "leaderboard", "--by", "kind", "--json").stdout)
+    assert {row["kind"] for row in rows} == {"base", "bot", "checkpoint"}
+    assert "agent" not in rows[0]
+    text = command(run, "leaderboard", "--system", "bradley_terry", "--by", "seat", "--draws", "5").stdout
+    assert "What a seat is worth by itself" in text
+    assert "5 resamplings of whole matches" in text
+
+
+def test_the_leaderboard_is_the_same_without_a_broker_and_with_one(run: Path) -> None:
+    first, second = (command(run, "leaderboard").stdout for _ in range(2))
+    assert first == second == command(run, "leaderboard", "--at", str(len(HISTORY))).stdout
+
+
+def test_a_league_without_matches_has_a_leaderboard(opened: Path) -> None:
+    rows = json.loads(command(opened, "leaderboard", "--json").stdout)
+    assert [(row["rank"], row["rating"], row["low"]) for row in rows] == [(1, 1000.0, None), (2, 800.0, None)]
+    text = command(opened, "leaderboard", "--system", "plackett_luce").stdout
+    assert "0 rated matches" in text
+    assert "random_bot" in text
+
+
+def test_a_leaderboard_that_cannot_be_is_refused(run: Path) -> None:
+    for extra, message in (
+        (("--system", "elo2"), "expected 'bradley_terry', 'elo'"),
+        (("--game", "go"), "no match of it was played; expected 'diplomacy'"),
+        (("--no-intervals", "--draws", "3"), "expected without --draws"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            CliRunner().invoke(app, ["leaderboard", *extra, "--run", str(run)], catch_exceptions=False)
