@@ -101,8 +101,7 @@ def _draws(
     standings: Standings, config: LeagueConfig, sampler: OpponentSampler, policy: str, seats: Sequence[int], seed: int
 ) -> list[SeatDraw]:
     """What the sampler draws, cloned where adapter slots are short."""
-    hero, _ = live_hero(standings, policy)
-    return fitted(sampler.draws(standings, policy, seats, Random(seed)), standings, config, hero)
+    return fitted(sampler.draws(standings, policy, seats, Random(seed)), standings, config, policy)
 
 
 def sampler_digest(config: LeagueConfig, policy: str) -> str:

@@ -1,8 +1,8 @@
 """Cluster sampling where adapter slots are short: a match never needs more adapters than a process keeps ready.
 
-A process keeps ``inference.max_adapters`` ready, the live ones of all policies among them. What is left is for
-opponents: every checkpoint takes one, however many seats it sits in; bots, the base model, remote agents and whoever
-plays with a live adapter take none.
+A process keeps ``inference.max_adapters`` ready, the live one of its own policy among them. What is left is for
+opponents: every checkpoint, or live version of another policy, takes one, however many seats it sits in; bots, the base
+model, remote agents and whoever plays with the hero's own adapter take none.
 
 A draw that needs more is dealt again: the seats form as many groups as there are slots, in turn, and within a group
 whoever needs an adapter plays as the first one who does. Seats are drawn alike and independently of each other, so
@@ -14,33 +14,34 @@ Source: the league specification's cluster sampling, two distinct opponents clon
 
 from collections.abc import Sequence
 
-from league.samplers.base import SeatDraw
+from league.samplers.base import SeatDraw, live_hero
 from schemas.config import LeagueConfig
 from schemas.events import Pick
+from schemas.ids import split_agent
 from schemas.standings import Standings
 
 
-def free_slots(standings: Standings, config: LeagueConfig) -> int:
-    """Adapters that opponents of one match may need beside the live ones; 0 or more."""
-    return max(config.inference.max_adapters - len(_held(standings)), 0)
+def free_slots(config: LeagueConfig) -> int:
+    """Adapters that the opponents of one match may need beside the hero's own; 0 or more."""
+    return max(config.inference.max_adapters - 1, 0)
 
 
-def fitted(draws: Sequence[SeatDraw], standings: Standings, config: LeagueConfig, hero: str) -> list[SeatDraw]:
+def fitted(draws: Sequence[SeatDraw], standings: Standings, config: LeagueConfig, policy: str) -> list[SeatDraw]:
     """The draws of a match with opponents cloned until their adapters fit; as they are when they do.
 
-    With no slot at all beside the live ones, whoever needs an adapter makes way for the mirror.
+    With no slot at all beside the hero's own, whoever needs an adapter makes way for the mirror.
 
     Args:
         draws: Of all seats but the hero's.
         standings: What they were drawn from.
         config: Gives the slots.
-        hero: Who plays the mirror.
+        policy: The hero's.
     """
-    free = free_slots(standings, config)
+    free = free_slots(config)
     if len(draws) <= free:
         return list(draws)
-    held = _held(standings)
-    adapters = [_needed(drawn.pick.agent, standings, held) for drawn in draws]
+    hero, live = live_hero(standings, policy)
+    adapters = [_needed(drawn.pick.agent, standings, live.adapter) for drawn in draws]
     if len({adapter for adapter in adapters if adapter is not None}) <= free:
         return list(draws)
     first: dict[int, SeatDraw] = {}
@@ -56,14 +57,13 @@ def fitted(draws: Sequence[SeatDraw], standings: Standings, config: LeagueConfig
     return dealt
 
 
-def _held(standings: Standings) -> set[str]:
-    return {live.adapter for live in standings.live.values() if live.adapter is not None}
-
-
-def _needed(agent: str, standings: Standings, held: set[str]) -> str | None:
-    """The adapter that an agent takes a slot for; None when it takes none.
-
-    Only checkpoints do: who is no member of the league was drawn as a policy's live version.
-    """
-    known = standings.agents.get(agent)
-    return None if known is None or known.adapter in held else known.adapter
+def _needed(agent: str, standings: Standings, own: str | None) -> str | None:
+    """The adapter that an agent takes a slot for; None when it takes none."""
+    known, named = standings.agents.get(agent), split_agent(agent)
+    if known is not None:
+        adapter = known.adapter
+    else:
+        # Drawn as a policy's live version.
+        live = standings.live.get(named[0]) if named is not None else None
+        adapter = live.adapter if live is not None else None
+    return adapter if adapter != own else None

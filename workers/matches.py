@@ -1,5 +1,6 @@
 """Plays one match between agents in seats, and reports what became of it."""
 
+import contextlib
 import time
 from collections.abc import Collection, Sequence
 
@@ -103,9 +104,11 @@ class Matches:
 
     async def _play(self, job: PlayMatch, live: Collection[int]) -> Played:
         started = time.monotonic()
-        players = [await self._player(job, seat, seat in live) for seat in range(self.seats)]
         game = self._game.new(job.seed)
-        outcome = await play(game, players, job.seed)
+        # Other matches' adapters make no room of theirs while these are played with.
+        with contextlib.ExitStack() as held:
+            players = [await self._player(job, seat, seat in live, held) for seat in range(self.seats)]
+            outcome = await play(game, players, job.seed)
         return Played(
             job=job,
             outcome=outcome,
@@ -116,7 +119,7 @@ class Matches:
             seconds=time.monotonic() - started,
         )
 
-    async def _player(self, job: PlayMatch, seat: int, live: bool) -> Player:
+    async def _player(self, job: PlayMatch, seat: int, live: bool, held: contextlib.ExitStack) -> Player:
         """Who acts in a seat. In a live seat it is a policy's newest version at each decision, else the named agent."""
         agent = job.seats[seat]
         known = self._context.state.standings().agents.get(agent)
@@ -129,19 +132,19 @@ class Matches:
         elif live and (version := split_agent(agent)) is not None:
             provider = self._models.live(version[0])
         else:
-            provider = await self._fixed(agent)
+            provider = await self._fixed(agent, held)
         inference = self._context.config.inference
         training = job.purpose == "training"
         temperature = inference.temperature if training else inference.evaluation_temperature
         sampling = Sampling(temperature=temperature)
         return PolicyPlayer(self._models.backend, self._models.tokenizer, self._text, provider, sampling)
 
-    async def _fixed(self, agent: str) -> AdapterProvider:
+    async def _fixed(self, agent: str, held: contextlib.ExitStack) -> AdapterProvider:
         policy, version = split_agent(agent) or ("", 0)
         published = self._context.state.published.get(policy, {}).get(version)
         if published is None:
             raise UsageError(f"seat of {agent!r}: no such agent; expected a registered one or a published version")
-        await self._models.ensure(published.adapter)
+        await self._models.ensure(published.adapter, held)
         return lambda: (version, published.adapter)
 
     async def finish(

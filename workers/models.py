@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import tempfile
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from pathlib import Path
 
 import structlog
@@ -76,6 +76,8 @@ class Models:
         self._loaded: OrderedDict[str, None] = OrderedDict()
         self._live: dict[str, tuple[int, str | None]] = {}
         self._tried: dict[str, int] = {}
+        self._in_use = Counter[str]()
+        """Matches under way that an adapter plays in, besides as the live one."""
         self._loading = asyncio.Lock()
 
     @classmethod
@@ -120,8 +122,12 @@ class Models:
         live = self._context.state.live(policy)
         return live is None or self._tried.get(policy) == live.version
 
-    async def ensure(self, adapter: str) -> None:
+    async def ensure(self, adapter: str, held: contextlib.ExitStack | None = None) -> None:
         """Have an adapter ready for requests.
+
+        Args:
+            adapter: Its digest.
+            held: It makes no room for others until this is closed, whatever ``inference.max_adapters`` says.
 
         Raises:
             ArtifactError: it is missing or damaged.
@@ -134,11 +140,18 @@ class Models:
                     self.backend.load_adapter(adapter, Path(folder) / "adapter")
             self._loaded[adapter] = None
             self._loaded.move_to_end(adapter)
+            if held is not None:
+                self._in_use[adapter] += 1
+                held.callback(self._release, adapter)
             self._make_room()
+
+    def _release(self, adapter: str) -> None:
+        self._in_use[adapter] -= 1
+        self._make_room()
 
     def _make_room(self) -> None:
         serving = {adapter for _, adapter in self._live.values()}
-        idle = [adapter for adapter in self._loaded if adapter not in serving]
+        idle = [adapter for adapter in self._loaded if adapter not in serving and not self._in_use[adapter]]
         for adapter in idle[: max(len(self._loaded) - self._context.config.inference.max_adapters, 0)]:
             self.backend.drop_adapter(adapter)
             del self._loaded[adapter]

@@ -58,7 +58,7 @@ class RolloutWorker:
 
     def _say_if_slots_are_short(self) -> None:
         opponents, most = self._matches.seats - 1, self._sampled_by.settings.get("max_distinct")
-        free = free_slots(self._context.state.standings(), self._context.config)
+        free = free_slots(self._context.config)
         if free < min(opponents, most or opponents):
             log.info("fewer adapter slots than opponents: checkpoints are cloned over seats", slots=free)
 

@@ -8,12 +8,12 @@ import pytest
 
 from league.auditing import total_variation
 from league.matchmaker import explain, make_match
-from league.samplers.base import make_sampler
+from league.samplers.base import SeatDraw, make_sampler
 from league.simulation import Simulation
-from league.slots import fitted, free_slots
+from league.slots import fitted
 from league.state import LeagueState
 from schemas.config import EvaluationConfig, InferenceConfig, LeagueConfig, MatchmakingConfig, Plugin, ScheduleConfig
-from schemas.events import OpponentsSampled
+from schemas.events import OpponentsSampled, Pick
 from schemas.ids import digest
 from schemas.standings import Agent, Live, Record, Standings
 
@@ -71,7 +71,7 @@ def test_shares_stay_on_target_where_slots_are_short(slots: int) -> None:
     seats: list[Counter[str]] = [Counter() for _ in range(6)]
     buckets = Counter[str]()
     for _ in range(12_000):
-        for place, drawn in enumerate(fitted(sampler.draws(table, "main", range(6), rng), table, given, "main@200")):
+        for place, drawn in enumerate(fitted(sampler.draws(table, "main", range(6), rng), table, given, "main")):
             seats[place][drawn.pick.agent] += 1
             buckets[drawn.pick.bucket] += 1
     realised = {bucket: count / buckets.total() for bucket, count in buckets.items()}
@@ -88,7 +88,7 @@ def test_bots_and_the_mirror_are_never_replaced() -> None:
     table, given, sampler = league(), config(2), make_sampler(Plugin(name="pfsp"))
     for seed in range(300):
         drawn = sampler.draws(table, "main", range(6), Random(seed))
-        dealt = fitted(drawn, table, given, "main@200")
+        dealt = fitted(drawn, table, given, "main")
         for before, after in zip(drawn, dealt, strict=True):
             if before.pick.agent in (*BOTS, "base_model", "main@200"):
                 assert after == before
@@ -103,13 +103,15 @@ def test_draws_that_fit_are_left_as_they_are() -> None:
     for seed in range(200):
         for given, one in ((config(7), sampler), (config(3), few)):
             drawn = one.draws(table, "main", range(6), Random(seed))
-            assert fitted(drawn, table, given, "main@200") == drawn
+            assert fitted(drawn, table, given, "main") == drawn
 
 
-def test_live_adapters_of_all_policies_take_slots() -> None:
-    assert free_slots(league(), config(4)) == 3
-    assert free_slots(league(("main", "exploiter")), config(4)) == 2
-    assert free_slots(league(("main", "exploiter")), config(1)) == 0
+def test_another_policys_live_version_takes_a_slot_and_the_heros_own_does_not() -> None:
+    table = league(("main", "other"))
+    picks = [Pick(1, "main@200", "mirror"), Pick(2, "other@200", "live"), Pick(3, "main@10", "peers")]
+    drawn = [SeatDraw(pick, ()) for pick in picks]
+    assert fitted(drawn, table, config(3), "main") == drawn
+    assert [one.pick.agent for one in fitted(drawn, table, config(2), "main")] == ["main@200", "other@200", "other@200"]
 
 
 def test_a_league_short_of_slots_and_with_a_pool_records_draws_that_can_be_computed_again() -> None:
