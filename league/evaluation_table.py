@@ -20,6 +20,16 @@ class Verdict(msgspec.Struct, frozen=True):
     baselines: dict[str, float]
     """Of the baseline agents."""
 
+    @property
+    def is_high_score(self) -> bool:
+        """Whether it is above every other checkpoint's."""
+        return self.best_other is None or self.rating > self.best_other
+
+    @property
+    def below(self) -> dict[str, float]:
+        """Baselines that are rated higher."""
+        return {name: rating for name, rating in sorted(self.baselines.items()) if rating > self.rating}
+
 
 class Unrated(msgspec.Struct, frozen=True):
     """A match that waits for its ratings."""
@@ -119,6 +129,13 @@ class EvaluationTable:
 
     def __init__(self) -> None:
         self.by_id: dict[str, Evaluation] = {}
+        # What decisions are made from, so that nobody looks through all evaluations after every event.
+        self.tests: dict[str, Evaluation] = {}
+        """Promotion tests by candidate, in the order of their requests."""
+        self.high_scores: dict[str, Evaluation] = {}
+        """Gatekeeper evaluations that gave a new high score, by agent."""
+        self.regressions: dict[str, Evaluation] = {}
+        """Those that were rated below a baseline, by agent."""
         self._owner: dict[str, str] = {}
 
     def request(self, event: EvaluationRequested, terms: SprtConfig) -> None:
@@ -132,6 +149,7 @@ class EvaluationTable:
             test = terms if event.suite == PROMOTION else None
             self.by_id[event.evaluation_id] = Evaluation(event, set(event.matches), {}, test=test)
             self._owner.update(dict.fromkeys(event.matches, event.evaluation_id))
+            self._note(self.by_id[event.evaluation_id])
 
     def finish_match(self, match: MatchFinished, sequence: int, system: str | None) -> None:
         """Count a match, if it is one of an evaluation's that has not ended.
@@ -191,6 +209,20 @@ class EvaluationTable:
             found += [evaluation] if rated else []
         return found
 
+    def judge(self, evaluation: Evaluation, verdict: Verdict) -> None:
+        """Note the ratings at which an evaluation settled."""
+        evaluation.verdict = verdict
+        self._note(evaluation)
+
+    def _note(self, evaluation: Evaluation) -> None:
+        if evaluation.test is not None:
+            self.tests[evaluation.agent] = evaluation
+        if evaluation.verdict is not None and evaluation.suite == GATEKEEPERS:
+            if evaluation.verdict.is_high_score:
+                self.high_scores[evaluation.agent] = evaluation
+            if evaluation.verdict.below:
+                self.regressions[evaluation.agent] = evaluation
+
     def decide(self, event: PromotionDecided) -> None:
         """Take a test's verdict: matches that have not ended are not waited for any more. The first verdict holds."""
         evaluation = self.by_id.get(event.evaluation_id)
@@ -217,6 +249,7 @@ class EvaluationTable:
             name = evaluation.requested.evaluation_id
             table.by_id[name] = evaluation
             table._owner.update(dict.fromkeys([*evaluation.waiting, *evaluation.unrated], name))
+            table._note(evaluation)
         return table
 
     def _waiting_for(self, match_id: str) -> Evaluation | None:

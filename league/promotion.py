@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from league.evaluation_table import GATEKEEPERS, Evaluation
+from league.evaluation_table import Evaluation
 from league.schedule import ELITE, added
 from league.sprt import SprtState, Verdict, advance, begin, pair_score
 from league.state import LeagueState
@@ -49,21 +49,20 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def candidates(state: LeagueState) -> list[Candidate]:
-    """Versions with a new high score that are neither elite nor were kept out by a test, in the order of evaluation.
+    """Versions with a new high score that are neither elite nor were kept out by a test, older ones first.
 
     The high score is judged once, when the last gatekeeper match has been rated: later ratings don't change it.
     """
     if state.config is None or not state.config.schedule.elite:
         return []
-    kept = {agent for agent, test in tests(state).items() if test.decision and test.decision.verdict == "keep"}
-    scored = (Candidate(e.agent, e.verdict.rating, e.verdict.best_other) for e in _judged(state) if e.verdict)
+    begun, elite = tests(state), set(state.elite)
     return [
-        candidate
-        for candidate in scored
-        if (candidate.best_other is None or candidate.rating > candidate.best_other)
-        and candidate.agent not in state.elite
-        and candidate.agent not in kept
-        and _can_join(state, candidate.agent)
+        Candidate(agent, evaluation.verdict.rating, evaluation.verdict.best_other)
+        for agent, evaluation in sorted(state.measured.high_scores.items(), key=_age)
+        if evaluation.verdict is not None
+        and agent not in elite
+        and not _is_kept(begun.get(agent))
+        and _can_join(state, agent)
     ]
 
 
@@ -79,7 +78,7 @@ def incumbent(state: LeagueState, candidate: str) -> str | None:
 
 def tests(state: LeagueState) -> dict[str, Evaluation]:
     """All promotion tests by their candidates, in the order of their requests."""
-    return {e.agent: e for e in state.evaluations.values() if e.test is not None}
+    return state.measured.tests
 
 
 def untested(state: LeagueState) -> list[tuple[str, str]]:
@@ -145,30 +144,31 @@ def regressions(state: LeagueState) -> list[RegressionNoticed]:
 
     Not of exploiters: they are to beat somebody, not everybody, and begin anew at the base model's strength.
     """
-    found = []
     trained = state.config.trained if state.config is not None else {}
     exploiters = [policy for policy, role in trained.items() if role.is_exploiter]
-    for evaluation in _judged(state):
-        named, verdict = split_agent(evaluation.agent), evaluation.verdict
-        if evaluation.alarmed or verdict is None or named is None or named[0] not in state.published:
-            continue
-        if named[0] in exploiters:
-            continue
-        below = {name: rating for name, rating in sorted(verdict.baselines.items()) if rating > verdict.rating}
-        if below:
-            found.append(
-                RegressionNoticed(
-                    evaluation_id=evaluation.requested.evaluation_id,
-                    agent=evaluation.agent,
-                    rating=verdict.rating,
-                    below=below,
-                )
-            )
-    return found
+    return [
+        RegressionNoticed(
+            evaluation_id=evaluation.requested.evaluation_id,
+            agent=agent,
+            rating=evaluation.verdict.rating,
+            below=evaluation.verdict.below,
+        )
+        for agent, evaluation in sorted(state.measured.regressions.items(), key=_age)
+        if evaluation.verdict is not None
+        and not evaluation.alarmed
+        and (named := split_agent(agent)) is not None
+        and named[0] in state.published
+        and named[0] not in exploiters
+    ]
 
 
-def _judged(state: LeagueState) -> list[Evaluation]:
-    return [e for e in state.evaluations.values() if e.verdict is not None and e.suite == GATEKEEPERS]
+def _age(scored: tuple[str, Evaluation]) -> tuple[int, str]:
+    named = split_agent(scored[0])
+    return (named[1] if named is not None else 0, scored[0])
+
+
+def _is_kept(test: Evaluation | None) -> bool:
+    return test is not None and test.decision is not None and test.decision.verdict == "keep"
 
 
 def _rule(state: LeagueState) -> PromotionConfig:

@@ -174,6 +174,11 @@ class LeagueState:
         return self._evaluations.by_id
 
     @property
+    def measured(self) -> EvaluationTable:
+        """The same evaluations by what they came to: tests, high scores, regressions."""
+        return self._evaluations
+
+    @property
     def checkpoints(self) -> list[Agent]:
         """All checkpoints, retired ones included, in the order of joining; ratings as they are now."""
         return [agent for agent in self._rated_agents().values() if agent.kind == "checkpoint"]
@@ -555,11 +560,12 @@ class LeagueState:
             return
         # Only rated ones: a newer checkpoint that was never rated stands at this very agent's rating.
         others = [agent.rating for agent in self.checkpoints if agent.games and agent.name != evaluation.agent]
-        evaluation.verdict = Verdict(
+        verdict = Verdict(
             rating=self.rating(evaluation.agent),
             best_other=max(others, default=None),
             baselines={name: self.rating(name) for name, agent in self.agents.items() if agent.baseline},
         )
+        self._evaluations.judge(evaluation, verdict)
 
     def _joined(self, event: e.WorkerJoined) -> bool:
         known = self.workers.get(event.worker)
