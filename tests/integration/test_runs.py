@@ -29,7 +29,7 @@ from workers.matches import Matches
 from workers.models import Models
 from workers.run import Run
 from workers.runtime import Context, beside
-from workers.trainer import TrainerWorker, _learner
+from workers.trainer import TrainerWorker, load_decoder
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
 T = TypeVar("T")
@@ -352,12 +352,12 @@ def test_a_branch_whose_trainer_state_is_gone_trains_on_from_the_adapter_and_say
         context = Context(run, log.client, log, "trainer-1")
         async with beside(context.follow()):
             await context.reached(await log.last_sequence())
-            learner = await _learner(context)
+            worker = TrainerWorker(context, await load_decoder(context), "main")
             with capture_logs() as said:
-                await TrainerWorker(context, learner).resume()
-            learner.adapter(tmp_path / "adapter")
+                await worker.resume()
+            worker.learner.adapter(tmp_path / "adapter")
             assert digest(pack(tmp_path / "adapter")) == context.state.published["main"][2].adapter
-        return learner.steps, said[0]
+        return worker.learner.steps, said[0]
 
     steps, said = with_history(tmp_path / "new", resumed)
     assert steps == 2
