@@ -428,6 +428,7 @@ def _positive(config: LeagueConfig) -> dict[str, float]:
         "inference.temperature": config.inference.temperature,
         "inference.evaluation_temperature": config.inference.evaluation_temperature,
         "inference.max_rows": config.inference.max_rows,
+        "inference.max_adapters": config.inference.max_adapters,
         "schedule.recent_every": config.schedule.recent_every,
         "schedule.landmark_every": config.schedule.landmark_every,
         "experience.max_messages": config.experience.max_messages,

@@ -63,7 +63,7 @@ class OpponentSampler(Protocol):
         """One draw per seat of ``seats``, in their order.
 
         Raises:
-            UsageError: no version of the hero's policy has been published.
+            UsageError: no version of the hero's policy has been published, or a seat is listed twice.
         """
         ...
 

@@ -12,7 +12,7 @@ import msgspec
 
 from league.samplers.base import Bucket, OpponentSampler, SeatDraw, live_hero
 from league.samplers.urn import Drawn, Urn
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, UsageError
 from schemas.events import Pick
 from schemas.standings import Agent, Standings
 
@@ -118,6 +118,7 @@ class MixSampler(OpponentSampler):
         With ``max_distinct`` the clones are dealt in turn. Every seat is then still drawn from the target shares,
         though not independently of the others.
         """
+        check_seats(seats)
         urns = self.urns(standings, hero_policy)
         distinct = min(len(seats), self._max_distinct or len(seats))
         drawn: list[tuple[Drawn, Drawn]] = []
@@ -129,6 +130,17 @@ class MixSampler(OpponentSampler):
             SeatDraw(Pick(seat, agent.key, bucket.key), (bucket, agent))
             for seat, (bucket, agent) in zip(seats, dealt, strict=True)
         ]
+
+
+def check_seats(seats: Sequence[int]) -> None:
+    """Refuse a seat that is to be filled twice.
+
+    Raises:
+        UsageError: the message names it.
+    """
+    if len(set(seats)) < len(seats):
+        twice = next(seat for place, seat in enumerate(seats) if seat in seats[:place])
+        raise UsageError(f"seat {twice} is listed twice; expected every seat once")
 
 
 def share_out(mix: Mapping[str, float], candidates: Mapping[str, Mapping[str, float]]) -> dict[str, Bucket]:

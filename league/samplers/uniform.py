@@ -6,7 +6,7 @@ from random import Random
 import msgspec
 
 from league.samplers.base import SAMPLERS, Bucket, OpponentSampler, SeatDraw, live_hero
-from league.samplers.mix import Kept, others
+from league.samplers.mix import Kept, check_seats, others
 from league.samplers.urn import Urn
 from schemas.events import Pick
 from schemas.standings import Standings
@@ -31,6 +31,7 @@ class Uniform(OpponentSampler):
 
     def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
         """See ``OpponentSampler.draws``: one number a seat, over all buckets."""
+        check_seats(seats)
         urn, bucket_of = self._everybody(standings, hero_policy)
         drawn = [(seat, urn.draw(rng)) for seat in seats]
         return [SeatDraw(Pick(seat, agent.key, bucket_of[agent.key]), (agent,)) for seat, agent in drawn]

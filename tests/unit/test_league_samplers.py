@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from league.samplers.base import OpponentSampler, make_sampler
+from league.samplers.base import SAMPLERS, OpponentSampler, make_sampler
 from league.samplers.match_quality import quality
 from schemas.config import Plugin
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, UsageError
 from schemas.standings import Agent, Live, Record, Standings
 
 SEATS = [1, 2, 3, 4, 5, 6]
@@ -338,6 +338,26 @@ def test_settings_that_make_no_sense_are_refused_by_their_place(name: str, given
         make(name, **given)
     assert str(error.value).startswith("matchmaking.sampler.settings.")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("name", SAMPLERS.names())
+def test_a_seat_listed_twice_is_refused_and_no_seats_are_no_picks(name: str) -> None:
+    with pytest.raises(UsageError, match="seat 3 is listed twice; expected every seat once"):
+        make(name).sample(MIXED, "main", [1, 3, 4, 3], Random(1))
+    assert make(name).sample(MIXED, "main", [], Random(1)) == []
+
+
+@pytest.mark.parametrize("name", SAMPLERS.names())
+@pytest.mark.parametrize("rating", [math.nan, math.inf, -math.inf])
+def test_a_hero_whose_rating_is_no_number_plays_all_the_same(name: str, rating: float) -> None:
+    hero = {"main": Live("main", 200, "1" * 64, rating)}
+    table = Standings(7, PAST.agents, hero, {"main": {"main@100": Record(1, 0, 2)}})
+    sampler = make(name)
+    shares = sampler.target_shares(table, "main")
+    assert sum(shares.values()) == pytest.approx(1.0)
+    picks = sampler.sample(table, "main", SEATS, Random(1))
+    assert [pick.seat for pick in picks] == SEATS
+    assert all(shares[pick.bucket] > 0 for pick in picks)
 
 
 # the audit that issue 4 asks for, smaller: benchmarks/bench_samplers.py does it with 100,000 matches
