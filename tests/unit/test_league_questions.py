@@ -12,7 +12,7 @@ from league.projections.projection import Projection
 from league.projections.tables import TABLES
 from league.projections.views import MACROS, VIEWS
 from league.simulation import Simulation
-from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin
+from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin, RatingsConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "3-questions.md"
 QUESTIONS = re.findall(r"## (.*?)\n\n```sql\n(.*?)```\n", PAGE.read_text(), re.DOTALL)
@@ -21,6 +21,7 @@ SMALL = LeagueConfig(
     seed=4,
     evaluation=EvaluationConfig(every=5, gatekeeper_games=14, benchmark_games=7),
     matchmaking=MatchmakingConfig(sampler=Plugin(name="pfsp", settings=SHARES)),
+    ratings=RatingsConfig(also=(Plugin(name="trueskill"),)),
 )
 
 
