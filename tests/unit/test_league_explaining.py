@@ -21,11 +21,11 @@ UNIFORM = msgspec.structs.replace(CONFIG, matchmaking=MatchmakingConfig(Plugin(n
 class Reconfigured(Simulation):
     """After step 12, another sampler is in force."""
 
-    def publish(self, version: int) -> None:
+    def publish(self, version: int, policy: str | None = None) -> None:
         if version == 13:
             self.append(LeagueConfigured(config=plain(UNIFORM), config_digest="u", after=self.state.config_sequence))
-            self.config, self._sampler = UNIFORM, make_sampler(UNIFORM.matchmaking.sampler)
-        super().publish(version)
+            self.config, self._samplers["main"] = UNIFORM, make_sampler(UNIFORM.matchmaking.sampler)
+        super().publish(version, policy)
 
 
 @pytest.fixture(scope="module")
