@@ -73,10 +73,8 @@ def retirements(state: LeagueState, policy: str) -> list[AgentRetired]:
 
 def has_left(state: LeagueState, agent: Agent) -> bool:
     """Whether a checkpoint's time in the league is over: a recent one that its policy has left far enough behind."""
-    live = state.live(agent.policy)
-    return (
-        live is not None and agent.reason == RECENT and agent.version <= live.version - _schedule(state).recent_window
-    )
+    live = state.live(agent.policy) if agent.reason == RECENT else None
+    return live is not None and agent.version <= live.version - _schedule(state).recent_window
 
 
 def _schedule(state: LeagueState) -> ScheduleConfig:
