@@ -18,11 +18,13 @@ from league.projections.load import Loader
 from league.projections.projection import Projection
 from league.projections.tables import TABLES, VERSION
 from league.projections.views import VIEWS
+from league.ratings.arrays import fold_arrays
 from league.ratings.fold import RatingFold
+from league.ratings.load import load_matches
 from league.simulation import Simulation
 from league.state import LeagueState
 from schemas.codec import decode_event, encode_event
-from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
+from schemas.config import EvaluationConfig, LeagueConfig, Plugin, PolicyConfig, RatingsConfig
 from schemas.errors import LeagueError, UsageError
 from schemas.events import (
     AgentActivated,
@@ -138,6 +140,27 @@ def test_the_leaderboard_at_any_sequence_says_what_the_state_said_there(config: 
                 checked += 1
         assert checked > 10
         assert projection.query("FROM leaderboard") == projection.query(f"FROM leaderboard_at({len(records)})")
+
+
+def test_who_was_never_rated_after_a_reset_stands_where_the_state_puts_it() -> None:
+    exploiter = PolicyConfig(role="main_exploiter", reset_steps=3, reset_min_steps=0)
+    config = msgspec.structs.replace(SMALL, policies={"exploiter": exploiter})
+    records = Simulation(config).run(10, 1)
+    state, inherited = LeagueState(), Counter[bool]()
+    with Projection() as projection:
+        projection.apply(records)
+        for recorded in records:
+            state.apply(recorded.sequence, recorded.event)
+            if isinstance(recorded.event, CheckpointAdded):
+                rows = projection.query(f"SELECT agent, rating FROM leaderboard_at({recorded.sequence})")
+                assert dict(rows) == {name: one.rating for name, one in state.standings().agents.items()}
+                joined = recorded.event
+                begun = joined.policy in state.policies and bool(state.resets(joined.policy))
+                inherited[begun] += not state.table.games.get(joined.agent)
+        assert {policy for (policy,) in projection.query("SELECT DISTINCT policy FROM resets")} == {"exploiter"}
+        assert inherited[True]
+        loaded = fold_arrays(load_matches(projection))
+    assert loaded["diplomacy", "elo"] == state.table.standings()
 
 
 def test_every_system_has_its_ratings_and_deviations_at_any_sequence() -> None:
