@@ -1,4 +1,7 @@
-"""Choosing opponents: PFSP's realised shares against its target, and microseconds a match among 10,000 agents."""
+"""Choosing opponents: PFSP's realised shares against its target, and microseconds a match among 10,000 agents.
+
+Twice: from standings that stay the same, and from standings that a result moved before every draw.
+"""
 
 import random
 import statistics
@@ -12,8 +15,9 @@ from typing import Any
 import msgspec
 
 from league.samplers.base import SAMPLERS, OpponentSampler, make_sampler
+from league.slots import fitted
 from league.state import LeagueState
-from schemas.config import AgentConfig, LeagueConfig, Plugin, plain
+from schemas.config import AgentConfig, InferenceConfig, LeagueConfig, Plugin, plain
 from schemas.events import (
     CheckpointAdded,
     LeagueOpened,
@@ -45,26 +49,46 @@ def league(agents: int, without: str = "") -> Standings:
     for n in range(agents - len(table)):
         near = without != "peers" and n % 2 == 0
         rating = rng.uniform(1110.0, 1290.0) if near else rng.uniform(600.0, 1000.0)
-        table.append(Agent(f"main@{n}", "checkpoint", rating, 9, policy="main", version=n))
+        table.append(Agent(f"main@{n}", "checkpoint", rating, 9, policy="main", version=n, adapter=str(n)))
     lost = {agent.name: Record(1, 0, 2) for agent in table[3::10] if without != "exploitable"}
     live = Live("main", agents + 1, "1" * 64, 1200.0)
     return Standings(7, {agent.name: agent for agent in table}, {"main": live}, {"main": lost})
 
 
 def audit(matches: int) -> None:
-    """Realised shares of ``pfsp`` over many matches, every bucket but the mirror empty in turn."""
+    """Realised shares of ``pfsp`` over many matches.
+
+    Every bucket but the mirror is empty in turn; then two of three checkpoints rest, and opponents have two slots.
+    """
     print(f"{f'pfsp, {matches:,} matches':<34}{'distance':>10}   realised")
     for without in ("", "peers", "exploitable", "baselines"):
-        sampler, table, counts, rng = make_sampler(Plugin(name="pfsp")), league(40, without), Counter[str](), Random(2)
-        for _ in range(matches):
-            counts.update(pick.bucket for pick in sampler.sample(table, "main", SEATS, rng))
         left = sum(share for bucket, share in MIX.items() if bucket != without)
         target = {bucket: 0.0 if bucket == without else share / left for bucket, share in MIX.items()}
-        realised = {bucket: counts[bucket] / counts.total() for bucket in MIX}
-        distance = sum(abs(realised[bucket] - share) for bucket, share in target.items()) / 2
-        shares = "  ".join(f"{bucket} {100 * share:.2f} %" for bucket, share in realised.items())
-        print(f"{f'  without {without}' if without else '  all buckets populated':<34}{distance:>10.5f}   {shares}")
-        assert distance <= MOST_DISTANCE, f"expected at most {MOST_DISTANCE}"
+        compare(f"without {without}" if without else "all buckets populated", matches, league(40, without), target, 16)
+    compare("with a pool and two slots", matches, resting(league(40)), MIX, 3)
+
+
+def resting(table: Standings) -> Standings:
+    """The standings with two of three checkpoints resting."""
+    agents = {
+        agent.name: msgspec.structs.replace(agent, active=agent.baseline or agent.version % 3 == 0)
+        for agent in table.agents.values()
+    }
+    return Standings(table.sequence, agents, table.live, table.records)
+
+
+def compare(title: str, matches: int, table: Standings, target: dict[str, float], slots: int) -> None:
+    """Realised shares against target, with so many adapter slots."""
+    sampler, counts, rng = make_sampler(Plugin(name="pfsp")), Counter[str](), Random(2)
+    config = LeagueConfig(inference=InferenceConfig(max_adapters=slots))
+    for _ in range(matches):
+        drawn = fitted(sampler.draws(table, "main", SEATS, rng), table, config, "main")
+        counts.update(seat.pick.bucket for seat in drawn)
+    realised = {bucket: counts[bucket] / counts.total() for bucket in MIX}
+    distance = sum(abs(realised[bucket] - share) for bucket, share in target.items()) / 2
+    shares = "  ".join(f"{bucket} {100 * share:.2f} %" for bucket, share in realised.items())
+    print(f"{f'  {title}':<34}{distance:>10.5f}   {shares}")
+    assert distance <= MOST_DISTANCE, f"expected at most {MOST_DISTANCE}"
 
 
 def get_opponents(agents: dict[str, dict[str, Any]], hero_elo: float, k: int = 6) -> list[str]:
