@@ -90,6 +90,15 @@ def test_unknown_gatekeepers_are_left_out_and_without_any_there_is_no_evaluation
     assert [suite for _, suite, _ in planned(none)] == ["benchmark"]
 
 
+def test_a_remote_agent_is_a_gatekeeper_by_its_name() -> None:
+    config = LeagueConfig(evaluation=EvaluationConfig(every=5, gatekeepers=("hosted", "recent")))
+    hosted = e.AgentRegistered(agent="hosted", kind="remote", baseline=False, rating=1200.0)
+    state = state_with(hosted, published(5), added(1, "first"), config=config)
+    assert ("main@5", "gatekeepers", ["hosted", "main@1"]) in planned(state)
+    request = next(request for request in plan(state, 7) if request.agent == "main@5")
+    assert all("hosted" in job.seats for job in jobs(state, request, 7))
+
+
 def test_after_training_the_last_version_is_measured_like_the_base_model() -> None:
     state = state_with(published(1), published(3), e.TrainingFinished(policy="main", version=3, reason="steps"))
     assert planned(state)[1:] == [("main@3", "gatekeepers", ["random_bot"]), ("main@3", "benchmark", ["random_bot"])]
