@@ -55,7 +55,8 @@ class InferenceConfig(_Table, frozen=True):
     max_rows: int = 256
     """Sequences decoded at once."""
     max_adapters: int = 16
-    """Adapters kept ready; the least recently used one makes room."""
+    """Adapters kept ready; the least recently used one makes room, once no match under way plays with it. The
+    opponents of one match need no more than fit beside the hero's own: else they are cloned over the seats."""
     temperature: float = 1.0
     """Of training matches."""
     evaluation_temperature: float = 1.0
