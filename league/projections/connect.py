@@ -6,6 +6,7 @@ from pathlib import Path
 
 import duckdb
 
+from league.projections.tables import VERSION
 from schemas.errors import BusyError, LeagueError, UsageError
 
 OURS: Mapping[str, str | int | bool] = {"threads": 1, "memory_limit": "200MB"}
@@ -25,6 +26,21 @@ def connect(
         return duckdb.connect(":memory:" if path is None else str(path), read_only=read_only, config=dict(config))
     except duckdb.Error as error:
         raise _explain(path, str(error)) from None
+
+
+def position_in(connection: duckdb.DuckDBPyConnection) -> int | None:
+    """Sequence that an open file has reached; None when it has to be made (again) before it can be asked.
+
+    That is so when it is no projection of this version, or files that it reads are not there as they were.
+    """
+    try:
+        version, position = connection.execute("SELECT schema_version, sequence FROM kept.position").fetchall()[0]
+        attached = connection.execute("SELECT path, size FROM kept.attached").fetchall() if version == VERSION else []
+    except duckdb.CatalogException:
+        return None
+    if version != VERSION or not all(Path(p).exists() and Path(p).stat().st_size == size for p, size in attached):
+        return None
+    return int(position)
 
 
 def _explain(path: Path | None, message: str) -> LeagueError:

@@ -15,8 +15,7 @@ from typing import Any
 import duckdb
 import msgspec
 
-from league.projections.connect import connect
-from league.projections.tables import VERSION
+from league.projections.connect import connect, position_in
 from schemas.errors import LeagueError, UsageError
 
 _ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
@@ -66,20 +65,14 @@ def open_file(request: Request) -> tuple[duckdb.DuckDBPyConnection, int] | None:
         "autoload_known_extensions": False,
     }
     connection = connect(Path(request.path), settings, read_only=True)
-    try:
-        version, position = connection.execute("SELECT schema_version, sequence FROM kept.position").fetchone() or (
-            0,
-            0,
-        )
-        attached = connection.execute("SELECT path, size FROM kept.attached").fetchall() if version == VERSION else []
-    except duckdb.CatalogException:
+    position = position_in(connection)
+    if position is None:
         return None
-    if version != VERSION or not all(Path(p).exists() and Path(p).stat().st_size == size for p, size in attached):
-        return None
-    connection.execute("SET allowed_paths = ?", [[path for path, _ in attached]])
+    attached = connection.execute("SELECT path FROM kept.attached").fetchall()
+    connection.execute("SET allowed_paths = ?", [[path for (path,) in attached]])
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
-    return connection, int(position)
+    return connection, position
 
 
 def answer(connection: duckdb.DuckDBPyConnection, sql: str, request: Request) -> Answer | LeagueError:

@@ -4,7 +4,6 @@ import contextlib
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,9 +11,9 @@ import msgspec
 from league.boards.resampled import LEAST_GAMES
 from league.leaderboard import BOARDS, Leaderboard, Wanted, leaderboard
 from league.log.jetstream import JetStreamLog
+from league.projections.connect import position_in
 from league.projections.query import Result
 from league.projections.render import render
-from league.projections.tables import VERSION
 from league.roster import By, Row
 from schemas.errors import BusyError
 from workers.reading.direct import Tables, patiently
@@ -72,11 +71,8 @@ def _unchanged(run: Run) -> Tables | None:
         tables = Tables(run)
     except BusyError:
         return None
-    [place] = tables.connection.execute("SELECT schema_version, sequence FROM kept.position").fetchall()
-    if place == (VERSION, known):
-        attached = tables.connection.execute("SELECT path, size FROM kept.attached").fetchall()
-        if all(Path(path).exists() and Path(path).stat().st_size == size for path, size in attached):
-            return tables
+    if position_in(tables.connection) == known:
+        return tables
     tables.connection.close()
     return None
 
