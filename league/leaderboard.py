@@ -167,6 +167,12 @@ def _of_board(roster: Roster, name: str, wished: int | None) -> Leaderboard:
     rows = roster.with_results(rows, matches.sequence_M) + _unplaced(roster, [row.agent for row in rows])
     seats = found.roles if roster.by != "seat" else _seats(roster, options)
     notes += _too_long(matches.sequence_M, draws, wished)
+    begun = roster.seeds(matches.sequence_M)
+    if draws and len(seats) > 1 and begun < len(matches):
+        notes.append(
+            f"The seats' intervals are too narrow: {len(matches):,} matches began from {begun:,} seeds, and those of "
+            "one seed share its luck."
+        )
     return _assembled(roster, name, matches.sequence_M, draws, rows, seats=seats, notes=notes)
 
 

@@ -113,19 +113,31 @@ class Roster:
             found.append(msgspec.structs.replace(row, wins=wins, mean_rank=ranks / seats if seats else None))
         return found
 
-    def _results(self, sequences: Ints) -> dict[tuple[str, str], tuple[int, int, int]]:
-        """Wins, the sum of ranks, and seats."""
+    def seeds(self, sequences: Ints) -> int:
+        """How many different seeds the matches at these sequences began from."""
+        [(count,)] = self._about(sequences, "SELECT count(DISTINCT seed) FROM matches WHERE sequence IN (FROM rated)")
+        return int(count)
+
+    def _about(self, sequences: Ints, statement: str) -> list[tuple[Any, ...]]:
+        """Rows of a statement that has these sequences as a table ``rated``."""
         import pyarrow as pa
 
-        self.connection.register("rated_sequences", pa.table({"sequence": np.asarray(sequences, np.int64)}))
-        found = self.query(
+        self.connection.register("rated", pa.table({"sequence": np.asarray(sequences, np.int64)}))
+        try:
+            return self.query(statement)
+        finally:
+            self.connection.unregister("rated")
+
+    def _results(self, sequences: Ints) -> dict[tuple[str, str], tuple[int, int, int]]:
+        """Wins, the sum of ranks, and seats."""
+        found = self._about(
+            sequences,
             """
             SELECT s.agent, s.role, count(*) FILTER (s.seat = m.winner), sum(s.rank)::BIGINT, count(*)
             FROM match_seats s JOIN matches m USING (sequence)
-            WHERE sequence IN (SELECT sequence FROM rated_sequences) GROUP BY s.agent, s.role
-            """
+            WHERE sequence IN (FROM rated) GROUP BY s.agent, s.role
+            """,
         )
-        self.connection.unregister("rated_sequences")
         results: dict[tuple[str, str], tuple[int, int, int]] = {}
         for agent, role, wins, ranks, seats in found:
             key = self._key(agent, role, kind_of(agent, self._kinds))

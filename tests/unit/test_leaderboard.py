@@ -107,6 +107,16 @@ def test_every_system_ranks_agents_seats_and_kinds(league: Projection, system: s
     assert bool(found.seats) == (system in BOARDS)
 
 
+def test_a_board_says_when_the_luck_of_a_seed_is_counted_as_a_seats(league: Projection) -> None:
+    [(matches, seeds)] = league.query(
+        f"SELECT count(*), count(DISTINCT seed) FROM matches JOIN rated_matches_at({END}) USING (sequence)"
+    )
+    assert seeds < matches
+    [note] = board(league, system="plackett_luce", draws=2).notes
+    assert f"{matches:,} matches began from {seeds:,} seeds" in note
+    assert board(league, system="plackett_luce", draws=0).notes == []
+
+
 def test_seats_and_kinds_add_up_to_agents(league: Projection) -> None:
     agents, seats, kinds = (board(league, by=by, draws=0).rows for by in ("agent", "seat", "kind"))
     by_agent = {row.agent: row for row in agents}
