@@ -24,6 +24,9 @@ from schemas.events import Rated
 BOARDS: dict[str, Literal["pairs", "ranks"]] = {"bradley_terry": "pairs", "plackett_luce": "ranks"}
 """Maximum likelihood over the whole history, by the names it has beside the rating systems."""
 
+_LEAST_SEEDS = 30
+"""With fewer, drawing them again says little about other seeds."""
+
 _BOARD_EASE = 3
 """A seat of a draw costs a board so many times less than a fold, at most."""
 
@@ -165,14 +168,8 @@ def _of_board(roster: Roster, name: str, wished: int | None) -> Leaderboard:
         for one, row in known
     ]
     rows = roster.with_results(rows, matches.sequence_M) + _unplaced(roster, [row.agent for row in rows])
-    seats = found.roles if roster.by != "seat" else _seats(roster, options)
-    notes += _too_long(matches.sequence_M, draws, wished)
-    begun = roster.seeds(matches.sequence_M)
-    if draws and len(seats) > 1 and begun < len(matches):
-        notes.append(
-            f"The seats' intervals are too narrow: {len(matches):,} matches began from {begun:,} seeds, and those of "
-            "one seed share its luck."
-        )
+    seats, about = _seats(roster, options)
+    notes += [*about, *_too_long(matches.sequence_M, draws, wished)]
     return _assembled(roster, name, matches.sequence_M, draws, rows, seats=seats, notes=notes)
 
 
@@ -199,10 +196,27 @@ def _centre(roster: Roster, matches: MatchArrays) -> float:
     return sum(known) / len(known) if known else DEFAULT_RATING
 
 
-def _seats(roster: Roster, options: Options) -> list[Strength]:
-    agents = Roster(roster.connection, roster.upto, roster.game)
-    matches, _ = _connected(agents.rated(agents.rules(agents.official)))
-    return fit(matches, matches.role_S, options).roles
+def _seats(roster: Roster, options: Options) -> tuple[list[Strength], list[str]]:
+    """What each seat is worth to agents, and how sure that is.
+
+    Evaluations let several matches begin from one seed, so that agents meet the same luck. To agents that is fair; to
+    seats it is one piece of luck told many times, so their intervals draw such matches together.
+    """
+    agents = roster if roster.by == "agent" else Roster(roster.connection, roster.upto, roster.game)
+    matches = agents.rated(agents.rules(agents.official))
+    if not len(matches):
+        # Agents that only ever met themselves.
+        return [], []
+    matches, _ = _connected(matches)
+    seeds = roster.seeds(matches.sequence_M)
+    together = len(set(seeds)) >= _LEAST_SEEDS
+    found = fit(matches, matches.role_S, options, seeds if together else None).roles
+    if len(found) < 2 or not options.draws or len(set(seeds)) == len(seeds):
+        return found, []
+    count = f"{len(seeds):,} matches began from {len(set(seeds)):,} seeds"
+    if together:
+        return found, [f"Seats: {count}, and those of one seed share its luck; they were drawn together."]
+    return found, [f"Seats: {count}, too few to tell a seat's worth from their luck: the intervals are too narrow."]
 
 
 def _ends(one: Strength) -> Interval | None:

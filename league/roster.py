@@ -113,10 +113,10 @@ class Roster:
             found.append(msgspec.structs.replace(row, wins=wins, mean_rank=ranks / seats if seats else None))
         return found
 
-    def seeds(self, sequences: Ints) -> int:
-        """How many different seeds the matches at these sequences began from."""
-        [(count,)] = self._about(sequences, "SELECT count(DISTINCT seed) FROM matches WHERE sequence IN (FROM rated)")
-        return int(count)
+    def seeds(self, sequences: Ints) -> list[int]:
+        """The seed that each of the matches at these ascending sequences began from."""
+        found = self._about(sequences, "SELECT seed FROM matches WHERE sequence IN (FROM rated) ORDER BY sequence")
+        return [seed for (seed,) in found]
 
     def _about(self, sequences: Ints, statement: str) -> list[tuple[Any, ...]]:
         """Rows of a statement that has these sequences as a table ``rated``."""

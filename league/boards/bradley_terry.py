@@ -9,13 +9,14 @@ seats of a match (Bradley–Terry with Davidson's ties), ``ranks`` takes the ord
   is marked ``one_sided``: its interval is the prior's as much as the data's.
 - With anchors, the scale is theirs and they stay put. Without, the agents' mean is ``centre``.
 - Roles (powers, turn order) have a strength of their own, which sums to zero over the roles.
-- Intervals resample whole matches (the cluster), since the comparisons within one depend on each other. Where a draw
+- Intervals resample whole matches (the cluster), since the comparisons within one depend on each other; or all matches
+  of a larger cluster that the caller tells, such as those that began from one seed. Where a draw
   leaves out all that connects somebody, the prior stands in, and the interval is wide. ``naive``
   intervals take every comparison for an independent one: shown beside them, never to be believed for ``pairs``.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import exp, isfinite, log
@@ -37,7 +38,7 @@ from league.boards.likelihood import (
     slopes,
 )
 from league.boards.maximum import maximise
-from league.ratings.arrays import Codes, Floats, Mask, MatchArrays
+from league.ratings.arrays import Codes, Floats, Ints, Mask, MatchArrays
 from schemas.errors import UsageError, one_of
 from schemas.ids import derive_seed
 
@@ -137,13 +138,20 @@ class Problem:
         return inverse(factor(curve_PP + self.prior_PP + gauge_PP, self.free_P))
 
 
-def fit(matches: MatchArrays, role_S: Sequence[str] | Codes | None = None, options: Options | None = None) -> Board:
+def fit(
+    matches: MatchArrays,
+    role_S: Sequence[str] | Codes | None = None,
+    options: Options | None = None,
+    cluster_M: Sequence[Hashable] | None = None,
+) -> Board:
     """The board of a history.
 
     Args:
         matches: Of one game, none of them voided.
         role_S: The role of each seat, such as the power or the turn order: names, or codes into ``matches.roles``.
         options: How.
+        cluster_M: What each match is drawn together with in the bootstrap, such as the seed that several began from;
+            by default every match is drawn by itself.
 
     Raises:
         UsageError: bad options, arrays that do not fit together, nothing to compare, or groups that never met.
@@ -152,7 +160,7 @@ def fit(matches: MatchArrays, role_S: Sequence[str] | Codes | None = None, optio
     compared = compare(matches, role_S)
     problem = _problem(compared, options)
     at_P, lower_PP, steps, distance = problem.maximum()
-    draws_DP, unconverged = bootstrap(problem, at_P, lower_PP, options)
+    draws_DP, unconverged = bootstrap(problem, at_P, lower_PP, options, _clusters(matches, compared, cluster_M))
     with_ties = bool(problem.free_P[-1])
     agents, roles = _strengths(problem, options, at_P, draws_DP, role_S is not None)
     return Board(
@@ -240,8 +248,20 @@ def _ties(compared: Comparisons) -> bool:
     return bool((inside_S[1:] & (np.diff(compared.rank_S) == 0)).any())
 
 
-def bootstrap(problem: Problem, at_P: Floats, lower_PP: Floats, options: Options) -> tuple[Floats, int]:
-    """Maxima of resampled histories: as many matches, drawn with replacement.
+def _clusters(matches: MatchArrays, compared: Comparisons, cluster_M: Sequence[Hashable] | None) -> Ints:
+    """Which cluster each match is of, from 0, in the order of their first matches."""
+    if cluster_M is None:
+        return np.arange(len(compared.begin_M))
+    if len(cluster_M) != len(matches):
+        raise UsageError(f"board: {len(matches)} matches have {len(cluster_M)} clusters; expected one of each")
+    codes: dict[Hashable, int] = {}
+    return np.array([codes.setdefault(cluster_M[place], len(codes)) for place in compared.place_M.tolist()], np.int64)
+
+
+def bootstrap(
+    problem: Problem, at_P: Floats, lower_PP: Floats, options: Options, cluster_M: Ints
+) -> tuple[Floats, int]:
+    """Maxima of resampled histories: as many clusters of matches, drawn with replacement.
 
     Each draw has its own named seed, so the threads share nothing and their number changes nothing.
 
@@ -249,11 +269,11 @@ def bootstrap(problem: Problem, at_P: Floats, lower_PP: Floats, options: Options
         One row of parameters per draw, and how many did not converge.
     """
     found_DP = np.zeros((options.draws, len(at_P)))
-    count = len(problem.compared.begin_M)
+    count = int(cluster_M.max()) + 1
 
     def draw(number: int) -> bool:
         rng = np.random.default_rng(derive_seed(options.seed, "bootstrap", number))
-        weight_M = np.bincount(rng.integers(0, count, count), minlength=count).astype(np.float64)
+        weight_M = np.bincount(rng.integers(0, count, count), minlength=count).astype(np.float64)[cluster_M]
         found_DP[number], _, _, distance = maximise(
             problem.data,
             weight_M,

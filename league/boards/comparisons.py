@@ -34,6 +34,8 @@ class Comparisons:
     """Matches of each agent, however many seats it held in one."""
     passed_over: int
     """Matches that compare nobody: a score that is not finite, or fewer than two different agents."""
+    place_M: Ints
+    """Where each match lies among those that were given."""
 
 
 def compare(matches: MatchArrays, role_S: Sequence[str] | Codes | None = None) -> Comparisons:
@@ -80,6 +82,7 @@ def compare(matches: MatchArrays, role_S: Sequence[str] | Codes | None = None) -
         roles=roles,
         games_A=np.bincount(pairs % len(codes), minlength=len(codes)).astype(np.int64),
         passed_over=len(matches) - len(kept),
+        place_M=np.flatnonzero(counted),
     )
 
 

@@ -21,7 +21,8 @@ def by_role(matches: MatchArrays) -> MatchArrays:
     """Every agent as one entrant per role that it played; ``split`` tells them apart again.
 
     An agent starts in each role where it was registered, and a version inherits from the version before it in the same
-    role. Who would inherit from the base agent starts where that was registered.
+    role. Who would inherit from the base agent starts where that was registered. An agent in several seats of a match
+    meets itself there.
     """
     roles = max(1, len(matches.roles))
     pair_S = matches.agent_S.astype(np.int64) * roles + matches.role_S

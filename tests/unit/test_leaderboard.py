@@ -117,6 +117,31 @@ def test_a_board_says_when_the_luck_of_a_seed_is_counted_as_a_seats(league: Proj
     assert board(league, system="plackett_luce", draws=0).notes == []
 
 
+def test_matches_of_a_cluster_are_drawn_together() -> None:
+    once = with_roles(ranked_league([50.0, 0.0, -50.0], 60, 3, 5, [40.0, 0.0, -40.0]), 3)
+    often = once.keep(np.repeat(np.arange(60), 5))
+    seats = (often.begin_M[:, None] + np.arange(3)).ravel()
+    often = replace(
+        often,
+        sequence_M=np.arange(1, 301),
+        begin_M=np.arange(0, 900, 3),
+        end_M=np.arange(3, 903, 3),
+        **{name: getattr(once, name)[seats] for name in ("agent_S", "score_S", "role_S")},
+    )
+    options = Options(draws=100)
+
+    def width(matches: MatchArrays, clusters: list[int] | None) -> float:
+        rows = fit(matches, matches.role_S, options, clusters).roles
+        return float(np.mean([row.high - row.low for row in rows if row.high is not None and row.low is not None]))
+
+    told_five_times, told_once = width(often, None), width(once, None)
+    assert told_five_times < 0.6 * told_once
+    assert width(often, np.repeat(np.arange(60), 5).tolist()) == pytest.approx(told_once, rel=0.15)
+    assert width(once, list(range(60))) == told_once
+    with pytest.raises(UsageError, match="60 matches have 3 clusters"):
+        fit(once, None, options, [1, 2, 3])
+
+
 def test_seats_and_kinds_add_up_to_agents(league: Projection) -> None:
     agents, seats, kinds = (board(league, by=by, draws=0).rows for by in ("agent", "seat", "kind"))
     by_agent = {row.agent: row for row in agents}
