@@ -120,7 +120,8 @@ def _computed(roster: Roster, system: str, wished: int | None) -> Leaderboard:
     matches = roster.rated(rules)
     ratings = fold_arrays(matches, rules).get((roster.game, system), [])
     draws = _draws(matches, wished)
-    spread = intervals(matches, roster.game, system, rules, draws)
+    together, about = _drawn_together(roster, matches) if roster.by == "seat" and draws else (None, [])
+    spread = intervals(matches, roster.game, system, rules, draws, cluster_M=together)
     if roster.by == "agent":
         rows = _agents(roster, ratings, spread, rules)
     else:
@@ -129,7 +130,7 @@ def _computed(roster: Roster, system: str, wished: int | None) -> Leaderboard:
             for one in ratings
             if (row := roster.row(one.agent)) is not None
         ]
-    notes = _too_long(matches.sequence_M, draws, wished)
+    notes = [*about, *_too_long(matches.sequence_M, draws, wished)]
     rows = roster.with_results(rows, matches.sequence_M)
     return _assembled(roster, system, matches.sequence_M, draws, rows, notes=notes)
 
@@ -161,7 +162,9 @@ def _of_board(roster: Roster, name: str, wished: int | None) -> Leaderboard:
     draws = _draws(matches, wished, _BOARD_EASE)
     options = Options(model=BOARDS[name], draws=draws, centre=_centre(roster, matches))
     # An agent in each seat by itself has the seat's worth in its rating.
-    found = fit(matches, None if roster.by == "seat" else matches.role_S, options)
+    by_seat = roster.by == "seat"
+    together, _ = _drawn_together(roster, matches) if by_seat else (None, [])
+    found = fit(matches, None if by_seat else matches.role_S, options, together)
     known = [(one, row) for one in found.agents if (row := roster.row(one.name)) is not None]
     rows = [
         msgspec.structs.replace(_rated(row, one.rating, None, one.matches, _ends(one)), one_sided=one.one_sided)
@@ -197,26 +200,32 @@ def _centre(roster: Roster, matches: MatchArrays) -> float:
 
 
 def _seats(roster: Roster, options: Options) -> tuple[list[Strength], list[str]]:
-    """What each seat is worth to agents, and how sure that is.
-
-    Evaluations let several matches begin from one seed, so that agents meet the same luck. To agents that is fair; to
-    seats it is one piece of luck told many times, so their intervals draw such matches together.
-    """
+    """What each seat is worth to agents, and how sure that is."""
     agents = roster if roster.by == "agent" else Roster(roster.connection, roster.upto, roster.game)
     matches = agents.rated(agents.rules(agents.official))
     if not len(matches):
         # Agents that only ever met themselves.
         return [], []
     matches, _ = _connected(matches)
+    together, about = _drawn_together(roster, matches)
+    found = fit(matches, matches.role_S, options, together).roles
+    return found, about if options.draws and len(found) > 1 else []
+
+
+def _drawn_together(roster: Roster, matches: MatchArrays) -> tuple[list[int] | None, list[str]]:
+    """The seeds that matches began from, to draw those of one together; None where that makes no sense. And a note.
+
+    Evaluations let several matches begin from one seed, so that agents meet the same luck. To agents that is fair; to
+    seats it is one piece of luck told many times.
+    """
     seeds = roster.seeds(matches.sequence_M)
-    together = len(set(seeds)) >= _LEAST_SEEDS
-    found = fit(matches, matches.role_S, options, seeds if together else None).roles
-    if len(found) < 2 or not options.draws or len(set(seeds)) == len(seeds):
-        return found, []
-    count = f"{len(seeds):,} matches began from {len(set(seeds)):,} seeds"
-    if together:
-        return found, [f"Seats: {count}, and those of one seed share its luck; they were drawn together."]
-    return found, [f"Seats: {count}, too few to tell a seat's worth from their luck: the intervals are too narrow."]
+    different = len(set(seeds))
+    if different == len(seeds):
+        return None, []
+    count = f"Seats: {len(seeds):,} matches began from {different:,} seeds"
+    if different >= _LEAST_SEEDS:
+        return seeds, [f"{count}, and those of one seed share its luck: they were drawn together."]
+    return None, [f"{count}, too few to tell a seat's worth from their luck: the intervals are too narrow."]
 
 
 def _ends(one: Strength) -> Interval | None:

@@ -6,11 +6,12 @@ same rules fold it. The middle 95 % of an agent's final ratings are its interval
 What it covers is chance in the results: where the ratings would have ended, had the same agents met in the same order
 and only luck been another. That is the error of the fold's endpoint. It says nothing about a skill that changes, a bias
 of the system (ratings that have not yet moved from where they started), or a schedule that let some agents meet weak
-ones. Matches are drawn whole, since what happens between the seats of one is one piece of evidence.
+ones. Matches are drawn whole, since what happens between the seats of one is one piece of evidence; where seats are
+judged, together with all others that began from the same seed.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -36,7 +37,13 @@ def affordable_draws(matches: int, seats: int, most: int = DRAWS) -> int:
 
 
 def intervals(
-    matches: MatchArrays, game: str, system: str, rules: Sequence[Rule], draws: int = DRAWS, seed: int = 0
+    matches: MatchArrays,
+    game: str,
+    system: str,
+    rules: Sequence[Rule],
+    draws: int = DRAWS,
+    seed: int = 0,
+    cluster_M: Sequence[Hashable] | None = None,
 ) -> dict[str, Interval]:
     """95 % intervals of the ratings that ``fold_arrays`` gives.
 
@@ -47,21 +54,27 @@ def intervals(
         rules: As ``fold_arrays`` takes them; every system in them costs its own fold.
         draws: Resampled histories; their number changes nothing about each of them.
         seed: Equal arguments give equal intervals, on any number of cores.
+        cluster_M: What each match is drawn together with, such as the seed that several began from; by default every
+            match is drawn by itself.
 
     Returns:
         By agent; who has fewer than ``LEAST_GAMES`` rated matches is not in it.
     """
-    rated = matches.keep(counted(matches, game, rules))
+    counted_M = counted(matches, game, rules)
+    rated = matches.keep(counted_M)
     if not len(rated) or draws < 1:
         return {}
     enough = [one.agent for one in fold_arrays(rated, rules).get((game, system), []) if one.games >= LEAST_GAMES]
     place = {name: code for code, name in enumerate(rated.agents)}
+    codes: dict[Hashable, int] = {}
+    told = range(len(matches)) if cluster_M is None else cluster_M
+    cluster_R = np.array([codes.setdefault(told[at], len(codes)) for at in np.flatnonzero(counted_M).tolist()])
     rating_DA = np.full((draws, len(rated.agents)), np.nan)
 
     def draw(number: int) -> None:
         rng = np.random.default_rng(derive_seed(seed, "resampled history", number))
-        times_M = np.bincount(rng.integers(0, len(rated), len(rated)), minlength=len(rated))
-        again = rated.keep(np.repeat(np.arange(len(rated)), times_M))
+        times_C = np.bincount(rng.integers(0, len(codes), len(codes)), minlength=len(codes))
+        again = rated.keep(np.repeat(np.arange(len(rated)), times_C[cluster_R]))
         for one in fold_arrays(again, rules).get((game, system), []):
             rating_DA[number, place[one.agent]] = one.rating
 

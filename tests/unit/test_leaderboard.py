@@ -112,6 +112,9 @@ def test_a_board_says_when_the_luck_of_a_seed_is_counted_as_a_seats(league: Proj
         f"SELECT count(*), count(DISTINCT seed) FROM matches JOIN rated_matches_at({END}) USING (sequence)"
     )
     assert seeds < matches
+    [note] = board(league, by="seat", draws=2).notes
+    assert board(league, draws=2).notes == []
+    assert board(league, system="plackett_luce", by="seat", draws=2).notes == [note]
     [note] = board(league, system="plackett_luce", draws=2).notes
     assert f"{matches:,} matches began from {seeds:,} seeds" in note
     assert board(league, system="plackett_luce", draws=0).notes == []
@@ -138,6 +141,9 @@ def test_matches_of_a_cluster_are_drawn_together() -> None:
     assert told_five_times < 0.6 * told_once
     assert width(often, np.repeat(np.arange(60), 5).tolist()) == pytest.approx(told_once, rel=0.15)
     assert width(once, list(range(60))) == told_once
+    system = ("simulated", "elo", ELO, 100)
+    apart, together = intervals(once, *system), intervals(once, *system, cluster_M=[0] * 30 + [1] * 30)
+    assert intervals(once, *system, cluster_M=list(range(60))) == apart != together
     with pytest.raises(UsageError, match="60 matches have 3 clusters"):
         fit(once, None, options, [1, 2, 3])
 

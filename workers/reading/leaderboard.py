@@ -159,6 +159,8 @@ def _interval(ends: tuple[float | None, float | None], form: str) -> str | None:
 def _footnotes(found: Leaderboard) -> list[str]:
     notes = list(found.notes)
     board = bool(found.rows) and found.system in BOARDS
+    if board and found.by != "kind":
+        notes.append("The mean is that of the same agents' official ratings.")
     if found.draws and board:
         notes.append(f"Intervals: {found.draws:,} resamplings of whole matches.")
     elif found.draws:
