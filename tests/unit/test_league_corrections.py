@@ -322,7 +322,7 @@ def test_a_tampered_correction_is_found_and_named() -> None:
     [difference] = verify(with_event(records, place, msgspec.structs.replace(event, ratings=ratings))).differences
     assert (difference.sequence, difference.match_id, difference.agent) == (place + 1, "", rated.agent)
     assert (difference.recorded, difference.refolded) == (rated.rating + 1e-9, rated.rating)
-    assert f"event {place + 1}, correction, {rated.agent}: recorded" in str(difference)
+    assert f"event {place + 1}, correction, {rated.agent} under elo: recorded" in str(difference)
     for changed in (
         msgspec.structs.replace(event, voided=7),
         msgspec.structs.replace(event, first=1),
