@@ -143,15 +143,16 @@ class Models:
             if held is not None:
                 self._in_use[adapter] += 1
                 held.callback(self._release, adapter)
-            self._make_room()
+            # The one that was asked for is about to be used, though nothing says so yet.
+            self._make_room(but=adapter)
 
     def _release(self, adapter: str) -> None:
         self._in_use[adapter] -= 1
         self._make_room()
 
-    def _make_room(self) -> None:
-        serving = {adapter for _, adapter in self._live.values()}
-        idle = [adapter for adapter in self._loaded if adapter not in serving and not self._in_use[adapter]]
+    def _make_room(self, but: str | None = None) -> None:
+        needed = {but, *(adapter for _, adapter in self._live.values())}
+        idle = [adapter for adapter in self._loaded if adapter not in needed and not self._in_use[adapter]]
         for adapter in idle[: max(len(self._loaded) - self._context.config.inference.max_adapters, 0)]:
             self.backend.drop_adapter(adapter)
             del self._loaded[adapter]
