@@ -12,7 +12,7 @@ from league.boards.hodge import of_payoff
 from league.boards.nash import nash_average
 from league.boards.payoff import payoff
 from league.boards.simulated import ranked_league
-from league.sprt import SprtConfig, advance, begin
+from league.evaluation.sprt import SprtConfig, advance, begin
 
 MATCHES, SEATS, AGENTS = 100_000, 7, 199
 DRAWS = 1_000

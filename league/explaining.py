@@ -8,7 +8,7 @@ import msgspec
 
 from league.artifacts import ArtifactStore
 from league.custody.snapshots import state_at
-from league.evaluations import jobs
+from league.evaluation.planning import jobs
 from league.log.base import EventLog
 from league.matchmaker import Explanation, explain, policy_of
 from schemas.errors import ReplayError

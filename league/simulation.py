@@ -9,8 +9,9 @@ from random import Random
 
 import msgspec
 
-from league import pool, promotion
-from league.evaluations import finished, jobs, plan
+from league import pool
+from league.evaluation import promotion
+from league.evaluation.planning import finished, jobs, plan
 from league.founders import founders
 from league.log.base import Recorded
 from league.matchmaker import make_match

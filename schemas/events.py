@@ -413,7 +413,7 @@ class PromotionDecided(Event, frozen=True, tag=True):
     """A sequential test between a candidate and the incumbent came to its verdict: a certificate.
 
     The test, the matches and the scores of their pairs are in it, so that anybody can compute the ratio and the verdict
-    again (``league.sprt.recompute``), from the matches or from the scores.
+    again (``league.evaluation.sprt.recompute``), from the matches or from the scores.
     """
 
     evaluation_id: str

@@ -8,7 +8,7 @@ from schemas.errors import ConfigError
 
 
 class SprtConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is tested, and how sure the test must be (``league.sprt``)."""
+    """What is tested, and how sure the test must be (``league.evaluation.sprt``)."""
 
     elo0: float = 0.0
     """H0: the candidate is no more than this above the incumbent."""

@@ -1,6 +1,6 @@
 """How much training there is to be, and when it has been enough."""
 
-from league.evaluations import criterion_met
+from league.evaluation.planning import criterion_met
 from league.state import LeagueState
 from schemas.config import StopConfig
 

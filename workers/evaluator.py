@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from league import evaluations
+from league.evaluation import planning as evaluations
 from league.log.work import ACK_WAIT_S, Taken
 from schemas.events import EvaluationRequested
 from workers.matches import Matches

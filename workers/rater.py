@@ -10,8 +10,9 @@ import asyncio
 
 import structlog
 
-from league import pool, promotion, schedule
+from league import pool, schedule
 from league.corrections import owed, take
+from league.evaluation import promotion
 from schemas.errors import ConflictError
 from schemas.events import Event, PromotionDecided, RegressionNoticed
 from schemas.standings import Standings

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.live import Live
 
 from arena.games import make_game
-from league import evaluations, promotion
+from league.evaluation import planning as evaluations
+from league.evaluation import promotion
 from schemas.config import LeagueConfig
 from schemas.errors import LeagueError, StoreFullError
 from schemas.events import WorkerLeft

@@ -1,5 +1,6 @@
 """Boards: what a whole history of matches says about strength, computed for people to read, never for a decision.
 
+- ``leaderboard``     ratings under any system or board, with intervals; ``roster`` is what it is made of
 - ``comparisons``     which matches of a history compare anybody, ordered for the likelihood; bad input ends here
 - ``likelihood``      compiled: the pairwise and the rank-order likelihood, its slopes and curvature
 - ``maximum``         Newton's method on it, under a prior

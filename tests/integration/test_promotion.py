@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from league.certificates import check_all
+from league.evaluation.certificates import check_all
 from schemas import events as e
 from trainer import adapters
 from trainer.archive import pack

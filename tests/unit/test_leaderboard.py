@@ -10,10 +10,10 @@ import pytest
 
 from league.analytics import leaderboard as of_state
 from league.boards.bradley_terry import Options, fit
+from league.boards.leaderboard import BOARDS, Leaderboard, Wanted, leaderboard
 from league.boards.relabelled import by_kind, by_role, split
 from league.boards.resampled import DRAWS, LEAST_GAMES, affordable_draws, intervals
 from league.boards.simulated import ranked_league
-from league.leaderboard import BOARDS, Leaderboard, Wanted, leaderboard
 from league.log.base import Recorded
 from league.projections.projection import Projection
 from league.ratings.arrays import MatchArrays, Rule, Start, fold_arrays

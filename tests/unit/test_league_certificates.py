@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from league.certificates import Evidence, Replayed, check_all, gather, replay
+from league.evaluation.certificates import Evidence, Replayed, check_all, gather, replay
+from league.evaluation.sprt import recompute
 from league.log.base import Recorded
 from league.log.memory import MemoryLog
 from league.simulation import Simulation
-from league.sprt import recompute
 from schemas import events as e
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, PromotionConfig

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from league.coverage import PRIOR, RECENT, WINDOW, Coverage, SavedMemory
 from league.state import LeagueState
+from league.state.coverage import PRIOR, RECENT, WINDOW, Coverage, SavedMemory
 from schemas import events as e
 from schemas.codec import decode_event
 from schemas.sketches import MOST, Sketch, sketch

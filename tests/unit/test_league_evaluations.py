@@ -5,7 +5,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from league.evaluations import criterion_met, cuts, finished, jobs, plan
+from league.evaluation.planning import criterion_met, cuts, finished, jobs, plan
 from league.simulation import Simulation
 from league.state import LeagueState
 from schemas import events as e

@@ -7,14 +7,14 @@ from random import Random
 import msgspec
 import pytest
 
-from league import promotion, sprt
-from league.evaluation_table import share_of
-from league.evaluations import finished, jobs, plan
-from league.outlook import outlook
-from league.promotion import candidates, due, incumbent, progress, promotions, regressions, verdicts
+from league.evaluation import promotion, sprt
+from league.evaluation.outlook import outlook
+from league.evaluation.planning import finished, jobs, plan
+from league.evaluation.promotion import candidates, due, incumbent, progress, promotions, regressions, verdicts
 from league.schedule import retirements
 from league.simulation import Simulation
 from league.state import LeagueState
+from league.state.evaluation_table import share_of
 from schemas import events as e
 from schemas.config import EvaluationConfig, LeagueConfig, PromotionConfig, ScheduleConfig, plain
 from schemas.jobs import PlayMatch

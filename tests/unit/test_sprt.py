@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from league.sprt import (
+from league.evaluation.sprt import (
     SprtConfig,
     SprtState,
     advance,

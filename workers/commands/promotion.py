@@ -7,10 +7,10 @@ import typer
 import uvloop
 
 from arena.games import make_game
-from league.certificates import Replayed, check_all
 from league.custody.snapshots import state_at
+from league.evaluation.certificates import Replayed, check_all
+from league.evaluation.outlook import Contest, Outlook, decisions, outlook
 from league.log.jetstream import JetStreamLog
-from league.outlook import Contest, Outlook, decisions, outlook
 from schemas.config import LeagueConfig
 from schemas.errors import UsageError
 from schemas.events import (

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
+from league.boards.leaderboard import BOARDS, Leaderboard, Wanted, leaderboard
 from league.boards.resampled import LEAST_GAMES
-from league.leaderboard import BOARDS, Leaderboard, Wanted, leaderboard
+from league.boards.roster import By, Row
 from league.log.jetstream import JetStreamLog
 from league.projections.connect import position_in
 from league.projections.query import Result
 from league.projections.render import render
-from league.roster import By, Row
 from schemas.errors import BusyError
 from workers.reading.direct import Tables, patiently
 from workers.reading.places import place_in
@@ -26,7 +26,7 @@ Column = tuple[str, str, Callable[[Row], Any]]
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a person asks for; the last four as ``league.leaderboard.Wanted`` has them."""
+    """What a person asks for; the last four as ``league.boards.leaderboard.Wanted`` has them."""
 
     at: str | None
     """A sequence or a time; None for now."""

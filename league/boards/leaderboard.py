@@ -13,11 +13,11 @@ from league.boards.bradley_terry import Options, Strength, fit
 from league.boards.comparisons import compare, groups
 from league.boards.relabelled import split
 from league.boards.resampled import Interval, affordable_draws, intervals
+from league.boards.roster import By, Roster, Row
 from league.ratings.arrays import Ints, MatchArrays, Rule, fold_arrays
 from league.ratings.base import SYSTEMS, make_rating_system
 from league.ratings.load import starts_at
 from league.ratings.table import DEFAULT_RATING, RatingTable
-from league.roster import By, Roster, Row
 from schemas.errors import UsageError, one_of
 from schemas.events import Rated
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from league.sprt import match_share
+from league.evaluation.sprt import match_share
 from schemas.errors import UsageError
 from schemas.events import EvaluationFinished, EvaluationRequested, MatchFinished, PromotionDecided
 from schemas.sprt import SprtConfig

@@ -13,15 +13,15 @@ from typing import Any
 
 import msgspec
 
-from league.coverage import Coverage, SavedMemory
-from league.evaluation_table import Evaluation, EvaluationTable, Verdict
-from league.in_play import InPlay, SavedInPlay
 from league.ratings.base import RatingSystem, Unknown, make_rating_system
 from league.ratings.fold import SavedTable, is_rated
 from league.ratings.table import RatingTable, Starts
-from league.records import HeadToHead, Pairs
-from league.rows import Rows
 from league.seen import SavedSeen, Seen
+from league.state.coverage import Coverage, SavedMemory
+from league.state.evaluation_table import Evaluation, EvaluationTable, Verdict
+from league.state.in_play import InPlay, SavedInPlay
+from league.state.records import HeadToHead, Pairs
+from league.state.rows import Rows
 from schemas import events as e
 from schemas.codec import canonical
 from schemas.config import LeagueConfig, convert, plain

@@ -4,11 +4,12 @@ from math import ceil
 
 import msgspec
 
-from league import pool, promotion, schedule
-from league.evaluation_table import PROMOTION, Evaluation
-from league.evaluations import Cut, cuts, plan
-from league.promotion import Progress
+from league import pool, schedule
+from league.evaluation import promotion
+from league.evaluation.planning import Cut, cuts, plan
+from league.evaluation.promotion import Progress
 from league.state import LeagueState, SavedState
+from league.state.evaluation_table import PROMOTION, Evaluation
 from schemas.config import PromotionConfig
 from schemas.events import AnyEvent, EvaluationRequested, RegressionNoticed
 from schemas.sprt import SprtConfig

@@ -2,8 +2,8 @@
 
 Three suites. ``gatekeepers`` places a version among bots and checkpoints; ``benchmark`` puts the agent in one seat and
 the same opponent in all others, before and after training, for the share of games it wins; ``promotion`` is the test of
-a candidate against the incumbent (``league.promotion``). All have the purpose ``evaluation``, so by default all move
-the ratings: it is the benchmark that rates the base model.
+a candidate against the incumbent (``league.evaluation.promotion``). All have the purpose ``evaluation``, so by default
+all move the ratings: it is the benchmark that rates the base model.
 
 Matches are paired by their seeds. In a tournament the games of one round, as many as there are seats, share a seed
 while the agent goes through all seats, and the seeds don't depend on the agent: two versions meet the same luck (common
@@ -17,9 +17,9 @@ from collections.abc import Iterator
 import msgspec
 
 from league.analytics import wilson
-from league.evaluation_table import BENCHMARK, GATEKEEPERS, PROMOTION, Evaluation
-from league.promotion import untested
+from league.evaluation.promotion import untested
 from league.state import LeagueState
+from league.state.evaluation_table import BENCHMARK, GATEKEEPERS, PROMOTION, Evaluation
 from schemas.config import LeagueConfig
 from schemas.events import EvaluationFinished, EvaluationRequested
 from schemas.ids import agent_name, derive_seed, split_agent

@@ -2,8 +2,8 @@
 
 A version with a new high score is a *candidate*: after its gatekeeper matches it is rated above every other checkpoint.
 Under ``promotion.rule = "high_score"`` that is enough. Under ``"sprt"`` it also has to win a sequential test
-(``league.sprt``) against the *incumbent*, in pairs of matches on one seed with the seats exchanged. Tests follow each
-other, so that the next candidate meets the one that has just been promoted.
+(``league.evaluation.sprt``) against the *incumbent*, in pairs of matches on one seed with the seats exchanged. Tests
+follow each other, so that the next candidate meets the one that has just been promoted.
 
 Evaluators ask for the matches (``evaluations.plan``); the rater records what is ``due`` here: verdicts, promotions and
 alarms. Every one has a key of its own, so asking again, after a restart or from a second rater, adds nothing.
@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from league.evaluation_table import Evaluation
+from league.evaluation.sprt import SprtState, Verdict, advance, begin, pair_score
 from league.schedule import ELITE, added
-from league.sprt import SprtState, Verdict, advance, begin, pair_score
 from league.state import LeagueState
+from league.state.evaluation_table import Evaluation
 from schemas.config import PromotionConfig
 from schemas.events import CheckpointAdded, CheckpointPromoted, PromotionDecided, RegressionNoticed
 from schemas.ids import split_agent
