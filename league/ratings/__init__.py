@@ -4,6 +4,7 @@
 - ``elo``        pairwise Elo for any number of seats
 - ``trueskill``  Gaussian skills, by messages along the ranking of a match
 - ``openskill``  Gaussian skills under the Plackett-Luce model
+- ``gaussian``   what those two share
 - ``glicko2``    a rating, its deviation and a volatility
 - ``glicko2``    rating, deviation and volatility; every match is a rating period
 - ``table``      ratings of one game under one system, and where an agent that was never rated stands

@@ -62,8 +62,8 @@ class RatingSystem(Protocol):
         - ``constants``
         - ``work``: N * ``work_per_seat`` floats to use freely; what is in them is not defined
 
-        It may use ``math``'s functions, numbers at module level, and call plain functions of its own module that keep
-        to the same rules; no NumPy, no allocation, no Python objects but numbers. A sum is formed in the order of the
+        It may use ``math``'s functions, numbers at module level, and call plain functions of this package that keep to
+        the same rules; no NumPy, no allocation, no Python objects but numbers. A sum is formed in the order of the
         seats or ranks, so that equal arguments give equal bits. A constant base of a power belongs to ``constants``:
         compilers replace ``10 ** x`` by another function's other bits.
 

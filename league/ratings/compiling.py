@@ -9,7 +9,7 @@ from typing import Any
 
 @cache
 def compiled(function: Callable[..., Any]) -> Any:
-    """The function, and those of its own module that it calls, as machine code.
+    """The function, and those of its package that it calls, as machine code.
 
     Single-threaded and without fast-math, so that every sum is formed as Python forms it. The code is kept on disk for
     the next process where that is possible.
@@ -29,7 +29,7 @@ def _compiled(function: Any, calls: Mapping[str, Any]) -> Any:
         name: namespace[name]
         for name in function.__code__.co_names
         if isinstance(namespace.get(name), FunctionType)
-        and (name in calls or namespace[name].__module__ == function.__module__)
+        and (name in calls or _package(namespace[name]) == _package(function))
     }
     namespace |= {name: compiled(helper) for name, helper in helpers.items()}
     copy = FunctionType(function.__code__, namespace, function.__name__, function.__defaults__, function.__closure__)
@@ -37,6 +37,11 @@ def _compiled(function: Any, calls: Mapping[str, Any]) -> Any:
     # numba keeps machine code under this name, with all that is called in it, and asks only whether this file changed.
     copy.__qualname__ = f"{function.__name__}_{_identity(function, namespace, ())[:16]}"
     return _jitted(copy)
+
+
+def _package(function: Any) -> str:
+    package: str = function.__module__.rpartition(".")[0] or function.__module__
+    return package
 
 
 def _jitted(function: Any) -> Any:

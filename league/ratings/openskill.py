@@ -14,14 +14,10 @@ from typing import Any
 import msgspec
 
 from league.ratings.base import SYSTEMS, Inheritance, State
+from league.ratings.gaussian import distance, sits_elsewhere, variance_in_play
 from schemas.errors import ConfigError
 
 _BETA = 400 / (log(10) * sqrt(2))
-# What keeps any finite states finite, far from anything that happens: how far apart ratings may be, and how large or
-# small deviations, in units of beta.
-_MOST_APART = 1e7
-_LEAST_DEVIATION = 1e-6
-_MOST_DEVIATION = 1e6
 
 # Where the scratch space has what, in units of the number of seats. It begins with all seats by rank.
 # By rank in the game that is being rated:
@@ -135,7 +131,7 @@ def update(
         work[_WEIGHTED * seats + agent] = 0.0
     single = 0
     for seat in range(seats):
-        if agents < seats and _sits_elsewhere(seat, seats, agent_N):
+        if agents < seats and sits_elsewhere(seat, seats, agent_N):
             c, players = _open(seat, seats, agent_N, score_N, before, constants, work)
             for place in range(players):
                 if int(work[_PLAYER * seats + place]) == seat:
@@ -145,12 +141,12 @@ def update(
     if single:
         c, _ = _open(-1, seats, agent_N, score_N, before, constants, work)
         for place in range(seats):
-            if agents == seats or not _sits_elsewhere(int(work[_PLAYER * seats + place]), seats, agent_N):
+            if agents == seats or not sits_elsewhere(int(work[_PLAYER * seats + place]), seats, agent_N):
                 _collect(place, c, seats, seats, agent_N, score_N, before, constants, work)
     for agent in range(agents):
         precision = work[_PRECISION * seats + agent]
         after[2 * agent] = before[2 * agent] + constants[0] * work[_WEIGHTED * seats + agent] / precision
-        deviation = constants[0] * sqrt(_variance(before[2 * agent + 1], constants) / precision)
+        deviation = constants[0] * sqrt(variance_in_play(before[2 * agent + 1], constants) / precision)
         limited = constants[3] > 0.0 and deviation > before[2 * agent + 1]
         after[2 * agent + 1] = before[2 * agent + 1] if limited else deviation
 
@@ -163,30 +159,6 @@ def _rank(seats: Any, score_N: Any, work: Any) -> None:
             work[place] = work[place - 1]
             place -= 1
         work[place] = float(seat)
-
-
-def _sits_elsewhere(seat: Any, seats: Any, agent_N: Any) -> Any:
-    """Whether the agent of a seat has another one."""
-    count = 0
-    for other in range(seats):
-        if agent_N[other] == agent_N[seat]:
-            count += 1
-    return count > 1
-
-
-def _distance(rating: Any, reference: Any, constants: Any) -> Any:
-    """A rating in units of beta, from another one."""
-    x = (rating - reference) / constants[0]
-    x = x if x < _MOST_APART else _MOST_APART
-    return x if x > -_MOST_APART else -_MOST_APART
-
-
-def _variance(deviation: Any, constants: Any) -> Any:
-    """Variance of an agent's skill when it plays, in units of beta squared."""
-    x = deviation / constants[0]
-    x = x if x < _MOST_DEVIATION else _MOST_DEVIATION
-    x = x if x > _LEAST_DEVIATION else _LEAST_DEVIATION
-    return x * x + constants[1] * constants[1]
 
 
 def _open(only: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, constants: Any, work: Any) -> Any:
@@ -203,7 +175,7 @@ def _open(only: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, consta
         seat = int(work[rank])
         if only < 0 or seat == only or agent_N[seat] != agent_N[only]:
             work[_PLAYER * seats + players] = float(seat)
-            squares += _variance(before[2 * agent_N[seat] + 1], constants) + 1.0
+            squares += variance_in_play(before[2 * agent_N[seat] + 1], constants) + 1.0
             players += 1
     c = sqrt(squares)
     highest, total, tied = 0.0, 0.0, 0.0
@@ -213,9 +185,9 @@ def _open(only: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, consta
         if total == 0.0:
             highest, total = rating, 1.0
         elif rating > highest:
-            highest, total = rating, 1.0 + total * exp(_distance(highest, rating, constants) / c)
+            highest, total = rating, 1.0 + total * exp(distance(highest, rating, constants) / c)
         else:
-            total += exp(_distance(rating, highest, constants) / c)
+            total += exp(distance(rating, highest, constants) / c)
         tied += 1.0
         work[_HIGHEST * seats + place] = highest
         work[_SUM * seats + place] = total
@@ -241,14 +213,14 @@ def _collect(
     agent = agent_N[seat]
     omega, delta, rank = 0.0, 0.0, 0
     while rank < players and score_N[int(work[_PLAYER * seats + rank])] >= score_N[seat]:
-        distance = _distance(before[2 * agent], work[_HIGHEST * seats + rank], constants)
-        share = exp(distance / c) / work[_SUM * seats + rank]
+        apart = distance(before[2 * agent], work[_HIGHEST * seats + rank], constants)
+        share = exp(apart / c) / work[_SUM * seats + rank]
         omega -= share
         delta += share * (1.0 - share)
         tied = work[_TIED * seats + rank]
         rank += int(tied)
     omega += 1.0 / tied
-    variance = _variance(before[2 * agent + 1], constants)
+    variance = variance_in_play(before[2 * agent + 1], constants)
     deviation = sqrt(variance)
     kept = 1.0 - delta * variance / (c * c) * deviation / c
     kept = kept if kept > constants[2] else constants[2]

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from league.ratings.base import SYSTEMS, Inheritance, State
+from league.ratings.gaussian import distance, sits_elsewhere, variance_in_play
 from schemas.errors import ConfigError
 
 _PACKAGE_BETA = 25 / 6
@@ -28,12 +29,9 @@ _TAIL = 5.0
 _TAIL_LEVELS = 26
 # What keeps any finite states finite, far from anything that happens. A result counts as at most so many standard
 # deviations against expectation; a draw's margin is at least so many, which is also what a draw means where draws
-# have probability 0. Ratings in units of beta are at most so far apart, and deviations at most so large or small.
+# have probability 0.
 _MOST_SURPRISE = 100.0
 _LEAST_MARGIN = 1e-3
-_MOST_APART = 1e7
-_LEAST_DEVIATION = 1e-6
-_MOST_DEVIATION = 1e6
 
 # Where the scratch space has what, in units of the number of seats. It begins with all seats by rank.
 # By rank in the game that is being inferred:
@@ -152,7 +150,7 @@ def update(
         work[(_CHANGE + 1) * seats + agent] = 0.0
     single = 0
     for seat in range(seats):
-        if agents < seats and _sits_elsewhere(seat, seats, agent_N):
+        if agents < seats and sits_elsewhere(seat, seats, agent_N):
             players = _infer(seat, seats, agent_N, score_N, before, constants, work)
             for place in range(players):
                 if int(work[_PLAYER * seats + place]) == seat:
@@ -162,13 +160,13 @@ def update(
     if single:
         _infer(-1, seats, agent_N, score_N, before, constants, work)
         for place in range(seats):
-            if agents == seats or not _sits_elsewhere(int(work[_PLAYER * seats + place]), seats, agent_N):
+            if agents == seats or not sits_elsewhere(int(work[_PLAYER * seats + place]), seats, agent_N):
                 _collect(place, seats, seats, agent_N, score_N, before, work)
     reference = before[2 * agent_N[int(work[0])]]
     for agent in range(agents):
         precision = work[_CHANGE * seats + agent]
-        weighted = work[(_CHANGE + 1) * seats + agent] - precision * _distance(before[2 * agent], reference, constants)
-        precision += 1.0 / _variance(before[2 * agent + 1], constants)
+        weighted = work[(_CHANGE + 1) * seats + agent] - precision * distance(before[2 * agent], reference, constants)
+        precision += 1.0 / variance_in_play(before[2 * agent + 1], constants)
         after[2 * agent] = before[2 * agent] + constants[0] * weighted / precision
         after[2 * agent + 1] = constants[0] / sqrt(precision)
 
@@ -192,30 +190,6 @@ def _is_before(seat: Any, other: Any, agent_N: Any, score_N: Any, before: Any) -
     return before[a + 1] > before[b + 1]
 
 
-def _sits_elsewhere(seat: Any, seats: Any, agent_N: Any) -> Any:
-    """Whether the agent of a seat has another one."""
-    count = 0
-    for other in range(seats):
-        if agent_N[other] == agent_N[seat]:
-            count += 1
-    return count > 1
-
-
-def _distance(rating: Any, reference: Any, constants: Any) -> Any:
-    """A rating in units of beta, from another one."""
-    x = (rating - reference) / constants[0]
-    x = x if x < _MOST_APART else _MOST_APART
-    return x if x > -_MOST_APART else -_MOST_APART
-
-
-def _variance(deviation: Any, constants: Any) -> Any:
-    """Variance of an agent's skill when it plays, in units of beta squared: paper's sigma squared + tau squared."""
-    x = deviation / constants[0]
-    x = x if x < _MOST_DEVIATION else _MOST_DEVIATION
-    x = x if x > _LEAST_DEVIATION else _LEAST_DEVIATION
-    return x * x + constants[1] * constants[1]
-
-
 def _infer(only: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, constants: Any, work: Any) -> Any:
     """Pass messages in the game of one seat and all seats of other agents, or of all seats where ``only`` is -1.
 
@@ -228,8 +202,8 @@ def _infer(only: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, const
         seat = int(work[rank])
         if only < 0 or seat == only or agent_N[seat] != agent_N[only]:
             agent = agent_N[seat]
-            precision = 1.0 / (_variance(before[2 * agent + 1], constants) + 1.0)
-            mean = _distance(before[2 * agent], reference, constants)
+            precision = 1.0 / (variance_in_play(before[2 * agent + 1], constants) + 1.0)
+            mean = distance(before[2 * agent], reference, constants)
             work[_PLAYER * seats + players] = float(seat)
             work[_PRIOR * seats + players] = precision
             work[(_PRIOR + 1) * seats + players] = precision * mean

@@ -1,0 +1,36 @@
+"""What systems that keep a skill as a Gaussian (rating, deviation) share, called from their compiled ``update``.
+
+``constants`` begin with beta and, in units of it, tau. Ratings and deviations are kept within bounds far from anything
+that happens, so that any finite states stay finite.
+"""
+
+from typing import Any
+
+_MOST_APART = 1e7
+"""Of two ratings, in units of beta."""
+_LEAST_DEVIATION = 1e-6
+_MOST_DEVIATION = 1e6
+
+
+def sits_elsewhere(seat: Any, seats: Any, agent_N: Any) -> Any:
+    """Whether the agent of a seat has another one."""
+    count = 0
+    for other in range(seats):
+        if agent_N[other] == agent_N[seat]:
+            count += 1
+    return count > 1
+
+
+def distance(rating: Any, reference: Any, constants: Any) -> Any:
+    """A rating in units of beta, from another one."""
+    x = (rating - reference) / constants[0]
+    x = x if x < _MOST_APART else _MOST_APART
+    return x if x > -_MOST_APART else -_MOST_APART
+
+
+def variance_in_play(deviation: Any, constants: Any) -> Any:
+    """Variance of an agent's skill when it plays, in units of beta squared: its deviation's and the dynamics' tau."""
+    x = deviation / constants[0]
+    x = x if x < _MOST_DEVIATION else _MOST_DEVIATION
+    x = x if x > _LEAST_DEVIATION else _LEAST_DEVIATION
+    return x * x + constants[1] * constants[1]
