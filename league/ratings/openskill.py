@@ -4,8 +4,7 @@ Source: R. C. Weng and C.-J. Lin, "A Bayesian Approximation Method for Online Ra
 Numbers that the paper leaves open are those of the Python package ``openskill`` 6.2.0, whose results these are:
 gamma = sigma / c (the paper's suggestion), kappa = 0.0001, deviations that may grow.
 
-Inside ``update`` everything is in units of beta. Compiled functions call those of their own module only, so that some
-small ones are here and in ``trueskill``.
+Inside ``update`` everything is in units of beta.
 """
 
 from math import exp, log, sqrt
