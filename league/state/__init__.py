@@ -1,6 +1,7 @@
 """What workers know of the league: a fold of its history, pure and total.
 
 - ``fold``              the state at one sequence; one small handler for each type of event
+- ``saved``             its form for snapshots
 - ``rows``              agents with their ratings, kept up to date instead of made again
 - ``records``           who beat whom: by policy, and agent by agent in evaluations
 - ``evaluation_table``  evaluations: what was asked for, what was played, what came of it
@@ -8,6 +9,7 @@
 - ``coverage``          what a policy has met: how new an agent's play is to it
 """
 
-from league.state.fold import Activity, LeagueState, Published, SavedState, Worker
+from league.state.fold import LeagueState
+from league.state.saved import Activity, Published, SavedState, Worker
 
 __all__ = ["Activity", "LeagueState", "Published", "SavedState", "Worker"]

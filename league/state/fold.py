@@ -4,8 +4,7 @@
 it has seen it ignores, by sequence and by what the event says (a match by its id, a step by its number), because the
 log delivers at least once. What it keeps grows with agents and evaluations, and by about a bit per match.
 
-One class of small handlers, an event type each: apart, nobody would see at a glance which event moves what. Its form
-for snapshots stands beside it for the same reason.
+One class of small handlers, an event type each: apart, nobody would see at a glance which event moves what.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,78 +15,19 @@ import msgspec
 from league.ratings.base import RatingSystem, Unknown, make_rating_system
 from league.ratings.fold import SavedTable, is_rated
 from league.ratings.table import RatingTable, Starts
-from league.seen import SavedSeen, Seen
-from league.state.coverage import Coverage, SavedMemory
+from league.seen import Seen
+from league.state.coverage import Coverage
 from league.state.evaluation_table import Evaluation, EvaluationTable, Verdict
-from league.state.in_play import InPlay, SavedInPlay
+from league.state.in_play import InPlay
 from league.state.records import HeadToHead, Pairs
 from league.state.rows import Rows
+from league.state.saved import Activity, Published, SavedState, Worker
 from schemas import events as e
 from schemas.codec import canonical
 from schemas.config import LeagueConfig, convert, plain
 from schemas.errors import ConfigError
 from schemas.ids import agent_name, digest, split_agent
-from schemas.standings import Agent, Live, Record, Standings
-
-
-class Worker(msgspec.Struct, frozen=True):
-    """A worker process as the history last saw it."""
-
-    joined: e.WorkerJoined
-    left: str | None = None
-    """Why it ended; None while it serves."""
-
-
-class Published(msgspec.Struct, frozen=True):
-    """A version of a policy that can be played."""
-
-    version: int
-    adapter: str
-    parent: str
-
-
-class Activity(msgspec.Struct, frozen=True):
-    """The last time that an agent was retired or activated."""
-
-    sequence: int
-    resting: bool
-    """Whether it was retired by the active pool, and can be activated again."""
-
-
-class SavedState(msgspec.Struct, frozen=True):
-    """A state for a snapshot, field by field as ``LeagueState`` keeps it."""
-
-    sequence: int
-    league: str
-    model: str
-    config: dict[str, Any] | None
-    config_sequence: int
-    agents: list[Agent]
-    published: dict[str, list[Published]]
-    workers: dict[str, Worker]
-    failed: int
-    starts: dict[str, float]
-    base: str | None
-    tables: list[SavedTable]
-    records: dict[str, dict[str, Record]]
-    evaluations: list[Evaluation]
-    seen: SavedSeen
-    voided: list[str]
-    games: dict[str, int]
-    next_index: dict[str, int]
-    live: dict[str, int]
-    steps: dict[str, e.GradientStepTaken]
-    seconds: dict[str, float]
-    finished: dict[str, e.TrainingFinished]
-    in_play: SavedInPlay
-    changed_at: int
-    elite: list[str] = []
-    alarms: dict[str, e.RegressionNoticed] = {}
-    resets: dict[str, list[int]] = {}
-    pairs: dict[str, dict[str, Record]] = {}
-    activity: dict[str, Activity] = {}
-    coverage: dict[str, SavedMemory] = {}
-
+from schemas.standings import Agent, Live, Standings
 
 _NEVER = Activity(0, resting=False)
 

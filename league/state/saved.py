@@ -1,0 +1,72 @@
+"""The state as a snapshot holds it, and the small facts that it is made of."""
+
+from typing import Any
+
+import msgspec
+
+from league.ratings.fold import SavedTable
+from league.seen import SavedSeen
+from league.state.coverage import SavedMemory
+from league.state.evaluation_table import Evaluation
+from league.state.in_play import SavedInPlay
+from schemas import events as e
+from schemas.standings import Agent, Record
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A worker process as the history last saw it."""
+
+    joined: e.WorkerJoined
+    left: str | None = None
+    """Why it ended; None while it serves."""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """A version of a policy that can be played."""
+
+    version: int
+    adapter: str
+    parent: str
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """The last time that an agent was retired or activated."""
+
+    sequence: int
+    resting: bool
+    """Whether it was retired by the active pool, and can be activated again."""
+
+
+class SavedState(msgspec.Struct, frozen=True):
+    """A state for a snapshot, field by field as ``LeagueState`` keeps it."""
+
+    sequence: int
+    league: str
+    model: str
+    config: dict[str, Any] | None
+    config_sequence: int
+    agents: list[Agent]
+    published: dict[str, list[Published]]
+    workers: dict[str, Worker]
+    failed: int
+    starts: dict[str, float]
+    base: str | None
+    tables: list[SavedTable]
+    records: dict[str, dict[str, Record]]
+    evaluations: list[Evaluation]
+    seen: SavedSeen
+    voided: list[str]
+    games: dict[str, int]
+    next_index: dict[str, int]
+    live: dict[str, int]
+    steps: dict[str, e.GradientStepTaken]
+    seconds: dict[str, float]
+    finished: dict[str, e.TrainingFinished]
+    in_play: SavedInPlay
+    changed_at: int
+    elite: list[str] = []
+    alarms: dict[str, e.RegressionNoticed] = {}
+    resets: dict[str, list[int]] = {}
+    pairs: dict[str, dict[str, Record]] = {}
+    activity: dict[str, Activity] = {}
+    coverage: dict[str, SavedMemory] = {}
