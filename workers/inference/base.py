@@ -16,6 +16,51 @@ class Sampling(msgspec.Struct, frozen=True):
     seed: int = 0
     """Of this request alone: its draws do not depend on what else is in the batch."""
     max_tokens: int = 512
+    top_p: float = 1.0
+    """Nucleus: of the allowed tokens, the most likely ones that together have this probability. Below 1 it changes the
+    distribution that is sampled from, so ``Generation.allowed`` then holds the nucleus; a backend that cannot tell it
+    refuses."""
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A stretch of a completion that one adapter sampled, up to the next span's beginning."""
+
+    first: int
+    """Its first completion token."""
+    adapter: str | None
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Where a request's time went."""
+
+    queued_s: float
+    """Until the prompt began to be read."""
+    seconds: float
+    """In all."""
+    cached_tokens: int = 0
+    """Prompt tokens whose keys and values were there from another request."""
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """What a backend is at, and what it has done since it started."""
+
+    queued: int
+    running: int
+    requests: int
+    """Finished or failed."""
+    prompt_tokens: int
+    cached_tokens: int
+    """Of the prompt tokens, those that were not computed again."""
+    sampled_tokens: int
+    forced_tokens: int
+    seconds: float
+    """Spent computing."""
+    adapters: int
+    """Loaded now."""
+    slots: int
+    """Adapters that one batch can hold; 0 for no bound."""
+    swaps: int
+    """Adapters that were loaded, or replaced in place."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -39,6 +84,9 @@ class Generation(msgspec.Struct, frozen=True):
     """B sorted lists of allowed tokens; an empty one stands for the whole vocabulary (no constraint)."""
     finish_reason: str
     """``stop`` when the constraint or the model ended it, ``length`` at ``max_tokens``."""
+    spans: list[Span] = []
+    """Which adapter sampled what, where a backend tells; more than one after ``swap_adapter`` within the request."""
+    timing: Timing | None = None
 
 
 class InferenceBackend(Protocol):
