@@ -14,11 +14,28 @@ from arena.games.base import Phrases, Pieces
 from schemas.errors import ModelError
 
 
+class Everything(tuple[int, ...]):
+    """The type of ``EVERYTHING``: no list of ids, and yet true, since a place that allows it is not finished."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return True
+
+
+EVERYTHING = Everything()
+"""What ``Constraint.allowed`` answers where the whole vocabulary may come next. As a list it is the empty one, which
+stands for the whole vocabulary in ``Generation.allowed`` and in ``Step.allowed``."""
+
+
 class Constraint(Protocol):
     """A place in the set of allowed completions. Immutable, so that a request can be repeated."""
 
     def allowed(self) -> Sequence[int]:
-        """Token ids that may come next, ascending; one means forced, none means the completion is finished."""
+        """Token ids that may come next, ascending; one means forced, none means the completion is finished.
+
+        ``EVERYTHING`` itself (``is``) stands for the whole vocabulary.
+        """
 
     def advance(self, token: int) -> "Constraint":
         """The place after ``token``, which must be allowed."""
@@ -37,7 +54,7 @@ def read_branches(place: Constraint, ids: Sequence[int]) -> tuple[list[int], lis
     choices: list[list[int]] = []
     for position, token in enumerate(ids):
         allowed = place.allowed()
-        if len(allowed) > 1:
+        if len(allowed) > 1 or allowed is EVERYTHING:
             branches.append(position)
             choices.append(list(allowed))
         place = place.advance(token)

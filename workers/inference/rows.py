@@ -1,12 +1,13 @@
 """One request on its way through the engine: what is sampled, what is forced, when it is finished."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from random import Random
 
-from arena.constraints import Constraint
+from arena.constraints import EVERYTHING, Constraint
 from schemas.errors import ModelError
-from workers.inference.base import Generation, Request
+from workers.inference.base import Generation, Request, Span, Timing
 from workers.inference.forward import Ready
 
 
@@ -15,19 +16,26 @@ class Row:
 
     __slots__ = (
         "_allowed",
+        "_asked",
         "_branches",
         "_completion",
         "_limit",
         "_logprobs",
         "_place",
+        "_prompt",
+        "_spans",
+        "_started",
         "_vocabulary",
         "cached",
         "choices",
         "finished",
         "future",
+        "name",
         "pending",
         "ready",
+        "reused",
         "temperature",
+        "top_p",
         "uniform",
         "waited",
     )
@@ -47,10 +55,18 @@ class Row:
         Raises:
             ModelError: the prompt or the constraint names a token that the model does not have.
         """
+        self._asked = time.perf_counter()
+        self._started: float | None = None
+        self.name = request.adapter
+        """What the request called its adapter; its weights can be replaced under that name."""
         self.ready = ready
         self.future = future
         self.temperature = request.sampling.temperature
-        self.pending = list(request.prompt_ids)
+        self.top_p = request.sampling.top_p
+        self._prompt = list(request.prompt_ids)
+        self.pending = list(self._prompt)
+        self.reused = 0
+        """Prompt tokens whose keys and values were there from another request."""
         self.cached = 0
         """Tokens of this row in the cache."""
         self.waited = 0
@@ -67,6 +83,7 @@ class Row:
         self._branches: list[int] = []
         self._logprobs: list[float] = []
         self._allowed: list[list[int]] = []
+        self._spans = [Span(0, ready.adapter)]
         self._expect_known(min(self.pending), max(self.pending))
         self._go_on(self._place)
 
@@ -80,11 +97,31 @@ class Row:
         """Completion tokens that were drawn."""
         return len(self._branches)
 
-    def take(self, token: int, logprob: float) -> None:
-        """Record a sampled token and whatever it forces."""
-        self._branches.append(len(self._completion))
-        self._logprobs.append(logprob)
-        self._allowed.append(list(self.choices or ()))
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt."""
+        return len(self._prompt)
+
+    def begin(self) -> None:
+        """Leave the queue; only the first time counts."""
+        self._started = self._started or time.perf_counter()
+
+    def change(self, ready: Ready) -> None:
+        """Go on with other weights, from the next token on; whatever the old ones computed is computed again."""
+        self.ready = ready
+        self.pending = [*self._prompt, *self._completion]
+        self.cached = 0
+        if self._spans[-1].first == len(self._completion):
+            self._spans.pop()
+        self._spans.append(Span(len(self._completion), ready.adapter))
+
+    def take(self, token: int, logprob: float, nucleus: list[int] | None = None) -> None:
+        """Record a sampled token and whatever it forces; a nucleus of one token is no branch."""
+        allowed = list(self.choices or ()) if nucleus is None else nucleus
+        if len(allowed) != 1:
+            self._branches.append(len(self._completion))
+            self._logprobs.append(logprob)
+            self._allowed.append(allowed)
         self._completion.append(token)
         self.pending.append(token)
         self._go_on(self._place.advance(token))
@@ -92,7 +129,11 @@ class Row:
     def generation(self) -> Generation:
         """The finished completion."""
         assert self.finished is not None
-        return Generation(self._completion, self._branches, self._logprobs, self._allowed, self.finished)
+        now = time.perf_counter()
+        timing = Timing((self._started or now) - self._asked, now - self._asked, self.reused)
+        return Generation(
+            self._completion, self._branches, self._logprobs, self._allowed, self.finished, self._spans, timing
+        )
 
     def _go_on(self, place: Constraint) -> None:
         """Follow forced tokens to the next choice, the end, or the limit. The hottest loop here, hence spelled out."""
@@ -105,11 +146,11 @@ class Row:
             place = place.advance(token)
             allowed = place.allowed()
         self._place = place
-        if allowed:
+        if allowed is EVERYTHING:
+            self.choices = None
+        elif allowed:
             self._expect_known(allowed[0], allowed[-1])
             self.choices = allowed
-        elif isinstance(place, Unconstrained) and not place.ended:
-            self.choices = None
         else:
             self.finished = "stop"
             return
@@ -123,15 +164,15 @@ class Row:
 
 
 class Unconstrained:
-    """The whole vocabulary until the end token; it has no list of allowed tokens."""
+    """The whole vocabulary until the end token."""
 
     def __init__(self, eos: int | None, ended: bool = False) -> None:
         self._eos = eos
-        self.ended = ended
+        self._ended = ended
 
-    def allowed(self) -> tuple[int, ...]:
-        """Nothing is forced."""
-        return ()
+    def allowed(self) -> Sequence[int]:
+        """Everything, or nothing after the end token."""
+        return () if self._ended else EVERYTHING
 
     def advance(self, token: int) -> Constraint:
         """The same place, or the end."""
