@@ -144,6 +144,15 @@ class RemoteConfig(_Table, frozen=True):
     """Requests for one reply before the match counts as failed."""
     requests: int = 8
     """The most requests that one worker has under way at a time."""
+    prompt_price: float = 0.0
+    """Of a million tokens that it is sent, in any currency."""
+    completion_price: float = 0.0
+    """Of a million tokens that it writes, those that it thinks included."""
+    budget: float | None = None
+    """What it may cost in this league, in the currency of the prices. Once that is spent the agent pauses: it is
+    neither drawn nor placed, and matches that wait for it fail, until the budget is raised. Workers may spend more by
+    what their requests under way cost, and by their unfinished matches, of which the others do not know. None for no
+    limit."""
 
     @property
     def player(self) -> dict[str, Any]:
@@ -408,6 +417,11 @@ def _check_remote(where: str, remote: RemoteConfig) -> None:
     for key in ("max_tokens", "timeout_s", "tries", "requests"):
         if not 0 < getattr(remote, key) < float("inf"):
             raise ConfigError(f"{where}.{key}: {getattr(remote, key)}; expected more than 0")
+    for key in ("prompt_price", "completion_price", "budget"):
+        if not 0 <= (getattr(remote, key) or 0.0) < float("inf"):
+            raise ConfigError(f"{where}.{key}: {getattr(remote, key)}; expected 0 or more")
+    if remote.budget is not None and not (remote.prompt_price or remote.completion_price):
+        raise ConfigError(f"{where}.budget: found no price that it could be spent at; expected completion_price too")
 
 
 def _split(url: str) -> SplitResult | None:

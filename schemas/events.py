@@ -109,7 +109,7 @@ class AgentRetired(Event, frozen=True, tag=True):
     after: int = 0
     """Sequence of the ``AgentActivated`` or ``AgentRetired`` before, of this agent; 0 when there is none."""
     resting: bool = False
-    """The active pool has no room for it at the moment; it may be activated again."""
+    """The active pool has no room for it at the moment, or its budget is spent; it may be activated again."""
 
     @property
     def key(self) -> str:
@@ -219,6 +219,36 @@ class MatchFailed(Event, frozen=True, tag=True):
     def key(self) -> str:
         """One failure per match."""
         return f"failed:{self.match_id}"
+
+
+class RemoteAsked(Event, frozen=True, tag=True):
+    """What a remote agent was asked in one play of a match, whether it came to its end or not, and what that cost."""
+
+    agent: str
+    match_id: str
+    worker: str
+    since: int
+    """Sequence that the worker's process knew when it began to play: tells apart processes of one name."""
+    number: int
+    """Counts the reports of that process, from 0. A match that is played again is asked about, and paid for, again."""
+    requests: int
+    """Tries included, and those without a reply."""
+    prompt_tokens: int
+    """As the server counts them, like all tokens here."""
+    completion_tokens: int
+    tokens: int
+    """All of them; more than the sum where the server does not tell them apart."""
+    uncounted: int
+    """Requests of which the server said no tokens, though it may have taken money for them: time-outs, broken
+    connections, answers without usage."""
+    cost: float
+    """In the currency of the agent's prices, at those of that time. Uncounted requests stand in it with the most that
+    they can have cost: it is exact when there are none, and never too small."""
+
+    @property
+    def key(self) -> str:
+        """One report per agent and play of a match."""
+        return f"asked:{self.worker}:{self.since}-{self.number}"
 
 
 class MatchVoided(Event, frozen=True, tag=True):
@@ -591,6 +621,7 @@ AnyEvent = (
     | OpponentsSampled
     | MatchFinished
     | MatchFailed
+    | RemoteAsked
     | MatchVoided
     | RatingUpdated
     | RatingsCorrected

@@ -65,6 +65,8 @@ def event_subject(league: str, event: e.Event) -> str:
         return f"league.{league}.match.{event.purpose}.{verb}.{event.worker}"
     if isinstance(event, e.OpponentsSampled):
         return f"league.{league}.opponents.sampled.{event.worker}"
+    if isinstance(event, e.RemoteAsked):
+        return f"league.{league}.remote.asked.{event.worker}"
     return f"league.{league}.{_ENTITIES[type(event)]}"
 
 

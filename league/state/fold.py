@@ -22,6 +22,7 @@ from league.state.in_play import InPlay
 from league.state.records import HeadToHead, Pairs
 from league.state.rows import Rows
 from league.state.saved import Activity, Published, SavedState, Worker
+from league.state.spending import Spent
 from schemas import events as e
 from schemas.codec import canonical
 from schemas.config import LeagueConfig, convert, plain
@@ -54,6 +55,8 @@ class LeagueState:
         """Elite checkpoints, in the order of becoming it."""
         self.alarms: dict[str, e.RegressionNoticed] = {}
         """By policy: its newest version that was rated below a baseline."""
+        self.spent: dict[str, Spent] = {}
+        """By remote agent: what it has cost so far."""
         self._activity: dict[str, Activity] = {}
         self._starts = Starts()
         self._systems: dict[str, RatingSystem] = {}
@@ -164,6 +167,11 @@ class LeagueState:
         """The last time that an agent was retired or activated; at sequence 0 for never."""
         return self._activity.get(agent, _NEVER)
 
+    def budget_left(self, agent: str) -> float:
+        """What is left of a remote agent's budget, 0 or less when it is spent; infinity for everybody without one."""
+        config = self.config.agents.get(agent) if self.config is not None else None
+        return self.spent.get(agent, Spent()).left(config)
+
     def last_step(self, policy: str) -> e.GradientStepTaken | None:
         """A policy's newest gradient step."""
         return self._steps.get(policy)
@@ -236,6 +244,7 @@ class LeagueState:
             pairs=self._pairs.saved(),
             activity=self._activity,
             coverage=self._coverage.saved(),
+            spent=self.spent,
         )
 
     @classmethod
@@ -275,6 +284,7 @@ class LeagueState:
         state._pairs = Pairs(saved.pairs)
         state._activity = saved.activity
         state._coverage = Coverage.restored(saved.coverage)
+        state.spent = saved.spent
         return state
 
     def _rated_agents(self) -> Mapping[str, Agent]:
@@ -396,6 +406,11 @@ class LeagueState:
             self.failed += 1
             self._in_play.end(event.worker, event.match_id, None)
             self._evaluations.fail_match(event.match_id)
+        return False
+
+    def _asked(self, event: e.RemoteAsked) -> bool:
+        if self._seen.add(event.key):
+            self.spent[event.agent] = self.spent.get(event.agent, Spent()).plus(event)
         return False
 
     def _match_voided(self, event: e.MatchVoided) -> bool:
@@ -533,6 +548,7 @@ _HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
     e.OpponentsSampled: LeagueState._sampled,
     e.MatchFinished: LeagueState._match_finished,
     e.MatchFailed: LeagueState._match_failed,
+    e.RemoteAsked: LeagueState._asked,
     e.MatchVoided: LeagueState._match_voided,
     e.RatingsCorrected: LeagueState._corrected,
     e.LeagueBranched: LeagueState._branched,

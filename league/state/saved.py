@@ -9,6 +9,7 @@ from league.seen import SavedSeen
 from league.state.coverage import SavedMemory
 from league.state.evaluation_table import Evaluation
 from league.state.in_play import SavedInPlay
+from league.state.spending import Spent
 from schemas import events as e
 from schemas.standings import Agent, Record
 
@@ -70,3 +71,4 @@ class SavedState(msgspec.Struct, frozen=True):
     pairs: dict[str, dict[str, Record]] = {}
     activity: dict[str, Activity] = {}
     coverage: dict[str, SavedMemory] = {}
+    spent: dict[str, Spent] = {}
