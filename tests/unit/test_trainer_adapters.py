@@ -1,5 +1,7 @@
 """Adapters on disk: PEFT reads them, digests name them, damaged ones are refused with a reason."""
 
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -160,13 +162,135 @@ def test_a_missing_half_is_refused(folder: Path) -> None:
         ({"use_dora": True}, "use_dora is True"),
         ({"bias": "all"}, "bias is 'all', supported is 'none'"),
         ({"rank_pattern": {"q_proj": 8}}, "rank_pattern"),
-        ({"r": "four"}, "must be numbers"),
+        ({"r": "four"}, "'r' is 'four', expected a whole number"),
+        ({"r": True}, "'r' is True"),
+        ({"r": 0}, "'r' is 0, expected a whole number of at least 1"),
+        ({"lora_alpha": None}, "'lora_alpha' is None, expected a number"),
+        ({"lora_alpha": 10**400}, "'lora_alpha' is 1000"),
+        ({"use_rslora": "yes"}, "use_rslora is 'yes', expected true or false"),
+        ({"lora_bias": True}, "lora_bias is True"),
+        ({"layer_replication": [[0, 2]]}, "layer_replication"),
+        ({"alora_invocation_tokens": [1, 2]}, "alora_invocation_tokens"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa', which goes with a changed base"),
     ],
 )
 def test_variants_that_are_not_computed_are_refused(folder: Path, change: dict[str, object], message: str) -> None:
     rewrite(folder, **change)
     with pytest.raises(ModelError, match=message):
         adapters.load(folder, SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"r": 8}, r"shape \(4, 32\), the base model and the adapter's rank need \(8, 32\)"),
+        ({"target_modules": ["q_proj"]}, r"target_modules is \['q_proj'\], but .* adapts '.*k_proj' too"),
+        ({"target_modules": ["q_proj", "w1"]}, "names 'w1', expected 'down_proj'"),
+        ({"target_modules": [1]}, "expected a list of names"),
+        ({"target_modules": []}, "adapts"),
+        ({"layers_to_transform": [1]}, r"adapts 'layers\.0\."),
+    ],
+)
+def test_a_configuration_that_disagrees_with_the_weights_is_refused(
+    folder: Path, change: dict[str, object], message: str
+) -> None:
+    rewrite(folder, **change)
+    with pytest.raises(ModelError, match=message):
+        adapters.load(folder, SHAPE)
+
+
+def test_an_adapter_of_a_shallower_base_is_refused(folder: Path) -> None:
+    deeper = msgspec.structs.replace(SHAPE, layers=3)
+    with pytest.raises(ModelError, match=r"covers 'layers\.2\..*holds no tensors"):
+        adapters.load(folder, deeper)
+
+
+@pytest.mark.parametrize("targets", ["all-linear", r".*\.(q|k)_proj", None])
+def test_targets_that_are_no_list_leave_it_to_the_weights(folder: Path, targets: object) -> None:
+    rewrite(folder, target_modules=targets)
+    assert set(adapters.load(folder, SHAPE).sizes) == set(SHAPE.linears())
+
+
+def test_an_adapter_of_some_layers_is_read_and_written_as_such(folder: Path, tmp_path: Path) -> None:
+    kept = {name: tensor for name, tensor in load_file(folder / WEIGHTS_FILE).items() if ".layers.1." in name}
+    save_file(kept, folder / WEIGHTS_FILE)
+    rewrite(folder, layers_to_transform=1)
+    lora = adapters.load(folder, SHAPE)
+    adapters.save(lora, tmp_path / "again")
+    again = adapters.load(tmp_path / "again", SHAPE)
+    assert set(again.sizes) == set(lora.sizes) == {name for name in SHAPE.linears() if name.startswith("layers.1.")}
+    assert torch.equal(again.flat_P, lora.flat_P)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("base_model.model.model.", "base_model.model.", "is no LoRA weight, expected names like"),
+        ("lora_A.weight", "lora_A.default.weight", "is no LoRA weight"),
+        ("lora_A.weight", "lora_magnitude_vector", "is no LoRA weight"),
+        ("model.layers.0.self_attn.q_proj", "lm_head", "is no LoRA weight"),
+        ("q_proj", "qkv_proj", "no linear of this base model"),
+    ],
+)
+def test_tensors_under_other_names_are_refused(folder: Path, old: str, new: str, message: str) -> None:
+    tensors = load_file(folder / WEIGHTS_FILE)
+    save_file({name.replace(old, new): tensor for name, tensor in tensors.items()}, folder / WEIGHTS_FILE)
+    with pytest.raises(ModelError, match=message):
+        adapters.load(folder, SHAPE)
+
+
+def retyped(folder: Path, dtype: torch.dtype) -> None:
+    tensors = load_file(folder / WEIGHTS_FILE)
+    save_file({name: tensor.to(dtype) for name, tensor in tensors.items()}, folder / WEIGHTS_FILE)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_floating_point_types_become_float32(folder: Path, dtype: torch.dtype) -> None:
+    exact = adapters.load(folder, SHAPE).flat_P
+    retyped(folder, dtype)
+    lora = adapters.load(folder, SHAPE)
+    assert lora.flat_P.dtype == torch.float32
+    assert torch.equal(lora.flat_P, exact.to(dtype).float())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"), [(torch.int8, "I8"), (torch.bool, "BOOL"), (torch.float8_e4m3fn, "F8_E4M3")]
+)
+def test_types_that_are_no_weights_are_refused(folder: Path, dtype: torch.dtype, name: str) -> None:
+    retyped(folder, dtype)
+    with pytest.raises(ModelError, match=rf"is of type {name}, expected 'BF16', 'F16'"):
+        adapters.load(folder, SHAPE)
+
+
+def test_weights_too_large_for_float32_are_refused(folder: Path) -> None:
+    tensors = {name: tensor.double() for name, tensor in load_file(folder / WEIGHTS_FILE).items()}
+    next(iter(tensors.values()))[0, 0] = 1e300
+    save_file(tensors, folder / WEIGHTS_FILE)
+    with pytest.raises(ModelError, match="NaN or infinite"):
+        adapters.load(folder, SHAPE)
+
+
+class Burglar:
+    """What unpickling would run."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[object, tuple[Path]]:
+        return Path.touch, (self.trace,)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS_FILE, CONFIG_FILE, "adapter_model.bin", "adapter_model.pt"])
+@pytest.mark.parametrize("write", [pickle.dump, torch.save])
+def test_no_pickle_is_loaded_under_any_name(folder: Path, name: str, write: Callable[..., None]) -> None:
+    if name.startswith("adapter_model."):
+        (folder / WEIGHTS_FILE).unlink()
+    trace = folder / "trace"
+    with (folder / name).open("wb") as file:
+        write(Burglar(trace), file)
+    with pytest.raises(ModelError, match=r"never loaded|are not loaded|not an adapter"):
+        adapters.load(folder, SHAPE)
+    assert not trace.exists()
 
 
 def test_unknown_target_modules_name_the_valid_ones() -> None:
