@@ -1,4 +1,4 @@
-"""What is particular to the local engine: joining, bounds, the ways adapters are applied, counters."""
+"""What is particular to the local engine: joining, bounds, the ways adapters are applied, figures."""
 
 import asyncio
 from collections.abc import Sequence
@@ -112,7 +112,7 @@ def test_cache_is_bounded_by_max_rows(folders):
     for crowd in (3, 4, 30):
         sample(backend, range(crowd))
     per_slot = 2 * SHAPE.layers * 64 * SHAPE.kv_heads * SHAPE.head_dim * 4
-    assert backend.counters().cache_bytes <= 4 * per_slot
+    assert backend.stats().cache_bytes <= 4 * per_slot
 
 
 def test_requests_that_come_while_a_batch_runs_join_it(folders, expected):
@@ -124,7 +124,7 @@ def test_requests_that_come_while_a_batch_runs_join_it(folders, expected):
             results.extend([await backend.generate(request_of(index)) for index in range(first, 30, 3)])
 
         await asyncio.gather(*map(player, range(3)))
-        assert backend.counters().forwards < 30 * 3
+        assert backend.stats().passes < 30 * 3
         return results
 
     done = {tuple(g.logprobs): g for g in asyncio.run(run())}
@@ -195,16 +195,16 @@ def test_nobody_waits_on_an_engine_that_stopped(folders, expected, monkeypatch):
     same(sample(backend, range(30)), expected)
 
 
-def test_counters_add_up(folders):
+def test_stats_add_up(folders):
     backend = start(folders)
     generations = sample(backend, range(10))
-    counters = backend.counters()
-    assert (counters.requests, counters.adapters) == (10, 2)
-    assert counters.prompt_tokens == sum(len(request_of(i).prompt_ids) for i in range(10))
-    assert counters.sampled_tokens == sum(len(g.branches) for g in generations) == 30
-    assert counters.forced_tokens == 0
-    assert counters.forwards == 3
-    assert counters.seconds > 0
+    stats = backend.stats()
+    assert (stats.requests, stats.adapters) == (10, 2)
+    assert stats.prompt_tokens == sum(len(request_of(i).prompt_ids) for i in range(10))
+    assert stats.sampled_tokens == sum(len(g.branches) for g in generations) == 30
+    assert stats.forced_tokens == 0
+    assert stats.passes == 3
+    assert stats.seconds > 0
 
 
 def test_close_waits_for_what_is_in_flight(folders, expected):

@@ -61,6 +61,10 @@ class Stats(msgspec.Struct, frozen=True):
     """Adapters that one batch can hold; 0 for no bound."""
     swaps: int
     """Adapters that were loaded, or replaced in place."""
+    passes: int = 0
+    """Through the model; 0 where a backend cannot tell, as in the next one."""
+    cache_bytes: int = 0
+    """Memory that holds keys and values."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -101,6 +105,9 @@ class InferenceBackend(Protocol):
 
     def drop_adapter(self, digest: str) -> None:
         """Forget an adapter; no request in flight may use it."""
+
+    def stats(self) -> Stats:
+        """What it is at, and what it has done so far."""
 
     async def generate(self, request: Request) -> Generation:
         """Sample one completion; concurrent calls are batched.

@@ -6,8 +6,9 @@ finish the last ones move into the holes, so that no work is done for a finished
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import chain, groupby
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -16,8 +17,9 @@ import torch
 from schemas.errors import ModelError
 from trainer.decoder import allowed_logits
 from trainer.forward import Weights
+from workers.inference.base import Stats
 from workers.inference.cache import Cache
-from workers.inference.forward import Chunk, Forward, make_chunk
+from workers.inference.forward import Chunk, Forward, Ready, make_chunk
 from workers.inference.rows import Row
 from workers.inference.sampling import draw, flatten
 
@@ -26,19 +28,15 @@ PATIENCE = 4
 
 
 class Counters(msgspec.Struct):
-    """What an engine has done since it started."""
+    """What an engine has done since it started; the fields of ``Stats`` that only grow."""
 
     requests: int = 0
-    """Requests finished or failed."""
     prompt_tokens: int = 0
+    cached_tokens: int = 0
     sampled_tokens: int = 0
     forced_tokens: int = 0
-    forwards: int = 0
+    passes: int = 0
     seconds: float = 0.0
-    """Spent in rounds."""
-    adapters: int = 0
-    """Adapters loaded now."""
-    cache_bytes: int = 0
 
 
 class Engine:
@@ -66,7 +64,7 @@ class Engine:
 
     def submit(self, row: Row) -> None:
         """Queue a row, or finish it where nothing is left to choose."""
-        self.counters.prompt_tokens += len(row.pending) - row.forced
+        self.counters.prompt_tokens += row.prompt_tokens
         if row.finished:
             self._leave(row)
         else:
@@ -90,7 +88,32 @@ class Engine:
             self._guarded(0, running)
         self._compact()
         self.counters.seconds += time.perf_counter() - started
-        self.counters.cache_bytes = self._cache.bytes
+
+    def stats(self, adapters: int, swaps: int) -> Stats:
+        """What the batch is at; how many adapters there are is known to who loads them."""
+        return Stats(
+            queued=len(self._waiting),
+            running=len(self._running),
+            adapters=adapters,
+            slots=0,
+            swaps=swaps,
+            cache_bytes=self._cache.bytes,
+            **msgspec.structs.asdict(self.counters),
+        )
+
+    def swap(self, name: str, ready: Ready) -> None:
+        """Let all rows that ask for ``name`` go on with other weights; between rounds.
+
+        Running ones go back to the head of the queue: what they have read and said is read again by the new weights,
+        in passes of bounded size, before anything else is sampled.
+        """
+        slots = [slot for slot, row in enumerate(self._running) if row.name == name]
+        again = [self._running[slot] for slot in slots]
+        for row in (*again, *(row for row in self._waiting if row.name == name)):
+            row.change(ready)
+            row.waited = PATIENCE
+        self._vacate(set(slots))
+        self._waiting.extendleft(reversed(again))
 
     def abort(self, error: Exception) -> None:
         """Fail everything, waiting or running."""
@@ -120,6 +143,7 @@ class Engine:
             row = self._waiting.popleft()
             if row.future.cancelled():
                 continue
+            row.begin()
             longest = max(longest, len(row.pending))
             if batch and longest * (len(batch) + 1) > self._max_prefill_tokens:
                 yield batch
@@ -146,22 +170,25 @@ class Engine:
         logits_N = allowed_logits(self._base.head_VD, hidden_RD, row_N, token_N).cpu().numpy()
         temperatures_R = np.array([row.temperature for row in rows])
         uniforms_R = np.array([row.uniform() for row in rows])
-        drawn_R, logprobs_R = draw(logits_N, counts_R, temperatures_R, uniforms_R)
-        sampled_R = tokens_N[np.cumsum(counts_R) - counts_R + drawn_R]
-        self.counters.forwards += 1
-        for row, token, logprob in zip(rows, sampled_R.tolist(), logprobs_R.tolist(), strict=True):
-            attempt(row, row.take, token, logprob)
+        top_ps_R = np.array([row.top_p for row in rows])
+        draws = draw(logits_N, counts_R, temperatures_R, uniforms_R, top_ps_R)
+        starts_R = np.cumsum(counts_R) - counts_R
+        sampled_R = tokens_N[starts_R + draws.drawn_R].tolist()
+        nuclei = {index: tokens_N[starts_R[index] + kept].tolist() for index, kept in draws.nuclei.items()}
+        self.counters.passes += 1
+        for index, (row, logprob) in enumerate(zip(rows, draws.logprobs_R.tolist(), strict=True)):
+            attempt(row, sampled_R[index], logprob, nuclei.get(index))
 
     def _chunk(self, first: int, last: int) -> tuple[Chunk, list[Row]]:
         """Lay out the rows' pending tokens, rows of one adapter side by side; they count as cached from here on."""
-        adapters = [id(row.ready) for row in self._running]
+        adapters = [row.ready.identity for row in self._running]
         slots = sorted(range(first, last), key=adapters.__getitem__)
         rows = [self._running[slot] for slot in slots]
         counts = np.array([len(row.pending) for row in rows])
         cached = np.array([row.cached for row in rows])
         self._cache.reserve(last, int((cached + counts).max()))
         ids = list(chain.from_iterable(row.pending for row in rows))
-        groups = (list(same) for _, same in groupby((row.ready for row in rows), key=id))
+        groups = (list(same) for _, same in groupby((row.ready for row in rows), key=attrgetter("identity")))
         owners = [(same[0], len(same)) for same in groups]
         for row in rows:
             row.cached += len(row.pending)
@@ -170,12 +197,16 @@ class Engine:
         return make_chunk(ids, counts, cached, np.array(slots), owners, positions, self._device), rows
 
     def _compact(self) -> None:
-        """Let finished rows leave and move the last rows into their slots."""
+        """Let finished rows leave."""
         gone = {slot for slot, row in enumerate(self._running) if row.finished or row.future.done()}
-        if not gone:
-            return
         for slot in gone:
             self._leave(self._running[slot])
+        self._vacate(gone)
+
+    def _vacate(self, gone: set[int]) -> None:
+        """Empty slots, and move the last rows into them."""
+        if not gone:
+            return
         kept = len(self._running) - len(gone)
         targets = sorted(slot for slot in gone if slot < kept)
         sources = [slot for slot in range(kept, len(self._running)) if slot not in gone]
@@ -193,10 +224,10 @@ class Engine:
             row.future.set_result(row.generation())
 
 
-def attempt(row: Row, act: Callable[[int, float], None], token: int, logprob: float) -> None:
-    """Act on one row; what its constraint raises goes to its caller alone."""
+def attempt(row: Row, token: int, logprob: float, nucleus: list[int] | None) -> None:
+    """Hand a row its token; what its constraint raises goes to its caller alone."""
     try:
-        act(token, logprob)
+        row.take(token, logprob, nucleus)
     except Exception as error:
         fail(row, error)
 

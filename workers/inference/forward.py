@@ -35,6 +35,10 @@ class Ready:
     weights: Weights
     table_VQ: Tensor | None
     """First-layer queries, keys and values of every token side by side, not yet rotated; None for big vocabularies."""
+    adapter: str | None = None
+    """What spans are stamped with."""
+    identity: int = 0
+    """Number of these very weights, never given to others; 0 is the base."""
 
 
 class Span(NamedTuple):
@@ -73,12 +77,12 @@ class Chunk(NamedTuple):
     """Tokens cached after it, by slot."""
 
 
-def prepare(weights: Weights) -> Ready:
+def prepare(weights: Weights, adapter: str | None = None, identity: int = 0) -> Ready:
     """Weights with their first-layer table, if the vocabulary is small."""
     if weights.shape.vocab_size > TABLE_LIMIT:
-        return Ready(weights, None)
+        return Ready(weights, None, adapter, identity)
     parts = project(weights.shape, weights.layers[0], weights.embed_VD)
-    return Ready(weights, torch.cat([part.flatten(-2) for part in parts], dim=-1))
+    return Ready(weights, torch.cat([part.flatten(-2) for part in parts], dim=-1), adapter, identity)
 
 
 def make_chunk(

@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections import OrderedDict
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -16,8 +17,8 @@ from schemas.errors import ConfigError, ModelError, one_of
 from trainer.adapters import Lora, load
 from trainer.decoder import Decoder
 from trainer.model.tokenizer import Tokenizer
-from workers.inference.base import Generation, Request
-from workers.inference.engine import Counters, Engine
+from workers.inference.base import Generation, Request, Stats
+from workers.inference.engine import Engine
 from workers.inference.forward import Ready, prepare
 from workers.inference.registry import register
 from workers.inference.rows import Row
@@ -59,6 +60,15 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return LocalBackend(folder, self)
 
 
+class Adapter(NamedTuple):
+    """What is loaded under a name."""
+
+    lora: Lora | None
+    digest: str | None
+    identity: int
+    """Number of these very weights, never given to others; 0 is the base."""
+
+
 @register("local", LocalConfig)
 class LocalBackend:
     """Samples from one base model and its adapters."""
@@ -74,8 +84,9 @@ class LocalBackend:
         self._decoder = Decoder.load(folder, device=self._config.device, dtype=DTYPES[self._config.dtype])
         self._eos = Tokenizer(folder).eos
         self._merge = max(out * into for out, into in self._decoder.shape.linears().values()) <= MERGE_LIMIT
-        self._loras: dict[str | None, Lora | None] = {None: None}
-        self._ready: OrderedDict[str | None, Ready] = OrderedDict()
+        self._adapters: dict[str | None, Adapter] = {None: Adapter(None, None, 0)}
+        self._swaps = 0
+        self._ready: OrderedDict[int, Ready] = OrderedDict()
         base = self._prepared(None).weights
         self._max_positions = base.shape.max_positions
         limits = self._config.max_rows, self._config.max_prefill_tokens, self._config.join_share
@@ -86,15 +97,33 @@ class LocalBackend:
 
     def load_adapter(self, digest: str, folder: Path) -> None:
         """Read an adapter and make it ready; see ``InferenceBackend``."""
-        if digest in self._loras:
-            return
-        self._loras[digest] = load(folder, self._decoder.shape, device=self._config.device)
-        self._prepared(digest)
+        if digest not in self._adapters:
+            self._load(digest, digest, folder)
+
+    def swap_adapter(self, name: str, digest: str, folder: Path) -> None:
+        """Replace the weights under a name, also for requests that wait or run: their next token is from the new ones.
+
+        What running requests have read and said so far is read again by the new weights: a pass over it is the price,
+        and in return every log-probability is that of a whole forward pass of the adapter that its span names.
+
+        Args:
+            name: What requests call it: what it was first loaded under.
+            digest: Of the new weights; spans are stamped with it.
+            folder: The new weights.
+
+        Raises:
+            ModelError: nothing is loaded under the name, or the new ones cannot be used; then the old ones serve on.
+        """
+        before = self._adapter(name)
+        self._load(name, digest, folder)
+        self._ready.pop(before.identity, None)
+        self._engine.swap(name, self._prepared(name))
 
     def drop_adapter(self, digest: str) -> None:
         """Forget an adapter; requests that run keep its weights until they end."""
-        self._loras.pop(digest, None)
-        self._ready.pop(digest, None)
+        dropped = self._adapters.pop(digest, None)
+        if dropped is not None:
+            self._ready.pop(dropped.identity, None)
 
     async def generate(self, request: Request) -> Generation:
         """Sample one completion; see ``InferenceBackend``."""
@@ -114,37 +143,50 @@ class LocalBackend:
             await self._task
         self._engine.release()
         self._ready.clear()
-        self._loras.clear()
+        self._adapters.clear()
 
-    def counters(self) -> Counters:
-        """What was done so far."""
-        self._engine.counters.adapters = len(self._loras) - 1
-        return msgspec.structs.replace(self._engine.counters)
+    def stats(self) -> Stats:
+        """What it is at, and what it has done so far."""
+        return self._engine.stats(adapters=max(len(self._adapters) - 1, 0), swaps=self._swaps)
+
+    def _load(self, name: str, digest: str, folder: Path) -> None:
+        lora = load(folder, self._decoder.shape, device=self._config.device)
+        self._swaps += 1
+        self._adapters[name] = Adapter(lora, digest, self._swaps)
+        self._prepared(name)
+
+    def _adapter(self, name: str | None) -> Adapter:
+        if name not in self._adapters:
+            known = [other for other in self._adapters if other is not None]
+            raise ModelError(f"inference: adapter {name!r} is not loaded; loaded are {known}")
+        return self._adapters[name]
 
     def _row(self, request: Request, future: asyncio.Future[Generation]) -> Row:
         prompt, sampling = len(request.prompt_ids), request.sampling
-        if request.adapter not in self._loras:
-            known = [digest for digest in self._loras if digest is not None]
-            raise ModelError(f"inference: adapter {request.adapter!r} is not loaded; loaded are {known}")
+        self._adapter(request.adapter)
         if not 0 < prompt < self._max_positions:
             limit = self._max_positions
             raise ModelError(f"inference: the prompt has {prompt} tokens; the model takes 1 to {limit - 1}")
         if not (sampling.temperature > 0 and math.isfinite(sampling.temperature)) or sampling.max_tokens < 1:
             raise ModelError(f"inference: {sampling}; expected a positive temperature and at least one token")
+        if not 0 < sampling.top_p <= 1:
+            raise ModelError(f"inference: top_p {sampling.top_p}; expected more than 0 and at most 1")
         if request.constraint is not None and not request.constraint.allowed():
             raise ModelError("inference: the request's constraint allows no token at all")
         room = min(sampling.max_tokens, self._max_positions - prompt)
         return Row(request, self._prepared(request.adapter), room, self._eos, future)
 
     @torch.inference_mode()
-    def _prepared(self, digest: str | None) -> Ready:
+    def _prepared(self, name: str | None) -> Ready:
         """The adapter's weights, from those used last or made again."""
-        ready = self._ready.get(digest)
+        lora, digest, identity = self._adapters[name]
+        ready = self._ready.get(identity)
         if ready is None:
-            ready = self._ready[digest] = prepare(self._decoder.weights(self._loras[digest], self._merge))
+            ready = prepare(self._decoder.weights(lora, self._merge), digest, identity)
+            self._ready[identity] = ready
             while len(self._ready) > self._config.max_ready:
                 self._ready.popitem(last=False)
-        self._ready.move_to_end(digest)
+        self._ready.move_to_end(identity)
         return ready
 
     async def _drive(self) -> None:
