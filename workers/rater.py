@@ -10,7 +10,7 @@ import asyncio
 
 import structlog
 
-from league import pool, schedule
+from league import budgets, pool, schedule
 from league.corrections import owed, take
 from league.evaluation import promotion
 from schemas.errors import ConflictError
@@ -101,6 +101,9 @@ class Rater:
         for policy in state.policies:
             for retirement in schedule.retirements(state, policy):
                 await self._record(retirement)
+        for change in budgets.changes(state):
+            log.info("budget of a remote agent", agent=change.agent, what=change.reason)
+            await self._record(change)
         await self._pool()
 
     async def _pool(self) -> None:

@@ -4,7 +4,7 @@ from math import ceil
 
 import msgspec
 
-from league import pool, schedule
+from league import budgets, pool, schedule
 from league.evaluation import promotion
 from league.evaluation.planning import Cut, cuts, plan
 from league.evaluation.promotion import Progress
@@ -65,7 +65,7 @@ class Outlook(msgspec.Struct, frozen=True):
     waiting: list[Waiting]
     due: list[AnyEvent]
     """What a rater would record now, each followed by what follows from it: verdicts, promotions, alarms, retirements,
-    changes of the active pool."""
+    changes of the active pool, remote agents that pause or come back."""
     requests: list[EvaluationRequested]
     """Promotion tests that an evaluator would ask for now."""
     cuts: list[Cut]
@@ -100,7 +100,7 @@ def outlook(state: LeagueState, seats: int) -> Outlook:
 def decisions(state: LeagueState) -> list[AnyEvent]:
     """What a rater would record now; once that is in the history, more may follow from it."""
     retirements = [event for policy in state.policies for event in schedule.retirements(state, policy)]
-    return [*promotion.due(state), *retirements, *pool.changes(state)]
+    return [*promotion.due(state), *retirements, *pool.changes(state), *budgets.changes(state)]
 
 
 def _foreseen(state: LeagueState) -> list[AnyEvent]:

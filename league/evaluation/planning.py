@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import msgspec
 
 from league.analytics import wilson
+from league.budgets import is_paused
 from league.evaluation.promotion import untested
 from league.state import LeagueState
 from league.state.evaluation_table import BENCHMARK, GATEKEEPERS, PROMOTION, Evaluation
@@ -47,7 +48,8 @@ def plan(state: LeagueState, seats: int) -> list[EvaluationRequested]:
     The base agent's benchmark comes first; then, for each policy, the gatekeepers of every version that is a multiple
     of ``evaluation.every`` and of every checkpoint (with the benchmark of the stop criterion beside the former); the
     last version's gatekeepers and benchmark once its training has finished; and at most one promotion test at a time.
-    Nobody is evaluated twice.
+    Nobody is evaluated twice. A remote agent whose budget is spent is placed nowhere: gatekeepers go on without it, and
+    its benchmarks wait until the budget is raised.
 
     Args:
         state: What has been measured, and under which configuration.
@@ -221,7 +223,8 @@ def _gatekeepers(state: LeagueState, config: LeagueConfig, agent: str) -> Iterat
 
 def _benchmark(state: LeagueState, config: LeagueConfig, agent: str, opponent: str) -> Iterator[EvaluationRequested]:
     slug = _slug(agent, BENCHMARK, opponent)
-    if slug not in state.evaluations and opponent in state.agents and opponent != agent:
+    is_there = opponent in state.agents and not is_paused(state, opponent)
+    if slug not in state.evaluations and is_there and opponent != agent:
         yield from _request(agent, BENCHMARK, slug, [opponent], config.evaluation.benchmark_games)
 
 
@@ -249,7 +252,7 @@ def _resolve(state: LeagueState, rule: str, agent: str) -> str | None:
         return max(others, key=_strength).name if others else None
     if rule == "recent":
         return others[-1].name if others else None
-    return rule if rule in state.agents and rule != agent else None
+    return rule if rule in state.agents and rule != agent and not is_paused(state, rule) else None
 
 
 def _strength(agent: Agent) -> tuple[float, bool, int, str]:

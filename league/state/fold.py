@@ -8,6 +8,7 @@ One class of small handlers, an event type each: apart, nobody would see at a gl
 """
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 import msgspec
@@ -167,10 +168,15 @@ class LeagueState:
         """The last time that an agent was retired or activated; at sequence 0 for never."""
         return self._activity.get(agent, _NEVER)
 
+    def cost(self, agent: str) -> float:
+        """What an agent has cost so far; 0 for everybody but remote agents."""
+        return self.spent.get(agent, Spent()).cost
+
     def budget_left(self, agent: str) -> float:
         """What is left of a remote agent's budget, 0 or less when it is spent; infinity for everybody without one."""
         config = self.config.agents.get(agent) if self.config is not None else None
-        return self.spent.get(agent, Spent()).left(config)
+        budget = config.remote.budget if config is not None and config.remote is not None else None
+        return inf if budget is None else budget - self.cost(agent)
 
     def last_step(self, policy: str) -> e.GradientStepTaken | None:
         """A policy's newest gradient step."""

@@ -1,13 +1,11 @@
 """What remote agents have cost so far, by agent."""
 
-from math import inf, isfinite
+from math import isfinite
 from sys import float_info
 
 import msgspec
 
-from schemas.config import AgentConfig
 from schemas.events import RemoteAsked
-
 
 _MOST = 1 << 53
 
@@ -33,11 +31,6 @@ class Spent(msgspec.Struct, frozen=True):
             _sum(self.uncounted, event.uncounted),
             min(self.cost + cost, float_info.max),
         )
-
-    def left(self, agent: AgentConfig | None) -> float:
-        """What is left of the agent's budget, below 0 when more was spent; infinity when it has none."""
-        budget = agent.remote.budget if agent is not None and agent.remote is not None else None
-        return inf if budget is None else budget - self.cost
 
 
 def _sum(before: int, count: int) -> int:

@@ -1,0 +1,137 @@
+"""What remote agents cost is a sum over the history, and an agent whose budget is spent pauses until it is raised."""
+
+from math import inf, nan
+
+import msgspec
+import pytest
+
+from league.budgets import changes, is_paused
+from league.custody.snapshots import decode, encode
+from league.evaluation.planning import plan
+from league.ratings.fold import RatingFold
+from league.samplers.base import make_sampler
+from league.state import LeagueState
+from league.state.spending import Spent
+from schemas import events as e
+from schemas.config import AgentConfig, EvaluationConfig, LeagueConfig, Plugin, RemoteConfig, plain
+
+
+def league(budget: float | None = 2.0, training: bool = False) -> LeagueConfig:
+    remote = RemoteConfig(
+        url="https://host/v1", model="m", prompt_price=1.0, completion_price=2.0, budget=budget, training=training
+    )
+    evaluation = EvaluationConfig(every=5, gatekeepers=("gpt", "random_bot"), benchmark_opponents=("gpt",))
+    base = LeagueConfig(evaluation=evaluation)
+    return msgspec.structs.replace(
+        base, agents={**base.agents, "gpt": AgentConfig(kind="remote", rating=900.0, remote=remote)}
+    )
+
+
+def asked(number: int, cost: float, **other: object) -> e.RemoteAsked:
+    fields = {"agent": "gpt", "match_id": f"m-{number}", "worker": "evaluator-0", "since": 4, "number": number}
+    counts = {"requests": 3, "prompt_tokens": 100, "completion_tokens": 10, "tokens": 115, "uncounted": 1}
+    return msgspec.convert({**fields, **counts, "cost": cost, **other}, e.RemoteAsked)
+
+
+def opened(config: LeagueConfig) -> LeagueState:
+    state = LeagueState()
+    then(state, e.LeagueOpened(league="league", config=plain(config), model="m"))
+    for name, agent in config.agents.items():
+        then(state, e.AgentRegistered(agent=name, kind=agent.kind, baseline=agent.baseline, rating=agent.rating))
+        if agent.remote is not None and not agent.remote.training:
+            then(state, e.AgentRetired(agent=name, reason="met in evaluation only"))
+    return then(state, e.PolicyPublished(policy="main", version=5, adapter="a" * 64, parent="base_model"))
+
+
+def then(state: LeagueState, *events: e.Event) -> LeagueState:
+    for event in events:
+        state.apply(state.sequence + 1, event)
+    return state
+
+
+def configured(state: LeagueState, config: LeagueConfig) -> LeagueState:
+    return then(state, e.LeagueConfigured(config=plain(config), config_digest="d", after=state.sequence))
+
+
+def test_what_was_asked_is_summed_by_agent_and_copies_change_nothing() -> None:
+    state = opened(league())
+    once = [asked(0, 0.5), asked(1, 0.25), asked(0, 0.125, worker="evaluator-1"), asked(0, 0.0625, since=90)]
+    then(state, *once, *once)
+    assert state.spent == {"gpt": Spent(12, 400, 40, 460, 4, 0.9375)}
+    assert state.budget_left("gpt") == 1.0625
+    assert state.budget_left("random_bot") == state.budget_left("nobody") == inf
+
+
+def test_what_was_spent_is_in_snapshots() -> None:
+    state, ratings = then(opened(league()), asked(0, 0.5)), RatingFold()
+    ratings.sequence = state.sequence
+    restored, _ = decode(encode(state, ratings))
+    assert restored.spent == state.spent
+    assert restored.digest() == state.digest() != opened(league()).digest()
+    assert then(restored, asked(0, 0.5)).cost("gpt") == 0.5
+
+
+@pytest.mark.parametrize("cost", [-1.0, inf, -inf, nan])
+def test_a_report_that_makes_no_sense_spoils_no_sum(cost: float) -> None:
+    state, ratings = then(opened(league()), asked(0, 0.5)), RatingFold()
+    most = (1 << 63) - 1
+    then(state, asked(1, cost, requests=-4, tokens=most), asked(2, 1e308, tokens=most), asked(3, 1.7e308))
+    assert state.spent["gpt"].requests == 9
+    assert 0.5 < state.cost("gpt") < inf
+    ratings.sequence = state.sequence
+    assert decode(encode(state, ratings))[0].spent == state.spent
+
+
+def test_an_agent_pauses_when_its_budget_is_spent_and_comes_back_when_it_is_raised() -> None:
+    state = then(opened(league(training=True)), asked(0, 1.5))
+    fixed = make_sampler(Plugin(name="fixed"))
+    assert changes(state) == []
+    assert "gpt" in fixed.distribution(state.standings(), "main")["fixed"].weights
+    (paused,) = changes(then(state, asked(1, 0.5)))
+    assert isinstance(paused, e.AgentRetired)
+    assert (paused.agent, paused.reason) == ("gpt", "pauses: it has cost 2 of its budget of 2")
+    assert changes(then(state, paused, paused)) == []
+    assert "gpt" not in fixed.distribution(state.standings(), "main")["fixed"].weights
+    assert changes(configured(state, league(2.0, training=True))) == []
+    (back,) = changes(configured(state, league(2.5, training=True)))
+    assert back == e.AgentActivated(agent="gpt", reason="its budget is not spent", after=paused_at(state))
+    assert changes(then(state, back, back)) == []
+    assert "gpt" in fixed.distribution(state.standings(), "main")["fixed"].weights
+    (again,) = changes(then(state, asked(2, 0.5)))
+    assert again.key != paused.key
+
+
+def paused_at(state: LeagueState) -> int:
+    assert not state.agents["gpt"].active
+    return state.activity("gpt").sequence
+
+
+def test_an_agent_of_evaluations_alone_is_never_drawn_however_its_budget_changes() -> None:
+    state = then(opened(league()), asked(0, 2.5))
+    for config in (league(), league(None), league(1.0), league(9.0)):
+        configured(state, config)
+        for change in changes(state):
+            assert isinstance(change, e.AgentRetired)
+            then(state, change)
+        assert changes(state) == []
+        assert not state.agents["gpt"].active
+        assert is_paused(state, "gpt") == state.activity("gpt").resting == (config in (league(), league(1.0)))
+
+
+def test_evaluations_leave_out_who_pauses_and_its_benchmarks_wait() -> None:
+    state = opened(league())
+    assert [(r.agent, r.suite, r.opponents) for r in plan(state, 7)] == [
+        ("base_model", "benchmark", ["gpt"]),
+        ("main@5", "gatekeepers", ["gpt", "random_bot"]),
+    ]
+    then(state, asked(0, 2.0))
+    assert [(r.suite, r.opponents) for r in plan(state, 7)] == [("gatekeepers", ["random_bot"])]
+    then(state, *plan(state, 7))
+    assert plan(state, 7) == []
+    assert [(r.suite, r.opponents) for r in plan(configured(state, league(3.0)), 7)] == [("benchmark", ["gpt"])]
+
+
+def test_without_a_budget_nobody_pauses() -> None:
+    state = then(opened(league(None)), asked(0, 1e9))
+    assert changes(state) == []
+    assert not is_paused(state, "gpt")
