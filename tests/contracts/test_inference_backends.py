@@ -14,6 +14,7 @@ from trainer.adapters import LoraConfig, create, save
 from trainer.decoder import Decoder, allowed_logits
 from trainer.model import make_base
 from workers.inference import Generation, InferenceBackend, Request, Sampling, backend_names, make_backend
+from workers.inference.base import Span, Stats
 
 VOCABULARY = 40
 RANKS = {"a2": 2, "b5": 5, "c16": 16}
@@ -72,6 +73,14 @@ def sample(
             await backend.close()
 
     return asyncio.run(run())
+
+
+def sample_or_skip(start: Callable[[], InferenceBackend], requests: list[Request]) -> list[Generation]:
+    """The same, where the backend can tell the nucleus it sampled from; else it has to refuse in so many words."""
+    done = sample(start, requests)
+    if all(isinstance(one, ModelError) and "top_p" in str(one) for one in done):
+        pytest.skip("this backend refuses top_p")
+    return done
 
 
 def walk(constraint: Constraint, ids: list[int]) -> Iterator[tuple[int, list[int]]]:
@@ -154,6 +163,76 @@ def test_draws_follow_the_stated_probabilities(start):
         assert drawn == pytest.approx(probability, abs=4 * math.sqrt(probability * (1 - probability) / 600))
 
 
+def test_nucleus_is_the_fewest_likeliest_tokens_and_logprobs_are_renormalised_over_it(start, base, adapters):
+    from trainer.adapters import load
+
+    decoder = Decoder.load(base)
+    loras = {None: None} | {name: load(folder, decoder.shape) for name, folder in adapters.items()}
+    top_p, cut, whole = 0.6, 0, 0
+    requests = [
+        request_of(i, sampling=Sampling((0.7, 1.3)[i % 2], i, 6, top_p), constraint=(PLANS, None)[i // 4 % 2])
+        for i in range(16)
+    ]
+    for request, generation in zip(requests, sample_or_skip(start, requests), strict=True):
+        ids = torch.tensor([*request.prompt_ids, *generation.completion_ids])
+        with torch.no_grad():
+            logits_TV = decoder.logits(decoder.forward_packed(ids, [len(ids)], loras[request.adapter]))
+        place, at = request.constraint, dict(zip(generation.branches, range(99), strict=False))
+        for position, token in enumerate(generation.completion_ids):
+            choices = list(place.allowed()) if place else list(range(VOCABULARY))
+            place = place and place.advance(token)
+            scores = logits_TV[len(request.prompt_ids) + position - 1, choices] / request.sampling.temperature
+            ranked = sorted(zip(scores.softmax(-1).tolist(), choices, strict=True), reverse=True)
+            kept = next(n for n in range(1, len(ranked) + 1) if sum(p for p, _ in ranked[:n]) >= top_p)
+            assert (position in at) == (kept > 1)
+            assert token in [other for _, other in ranked[:kept]]
+            if position in at:
+                assert generation.allowed[at[position]] == sorted(other for _, other in ranked[:kept])
+                share = {other: p for p, other in ranked}[token] / sum(p for p, _ in ranked[:kept])
+                assert generation.logprobs[at[position]] == pytest.approx(math.log(share), abs=1e-5)
+            cut, whole = cut + (kept < len(choices)), whole + (kept == len(choices) > 1)
+    assert cut > 20
+    assert whole > 0
+
+
+def test_draws_from_a_nucleus_follow_the_stated_probabilities(start):
+    sampling = [Sampling(1.5, seed, top_p=0.7) for seed in range(600)]
+    choice = Fixed([(5,), (9,), (21,), (30,)])
+    generations = sample_or_skip(start, [request_of(1, constraint=choice, sampling=one) for one in sampling])
+    stated = {g.completion_ids[0]: math.exp(g.logprobs[0]) for g in generations}
+    assert sorted(stated) == generations[0].allowed[0]
+    assert 1 < len(stated) < 4
+    assert sum(stated.values()) == pytest.approx(1, abs=1e-5)
+    for token, probability in stated.items():
+        drawn = sum(g.completion_ids == [token] for g in generations) / len(generations)
+        assert drawn == pytest.approx(probability, abs=4 * math.sqrt(probability * (1 - probability) / 600))
+
+
+def test_generations_say_their_adapter_and_their_time(start):
+    requests = [request_of(i) for i in range(8)]
+    for request, generation in zip(requests, sample(start, requests), strict=True):
+        assert generation.spans == [Span(0, request.adapter)]
+        assert 0 <= generation.timing.queued_s <= generation.timing.seconds
+
+
+def test_stats_count_what_was_done(start):
+    async def run() -> tuple[Stats, Stats, list[Generation]]:
+        backend = start()
+        before = backend.stats()
+        done = await asyncio.gather(*(backend.generate(request_of(i)) for i in range(8)))
+        after = backend.stats()
+        await backend.close()
+        return before, after, done
+
+    before, after, done = asyncio.run(run())
+    assert (before.requests, before.adapters, before.swaps) == (0, 3, 3)
+    assert (after.queued, after.running, after.requests) == (0, 0, 8)
+    assert after.prompt_tokens == sum(len(request_of(i).prompt_ids) for i in range(8))
+    assert after.sampled_tokens == sum(len(g.branches) for g in done)
+    assert after.forced_tokens == sum(len(g.completion_ids) - len(g.branches) for g in done)
+    assert after.seconds > 0
+
+
 def test_adapters_differ_from_the_base_and_from_each_other(start):
     requests = [request_of(3, adapter=name) for name in [None, *RANKS]]
     assert len({generation.logprobs[0] for generation in sample(start, requests)}) == 4
@@ -197,6 +276,7 @@ BAD = {
     "constraint that fails later": ({"constraint": Faulty()}, "broken on purpose"),
     "token outside the vocabulary": ({"prompt_ids": [3, VOCABULARY]}, "outside the vocabulary"),
     "allowed token outside the vocabulary": ({"constraint": Fixed([(4,), (VOCABULARY,)])}, "outside the vocabulary"),
+    "nothing in the nucleus": ({"sampling": Sampling(top_p=0.0)}, "top_p"),
     "temperature zero": ({"sampling": Sampling(temperature=0.0)}, "positive temperature"),
 }
 

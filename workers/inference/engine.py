@@ -101,6 +101,7 @@ class Engine:
             **msgspec.structs.asdict(self.counters),
         )
 
+    @torch.inference_mode()
     def swap(self, name: str, ready: Ready) -> None:
         """Let all rows that ask for ``name`` go on with other weights; between rounds.
 
