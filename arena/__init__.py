@@ -2,6 +2,7 @@
 
 - ``games/``      one package or file per game, behind ``games.base.Game``
 - ``bots/``       scripted agents that never call a model
+- ``prompts/``    chat templates of model families, and how their answers are read
 - ``constraints`` token-level walk through the set of legal completions
 - ``match``       plays one game between agents in seats
 - ``resimulation`` plays a recorded match again and says where it differs

@@ -1,5 +1,7 @@
 """The ``[game]`` settings of Diplomacy."""
 
+from typing import Literal
+
 import msgspec
 
 from schemas.errors import ConfigError
@@ -14,6 +16,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Points for a sole leader with at least ``winner_threshold_sc`` centres."""
     winner_threshold_sc: int = 10
     """Supply centres that a sole leader needs for the bonus; the map has 34."""
+    text: Literal["compact", "egocentric"] = "compact"
+    """How models are asked and answer: in the few pieces of ``text``, or in JSON and tags, for large models."""
 
     def __post_init__(self) -> None:
         """Check ranges.

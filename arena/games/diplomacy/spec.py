@@ -6,6 +6,7 @@ import msgspec
 
 from arena import bots
 from arena.games.base import Bot, Game, Recording, TextFormat, Turn, Words, replayed
+from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame, Record
 from arena.games.diplomacy.position import decode_position
@@ -81,9 +82,9 @@ class DiplomacySpec:
         return bots.make_bot(name, self.name)
 
     def text(self) -> TextFormat:
-        """The compact language of ``text.DiplomacyText``."""
-        return DiplomacyText()
+        """The language that the settings choose."""
+        return EgocentricText(self.settings) if self.settings.text == "egocentric" else DiplomacyText()
 
     def words(self) -> Words:
-        """English and the usual notation of orders."""
-        return DiplomacyWords(self.settings)
+        """English and the usual notation of orders; JSON and tags where the settings choose them."""
+        return EgocentricWords(self.settings) if self.settings.text == "egocentric" else DiplomacyWords(self.settings)

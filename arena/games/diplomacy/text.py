@@ -90,16 +90,7 @@ class DiplomacyText:
         Raises:
             GameError: the completion is not one of ``completions``.
         """
-        place = self.completions(game, seat)
-        for i, piece in enumerate(completion):
-            options = place.options()
-            if piece not in options:
-                raise GameError(
-                    f"diplomacy text: piece {i} of {completion} is {piece!r}; expected one of {sorted(options)}"
-                )
-            place = options[piece]
-        if place.options():
-            raise GameError(f"diplomacy text: {completion} ends too early; expected {sorted(place.options())}")
+        walk.check_whole(self.completions(game, seat), completion)
         return tuple(sorted(_said(cast(DiplomacyGame, game), seat, list(_codes(completion)))))
 
 

@@ -4,13 +4,14 @@ Tries are shared by all decisions that give a unit the same choices; places are 
 from there to the end. Both memos are bounded; a place that was forgotten is made again as a different object.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 
 from arena.games.base import Phrases, Pieces
 from arena.games.diplomacy import board
 from arena.games.diplomacy.orders import Choices
 from arena.games.diplomacy.position import Position
+from schemas.errors import GameError
 
 CLOSE = "</orders>"
 
@@ -169,12 +170,33 @@ def _place(trie: Trie, rest: Place | Junction) -> Place:
     return Place(trie, rest)
 
 
+def strung(tries: Sequence[Trie], last: Place | Junction) -> Place | Junction:
+    """One trie after the other, then ``last``."""
+    place = last
+    for trie in reversed(tries):
+        place = _place(trie, place)
+    return place
+
+
 def unit_walk(units: tuple[Choices, ...]) -> Phrases:
     """Completions that give each unit one order, in turn."""
-    place: Place | Junction = CLOSING
-    for unit in reversed(units):
-        place = _place(_unit_trie(unit), place)
-    return place
+    return strung([_unit_trie(unit) for unit in units], CLOSING)
+
+
+def check_whole(place: Phrases, completion: Pieces) -> None:
+    """Refuse what is not a whole completion.
+
+    Raises:
+        GameError: it leaves the walk that starts at ``place``, or ends before it.
+    """
+    for i, piece in enumerate(completion):
+        options = place.options()
+        if piece not in options:
+            expected = sorted(options)
+            raise GameError(f"diplomacy text: piece {i} of {completion} is {piece!r}; expected one of {expected}")
+        place = options[piece]
+    if place.options():
+        raise GameError(f"diplomacy text: {completion} ends too early; expected {sorted(place.options())}")
 
 
 def adjustment_walk(position: Position, seat: int) -> Phrases:

@@ -1,0 +1,273 @@
+"""Diplomacy for large models: the position as JSON from the reader's side, orders between XML tags.
+
+A reply is ``<analysis>…</analysis><orders>…</orders>``, with one order to a line in the engine's own notation. The
+same form serves models that are trained here (``EgocentricText``, whose completions are the legal ones) and remote
+agents (``EgocentricWords``, which reads with indulgence).
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from random import Random
+from typing import Any, cast
+
+import msgspec
+
+from arena.games.base import Action, Game, Phrases, Pieces, Understood
+from arena.games.diplomacy import board
+from arena.games.diplomacy.engine import POWERS
+from arena.games.diplomacy.game import DiplomacyGame
+from arena.games.diplomacy.orders import Choices
+from arena.games.diplomacy.position import Position
+from arena.games.diplomacy.settings import Settings
+from arena.games.diplomacy.walk import Junction, Place, Trie, by_place, check_whole, strung, trie_of
+from arena.games.diplomacy.words import SEASONS, DiplomacyWords
+from arena.prompts.base import Message, messages_of
+from arena.prompts.extraction import tagged
+from schemas.errors import GameError
+
+OPEN, CLOSE, END = "<orders>\n", "</orders>", "\n"
+"""Around the orders, and after each. A tokenizer for running text keeps the line's end with the bracket before it."""
+_VERBS = (" H", " -", " S", " C", " R", " D", " B", " VIA")
+_WORD = re.compile(r"[A-Za-z_]+|[^A-Za-z_]")
+_KEYS = (
+    *("power", "phase", "season", "year", "last_year", "my_centers", "my_units", "my_dislodged", "threats"),
+    *("others", "centers", "units", "dislodged", "free_centers", "builds", "disbands", "legal_orders"),
+)
+_RULES = """\
+You play Diplomacy on the standard map as one of seven powers. Nobody can talk to anybody, and all orders of a phase \
+are carried out at once.
+Armies (A) move on land, fleets (F) at sea and along coasts, to a neighbouring place. Entering a place against others \
+takes more support than they have; a supporter that is attacked from elsewhere supports nobody. Fleets at sea convoy \
+armies. Whoever stands on a supply centre after the autumn moves owns it. In winter each power builds (in its own free \
+home centres, at most one unit in each) or disbands until it has as many units as centres.
+The game ends after the winter of {max_year}: one point for each centre, half a point for each unit{bonus}.
+The position comes as JSON, seen from your side. "threats" names, for each province that you hold, the units of others \
+that can move there without a convoy. "legal_orders" lists what each of your units may do; an order is the unit \
+followed by one of its entries. In winter give as many orders as there are "builds" or "disbands"; WAIVE leaves \
+a build out.
+Answer in this form, with one order to a line for every unit that is ordered:
+<analysis>
+what matters, in a few sentences
+</analysis>
+<orders>
+A PAR - BUR
+F BRE H
+</orders>"""
+_BONUS = ", and {points:g} more for sole possession of the most centres if they are at least {centers}"
+
+
+class EgocentricWords:
+    """The ``Words`` of the format. What a reply leaves out or has wrong is filled in as by ``DiplomacyWords``."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._reader = DiplomacyWords(settings)
+
+    def rules(self) -> str:
+        """The rules in brief, what the keys mean, and the form of a reply."""
+        settings = self._settings
+        bonus = _BONUS.format(points=settings.win_bonus, centers=settings.winner_threshold_sc)
+        return _RULES.format(max_year=settings.max_year, bonus=bonus if settings.win_bonus else "")
+
+    def question(self, game: Game, seat: int) -> str:
+        """The position as JSON, a key to a line.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        return _json(view(_to_move(game, seat), seat))
+
+    def understand(self, game: Game, seat: int, reply: str, rng: Random) -> Understood:
+        """The orders between the last ``<orders>`` and its end; in the whole reply where the tag is missing."""
+        return self._reader.understand(game, seat, tagged("orders")(reply).text, rng)
+
+
+class EgocentricText:
+    """The ``TextFormat`` of the format. Pieces carry their white space: joined, they are the text itself."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._words = EgocentricWords(settings)
+
+    def vocabulary(self) -> Sequence[str]:
+        """Every piece that a prompt or completion can hold, sorted."""
+        return sorted(_vocabulary())
+
+    def messages(self, game: Game, seat: int) -> list[Message]:
+        """Rules and position as a conversation.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        return messages_of(self._words, game, seat)
+
+    def prompt(self, game: Game, seat: int) -> Pieces:
+        """The position alone, for tokenizers made for these pieces.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        return tuple(_WORD.findall(self._words.question(game, seat)))
+
+    def completions(self, game: Game, seat: int) -> Phrases:
+        """All legal completions: each unit's order once, in the sorted order of units.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        table = _to_move(game, seat)
+        position = table.position
+        if position.kind != "A":
+            return _opened(strung([_unit_trie(unit) for unit in table.choices(seat)], _CLOSING))
+        due = position.adjustment(seat)
+        if due > 0:
+            return _opened(_builds(position.sites(seat), due))
+        return _opened(_disbands(by_place(position.units[seat]), -due))
+
+    def write(self, game: Game, seat: int, action: Action) -> Pieces:
+        """The completion that says ``action``.
+
+        Raises:
+            GameError: the action is not legal.
+        """
+        table = _to_move(game, seat)
+        if not table.is_legal(seat, action):
+            raise GameError(f"diplomacy text, {table.position.phase}: seat {seat} cannot play {action!r}")
+        orders: Sequence[str] = action
+        if table.position.kind == "A":
+            orders = sorted(action, key=lambda order: (order == "WAIVE", order[2:]))
+        return (OPEN, *(piece for order in orders for piece in _pieces(order)), CLOSE)
+
+    def read(self, game: Game, seat: int, completion: Pieces) -> Action:
+        """The action that a completion says.
+
+        Raises:
+            GameError: the completion is not one of ``completions``.
+        """
+        check_whole(self.completions(game, seat), completion)
+        return tuple(sorted("".join(completion[1:-1]).splitlines()))
+
+
+def view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
+    """The position from the seat's side, as plain data. Keys that say nothing in a phase are left out."""
+    position = table.position
+    seen: dict[str, Any] = {
+        "power": POWERS[seat],
+        "phase": position.phase,
+        "season": SEASONS[position.phase[0]],
+        "year": position.year,
+        "last_year": table.settings.max_year,
+        "my_centers": position.centers[seat],
+        "my_units": position.units[seat],
+        "my_dislodged": list(position.retreats[seat]),
+        "threats": _threats(position, seat),
+        "others": dict(_others(position, seat)),
+        "free_centers": [center for center in board.CENTERS if center not in position.owner],
+        **_due(position, seat),
+        "legal_orders": _legal(table, seat),
+    }
+    return {key: value for key, value in seen.items() if value}
+
+
+def _threats(position: Position, seat: int) -> dict[str, list[str]]:
+    held = {*position.centers[seat], *(board.province(unit[2:]) for unit in position.units[seat])}
+    threats: dict[str, list[str]] = {province: [] for province in sorted(held)}
+    for other, units in enumerate(position.units):
+        for unit in units if other != seat else ():
+            for target in sorted({board.province(dest) for dest in board.MOVES[unit]} & held):
+                threats[target].append(f"{POWERS[other]} {unit}")
+    return {province: units for province, units in threats.items() if units}
+
+
+def _others(position: Position, seat: int) -> Iterable[tuple[str, dict[str, Any]]]:
+    for other, power in enumerate(POWERS):
+        told = {
+            "centers": position.centers[other],
+            "units": position.units[other],
+            "dislodged": list(position.retreats[other]),
+        }
+        if other != seat and any(told.values()):
+            yield power, {key: value for key, value in told.items() if value}
+
+
+def _due(position: Position, seat: int) -> dict[str, int]:
+    due = position.adjustment(seat) if position.kind == "A" else 0
+    return {"builds": max(due, 0), "disbands": max(-due, 0)}
+
+
+def _legal(table: DiplomacyGame, seat: int) -> Mapping[str, list[str]]:
+    """What may follow each unit in an order."""
+    position = table.position
+    if position.kind != "A":
+        return {unit.unit: [order[len(unit.unit) + 1 :] for order in unit.orders] for unit in table.choices(seat)}
+    if position.adjustment(seat) < 0:
+        return {unit: ["D"] for unit in position.units[seat]}
+    return {order[:-2]: ["B"] for site in position.sites(seat) for order in board.builds_at(site)}
+
+
+def _json(seen: Mapping[str, Any]) -> str:
+    lines = (f'"{key}":{msgspec.json.encode(value).decode()}' for key, value in seen.items())
+    return "{" + ",\n".join(lines) + "}"
+
+
+def _to_move(game: Game, seat: int) -> DiplomacyGame:
+    table = cast(DiplomacyGame, game)
+    table.check_to_move(seat)
+    return table
+
+
+@lru_cache(maxsize=1 << 16)
+def _pieces(order: str) -> Pieces:
+    """An order as units, places and verbs, of which none begins another."""
+    if order == "WAIVE":
+        return ("WAIVE", END)
+    kind, place, *rest = order.split()
+    if rest[0] in "SC":
+        # The other unit's kind and place are one piece, like the unit's own: "S A MAR - BUR".
+        rest[1:3] = [f"{rest[1]} {rest[2]}"]
+    return (f"{kind} {place}", *(f" {word}" for word in rest), END)
+
+
+def _vocabulary() -> set[str]:
+    told = " ".join((*_KEYS, *SEASONS.values(), *POWERS, *board.LOCATIONS, *_VERBS, *"AFMSWR", "WAIVE", "0123456789"))
+    places = (f" {location}" for location in {*board.LOCATIONS, *board.PROVINCES})
+    supported = (f" {kind} {location}" for kind in "AF" for location in {*board.LOCATIONS, *board.PROVINCES})
+    written = {OPEN, CLOSE, END, "WAIVE", *_VERBS, *board.UNITS, *places, *supported}
+    return written | {*_WORD.findall(told), *'{}[]",:/ \n-'}
+
+
+_CLOSING = Junction({CLOSE: Junction({})})
+
+
+@lru_cache(maxsize=4096)
+def _opened(orders: Place | Junction) -> Junction:
+    return Junction({OPEN: orders})
+
+
+@lru_cache(maxsize=8192)
+def _unit_trie(choices: Choices) -> Trie:
+    return trie_of(map(_pieces, choices.orders))
+
+
+@lru_cache(maxsize=4096)
+def _builds(sites: tuple[str, ...], due: int) -> Junction:
+    """Some builds in the order of places, then waive the rest."""
+    if not due:
+        return _CLOSING
+    options: dict[str, Phrases] = {}
+    for i, site in enumerate(sites):
+        builds = trie_of(map(_pieces, board.builds_at(site)))
+        options.update(Place(builds, _builds(sites[i + 1 :], due - 1)))
+    options.update(Place(trie_of([_pieces("WAIVE")]), _builds((), due - 1)))
+    return Junction(options)
+
+
+@lru_cache(maxsize=4096)
+def _disbands(units: tuple[str, ...], due: int) -> Junction:
+    """Exactly ``due`` units, in order; the last ones are forced where too few are left."""
+    if not due:
+        return _CLOSING
+    options: dict[str, Phrases] = {}
+    for i, unit in enumerate(units[: len(units) - due + 1]):
+        options.update(Place(trie_of([_pieces(f"{unit} D")]), _disbands(units[i + 1 :], due - 1)))
+    return Junction(options)

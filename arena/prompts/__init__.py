@@ -1,0 +1,85 @@
+r"""Chat templates by name: how a conversation is written for each family of models, and how its replies are read.
+
+- ``base``        messages, the contract of a template, and texts that are asked as a conversation
+- ``extraction``  the answer in a reply: ``\boxed{}`` and tags
+- one file per family, registered under its name
+
+They are for model folders without a chat template of their own; where there is one, it is used. To add a family: a
+module with a class that has ``marks``, ``render`` and ``answer``, under ``@register("name", model_types=[...])``.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TypeVar
+
+from arena.prompts.base import Chat, Message, Template, folded, messages_of
+from schemas.errors import UsageError, one_of
+
+__all__ = [
+    "Chat",
+    "Message",
+    "Template",
+    "folded",
+    "make_template",
+    "messages_of",
+    "register",
+    "template_for",
+    "template_names",
+]
+
+T = TypeVar("T", bound=type[Template])
+
+_TEMPLATES: dict[str, tuple[Callable[[], Template], tuple[str, ...]]] = {}
+_NO_TEMPLATES = frozenset(("base", "extraction"))
+
+
+def register(name: str, model_types: Sequence[str] = ()) -> Callable[[T], T]:
+    """Make a template known under ``name``, for these ``model_type`` values of a model's ``config.json``."""
+
+    def add(template: T) -> T:
+        _TEMPLATES[name] = (template, tuple(model_types))
+        return template
+
+    return add
+
+
+def template_names() -> list[str]:
+    """All templates, sorted."""
+    _import_all()
+    return sorted(_TEMPLATES)
+
+
+def make_template(name: str) -> Template:
+    """The template of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    names = template_names()
+    if name not in names:
+        raise UsageError(f"prompt template: none is called {name!r}; expected {one_of(names)}")
+    return _TEMPLATES[name][0]()
+
+
+def template_for(model_type: str, knows: Callable[[str], bool]) -> Template:
+    """The template of a model's family, or the plain one.
+
+    Args:
+        model_type: From the model's ``config.json``.
+        knows: Whether a text is one token of the model's vocabulary. A model that shares an architecture with a family
+            but not its special tokens was never trained on the family's conversations.
+    """
+    for name in template_names():
+        template, model_types = _TEMPLATES[name]
+        if model_type in model_types and all(map(knows, (made := template()).marks)):
+            return made
+    return make_template("plain")
+
+
+@cache
+def _import_all() -> None:
+    for module in pkgutil.iter_modules(__path__):
+        if module.name not in _NO_TEMPLATES:
+            importlib.import_module(f"{__name__}.{module.name}")

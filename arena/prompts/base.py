@@ -1,0 +1,62 @@
+"""What a conversation is, and what writes it down for a model."""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol, runtime_checkable
+
+import msgspec
+
+from arena.games.base import Game, Words
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One part of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Template(Protocol):
+    """One family's way to write a conversation. Pure."""
+
+    marks: Sequence[str]
+    """The family's special tokens, without which a model does not know the form."""
+
+    def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
+        """The text that the model continues with its reply.
+
+        Args:
+            messages: The last one is the user's.
+            thinking: Whether the model may think before it answers, where the family has such a switch.
+        """
+
+    def answer(self, reply: str) -> str:
+        """A reply without the family's special tokens and without its thinking."""
+
+
+@runtime_checkable
+class Chat(Protocol):
+    """What a ``TextFormat`` has beside the rest when it is asked as a conversation.
+
+    Its pieces carry their own white space, so that the pieces of a completion, joined, are the text that a model would
+    write. Sub-word tokenizers get the conversation; tokenizers made for the game's pieces get the ``prompt``.
+    """
+
+    def messages(self, game: Game, seat: int) -> list[Message]:
+        """The question that ``seat`` is asked."""
+
+
+def messages_of(words: Words, game: Game, seat: int) -> list[Message]:
+    """A game in plain language as a conversation: the rules, then the position.
+
+    Raises:
+        GameError: the seat is not to move.
+    """
+    return [Message("system", words.rules()), Message("user", words.question(game, seat))]
+
+
+def folded(messages: Sequence[Message]) -> list[Message]:
+    """The conversation with what the system says at the head of the first user's message, for families without one."""
+    if len(messages) < 2 or messages[0].role != "system":
+        return list(messages)
+    first = Message(messages[1].role, f"{messages[0].content}\n\n{messages[1].content}")
+    return [first, *messages[2:]]

@@ -1,0 +1,27 @@
+"""Gemma's conversations."""
+
+from collections.abc import Sequence
+
+from arena.prompts import register
+from arena.prompts.base import Message, folded
+
+
+@register("gemma", model_types=("gemma", "gemma2", "gemma3", "gemma3_text"))
+class Gemma:
+    """The ``Template`` of Gemma 1 to 3. They have no thinking switch, and nobody but user and model speaks."""
+
+    marks: Sequence[str] = ("<bos>", "<start_of_turn>", "<end_of_turn>")
+
+    def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
+        """Turns between ``<start_of_turn>`` and ``<end_of_turn>``; the user says what the system would."""
+        turns = "".join(_turn(message) for message in folded(messages))
+        return f"<bos>{turns}<start_of_turn>model\n"
+
+    def answer(self, reply: str) -> str:
+        """The reply up to the end of the turn."""
+        return reply.partition("<end_of_turn>")[0].strip()
+
+
+def _turn(message: Message) -> str:
+    role = "model" if message.role == "assistant" else message.role
+    return f"<start_of_turn>{role}\n{message.content.strip()}<end_of_turn>\n"

@@ -1,0 +1,26 @@
+"""Llama 3's conversations."""
+
+from collections.abc import Sequence
+
+from arena.prompts import register
+from arena.prompts.base import Message
+
+
+@register("llama", model_types=("llama",))
+class Llama:
+    """The ``Template`` of Llama 3 to 3.3. They have no thinking switch."""
+
+    marks: Sequence[str] = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+
+    def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
+        """Turns behind a header with their role, each closed by ``<|eot_id|>``."""
+        turns = "".join(f"{_header(message.role)}{message.content.strip()}<|eot_id|>" for message in messages)
+        return f"<|begin_of_text|>{turns}{_header('assistant')}"
+
+    def answer(self, reply: str) -> str:
+        """The reply up to the end of the turn."""
+        return reply.partition("<|eot_id|>")[0].strip()
+
+
+def _header(role: str) -> str:
+    return f"<|start_header_id|>{role}<|end_header_id|>\n\n"

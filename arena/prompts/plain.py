@@ -1,0 +1,21 @@
+"""Conversations for models that were never trained on any: paragraphs, which the model continues."""
+
+from collections.abc import Sequence
+
+from arena.prompts import register
+from arena.prompts.base import Message
+
+
+@register("plain")
+class Plain:
+    """The ``Template`` of base models and unknown families."""
+
+    marks: Sequence[str] = ()
+
+    def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
+        """What everybody said, with a blank line after each."""
+        return "".join(f"{message.content.strip()}\n\n" for message in messages)
+
+    def answer(self, reply: str) -> str:
+        """The reply as it is."""
+        return reply.strip()

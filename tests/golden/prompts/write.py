@@ -1,0 +1,25 @@
+"""Writes the golden prompts: ``python tests/golden/prompts/write.py``. Read the result before use.
+
+The positions are the questions that ``tests/unit/test_arena_egocentric.py`` and ``test_arena_prompts.py`` ask.
+"""
+
+from pathlib import Path
+
+from arena.games import make_game
+from arena.games.base import words_of
+from arena.prompts import make_template, messages_of, template_names
+
+DIPLOMACY = Path(__file__).with_name("diplomacy-position.json")
+"""The position, as ``Game.save`` writes it; France is asked."""
+FRANCE = 2
+
+if __name__ == "__main__":
+    diplomacy = make_game("diplomacy", {"text": "egocentric", "max_year": 1908})
+    nim = make_game("nim", {"shuffle": False})
+    asked = {
+        "diplomacy": messages_of(words_of(diplomacy), diplomacy.load(DIPLOMACY.read_bytes()), FRANCE),
+        "nim": messages_of(words_of(nim), nim.new(0), 0),
+    }
+    for family in template_names():
+        for game, messages in asked.items():
+            Path(__file__).with_name(f"{game}-{family}.txt").write_text(make_template(family).render(messages))
