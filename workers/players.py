@@ -1,15 +1,19 @@
 """A language model in a seat: position to prompt, constrained completion, and the way back to an action."""
 
 from collections.abc import Callable
-from functools import lru_cache
 
-from arena.constraints import TokenWalks, read_branches
+import msgspec
+
+from arena.constraints import read_branches
 from arena.games.base import Action, Game, TextFormat
 from schemas.errors import ModelError
 from schemas.trajectories import Step
 from trainer.model.cloning import Example
 from trainer.model.tokenizer import Tokenizer
 from workers.inference.base import Generation, InferenceBackend, Request, Sampling
+from workers.prompting import Prompting, token_walks
+
+__all__ = ["AdapterProvider", "PolicyPlayer", "example", "token_walks"]
 
 AdapterProvider = Callable[[], tuple[int, str | None]]
 """Version and adapter digest to use now (None: the base model); asked at each decision."""
@@ -37,8 +41,7 @@ class PolicyPlayer:
         """
         self.steps: list[Step] = []
         self._backend = backend
-        self._tokenizer = tokenizer
-        self._walks = token_walks(tokenizer)
+        self._prompting = Prompting(tokenizer, text)
         self._text = text
         self._provider = provider
         self._sampling = sampling
@@ -49,18 +52,19 @@ class PolicyPlayer:
         Raises:
             ModelError: the backend refused, or the completion did not come to its end.
         """
-        prompt_ids = self._tokenizer.encode(self._text.prompt(game, seat))
+        prompt_ids = self._prompting.prompt(game, seat)
         phrases = self._text.completions(game, seat)
         version, adapter = self._provider()
-        sampling = Sampling(self._sampling.temperature, seed, self._sampling.max_tokens)
-        generation = await self._backend.generate(Request(prompt_ids, adapter, self._walks(phrases), sampling))
+        sampling = msgspec.structs.replace(self._sampling, seed=seed)
+        constraint = self._prompting.constraint(phrases)
+        generation = await self._backend.generate(Request(prompt_ids, adapter, constraint, sampling))
         if generation.finish_reason != "stop":
             raise ModelError(
                 f"{game.name}: the completion of seat {seat} has not ended after {len(generation.completion_ids)} "
                 f"tokens; expected an end within {sampling.max_tokens} and the model's room after the prompt"
             )
         self._record(game, seat, prompt_ids, version, generation)
-        return self._text.read(game, seat, self._walks.read(phrases, generation.completion_ids))
+        return self._prompting.read(game, seat, phrases, generation.completion_ids)
 
     def _record(self, game: Game, seat: int, prompt_ids: list[int], version: int, generation: Generation) -> None:
         step = Step(
@@ -77,15 +81,9 @@ class PolicyPlayer:
         self.steps.append(step)
 
 
-@lru_cache(maxsize=16)
-def token_walks(tokenizer: Tokenizer) -> TokenWalks:
-    """The walks of a tokenizer, shared by everyone in this process who plays with it."""
-    return TokenWalks(tokenizer.encode_piece, end=tokenizer.eos)
-
-
 def example(tokenizer: Tokenizer, text: TextFormat, game: Game, seat: int, action: Action) -> Example:
     """A decision as a model would have to say it: what behaviour cloning learns from."""
-    walks, phrases = token_walks(tokenizer), text.completions(game, seat)
-    completion_ids = walks.write(phrases, text.write(game, seat, action))
-    branches, allowed = read_branches(walks(phrases), completion_ids)
-    return Example(tokenizer.encode(text.prompt(game, seat)), completion_ids, branches, allowed)
+    prompting, phrases = Prompting(tokenizer, text), text.completions(game, seat)
+    completion_ids = prompting.write(game, seat, phrases, action)
+    branches, allowed = read_branches(prompting.constraint(phrases), completion_ids)
+    return Example(prompting.prompt(game, seat), completion_ids, branches, allowed)

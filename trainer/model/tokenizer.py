@@ -2,11 +2,14 @@
 
 A prompt is written piece by piece and each piece is encoded on its own, so that the same piece is always the same
 tokens and nothing that was sampled is ever tokenised again. Made tokenizers hold every piece as one token; a hub
-model's sub-word tokenizer writes a piece as a word, with the space before it.
+model's sub-word tokenizer writes a piece as a word, with the space before it, or where the game's pieces carry their
+own white space, as it stands. Conversations go through the chat template of the model's folder, if it has one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import tokenizers
@@ -16,6 +19,9 @@ from schemas.errors import ModelError
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 SPECIAL = (PAD, EOS, UNK)
 """First tokens of every made vocabulary, in this order."""
+
+_TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
+"""Where newer model folders keep their chat template; older ones have it among the settings of the tokenizer."""
 
 
 class Tokenizer:
@@ -34,10 +40,11 @@ class Tokenizer:
         try:
             text = path.read_text(encoding="utf-8")
             self._tokens = tokenizers.Tokenizer.from_str(text)
-            self._whole = msgspec.json.decode(text)["model"]["type"] == "WordLevel"
+            self.whole = msgspec.json.decode(text)["model"]["type"] == "WordLevel"
         except Exception as error:  # the library raises bare Exception on anything it cannot parse
             raise ModelError(f"{path}: not a readable tokenizer ({error})") from error
         self._memo: dict[str, tuple[int, ...]] = {}
+        self._exact: dict[str, tuple[int, ...]] = {}
         self.eos = self._special("eos_token")
 
     def encode_piece(self, piece: str) -> tuple[int, ...]:
@@ -55,6 +62,72 @@ class Tokenizer:
         """The token ids of a whole text, piece after piece."""
         return [token for piece in pieces for token in self.encode_piece(piece)]
 
+    def encode_exactly(self, piece: str) -> tuple[int, ...]:
+        """The token ids of one piece without a space before it, for pieces that carry their own; always the same.
+
+        Raises:
+            ModelError: the vocabulary cannot write the piece.
+        """
+        ids = self._exact.get(piece)
+        if ids is None:
+            ids = self._exact[piece] = tuple(self.encode_text(piece))
+            if not ids:
+                raise ModelError(f"{self._folder}: the tokenizer writes piece {piece!r} as nothing")
+        return ids
+
+    def encode_text(self, text: str) -> list[int]:
+        """The token ids of running text as it stands; special tokens in it are read as such, none are added."""
+        return list(self._tokens.encode(text, add_special_tokens=False).ids)
+
+    def knows(self, text: str) -> bool:
+        """Whether the text is one token."""
+        return self._tokens.token_to_id(text) is not None
+
+    @cached_property
+    def model_type(self) -> str:
+        """The architecture in the ``config.json`` beside the tokenizer; empty where there is none."""
+        found = self._settings("config.json").get("model_type")
+        return found if isinstance(found, str) else ""
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the folder has a chat template of its own."""
+        if any((self._folder / name).is_file() for name in _TEMPLATE_FILES):
+            return True
+        return bool(self._settings("tokenizer_config.json").get("chat_template"))
+
+    def chat(self, messages: Sequence[Mapping[str, str]], thinking: bool = False) -> str:
+        """A conversation as the folder's chat template writes it, up to where the reply begins.
+
+        Args:
+            messages: Each with ``role`` and ``content``.
+            thinking: ``enable_thinking`` of templates that have the switch.
+
+        Raises:
+            ModelError: the template cannot be read, or refuses the conversation (some have no system).
+        """
+        try:
+            text: str = self._library.apply_chat_template(
+                [dict(message) for message in messages],
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=thinking,
+            )
+        except Exception as error:  # templates are programs of others: they fail in any way
+            roles = [message["role"] for message in messages]
+            raise ModelError(
+                f"{self._folder}: its chat template does not write a conversation of {roles} "
+                f"({type(error).__name__}: {error})"
+            ) from error
+        return text
+
+    @cached_property
+    def _library(self) -> Any:
+        # Here and not above: only models with a chat template need it, and it is slow to import.
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text for people to read; the way back to pieces is the constraint that produced the ids."""
         text: str = self._tokens.decode(list(ids), skip_special_tokens=False)
@@ -64,7 +137,7 @@ class Tokenizer:
         return int(self._tokens.get_vocab_size())
 
     def _encode(self, piece: str) -> tuple[int, ...]:
-        if self._whole:
+        if self.whole:
             token = self._tokens.token_to_id(piece)
             if token is None:
                 raise ModelError(f"{self._folder}: piece {piece!r} is not among the {len(self)} words it knows")
@@ -76,13 +149,17 @@ class Tokenizer:
 
     def _special(self, name: str) -> int | None:
         """Id of a special token named in ``tokenizer_config.json``; written there as text or with its flags."""
-        path = self._folder / "tokenizer_config.json"
-        if not path.is_file():
-            return None
-        try:
-            found = msgspec.json.decode(path.read_bytes()).get(name)
-        except (msgspec.DecodeError, AttributeError) as error:
-            raise ModelError(f"{path}: not a readable tokenizer configuration ({error})") from error
+        found = self._settings("tokenizer_config.json").get(name)
         text = found.get("content") if isinstance(found, dict) else found
         token = self._tokens.token_to_id(text) if isinstance(text, str) else None
         return None if token is None else int(token)
+
+    def _settings(self, name: str) -> dict[str, Any]:
+        """A JSON object beside the tokenizer; empty where there is no such file."""
+        path = self._folder / name
+        if not path.is_file():
+            return {}
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise ModelError(f"{path}: not a readable JSON object ({error})") from error
