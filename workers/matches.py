@@ -13,7 +13,7 @@ from arena.games.base import Outcome, words_of
 from arena.match import BotPlayer, Player, play
 from league.artifacts import BrokerStore
 from schemas.errors import LeagueError, LogError, RemoteError, UsageError
-from schemas.events import MatchFailed, MatchFinished, SeatResult
+from schemas.events import MatchFailed, MatchFinished, RemoteAsked, SeatResult
 from schemas.ids import digest, split_agent
 from schemas.jobs import PlayMatch
 from schemas.sketches import sketch
@@ -57,7 +57,9 @@ class Matches:
         self._game = make_game(context.config.game.name, context.config.game.settings)
         self._text = self._game.text()
         self._records = BrokerStore(context.client)
-        self._remotes = Remotes(context.config.agents)
+        self._remotes = Remotes(context.config.agents, lambda agent: context.state.budget_left(agent))
+        self._since = context.state.sequence
+        self._reports = 0
         self._failures = 0
 
     @property
@@ -83,12 +85,29 @@ class Matches:
             self._failures += not isinstance(error, RemoteError)
             if not isinstance(error, LeagueError):
                 log.exception("match failed unexpectedly", match=job.match_id)
+            await self._report_asked(job)
             await self._report_failure(job, error)
             if self._failures >= _PATIENCE:
                 raise
             return None
         self._failures = 0
+        await self._report_asked(job)
         return played
+
+    async def _report_asked(self, job: PlayMatch) -> None:
+        """Record what remote agents were asked in a match, whatever came of it."""
+        for agent, tally in self._remotes.ended(job.match_id).items():
+            asked = RemoteAsked(
+                agent=agent,
+                match_id=job.match_id,
+                worker=self._context.name,
+                since=self._since,
+                number=self._reports,
+                **msgspec.structs.asdict(tally),
+            )
+            self._reports += 1
+            await self._context.reached(await self._context.record(asked))
+            self._remotes.recorded(agent, tally.cost)
 
     async def _report_failure(self, job: PlayMatch, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"
@@ -126,7 +145,7 @@ class Matches:
         if known is not None and known.kind == "bot":
             return BotPlayer(self._game.bot(agent))
         if known is not None and known.kind == "remote":
-            return self._remotes.player(agent, words_of(self._game))
+            return await self._remotes.player(agent, words_of(self._game), job.match_id)
         if known is not None and known.kind == "base":
             provider: AdapterProvider = _no_adapter
         elif live and (version := split_agent(agent)) is not None:

@@ -20,7 +20,8 @@ from league.log.jetstream import JetStreamLog, wait_closed
 from league.log.server import EmbeddedServer
 from schemas.config import RemoteConfig
 from schemas.events import AgentRetired, EvaluationFinished, Event, MatchFailed, MatchFinished, RatingUpdated
-from workers.remote import RemoteModel, RemotePlayer
+from workers.remote import RemotePlayer
+from workers.remote_model import RemoteModel
 
 KEY = "sk-league-test-8d1f"
 CONFIG = """

@@ -15,9 +15,10 @@ from arena.games.base import words_of
 from arena.match import BotPlayer, play
 from schemas.config import AgentConfig, LeagueConfig, RemoteConfig, convert
 from schemas.errors import ConfigError, RemoteError, UsageError
-from workers import remote
+from workers import remote_model
 from workers.founding.checks import check_config
-from workers.remote import RemoteModel, RemotePlayer, Remotes, Reply, check_keys, played_in_evaluation
+from workers.remote import RemotePlayer, Remotes, check_keys, played_in_evaluation
+from workers.remote_model import RemoteModel, Reply
 
 KEY = "sk-very-secret-0123456789"
 
@@ -147,7 +148,7 @@ def test_nobody_has_to_count_tokens(chat_server, say, usage):
 
 
 def test_an_endless_answer_is_cut(chat_server, say, monkeypatch):
-    monkeypatch.setattr(remote, "LARGEST_ANSWER", 100_000)
+    monkeypatch.setattr(remote_model, "LARGEST_ANSWER", 100_000)
     server = chat_server(lambda asked, number: say(raw=b"x" * 10_000, endless=True))
     with pytest.raises(RemoteError, match="an answer of more than 100,000 bytes"):
         ask(config(server.url, tries=1))
@@ -263,7 +264,7 @@ def test_keys_are_looked_for_where_an_agent_will_be_played(monkeypatch):
 def test_an_agent_that_the_configuration_does_not_know_is_refused():
     remotes = Remotes({"gpt": AgentConfig(kind="remote", rating=0.0, remote=config("http://host/v1"))})
     with pytest.raises(UsageError, match=r"agents\.claude: no remote agent of that name; expected 'gpt'"):
-        remotes.player("claude", words_of(make_game("nim", {})))
+        asyncio.run(remotes.player("claude", words_of(make_game("nim", {})), "m-0"))
 
 
 def test_a_seat_counts_what_it_asked_and_what_it_got_wrong(chat_server, say):
@@ -284,6 +285,8 @@ def test_a_seat_counts_what_it_asked_and_what_it_got_wrong(chat_server, say):
     player, moves = with_model(config(server.url), match)
     counted = player.metrics()
     assert counted.pop("remote_seconds") > 0
-    assert counted == {"remote_requests": 4, "remote_tokens": 21, "remote_choices": 3, "remote_illegal": 1}
+    # The refused request tells its tokens too; nothing has a price.
+    asked = {"requests": 4, "tokens": 31, "prompt_tokens": 0, "completion_tokens": 0, "uncounted": 0, "cost": 0.0}
+    assert counted == {f"remote_{name}": value for name, value in (asked | {"choices": 3, "illegal": 1}).items()}
     assert moves[0] == ("4:1",)
     assert (re.findall(r"holds 1: (\S+)", server.asked[-1].question)[0],) == moves[2]

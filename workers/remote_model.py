@@ -1,0 +1,298 @@
+"""The connection to one remote agent: a server with OpenAI's chat interface, asked patiently and within a budget.
+
+What is asked is counted and priced (``workers.billing``). An agent whose budget is spent is asked no more: by what the
+history says was spent, and by what this process has not recorded yet.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from math import inf
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from schemas.config import RemoteConfig
+from schemas.errors import ConfigError, RemoteError
+from workers.billing import Tally, Usage, largest_cost, read_usage
+
+if TYPE_CHECKING:
+    import httpx2
+
+LARGEST_ANSWER = 4 * 1024 * 1024
+"""Bytes of one answer, above which no more of it is read."""
+
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+_LONGEST_WAIT_S = 120.0
+"""A server that wants to be left alone for longer fails the match at once."""
+_PASSING = frozenset((408, 409, 425, 429))
+"""Statuses below 500 that another try may get over."""
+_ABOUT_KEYS = frozenset((401, 403))
+"""Statuses whose text may hold a part of the key."""
+_EXCERPT = 200
+_JSON = MappingProxyType({"Content-Type": "application/json"})
+
+
+class Reply(NamedTuple):
+    """What a remote model wrote, and what it took."""
+
+    text: str
+    requests: int
+    """Tries included."""
+    tokens: int
+    """Of prompt and reply as the server counts them, failed tries included; 0 when it does not."""
+    seconds: float
+
+
+class _FailedError(Exception):
+    """One request without a reply."""
+
+    def __init__(self, why: str, passing: bool = True, wait_s: float = 0.0) -> None:
+        super().__init__(why)
+        self.passing = passing and wait_s <= _LONGEST_WAIT_S
+        self.wait_s = wait_s
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+
+
+class _Completion(msgspec.Struct):
+    """As much of a chat completion as we read."""
+
+    choices: list[_Choice]
+
+
+class RemoteModel:
+    """The connection of one process to one remote agent."""
+
+    def __init__(
+        self,
+        agent: str,
+        config: RemoteConfig,
+        first_pause_s: float = _FIRST_PAUSE_S,
+        left: Callable[[], float] = lambda: inf,
+    ) -> None:
+        """Prepare to ask; nothing is sent yet.
+
+        Args:
+            agent: Its name, for messages.
+            config: Where it is, how it is asked and what it costs.
+            first_pause_s: Before the second try; doubled for each further one, with jitter.
+            left: Tells what is left of its budget by what was recorded.
+
+        Raises:
+            ConfigError: the variable that should hold its key does not.
+        """
+        # Here and not above: workers of leagues without remote agents never need it.
+        import httpx2
+
+        self._agent = agent
+        self._where = f"agent {agent!r} at {urlsplit(config.url).netloc}"
+        self._config = config
+        self._left = left
+        self._unrecorded = 0.0
+        self._key = key_of(agent, config)
+        # No time-outs of its own: they are for each read, and a reply that trickles in would never meet one.
+        self._client = httpx2.AsyncClient(auth=self._sign if self._key else None, timeout=None)
+        self._url = f"{config.url.rstrip('/')}/chat/completions"
+        self._first_pause_s = first_pause_s
+        self._free = asyncio.Semaphore(config.requests)
+        self._resume_at = 0.0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether its budget is spent."""
+        return self._left() <= self._unrecorded
+
+    def check_budget(self) -> None:
+        """Refuse to spend more than there is.
+
+        Raises:
+            RemoteError: its budget is spent.
+        """
+        if self.is_paused:
+            raise RemoteError(
+                f"{self._where}: pauses, since its budget is spent; "
+                f"expected agents.{self._agent}.remote.budget to be raised"
+            )
+
+    def recorded(self, cost: float) -> None:
+        """Take note that so much of what it cost is in the history, and in what is left, by now."""
+        self._unrecorded -= cost
+
+    async def ask(self, rules: str, question: str, tally: Tally | None = None) -> Reply:
+        """The model's answer to a question.
+
+        A try that fails for a reason that may pass (the network, a time-out, 408, 409, 425, 429, 5xx, an answer that
+        is no completion) is followed by another after a pause, or after as long as the server asks for.
+
+        Args:
+            rules: The system's message.
+            question: The user's.
+            tally: What was asked is added to it, whatever comes of it.
+
+        Raises:
+            RemoteError: no reply after ``tries`` requests, or one that trying again does not mend, or its budget is
+                spent; the message names agent, host and what the server said, never the key.
+        """
+        own = Tally()
+        try:
+            return await self._ask(msgspec.json.encode(self._body(rules, question)), own)
+        finally:
+            if tally is not None:
+                tally.add(own)
+
+    async def _ask(self, body: bytes, tally: Tally) -> Reply:
+        async with self._free:
+            started = time.monotonic()
+            for attempt in range(1, self._config.tries + 1):
+                await asyncio.sleep(max(self._resume_at - time.monotonic(), 0.0))
+                self.check_budget()
+                try:
+                    text = await self._request(body, tally)
+                    return Reply(text, attempt, tally.tokens, time.monotonic() - started)
+                except _FailedError as failure:
+                    if not failure.passing or attempt == self._config.tries:
+                        times = "1 request" if attempt == 1 else f"{attempt} requests"
+                        raise RemoteError(f"{self._where}: {failure} ({times}); expected a chat completion") from None
+                    await self._pause(attempt, failure.wait_s)
+        raise AssertionError("tries is at least 1")
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._client.aclose()
+
+    def _body(self, rules: str, question: str) -> dict[str, Any]:
+        return {
+            "model": self._config.model,
+            "messages": [{"role": "system", "content": rules}, {"role": "user", "content": question}],
+            "temperature": self._config.temperature,
+            self._config.limit_field: self._config.max_tokens,
+            **self._config.extra,
+        }
+
+    def _sign(self, request: "httpx2.Request") -> "httpx2.Request":
+        # Here and not among the client's headers: the key is in no local variable that a logged traceback would show.
+        request.headers["Authorization"] = f"Bearer {self._key}"
+        return request
+
+    async def _pause(self, attempt: int, wait_s: float) -> None:
+        if wait_s:
+            # Said to one request, meant for all.
+            self._resume_at = max(self._resume_at, time.monotonic() + wait_s)
+        pause_s = min(self._first_pause_s * 2 ** (attempt - 1), _LONGEST_PAUSE_S)
+        # Jitter, so that those who were refused together don't come back together.
+        await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+
+    async def _request(self, body: bytes, tally: Tally) -> str:
+        """One try: the text."""
+        import httpx2
+
+        tally.requests += 1
+        usage, may_cost = None, True
+        try:
+            async with (
+                asyncio.timeout(self._config.timeout_s),
+                self._client.stream("POST", self._url, content=body, headers=_JSON) as response,
+            ):
+                data = await _read(response)
+            usage, may_cost = read_usage(data), response.is_success
+        except TimeoutError:
+            raise _FailedError(f"no reply within {self._config.timeout_s:g} s") from None
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError, ValueError) as error:
+            may_cost = not isinstance(error, httpx2.ConnectError | httpx2.InvalidURL)
+            raise _FailedError(f"no connection or a broken one, {type(error).__name__}") from None
+        finally:
+            # Also of a request that was cancelled: its server may go on and charge for it.
+            self._charge(tally, body, usage, may_cost)
+        if not response.is_success:
+            raise self._refusal(response, data)
+        return _completion(data)
+
+    def _charge(self, tally: Tally, body: bytes, usage: Usage | None, may_cost: bool) -> None:
+        before = tally.cost
+        if usage is not None:
+            tally.count(usage, usage.cost(self._config))
+        elif may_cost:
+            tally.uncounted += 1
+            tally.cost += largest_cost(body, self._config)
+        self._unrecorded += tally.cost - before
+
+    def _refusal(self, response: "httpx2.Response", data: bytes) -> _FailedError:
+        status = response.status_code
+        why = f"status {status}"
+        if status not in _ABOUT_KEYS and (said := self._excerpt(data)):
+            why += f", {said!r}"
+        wait_s = _wait_s(response.headers.get("Retry-After", ""))
+        if wait_s > _LONGEST_WAIT_S:
+            why += f", asks to wait {wait_s:.0f} s"
+        return _FailedError(why, status in _PASSING or status >= 500, wait_s)
+
+    def _excerpt(self, data: bytes) -> str:
+        # The key is taken out before the text is cut, so that no part of it can stay.
+        said = data.decode(errors="replace")
+        if self._key:
+            said = said.replace(self._key, "…")
+        return " ".join(said.split())[:_EXCERPT]
+
+
+def key_of(agent: str, config: RemoteConfig) -> str:
+    """The key of a remote agent's server; empty for one that wants none.
+
+    Raises:
+        ConfigError: the variable that should hold it does not; the message names it and the agent.
+    """
+    variable = config.key_variable
+    if not variable:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise ConfigError(
+            f"agents.{agent}.remote.key_variable: the environment of this process has nothing in {variable}; "
+            f"expected the key for {urlsplit(config.url).netloc}"
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"agents.{agent}.remote.key_variable: what {variable} holds is no key; expected one in ASCII")
+    return key
+
+
+async def _read(response: "httpx2.Response") -> bytes:
+    parts, size = [], 0
+    async for part in response.aiter_bytes():
+        parts.append(part)
+        size += len(part)
+        if size > LARGEST_ANSWER:
+            raise _FailedError(f"status {response.status_code} with an answer of more than {LARGEST_ANSWER:,} bytes")
+    return b"".join(parts)
+
+
+def _completion(data: bytes) -> str:
+    try:
+        completion = msgspec.json.decode(data, type=_Completion)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise _FailedError("an answer that is no chat completion") from None
+    if not completion.choices:
+        raise _FailedError("an answer without any choice")
+    return completion.choices[0].message.content or ""
+
+
+def _wait_s(header: str) -> float:
+    """Seconds that a Retry-After header asks for: a number, or a date (RFC 9110, 10.2.3)."""
+    with suppress(ValueError):
+        seconds = float(header)
+        return seconds if 0 <= seconds < float("inf") else 0.0
+    with suppress(ValueError, TypeError):
+        return max(parsedate_to_datetime(header).timestamp() - time.time(), 0.0)
+    return 0.0
