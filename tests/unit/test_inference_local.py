@@ -89,7 +89,15 @@ def test_merged_or_beside_looked_up_or_computed_is_the_same(folders, expected, m
 
 
 @pytest.mark.parametrize(
-    "settings", [{"max_rows": 3}, {"max_prefill_tokens": 8}, {"max_ready": 1}, {"join_share": 2.0}]
+    "settings",
+    [
+        {"max_rows": 3},
+        {"max_prefill_tokens": 8},
+        {"max_ready": 1},
+        {"join_share": 2.0},
+        {"reuse_tokens": 1000},
+        {"reuse_tokens": 32, "max_rows": 3},
+    ],
 )
 def test_bounds_change_nothing_but_speed(folders, expected, settings):
     same(sample(start(folders, **settings), range(30)), expected)

@@ -6,7 +6,7 @@
 - ``engine``    rounds of continuous batching over rows
 - ``rows``      one request: sampled and forced tokens, when it is finished
 - ``forward``   one pass of rows with different adapters
-- ``cache``     keys and values of running rows
+- ``cache``     keys and values of running rows; ``prefixes``: those of prompts read before
 - ``sampling``  seeded draws from what is allowed
 """
 

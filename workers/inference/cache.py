@@ -32,6 +32,11 @@ class Cache:
         return self._kv.shape[3]
 
     @property
+    def device(self) -> torch.device:
+        """Where it lies."""
+        return self._kv.device
+
+    @property
     def bytes(self) -> int:
         """Memory held."""
         return self._kv.numel() * self._kv.element_size()
@@ -55,6 +60,14 @@ class Cache:
         """Keys and values [S, G, T, K] of slots ``first`` to ``last``; views, not copies."""
         k_STGK, v_STGK = self._kv[layer, :, first:last, :positions]
         return k_STGK.transpose(1, 2), v_STGK.transpose(1, 2)
+
+    def get(self, place_N: Tensor) -> Tensor:
+        """A copy of all layers' keys and values [layers, 2, N, G, K] at flat places."""
+        return self._kv.flatten(2, 3).index_select(2, place_N)
+
+    def put(self, place_N: Tensor, values: Tensor) -> None:
+        """Store what ``get`` has given at other places."""
+        self._kv.flatten(2, 3).index_copy_(2, place_N, values)
 
     def move(self, sources: list[int], targets: list[int]) -> None:
         """Copy whole slots; sources and targets do not overlap."""

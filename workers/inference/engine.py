@@ -7,7 +7,7 @@ finish the last ones move into the holes, so that no work is done for a finished
 import time
 from collections import deque
 from collections.abc import Iterable
-from itertools import chain, groupby
+from itertools import chain, groupby, takewhile
 from operator import attrgetter
 
 import msgspec
@@ -20,8 +20,11 @@ from trainer.forward import Weights
 from workers.inference.base import Stats
 from workers.inference.cache import Cache
 from workers.inference.forward import Chunk, Forward, Ready, make_chunk
+from workers.inference.prefixes import BLOCK, Found, Key, Prefixes
 from workers.inference.rows import Row
 from workers.inference.sampling import draw, flatten
+
+NOTHING = Found([], None)
 
 PATIENCE = 4
 """Rounds after which waiting rows join however few they are."""
@@ -42,7 +45,9 @@ class Counters(msgspec.Struct):
 class Engine:
     """The batch of one base model."""
 
-    def __init__(self, base: Weights, max_rows: int, max_prefill_tokens: int, join_share: float) -> None:
+    def __init__(
+        self, base: Weights, max_rows: int, max_prefill_tokens: int, join_share: float, reuse_tokens: int
+    ) -> None:
         """An empty batch.
 
         Args:
@@ -50,12 +55,14 @@ class Engine:
             max_rows: Most rows at once, which bounds the cache.
             max_prefill_tokens: Most prompt tokens a pass, padding included; a longer prompt passes alone.
             join_share: Waiting rows join when they are at least this share of the running ones, or waited long.
+            reuse_tokens: Most prompt tokens kept for prompts that begin like them.
         """
         self.counters = Counters()
         self._base = base
         self._device = base.embed_VD.device
         self._cache = Cache(base.shape, max_rows, self._device, base.embed_VD.dtype)
         self._forward = Forward(base, self._cache)
+        self._prefixes = Prefixes(self._cache, reuse_tokens)
         self._max_rows = max_rows
         self._max_prefill_tokens = max_prefill_tokens
         self._join_share = join_share
@@ -83,7 +90,7 @@ class Engine:
         for batch in self._joining():
             first = len(self._running)
             self._running += batch
-            self._guarded(first, len(self._running))
+            self._guarded(first, len(self._running), joining=True)
         if running:
             self._guarded(0, running)
         self._compact()
@@ -97,7 +104,7 @@ class Engine:
             adapters=adapters,
             slots=0,
             swaps=swaps,
-            cache_bytes=self._cache.bytes,
+            cache_bytes=self._cache.bytes + self._prefixes.bytes,
             **msgspec.structs.asdict(self.counters),
         )
 
@@ -127,6 +134,7 @@ class Engine:
         """Give the cache's memory back; only while nothing runs."""
         assert not self._running
         self._cache.release()
+        self._prefixes.clear()
 
     def _joining(self) -> Iterable[list[Row]]:
         """Rows that join now, in order of arrival, in batches that fit into one pass."""
@@ -138,33 +146,50 @@ class Engine:
         enough = max(1, int(self._join_share * len(self._running)))
         if len(self._waiting) < enough and self._waiting[0].waited <= PATIENCE:
             return
-        batch: list[Row] = []
-        longest = 0
-        for _ in range(min(free, len(self._waiting))):
-            row = self._waiting.popleft()
-            if row.future.cancelled():
-                continue
-            row.begin()
-            longest = max(longest, len(row.pending))
-            if batch and longest * (len(batch) + 1) > self._max_prefill_tokens:
-                yield batch
-                batch, longest = [], len(row.pending)
-            batch.append(row)
-        if batch:
+        joining = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
+        joining = [row for row in joining if not row.future.cancelled()]
+        while joining:
+            batch, joining = self._fitting(joining)
             yield batch
 
-    def _guarded(self, first: int, last: int) -> None:
+    def _fitting(self, joining: list[Row]) -> tuple[list[Row], list[Row]]:
+        """The rows of one pass, and those after it: what does not fit, or can soon begin with what this pass reads."""
+        batch: list[Row] = []
+        later: list[Row] = []
+        coming: dict[Key, Row] = {}
+        longest = 0
+        for place, row in enumerate(joining):
+            found = self._prefixes.find(row.ready.identity, row.pending) if self._prefixes.enabled else NOTHING
+            cached = len(found.places) * BLOCK
+            length = max(longest, len(row.pending) - cached)
+            if batch and length * (len(batch) + 1) > self._max_prefill_tokens:
+                return batch, later + joining[place:]
+            first = found.missing and coming.setdefault(found.missing, row)
+            if first is not None and first is not row and worth_waiting(first, row, cached):
+                later.append(row)
+                continue
+            row.begin(found.places, cached)
+            batch.append(row)
+            longest = length
+        return batch, later
+
+    def _guarded(self, first: int, last: int, joining: bool = False) -> None:
         """Advance rows; where the pass itself fails (out of memory), its rows fail and the engine goes on."""
         try:
-            self._advance(first, last)
+            self._advance(first, last, joining and self._prefixes.enabled)
         except Exception as error:
             for row in self._running[first:last]:
                 fail(row, ModelError(f"inference: a pass over {last - first} rows failed: {error!r}"))
 
-    def _advance(self, first: int, last: int) -> None:
+    def _advance(self, first: int, last: int, reuse: bool) -> None:
         """Bring rows ``first`` to ``last`` into the cache and sample a token for each."""
         chunk, rows = self._chunk(first, last)
+        if reuse:
+            self._prefixes.load([(slot, self._running[slot].places) for slot in range(first, last)])
         hidden_RD = self._forward(chunk)
+        if reuse:
+            joined = ((slot, self._running[slot]) for slot in range(first, last))
+            self._prefixes.keep([(row.ready.identity, row.ids, slot) for slot, row in joined])
         tokens_N, counts_R = flatten([row.choices for row in rows], self._base.shape.vocab_size)
         row_N = torch.from_numpy(np.repeat(np.arange(len(rows)), counts_R)).to(self._device)
         token_N = torch.from_numpy(tokens_N).to(self._device)
@@ -219,10 +244,17 @@ class Engine:
 
     def _leave(self, row: Row) -> None:
         self.counters.requests += 1
+        self.counters.cached_tokens += row.reused
         self.counters.sampled_tokens += row.sampled
         self.counters.forced_tokens += row.forced
         if not row.future.done():
             row.future.set_result(row.generation())
+
+
+def worth_waiting(first: Row, row: Row, cached: int) -> bool:
+    """Whether a row had better wait a pass, to copy what ``first`` is about to read: at least half of its tokens."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first.ids, row.ids, strict=False)))
+    return 2 * (same - cached) >= len(row.pending) - cached
 
 
 def attempt(row: Row, token: int, logprob: float, nucleus: list[int] | None) -> None:

@@ -71,6 +71,8 @@ class Chunk(NamedTuple):
     columns: int
     length: int
     """Cached positions that attention must see, including this chunk's."""
+    fresh: bool
+    """Whether nothing was cached before this pass."""
     cached_S: Tensor
     """Tokens cached before this pass, by slot."""
     ends_S: Tensor
@@ -129,6 +131,7 @@ def make_chunk(
         slots=len(slots),
         columns=columns,
         length=int((cached + counts).max()),
+        fresh=not cached.any(),
         cached_S=there(cached[by_slot]),
         ends_S=there((cached + counts)[by_slot]),
     )
@@ -263,7 +266,7 @@ def _spread(linears: Sequence[tuple[Span, Linear]], x_NI: Tensor) -> Tensor:
 
 def _mask(chunk: Chunk) -> Tensor | None:
     """True where a chunk's column may look [S, C, T]; None where plain causality says the same."""
-    if chunk.length == chunk.columns:
+    if chunk.fresh:
         return None
     device = chunk.ids_N.device
     last_SC = chunk.cached_S.unsqueeze(-1) + torch.arange(chunk.columns, device=device)

@@ -43,6 +43,9 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Most prompt tokens a pass."""
     join_share: float = 0.125
     """New requests join a running batch when they are at least this share of it."""
+    reuse_tokens: int = 0
+    """Prompt tokens whose keys and values are kept for prompts of the same adapter that begin like them; 0 keeps
+    none."""
     max_ready: int = 64
     """Adapters kept ready; others are made ready again when asked for."""
     turns: int = 4
@@ -90,7 +93,7 @@ class LocalBackend:
         base = self._prepared(None).weights
         self._max_positions = base.shape.max_positions
         limits = self._config.max_rows, self._config.max_prefill_tokens, self._config.join_share
-        self._engine = Engine(base, *limits)
+        self._engine = Engine(base, *limits, self._config.reuse_tokens)
         self._asked = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False

@@ -32,6 +32,7 @@ class Row:
         "future",
         "name",
         "pending",
+        "places",
         "ready",
         "reused",
         "temperature",
@@ -65,6 +66,8 @@ class Row:
         self.top_p = request.sampling.top_p
         self._prompt = list(request.prompt_ids)
         self.pending = list(self._prompt)
+        self.places: list[int] = []
+        """Where the beginning of its prompt is kept, until it is copied into the row's slot."""
         self.reused = 0
         """Prompt tokens whose keys and values were there from another request."""
         self.cached = 0
@@ -102,14 +105,23 @@ class Row:
         """Length of the prompt."""
         return len(self._prompt)
 
-    def begin(self) -> None:
-        """Leave the queue; only the first time counts."""
+    @property
+    def ids(self) -> list[int]:
+        """Everything that is known: the prompt and what was said."""
+        return [*self._prompt, *self._completion]
+
+    def begin(self, places: list[int], tokens: int) -> None:
+        """Leave the queue, with as many tokens of the prompt as were found elsewhere."""
         self._started = self._started or time.perf_counter()
+        self.places = places
+        self.cached = tokens
+        self.reused = min(tokens, len(self._prompt))
+        del self.pending[:tokens]
 
     def change(self, ready: Ready) -> None:
         """Go on with other weights, from the next token on; whatever the old ones computed is computed again."""
         self.ready = ready
-        self.pending = [*self._prompt, *self._completion]
+        self.pending = self.ids
         self.cached = 0
         if self._spans[-1].first == len(self._completion):
             self._spans.pop()

@@ -1,0 +1,151 @@
+"""Prompts that begin like one read before: the same completions from fewer tokens read, never from other weights."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+
+from arena.constraints import Fixed
+from trainer.adapters import LoraConfig, create, save
+from trainer.decoder import Decoder
+from trainer.model import BaseShape, make_base
+from workers.inference import Generation, Request, Sampling
+from workers.inference.local import LocalBackend, LocalConfig
+from workers.inference.prefixes import BLOCK
+
+SHAPE = BaseShape(hidden=32, layers=2, heads=4, kv_heads=2, head_dim=16, mlp=48, max_positions=256)
+ANY = Fixed([(a, b, c) for a in (3, 4, 5) for b in (6, 7) for c in (8, 9, 10, 11)])
+SYSTEM = [3 + Random(5).randrange(14) for _ in range(3 * BLOCK + 5)]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    base = make_base(tmp_path_factory.mktemp("base"), [f"w{i}" for i in range(17)], SHAPE, seed=2)
+    made = {"base": base}
+    for seed in range(2):
+        lora = create(Decoder.load(base).shape, LoraConfig(rank=4), seed)
+        with torch.no_grad():
+            lora.flat_P.add_(0.3 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(seed)))
+        made[f"a{seed}"] = tmp_path_factory.mktemp(f"a{seed}")
+        save(lora, made[f"a{seed}"])
+    return made
+
+
+def start(folders: dict[str, Path], **settings: int) -> LocalBackend:
+    backend = LocalBackend(folders["base"], LocalConfig(**settings))
+    for name in ("a0", "a1"):
+        backend.load_adapter(name, folders[name])
+    return backend
+
+
+def game_of(index: int, adapter: str | None) -> Request:
+    """Every prompt begins with the same system text; every third one goes on alike."""
+    rng = Random(index % 3)
+    rest = [3 + rng.randrange(14) for _ in range(index % 3 * 20)]
+    return Request([*SYSTEM, *rest, 3 + index % 14], adapter, ANY, Sampling(seed=index))
+
+
+REQUESTS = [game_of(index, (None, "a0", "a1")[index // 3 % 3]) for index in range(36)]
+
+
+def sample(backend: LocalBackend, requests: Sequence[Request]) -> list[Generation]:
+    async def run() -> list[Generation]:
+        return await asyncio.gather(*map(backend.generate, requests))
+
+    return asyncio.run(run())
+
+
+def same(ours: Sequence[Generation], theirs: Sequence[Generation]) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.completion_ids == other.completion_ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def expected(folders: dict[str, Path]) -> list[Generation]:
+    backend = start(folders)
+    done = sample(backend, REQUESTS)
+    assert backend.stats().cached_tokens == 0
+    return done
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_rows": 5}, {"max_prefill_tokens": 90}])
+@pytest.mark.parametrize("reuse_tokens", [BLOCK, 5 * BLOCK, 10_000])
+def test_completions_are_the_same_whatever_is_kept(folders, expected, settings, reuse_tokens):
+    backend = start(folders, reuse_tokens=reuse_tokens, **settings)
+    for _ in range(3):
+        same(sample(backend, REQUESTS), expected)
+    per_token = 2 * SHAPE.layers * SHAPE.kv_heads * SHAPE.head_dim * 4
+    assert start(folders, **settings).stats().cache_bytes == 0
+    slots = settings.get("max_rows", 2 * 36) * 128
+    assert backend.stats().cache_bytes <= per_token * (slots + reuse_tokens)
+
+
+def test_prompts_of_one_crowd_read_their_common_beginning_once(folders):
+    backend = start(folders, reuse_tokens=10_000)
+    requests = [Request([*SYSTEM, 3 + index], "a0", ANY, Sampling(seed=index)) for index in range(12)]
+    done = sample(backend, requests)
+    assert [g.timing.cached_tokens for g in done] == [0] + 11 * [3 * BLOCK]
+    assert backend.stats().cached_tokens == 11 * 3 * BLOCK
+
+
+def test_kept_beginnings_serve_later_prompts_of_the_same_adapter_only(folders):
+    backend = start(folders, reuse_tokens=10_000)
+    cached = [
+        sample(backend, [Request([*SYSTEM, 3], name, ANY, Sampling())])[0].timing.cached_tokens
+        for name in ("a0", "a0", "a1", None, "a1", None)
+    ]
+    assert cached == [0, 3 * BLOCK, 0, 0, 3 * BLOCK, 3 * BLOCK]
+
+
+def test_whole_prompt_that_is_known_still_has_its_last_token_read(folders):
+    backend = start(folders, reuse_tokens=10_000)
+    request = Request(SYSTEM[: 2 * BLOCK], "a0", ANY, Sampling())
+    first, second = (sample(backend, [request])[0] for _ in range(2))
+    assert second.timing.cached_tokens == BLOCK
+    same([first], [second])
+
+
+def test_what_was_used_longest_ago_makes_room(folders):
+    backend = start(folders, reuse_tokens=4 * BLOCK)
+    prompts = [[3 + kind] * (2 * BLOCK) + [9] for kind in range(3)]
+    cached = [
+        sample(backend, [Request(prompts[kind], None, ANY, Sampling())])[0].timing.cached_tokens
+        for kind in (0, 1, 0, 2, 0, 1)
+    ]
+    assert cached == [0, 0, 2 * BLOCK, 0, 2 * BLOCK, 0]
+
+
+def test_swap_and_reload_under_one_name_never_serve_keys_of_the_old_weights(folders, expected):
+    backend = start(folders, reuse_tokens=10_000)
+    same(sample(backend, REQUESTS), expected)
+    backend.swap_adapter("a0", "second", folders["a1"])
+    backend.drop_adapter("a1")
+    backend.load_adapter("a1", folders["a0"])
+    swapped = [
+        Request(r.prompt_ids, {"a0": "a1", "a1": "a0", None: None}[r.adapter], r.constraint, r.sampling)
+        for r in REQUESTS
+    ]
+    same(sample(backend, swapped), expected)
+
+
+def test_swap_while_requests_run_keeps_what_it_read_apart(folders, expected):
+    async def run() -> list[Generation]:
+        backend = start(folders, reuse_tokens=10_000, turns=1)
+        requests = [Request(r.prompt_ids, "a0", r.constraint, r.sampling) for r in REQUESTS]
+        tasks = [asyncio.ensure_future(backend.generate(request)) for request in requests]
+        for _ in range(1000):
+            await asyncio.sleep(0)
+            if backend.stats().passes:
+                break
+        backend.swap_adapter("a0", "second", folders["a1"])
+        running = await asyncio.gather(*tasks)
+        assert {len(g.spans) for g in running} == {2}
+        return await asyncio.gather(*map(backend.generate, requests))
+
+    after = asyncio.run(run())
+    mine = [i for i, request in enumerate(REQUESTS) if request.adapter == "a1"]
+    same([after[i] for i in mine], [expected[i] for i in mine])
