@@ -1,0 +1,156 @@
+"""What a tokenizer's tokens are as text: all that constraints on text need to know of it.
+
+A token's text is bytes, since a sub-word token may hold half a character. Tokens without a text (padding, the end of
+a turn) have None: they stand in no constrained text, and in free text they say nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+
+from schemas.errors import ModelError
+
+ALL_BYTES = tuple(bytes((value,)) for value in range(256))
+SPACE = "▁"
+"""How SentencePiece vocabularies write a space."""
+
+
+class Vocabulary:
+    """Every token's text, by its id."""
+
+    def __init__(
+        self, texts: Sequence[bytes | None], end: int | None, encode: Callable[[str], Sequence[int]] | None = None
+    ) -> None:
+        """Describe a tokenizer.
+
+        Args:
+            texts: The text of each token; None for one that has none.
+            end: The token that ends a completion; its text counts as none.
+            encode: The tokenizer's own way to write a text, so that forced text falls into the tokens that the model
+                has learnt; without it the longest token that fits is taken, again and again.
+
+        Raises:
+            ModelError: no token has a text, or ``end`` is none of them.
+        """
+        self.texts = tuple(None if token == end else text or None for token, text in enumerate(texts))
+        self.end = end
+        self._own = encode
+        if not any(self.texts) or (end is not None and not 0 <= end < len(self.texts)):
+            raise ModelError(
+                f"vocabulary: {len(self.texts)} tokens and end {end}; expected texts, and the end among them"
+            )
+        self._longest = max(len(text) for text in self.texts if text)
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def decode(self, ids: Sequence[int]) -> bytes:
+        """The text of a completion."""
+        return b"".join(self.texts[token] or b"" for token in ids)
+
+    def encode(self, text: bytes) -> tuple[int, ...]:
+        """Tokens whose texts together are ``text``.
+
+        Raises:
+            ModelError: no tokens were found.
+        """
+        ids = self._by_tokenizer(text) or self._by_longest(text)
+        if self.decode(ids) != text:
+            raise ModelError(f"vocabulary: none of its {len(self)} tokens begins {text[len(self.decode(ids)) :]!r}")
+        return ids
+
+    @cached_property
+    def missing(self) -> tuple[bytes, ...]:
+        """Single bytes that are no token; a vocabulary that lacks none can write any text."""
+        return tuple(byte for byte in ALL_BYTES if byte not in self._by_text)
+
+    @cached_property
+    def _by_text(self) -> Mapping[bytes, int]:
+        return {text: token for token, text in reversed(list(enumerate(self.texts))) if text}
+
+    def _by_tokenizer(self, text: bytes) -> tuple[int, ...]:
+        """Empty unless the tokenizer says exactly ``text``: some add a space or a mark at the beginning."""
+        if self._own is None:
+            return ()
+        try:
+            ids = tuple(self._own(text.decode()))
+        except UnicodeDecodeError:
+            return ()
+        return ids if self.decode(ids) == text else ()
+
+    def _by_longest(self, text: bytes) -> tuple[int, ...]:
+        ids: list[int] = []
+        at = 0
+        while at < len(text):
+            sizes = range(min(self._longest, len(text) - at), 0, -1)
+            size = next((size for size in sizes if text[at : at + size] in self._by_text), 0)
+            if not size:
+                break
+            ids.append(self._by_text[text[at : at + size]])
+            at += size
+        return tuple(ids)
+
+
+def read_vocabulary(
+    tokenizer_json: str | bytes, end: int | None, encode: Callable[[str], Sequence[int]] | None = None
+) -> Vocabulary:
+    """The vocabulary of a file ``tokenizer.json`` of the `tokenizers` library.
+
+    Byte-level vocabularies (GPT-2, Llama 3, Qwen), those of SentencePiece with ``▁`` for a space and ``<0x0A>`` for a
+    byte (Llama 2, Gemma) and lists of words are understood. Special tokens have no text.
+
+    Raises:
+        ModelError: not such a file.
+    """
+    try:
+        file = msgspec.json.decode(tokenizer_json)
+        vocabulary, added = file["model"]["vocab"], file.get("added_tokens") or []
+        ids = dict(_pairs(vocabulary)) | {one["content"]: one["id"] for one in added}
+        special = {one["id"] for one in added if one.get("special")}
+        plain = {one["id"] for one in added}
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ModelError(f"tokenizer.json: cannot read its vocabulary ({type(error).__name__}: {error})") from error
+    kinds = _kinds(file.get("decoder"))
+    texts: list[bytes | None] = [None] * (max(ids.values(), default=-1) + 1)
+    for text, token in ids.items():
+        if token not in special:
+            texts[token] = text.encode() if token in plain else _bytes_of(text, kinds)
+    return Vocabulary(texts, end, encode)
+
+
+def _pairs(vocabulary: Mapping[str, int] | Sequence[Sequence[object]]) -> list[tuple[str, int]]:
+    """Unigram models list pairs of text and score; all others map texts to ids."""
+    if isinstance(vocabulary, Mapping):
+        return list(vocabulary.items())
+    return [(str(pair[0]), token) for token, pair in enumerate(vocabulary)]
+
+
+def _kinds(decoder: Mapping[str, object] | None) -> frozenset[str]:
+    """The types of a decoder and of those it is made of."""
+    if not decoder:
+        return frozenset()
+    parts = decoder.get("decoders") or ()
+    assert isinstance(parts, Sequence)
+    return frozenset({str(decoder.get("type"))}).union(*(_kinds(part) for part in parts))
+
+
+def _bytes_of(text: str, kinds: frozenset[str]) -> bytes:
+    if "ByteLevel" in kinds:
+        return bytes(BYTE_OF[letter] for letter in text) if all(letter in BYTE_OF for letter in text) else text.encode()
+    if "ByteFallback" in kinds and len(text) == 6 and text.startswith("<0x"):
+        return bytes.fromhex(text[3:5])
+    return text.replace(SPACE, " ").encode() if kinds & {"Replace", "Metaspace"} else text.encode()
+
+
+def _byte_letters() -> dict[str, int]:
+    """The letters that stand for bytes in byte-level vocabularies (GPT-2, Radford et al. 2019).
+
+    Printable bytes of Latin-1 stand for themselves; the others, in order, for the letters from code point 256 on.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [value for value in range(256) if value not in printable]
+    return {chr(value): value for value in printable} | {chr(256 + i): value for i, value in enumerate(others)}
+
+
+BYTE_OF = _byte_letters()
