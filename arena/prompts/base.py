@@ -41,6 +41,11 @@ class Chat(Protocol):
     write. Sub-word tokenizers get the conversation; tokenizers made for the game's pieces get the ``prompt``.
     """
 
+    opening: str
+    """The piece with which every completion begins: a tag, after which what may be said is constrained."""
+    free_tokens: int
+    """Most tokens that the model may write of its own before ``opening``."""
+
     def messages(self, game: Game, seat: int) -> list[Message]:
         """The question that ``seat`` is asked."""
 

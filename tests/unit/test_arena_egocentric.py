@@ -23,7 +23,7 @@ FRANCE, TURKEY = POWERS.index("FRANCE"), POWERS.index("TURKEY")
 
 @pytest.fixture(scope="module")
 def spec() -> DiplomacySpec:
-    made = make_game("diplomacy", {"text": "egocentric", "max_year": 1908})
+    made = make_game("diplomacy", {"text": "egocentric", "max_year": 1908, "analysis": 64})
     assert isinstance(made, DiplomacySpec)
     return made
 
@@ -63,6 +63,8 @@ def test_configuration_chooses_the_language(spec: DiplomacySpec):
     compact = make_game("diplomacy", {}).text()
     assert isinstance(compact, DiplomacyText)
     assert not isinstance(compact, Chat)
+    with pytest.raises(ConfigError, match="analysis: found 64 with text = 'compact'"):
+        make_game("diplomacy", {"analysis": 64})
     with pytest.raises(ConfigError, match=r"game\.settings.*compact|compact.*egocentric|'egocentrical'"):
         make_game("diplomacy", {"text": "egocentrical"})
 
@@ -116,6 +118,14 @@ def test_orders_of_every_phase_survive_being_written_and_read(spec: DiplomacySpe
     assert kinds == set("MRA")
 
 
+def test_analysis_is_asked_for_only_where_there_is_room_for_it(spec: DiplomacySpec):
+    game, curt = spec.new(0), make_game("diplomacy", {"text": "egocentric"})
+    assert isinstance(curt, DiplomacySpec)
+    assert "<analysis>" in EgocentricText(spec.settings).messages(game, FRANCE)[0].content
+    assert "<analysis>" not in EgocentricText(curt.settings).messages(game, FRANCE)[0].content
+    assert "<analysis>" in curt.words().rules()
+
+
 def test_a_completion_reads_as_the_reply_that_is_asked_for(spec: DiplomacySpec):
     game, text = spec.new(0), spec.text()
     action = ("A MAR S A PAR - BUR", "A PAR - BUR", "F BRE H")
@@ -135,7 +145,7 @@ def test_every_unit_gets_one_order_and_no_place_two_builds(spec: DiplomacySpec):
 def test_what_is_not_a_legal_completion_is_refused(spec: DiplomacySpec):
     game, text = spec.new(0), spec.text()
     whole = random_walk(text.completions(game, TURKEY), Random(0))
-    for bad in ((), whole[:-1], whole[1:], (*whole, whole[0]), ("<orders>\n", "A PAR")):
+    for bad in ((), whole[:-1], whole[1:], (*whole, whole[0]), ("<orders>", "\n", "A PAR")):
         with pytest.raises(GameError, match="diplomacy text"):
             text.read(game, TURKEY, bad)
     with pytest.raises(GameError, match="cannot play"):

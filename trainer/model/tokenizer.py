@@ -33,8 +33,8 @@ class Tokenizer:
         Raises:
             ModelError: no readable tokenizer.
         """
-        self._folder = Path(folder)
-        path = self._folder / "tokenizer.json"
+        self.folder = Path(folder)
+        path = self.folder / "tokenizer.json"
         if not path.is_file():
             raise ModelError(f"{folder}: no tokenizer.json; expected a tokenizer of the `tokenizers` library")
         try:
@@ -72,7 +72,7 @@ class Tokenizer:
         if ids is None:
             ids = self._exact[piece] = tuple(self.encode_text(piece))
             if not ids:
-                raise ModelError(f"{self._folder}: the tokenizer writes piece {piece!r} as nothing")
+                raise ModelError(f"{self.folder}: the tokenizer writes piece {piece!r} as nothing")
         return ids
 
     def encode_text(self, text: str) -> list[int]:
@@ -92,7 +92,7 @@ class Tokenizer:
     @property
     def has_chat_template(self) -> bool:
         """Whether the folder has a chat template of its own."""
-        if any((self._folder / name).is_file() for name in _TEMPLATE_FILES):
+        if any((self.folder / name).is_file() for name in _TEMPLATE_FILES):
             return True
         return bool(self._settings("tokenizer_config.json").get("chat_template"))
 
@@ -116,7 +116,7 @@ class Tokenizer:
         except Exception as error:  # templates are programs of others: they fail in any way
             roles = [message["role"] for message in messages]
             raise ModelError(
-                f"{self._folder}: its chat template does not write a conversation of {roles} "
+                f"{self.folder}: its chat template does not write a conversation of {roles} "
                 f"({type(error).__name__}: {error})"
             ) from error
         return text
@@ -126,7 +126,7 @@ class Tokenizer:
         # Here and not above: only models with a chat template need it, and it is slow to import.
         from transformers import AutoTokenizer
 
-        return AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+        return AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text for people to read; the way back to pieces is the constraint that produced the ids."""
@@ -140,11 +140,11 @@ class Tokenizer:
         if self.whole:
             token = self._tokens.token_to_id(piece)
             if token is None:
-                raise ModelError(f"{self._folder}: piece {piece!r} is not among the {len(self)} words it knows")
+                raise ModelError(f"{self.folder}: piece {piece!r} is not among the {len(self)} words it knows")
             return (int(token),)
         ids = tuple(self._tokens.encode(" " + piece, add_special_tokens=False).ids)
         if not ids:
-            raise ModelError(f"{self._folder}: the tokenizer writes piece {piece!r} as nothing")
+            raise ModelError(f"{self.folder}: the tokenizer writes piece {piece!r} as nothing")
         return ids
 
     def _special(self, name: str) -> int | None:
@@ -156,7 +156,7 @@ class Tokenizer:
 
     def _settings(self, name: str) -> dict[str, Any]:
         """A JSON object beside the tokenizer; empty where there is no such file."""
-        path = self._folder / name
+        path = self.folder / name
         if not path.is_file():
             return {}
         try:

@@ -26,8 +26,8 @@ from arena.prompts.base import Message, messages_of
 from arena.prompts.extraction import tagged
 from schemas.errors import GameError
 
-OPEN, CLOSE, END = "<orders>\n", "</orders>", "\n"
-"""Around the orders, and after each. A tokenizer for running text keeps the line's end with the bracket before it."""
+OPEN, CLOSE, END = "<orders>", "</orders>", "\n"
+"""Around the orders, and after each line."""
 _VERBS = (" H", " -", " S", " C", " R", " D", " B", " VIA")
 _WORD = re.compile(r"[A-Za-z_]+|[^A-Za-z_]")
 _KEYS = (
@@ -47,28 +47,38 @@ that can move there without a convoy. "legal_orders" lists what each of your uni
 followed by one of its entries. In winter give as many orders as there are "builds" or "disbands"; WAIVE leaves \
 a build out.
 Answer in this form, with one order to a line for every unit that is ordered:
-<analysis>
-what matters, in a few sentences
-</analysis>
-<orders>
+{analysis}<orders>
 A PAR - BUR
 F BRE H
 </orders>"""
+_ANALYSIS = """\
+<analysis>
+what matters, in a few sentences
+</analysis>
+"""
 _BONUS = ", and {points:g} more for sole possession of the most centres if they are at least {centers}"
 
 
 class EgocentricWords:
     """The ``Words`` of the format. What a reply leaves out or has wrong is filled in as by ``DiplomacyWords``."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, analysis: bool = True) -> None:
+        """Prepare to ask.
+
+        Args:
+            settings: Of the game.
+            analysis: Whether to ask for an analysis before the orders.
+        """
         self._settings = settings
+        self._analysis = _ANALYSIS if analysis else ""
         self._reader = DiplomacyWords(settings)
 
     def rules(self) -> str:
         """The rules in brief, what the keys mean, and the form of a reply."""
         settings = self._settings
         bonus = _BONUS.format(points=settings.win_bonus, centers=settings.winner_threshold_sc)
-        return _RULES.format(max_year=settings.max_year, bonus=bonus if settings.win_bonus else "")
+        bonus = bonus if settings.win_bonus else ""
+        return _RULES.format(max_year=settings.max_year, bonus=bonus, analysis=self._analysis)
 
     def question(self, game: Game, seat: int) -> str:
         """The position as JSON, a key to a line.
@@ -86,8 +96,11 @@ class EgocentricWords:
 class EgocentricText:
     """The ``TextFormat`` of the format. Pieces carry their white space: joined, they are the text itself."""
 
+    opening = OPEN
+
     def __init__(self, settings: Settings) -> None:
-        self._words = EgocentricWords(settings)
+        self.free_tokens = settings.analysis
+        self._words = EgocentricWords(settings, analysis=settings.analysis > 0)
 
     def vocabulary(self) -> Sequence[str]:
         """Every piece that a prompt or completion can hold, sorted."""
@@ -136,7 +149,7 @@ class EgocentricText:
         orders: Sequence[str] = action
         if table.position.kind == "A":
             orders = sorted(action, key=lambda order: (order == "WAIVE", order[2:]))
-        return (OPEN, *(piece for order in orders for piece in _pieces(order)), CLOSE)
+        return (OPEN, END, *(piece for order in orders for piece in _pieces(order)), CLOSE)
 
     def read(self, game: Game, seat: int, completion: Pieces) -> Action:
         """The action that a completion says.
@@ -145,7 +158,7 @@ class EgocentricText:
             GameError: the completion is not one of ``completions``.
         """
         check_whole(self.completions(game, seat), completion)
-        return tuple(sorted("".join(completion[1:-1]).splitlines()))
+        return tuple(sorted("".join(completion[2:-1]).splitlines()))
 
 
 def view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
@@ -241,7 +254,7 @@ _CLOSING = Junction({CLOSE: Junction({})})
 
 @lru_cache(maxsize=4096)
 def _opened(orders: Place | Junction) -> Junction:
-    return Junction({OPEN: orders})
+    return Junction({OPEN: Junction({END: orders})})
 
 
 @lru_cache(maxsize=8192)
