@@ -55,7 +55,8 @@ class PolicyPlayer:
         prompt_ids = self._prompting.prompt(game, seat)
         phrases = self._text.completions(game, seat)
         version, adapter = self._provider()
-        sampling = msgspec.structs.replace(self._sampling, seed=seed)
+        max_tokens = self._sampling.max_tokens + self._prompting.free_tokens
+        sampling = msgspec.structs.replace(self._sampling, seed=seed, max_tokens=max_tokens)
         constraint = self._prompting.constraint(phrases)
         generation = await self._backend.generate(Request(prompt_ids, adapter, constraint, sampling))
         if generation.finish_reason != "stop":
