@@ -12,6 +12,7 @@
 - ``payoff``   ``payoff``: who takes the points from whom
 - ``matchmaking`` ``matchmaking audit``: what was drawn, beside what should have been
 - ``promotion`` ``promote``: who becomes elite and who leaves; certificates computed again
+- ``parity``   ``parity``: whether what plays and what learns compute the same probabilities
 - ``setup``    ``doctor`` and ``model init``: this machine and its model
 """
 
@@ -24,6 +25,7 @@ from workers.commands import (
     lineage,
     match,
     matchmaking,
+    parity,
     payoff,
     promotion,
     replay,
@@ -65,6 +67,7 @@ app.command()(archive.verify)
 app.command("archive")(archive.archive)
 app.command()(archive.gc)
 app.command()(setup.doctor)
+app.command()(parity.parity)
 model.command("init")(setup.model_init)
 matches.command("show")(match.show)
 matches.command("explain")(match.explain)

@@ -1,0 +1,43 @@
+"""The learner's own log-probabilities of what a backend sampled, by the very functions that a gradient step uses.
+
+Shape suffixes: W branch of all steps.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from schemas.errors import ModelError
+from schemas.trajectories import Rollout, Step
+from trainer.adapters import Lora
+from trainer.admission import check
+from trainer.batching import Floats, chunks, flatten
+from trainer.decoder import Decoder
+from trainer.learner import branch_terms
+
+CELLS = 2_048
+"""Tokens computed at once, as ``LearnerConfig.rectangle_tokens``."""
+
+
+def recompute(decoder: Decoder, lora: Lora | None, steps: Sequence[Step]) -> tuple[Floats, Floats]:
+    """Log-probabilities of every branch: the learner's [W], and those that the steps state [W].
+
+    The order depends on the steps' tokens and branches alone, so that recomputing the same steps under other masks
+    gives values that can be set side by side.
+
+    Raises:
+        ModelError: the learner would refuse the steps.
+    """
+    rollout = Rollout("parity", "", "", 0, "", "", list(steps), steps[-1].clock, 0.0, 0.0, 1)
+    shape = decoder.shape
+    if (reason := check(rollout, shape.vocab_size, shape.max_positions)) is not None:
+        raise ModelError(f"parity: the learner would refuse what the backend sampled: {reason}")
+    batch = flatten([rollout], [np.zeros(len(steps))])
+    if not len(batch):
+        return np.empty(0, np.float32), np.empty(0, np.float32)
+    with torch.no_grad():
+        weights = decoder.weights(lora)
+        parts = [branch_terms(weights, chunk) for chunk in chunks(batch, np.arange(len(batch)), CELLS, decoder.device)]
+    learnt_W, stated_W = (torch.cat([part[index] for part in parts]).float().cpu().numpy() for index in (0, 1))
+    return learnt_W, stated_W
