@@ -19,7 +19,16 @@ from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, wait_closed
 from league.log.server import EmbeddedServer
 from schemas.config import RemoteConfig
-from schemas.events import AgentRetired, EvaluationFinished, Event, MatchFailed, MatchFinished, RatingUpdated
+from schemas.events import (
+    AgentRetired,
+    EvaluationFinished,
+    EvaluationRequested,
+    Event,
+    MatchFailed,
+    MatchFinished,
+    RatingUpdated,
+    RemoteAsked,
+)
 from workers.remote import RemotePlayer
 from workers.remote_model import RemoteModel
 
@@ -38,7 +47,12 @@ gone = {{ kind = "remote", rating = 900.0, remote = {{ url = "{gone}", model = "
 [agents.gpt]
 kind = "remote"
 rating = 1000.0
-remote = {{ url = "{url}", model = "good", key_variable = "LEAGUE_TEST_KEY" }}
+remote = {{ url = "{url}", model = "good", key_variable = "LEAGUE_TEST_KEY", completion_price = 2.0 }}
+
+[agents.dear]
+kind = "remote"
+rating = 1000.0
+remote = {{ url = "{dear}", model = "dear", tries = 1, requests = 1, completion_price = 1e5, budget = 4.0 }}
 
 [model]
 cloning = {{ sequences = 128 }}
@@ -53,7 +67,7 @@ settings = {{ agents = ["random_bot", "sparring"] }}
 [evaluation]
 gatekeepers = ["gpt", "random_bot"]
 gatekeeper_games = 8
-benchmark_opponents = ["gpt", "gone"]
+benchmark_opponents = ["gpt", "gone", "dear"]
 benchmark_games = 6
 
 [trainer]
@@ -92,13 +106,16 @@ class NimMaster:
             with self._lock:
                 self.wrong["odd"] += 1
             return self._say(["I resign.", "MOVE 9:9", None, "{" * 30_000][number % 4])
-        heaps = {int(heap): int(stones) for heap, stones in re.findall(r"heap (\d) holds (\d)", asked.question)}
-        heap, stones = perfect(heaps)
+        heap, stones = best_move(asked.question)
         return self._say(
             [f"MOVE {heap}:{stones}", f"Sure!\n```\n{heap}:{stones}\n```", f"I take {stones} from heap {heap}"][
                 number % 3
             ]
         )
+
+
+def best_move(question: str) -> tuple[int, int]:
+    return perfect({int(heap): int(stones) for heap, stones in re.findall(r"heap (\d) holds (\d)", question)})
 
 
 def perfect(heaps: dict[int, int]) -> tuple[int, int]:
@@ -131,8 +148,9 @@ def test_a_league_with_hosted_models(chat_server, say, monkeypatch, tmp_path):
     master = NimMaster(say)
     server, gone = chat_server(master), chat_server(master)
     gone.stop()
+    dear = chat_server(lambda asked, number: say("MOVE {}:{}".format(*best_move(asked.question))))
     config, run = tmp_path / "league.toml", tmp_path / "run"
-    config.write_text(CONFIG.format(url=server.url, gone=gone.url))
+    config.write_text(CONFIG.format(url=server.url, gone=gone.url, dear=dear.url))
 
     monkeypatch.delenv("LEAGUE_TEST_KEY", raising=False)
     refused = league("up", "--config", str(config), run=run)
@@ -151,6 +169,8 @@ def test_a_league_with_hosted_models(chat_server, say, monkeypatch, tmp_path):
     check_who_met_whom(played, events)
     check_what_was_counted(played, server, master)
     check_what_failed(events, gone)
+    check_what_it_cost(events, server, gone)
+    check_who_paused(events, dear)
     check_ratings(played, events)
 
     against = next(m.match_id for m in played if any(seat.agent == "sparring" for seat in m.seats))
@@ -158,8 +178,10 @@ def test_a_league_with_hosted_models(chat_server, say, monkeypatch, tmp_path):
     assert (again.returncode, json.loads(again.stdout)["identical"]) == (0, True), again.stdout + again.stderr
 
     moved = config.read_text().replace(server.url, server.url.replace("127.0.0.1", "localhost"))
+    moved = moved.replace("budget = 4.0", "budget = 1000.0")
     config.write_text(moved)
     assert league("up", "--config", str(config), run=run).returncode == 0
+    check_who_came_back(read(run), dear)
     config.write_text(moved.replace('model = "good"', 'model = "better"'))
     other = league("up", "--config", str(config), run=run)
     assert (other.returncode, "another agents" in other.stderr) == (2, True)
@@ -184,6 +206,7 @@ def check_who_met_whom(played, events):
     assert met["evaluation"]["sparring"] == 0
     retired = {event.agent: event.reason for event in events if isinstance(event, AgentRetired)}
     assert retired["gpt"] == retired["gone"] == "met in evaluation only"
+    assert retired["dear"] == "pauses: it has cost 4 of its budget of 4"
     assert "sparring" not in retired
     finished = [event for event in events if isinstance(event, EvaluationFinished)]
     assert {("base_model", "gpt"), ("main@1", "gpt")} <= {(e.agent, e.opponents[0]) for e in finished if e.games}
@@ -194,7 +217,7 @@ PURPOSES = ("training", "evaluation")
 
 def check_what_was_counted(played, server, master):
     """Every request that the server got is counted in a seat, and every wrong answer of it too."""
-    counted: dict[str, Counter[str]] = {"gpt": Counter(), "sparring": Counter()}
+    counted: dict[str, Counter[str]] = {"gpt": Counter(), "sparring": Counter(), "dear": Counter()}
     for match in played:
         for seat in match.seats:
             remote = {name: value for name, value in seat.metrics.items() if name.startswith("remote_")}
@@ -207,11 +230,11 @@ def check_what_was_counted(played, server, master):
     assert counted["sparring"]["remote_requests"] == asked["odd"]
     assert counted["gpt"]["remote_illegal"] == 0
     assert counted["sparring"]["remote_illegal"] == master.wrong["odd"] > 0
-    assert counted["gpt"]["remote_tokens"] == 10 * counted["gpt"]["remote_choices"] > 0
+    assert counted["gpt"]["remote_tokens"] >= 10 * counted["gpt"]["remote_choices"] > 0
 
 
 def check_what_failed(events, gone):
-    failed = [event for event in events if isinstance(event, MatchFailed)]
+    failed = [event for event in events if isinstance(event, MatchFailed) and "'dear'" not in event.error]
     host = gone.url.removeprefix("http://").removesuffix("/v1")
     # Base model and hero meet it in their benchmarks; nobody else is to blame, and nothing else fails.
     assert len(failed) == 12
@@ -219,6 +242,52 @@ def check_what_failed(events, gone):
         f"RemoteError: agent 'gone' at {host}: no connection or a broken one, ConnectError (2 requests); "
         "expected a chat completion"
     }
+
+
+def check_what_it_cost(events, server, gone):
+    """Every request that was sent is in the history, those of failed matches too."""
+    asked = [event for event in events if isinstance(event, RemoteAsked)]
+    ended = {
+        event.match_id: place for place, event in enumerate(events) if isinstance(event, MatchFinished | MatchFailed)
+    }
+    assert all(events.index(event) < ended[event.match_id] for event in asked)
+    sums = {name: Counter[str]() for name in ("gpt", "sparring", "gone")}
+    for event in asked:
+        if event.agent in sums:
+            sums[event.agent].update({"requests": event.requests, "tokens": event.tokens, "uncounted": event.uncounted})
+    got = Counter(asked.body["model"] for asked in server.asked)
+    assert sums["gpt"]["requests"] == got["good"]
+    assert sums["sparring"]["requests"] == got["odd"]
+    # Never connected to.
+    assert dict(sums["gone"]) == {"requests": 24, "tokens": 0, "uncounted": 0}
+    for event in asked:
+        if event.agent == "gpt":
+            told = event.tokens * 2.0 / 1e6
+            assert event.cost == pytest.approx(told) if not event.uncounted else event.cost > told
+    assert all(event.cost == 0 for event in asked if event.agent in ("sparring", "gone"))
+
+
+def check_who_paused(events, dear):
+    """Ten tokens cost 1, so that four answers spend the budget: not one request more is sent."""
+    assert len(dear.asked) == 4
+    assert sum(event.cost for event in events if isinstance(event, RemoteAsked) and event.agent == "dear") == 4.0
+    failed = [event for event in events if isinstance(event, MatchFailed) and "'dear'" in event.error]
+    assert {event.evaluation_id for event in failed} == {"base_model-benchmark-dear"}
+    assert all(
+        event.error.endswith("pauses, since its budget is spent; expected agents.dear.remote.budget to be raised")
+        for event in failed
+    )
+    assert not [e for e in events if isinstance(e, EvaluationRequested) and "main" in e.agent and "dear" in e.opponents]
+
+
+def check_who_came_back(events, dear):
+    reasons = [event.reason for event in events if isinstance(event, AgentRetired) and event.agent == "dear"]
+    assert reasons == ["met in evaluation only", "pauses: it has cost 4 of its budget of 4", "met in evaluation only"]
+    (benchmark,) = [
+        e for e in events if isinstance(e, EvaluationFinished) and (e.agent, e.opponents) == ("main@1", ["dear"])
+    ]
+    assert (benchmark.games, benchmark.failed) == (6, 0)
+    assert sum(e.requests for e in events if isinstance(e, RemoteAsked) and e.agent == "dear") == len(dear.asked) > 4
 
 
 def check_ratings(played, events):
