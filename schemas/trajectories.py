@@ -18,7 +18,8 @@ class Step(msgspec.Struct, frozen=True):
     logprobs: list[float]
     """B log-probabilities (nats) of the sampled tokens under the distribution they were really drawn from."""
     allowed: list[list[int]]
-    """B sorted lists of the token ids that were allowed; each holds the sampled one."""
+    """B sorted lists of the token ids that were allowed; each holds the sampled one, or is empty, which stands for the
+    whole vocabulary (free text)."""
     version: int
     """Policy version whose adapter sampled this step."""
     clock: int

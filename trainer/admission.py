@@ -74,7 +74,7 @@ def _check_branches(step: Step) -> str | None:
             return f"branch position {at} is out of order or beyond the completion's {size} tokens"
         if not (math.isfinite(logprob) and logprob <= 1e-4):
             return f"log-probability {logprob} at position {at}"
-        if allowed.count(step.completion_ids[at]) != 1 or len(set(allowed)) != len(allowed):
+        if allowed and (allowed.count(step.completion_ids[at]) != 1 or len(set(allowed)) != len(allowed)):
             return f"sampled token {step.completion_ids[at]} is not exactly once among the allowed at {at}"
         last = at
     return None

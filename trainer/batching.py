@@ -4,7 +4,8 @@ A step becomes one sequence: its prompt, and its completion up to the token befo
 behind that is looked at. A branch's distribution comes from the hidden state one position before its token.
 
 Shape suffixes: S sequence, T token of all sequences, W branch of all sequences, N allowed token of all branches;
-B sequence of a rectangle, L position in it, Q branch of a sequence in it.
+K branch with a list of them, U branch over the whole vocabulary; B sequence of a rectangle, L position in it, Q branch
+of a sequence in it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,9 +38,9 @@ class Batch:
     advantage_W: Floats
     temperature_W: Floats
     allowed_W: Ints
-    """Allowed tokens of each branch."""
+    """Allowed tokens of each branch; 0 stands for the whole vocabulary, which is not listed."""
     chosen_W: Ints
-    """Place of the sampled token among the branch's allowed tokens."""
+    """Place of the sampled token among the branch's allowed tokens; of the whole vocabulary, the token itself."""
     token_N: Ints
     tokens: int
     """Tokens of all prompts and completions, those behind the last branch included."""
@@ -67,7 +68,9 @@ def flatten(rollouts: Sequence[Rollout], advantages: Sequence[NDArray[np.float64
     branch_W = _ints(chain.from_iterable(step.branches for step in steps))
     token_N = _ints(chain.from_iterable(chain.from_iterable(step.allowed for step in steps)))
     allowed_W = _ints(len(tokens) for step in steps for tokens in step.allowed)
-    sampled_W = _ints(step.completion_ids[at] for step in steps for at in step.branches)
+    chosen_W = _ints(step.completion_ids[at] for step in steps for at in step.branches)
+    listed_W = allowed_W > 0
+    chosen_W[listed_W] = np.flatnonzero(token_N == np.repeat(chosen_W, allowed_W)) - starts(allowed_W)[listed_W]
     return Batch(
         ids_T=_ints(chain.from_iterable(chain(s.prompt_ids, s.completion_ids[: s.branches[-1]]) for s in steps)),
         length_S=prompts_S + _ints(step.branches[-1] for step in steps),
@@ -77,7 +80,7 @@ def flatten(rollouts: Sequence[Rollout], advantages: Sequence[NDArray[np.float64
         advantage_W=np.repeat(_floats(advantage for _, advantage in pairs), branches_S),
         temperature_W=np.repeat(_floats(step.temperature for step in steps), branches_S),
         allowed_W=allowed_W,
-        chosen_W=np.flatnonzero(token_N == np.repeat(sampled_W, allowed_W)) - starts(allowed_W),
+        chosen_W=chosen_W,
         token_N=token_N,
         tokens=sum(len(step.prompt_ids) + len(step.completion_ids) for step in steps),
     )
@@ -112,7 +115,11 @@ class Chunk:
     """Which branch each allowed token belongs to."""
     token_N: Tensor
     chosen_W: Tensor
-    """Where each branch's sampled token stands in ``token_N``."""
+    """Where each branch's sampled token stands in ``token_N``; of the whole vocabulary, the token itself."""
+    listed_K: Tensor
+    """Branches whose allowed tokens are in ``token_N``."""
+    whole_U: Tensor
+    """Branches over the whole vocabulary."""
 
 
 def chunks(batch: Batch, sequences_S: Ints, cells: int, device: torch.device) -> Iterator[Chunk]:
@@ -132,7 +139,7 @@ def chunks(batch: Batch, sequences_S: Ints, cells: int, device: torch.device) ->
         counts_B = batch.branches_S[chosen_B]
         branch_W = ragged(first_W[chosen_B], counts_B)
         allowed_W = batch.allowed_W[branch_W]
-        width = int(counts_B.max())
+        width, is_listed_W = int(counts_B.max()), allowed_W > 0
         cell_W = ragged(np.arange(len(chosen_B)) * width, counts_B)
         wanted = np.zeros(len(chosen_B) * width, dtype=np.int64)
         wanted[cell_W] = batch.position_W[branch_W]
@@ -145,7 +152,9 @@ def chunks(batch: Batch, sequences_S: Ints, cells: int, device: torch.device) ->
             "temperature_W": batch.temperature_W[branch_W],
             "row_N": np.repeat(np.arange(len(branch_W)), allowed_W),
             "token_N": batch.token_N[ragged(first_N[branch_W], allowed_W)],
-            "chosen_W": starts(allowed_W) + batch.chosen_W[branch_W],
+            "chosen_W": np.where(is_listed_W, starts(allowed_W), 0) + batch.chosen_W[branch_W],
+            "listed_K": np.flatnonzero(is_listed_W),
+            "whole_U": np.flatnonzero(~is_listed_W),
         }
         yield Chunk(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
 

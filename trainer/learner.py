@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from schemas.config import TrainerConfig, convert
@@ -27,7 +28,7 @@ from trainer.advantages.base import ADVANTAGES, State
 from trainer.batching import Batch, Chunk, Ints, chunks, flatten, minibatches
 from trainer.decoder import Decoder, allowed_logits
 from trainer.forward import Weights, cut, forward_rectangle
-from trainer.losses.base import LOSSES, Terms, allowed_distribution
+from trainer.losses.base import LOSSES, Terms, allowed_distribution, whole_distribution
 from trainer.report import StepReport, Tally
 from trainer.rewards.base import REWARDS
 
@@ -239,6 +240,19 @@ def branch_terms(weights: Weights, chunk: Chunk) -> Terms:
     """Run the model on a rectangle and look at its branches."""
     hidden_BQD = forward_rectangle(weights, chunk.ids_BL, chunk.wanted_BQ)
     hidden_WD = hidden_BQD.flatten(0, 1).index_select(0, chunk.cell_W)
-    logits_N = allowed_logits(weights.head_VD, hidden_WD, chunk.row_N, chunk.token_N)
-    logprob_W, entropy_W = allowed_distribution(logits_N, chunk.row_N, chunk.chosen_W, chunk.temperature_W)
+    logprob_W, entropy_W = _distribution(weights.head_VD, hidden_WD, chunk)
     return Terms(logprob_W, chunk.old_logprob_W, entropy_W, chunk.advantage_W)
+
+
+def _distribution(head_VD: torch.Tensor, hidden_WD: torch.Tensor, chunk: Chunk) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probability and entropy [W] of each branch, over its list or over the whole vocabulary."""
+    logits_N = allowed_logits(head_VD, hidden_WD, chunk.row_N, chunk.token_N)
+    chosen_W, temperature_W, whole_U = chunk.chosen_W, chunk.temperature_W, chunk.whole_U
+    if not len(whole_U):
+        return allowed_distribution(logits_N, chunk.row_N, chosen_W, temperature_W)
+    listed_K = chunk.listed_K
+    logprob_K, entropy_W = allowed_distribution(logits_N, chunk.row_N, chosen_W[listed_K], temperature_W)
+    logits_UV = F.linear(hidden_WD[whole_U], head_VD).to(logits_N.dtype)
+    logprob_U, entropy_U = whole_distribution(logits_UV, chosen_W[whole_U], temperature_W[whole_U])
+    logprob_W = logprob_U.new_empty(len(chosen_W)).index_copy(0, listed_K, logprob_K).index_copy(0, whole_U, logprob_U)
+    return logprob_W, entropy_W.index_copy(0, whole_U, entropy_U)

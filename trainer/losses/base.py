@@ -4,7 +4,8 @@ Only branches, the positions where more than one token was allowed, enter a loss
 Log-probabilities are renormalised over the allowed tokens at the temperature the token was sampled at, exactly as the
 sampler drew it; over the whole vocabulary the importance ratios would be wrong.
 
-Shape suffixes: W branch, N allowed token of a branch (all branches' lists one after the other).
+Shape suffixes: W branch, N allowed token of a branch (all branches' lists one after the other); U branch over the whole
+vocabulary, V vocabulary.
 """
 
 from typing import NamedTuple, Protocol
@@ -72,3 +73,15 @@ def allowed_distribution(
     logprob_N = centred_N - zeros_W.index_add(0, row_N, centred_N.exp()).log()[row_N]
     entropy_W = -zeros_W.index_add(0, row_N, logprob_N.exp() * logprob_N)
     return logprob_N[chosen_W], entropy_W
+
+
+def whole_distribution(logits_UV: Tensor, chosen_U: Tensor, temperature_U: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy of branches over the whole vocabulary, in nats: each [U].
+
+    Args:
+        logits_UV: all logits.
+        chosen_U: the sampled tokens.
+        temperature_U: sampling temperature.
+    """
+    logprob_UV = (logits_UV / temperature_U[:, None]).log_softmax(-1)
+    return logprob_UV.gather(1, chosen_U[:, None])[:, 0], -(logprob_UV.exp() * logprob_UV).sum(-1)

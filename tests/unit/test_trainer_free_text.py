@@ -1,0 +1,81 @@
+"""Free text is trained on like everything else: its branches are over the whole vocabulary, without a list of it."""
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from schemas.config import TrainerConfig
+from schemas.trajectories import Rollout, Step
+from trainer import adapters
+from trainer.admission import check
+from trainer.batching import chunks, flatten
+from trainer.decoder import Decoder
+from trainer.learner import Learner, branch_terms
+from trainer.losses.base import Terms
+from trainer.shape import DecoderShape
+
+SHAPE = DecoderShape("qwen3", 30, 16, 24, layers=2, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
+EVERYTHING = list(range(SHAPE.vocab_size))
+
+
+@pytest.fixture(scope="module")
+def learner() -> Learner:
+    decoder = Decoder.random(SHAPE, seed=0, std=0.2).requires_grad_(False)
+    lora = adapters.create(SHAPE, adapters.LoraConfig(rank=4, alpha=8), seed=1)
+    with torch.no_grad():
+        lora.flat_P.add_(0.1 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(2)))
+    return Learner(decoder, lora, TrainerConfig(), 5)
+
+
+def rollout(whole: list[int], share: float, seed: int = 3) -> Rollout:
+    """Steps in which about ``share`` of the branches are over ``whole``, the others over lists."""
+    rng = np.random.default_rng(seed)
+    steps = []
+    for clock in range(6):
+        prompt = rng.integers(SHAPE.vocab_size, size=rng.integers(3, 12)).tolist()
+        completion = rng.integers(SHAPE.vocab_size, size=rng.integers(3, 9)).tolist()
+        branches = sorted(rng.choice(len(completion), size=len(completion) - 1, replace=False).tolist())
+        lists = [sorted({completion[at], *rng.integers(SHAPE.vocab_size, size=3).tolist()}) for at in branches]
+        allowed = [whole if rng.random() < share else tokens for tokens in lists]
+        steps.append(Step(prompt, completion, branches, [-1.0] * len(branches), allowed, 0, clock, 1.0, 0.7))
+    return Rollout("m", "game", "main", 0, "A", "A", steps, 6, 1.0, 0.5, 1)
+
+
+def terms_and_gradient(learner: Learner, played: Rollout) -> tuple[list[Terms], torch.Tensor]:
+    batch = flatten([played], [np.linspace(-1, 1, len(played.steps))])
+    learner.lora.flat_P.grad = None
+    found = []
+    for chunk in chunks(batch, np.arange(len(batch)), 40, torch.device("cpu")):
+        terms = branch_terms(learner.decoder.weights(learner.lora), chunk)
+        (terms.advantage_W * terms.ratio_W() + 0.01 * terms.entropy_W).sum().backward()
+        found.append(terms)
+    assert learner.lora.flat_P.grad is not None
+    return found, learner.lora.flat_P.grad.clone()
+
+
+@pytest.mark.parametrize("share", [0.4, 1.0])
+def test_the_whole_vocabulary_is_the_same_listed_and_not(learner: Learner, share: float) -> None:
+    unlisted, gradient = terms_and_gradient(learner, rollout([], share))
+    listed, expected = terms_and_gradient(learner, rollout(EVERYTHING, share))
+    for one, other in zip(unlisted, listed, strict=True):
+        torch.testing.assert_close(one.logprob_W, other.logprob_W, atol=1e-5, rtol=0)
+        torch.testing.assert_close(one.entropy_W, other.entropy_W, atol=1e-5, rtol=0)
+    torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-4)
+    assert float(gradient.abs().max()) > 1e-3
+
+
+def test_free_text_is_admitted_and_tokens_outside_the_vocabulary_are_not(learner: Learner) -> None:
+    played = rollout([], 1.0)
+    assert check(played, SHAPE.vocab_size) is None
+    step = msgspec.structs.replace(played.steps[0], completion_ids=[SHAPE.vocab_size] * 12)
+    assert "token ids" in str(check(msgspec.structs.replace(played, steps=[step]), SHAPE.vocab_size))
+
+
+def test_a_step_of_free_text_moves_the_weights(learner: Learner) -> None:
+    games = [rollout([], 0.5, seed) for seed in range(4)]
+    games = [msgspec.structs.replace(game, match_id=f"m{i}", final_progress=float(i)) for i, game in enumerate(games)]
+    before = learner.lora.flat_P.detach().clone()
+    report = learner.step(games)
+    assert report.skipped == ""
+    assert not torch.equal(before, learner.lora.flat_P)
