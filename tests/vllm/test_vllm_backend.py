@@ -1,0 +1,144 @@
+"""What vLLM adds to the contract: adapter slots, the prefix cache, files, failures at the start."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from arena.constraints import Fixed
+from schemas.errors import ModelError
+from trainer.adapters import LoraConfig, create, save
+from trainer.decoder import Decoder
+from workers.inference import Generation, Request, Sampling
+from workers.inference.vllm_engine import VllmBackend
+from workers.inference.vllm_process import VllmConfig
+
+CHOICE = Fixed([(5, 6, 7), (9, 6, 7), (21, 8, 9), (21, 8, 10)])
+PROMPT = [3 + i % 30 for i in range(200)]
+
+
+@pytest.fixture
+def adapter(base: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Writes an adapter of that seed and rank."""
+
+    def written(seed: int, rank: int = 4) -> Path:
+        lora = create(Decoder.load(base).shape, LoraConfig(rank=rank), seed=seed)
+        with torch.no_grad():
+            lora.flat_P.add_(0.2 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(seed)))
+        save(lora, tmp_path / f"{seed}-{rank}")
+        return tmp_path / f"{seed}-{rank}"
+
+    return written
+
+
+def request_of(seed: int, adapter: str | None = None, **changes: Any) -> Request:
+    fields = {"prompt_ids": PROMPT, "adapter": adapter, "constraint": CHOICE, "sampling": Sampling(0.9, seed)}
+    return Request(**(fields | changes))
+
+
+def run(backend: VllmBackend, *requests: Request) -> list[Generation]:
+    async def sampled() -> list[Generation]:
+        return await asyncio.gather(*map(backend.generate, requests))
+
+    return asyncio.run(sampled())
+
+
+def test_more_adapters_than_slots_and_than_memory_keeps_all_serve(base, engine, adapter):
+    backend = VllmBackend(base, engine=engine)
+    for seed in range(5):
+        backend.load_adapter(f"a{seed}", adapter(seed))
+    crowd = [request_of(i, f"a{i % 5}") for i in range(20)]
+    together = run(backend, *crowd)
+    for request, generation in zip(crowd, together, strict=True):
+        (alone,) = run(backend, request)
+        assert alone.completion_ids == generation.completion_ids
+        assert alone.logprobs == pytest.approx(generation.logprobs, abs=1e-5)
+    assert len({generation.logprobs[0] for generation in together}) >= 5
+    asyncio.run(backend.close())
+
+
+def test_prompt_read_before_is_not_read_again_and_gives_the_same(base, engine):
+    backend = VllmBackend(base, engine=engine)
+    prompt = [4 + i % 31 for i in range(300)]
+    first, again = (run(backend, request_of(7, prompt_ids=prompt))[0] for _ in range(2))
+    assert first.timing.cached_tokens == 0
+    assert 200 < again.timing.cached_tokens < 300
+    assert again.completion_ids == first.completion_ids
+    assert again.logprobs == pytest.approx(first.logprobs, abs=1e-5)
+    assert backend.stats().cached_tokens == again.timing.cached_tokens
+    asyncio.run(backend.close())
+
+
+def test_same_name_with_other_weights_does_not_meet_what_the_first_left_in_the_cache(base, engine, adapter):
+    backend = VllmBackend(base, engine=engine)
+    seen = []
+    for seed in (11, 12):
+        backend.load_adapter("reused", adapter(seed))
+        seen.append(run(backend, request_of(1, "reused"))[0].logprobs)
+        backend.drop_adapter("reused")
+    backend.load_adapter("fresh", adapter(12))
+    assert seen[0] != pytest.approx(seen[1], abs=1e-3)
+    assert run(backend, request_of(1, "fresh"))[0].logprobs == pytest.approx(seen[1], abs=1e-5)
+    asyncio.run(backend.close())
+
+
+def test_adapters_folder_may_go_once_it_is_loaded_and_it_may_be_dropped_while_it_samples(base, engine, adapter):
+    backend = VllmBackend(base, engine=engine)
+    backend.load_adapter("gone", adapter(1))
+    shutil.rmtree(adapter(1))
+
+    async def dropped() -> list[Generation]:
+        free = Sampling(seed=1, max_tokens=60)
+        tasks = [asyncio.ensure_future(backend.generate(request_of(i, "gone", sampling=free))) for i in range(4)]
+        await asyncio.sleep(0.02)
+        backend.drop_adapter("gone")
+        return await asyncio.gather(*tasks)
+
+    assert all(generation.spans[0].adapter == "gone" for generation in asyncio.run(dropped()))
+    assert backend.stats().adapters == 0
+    assert run(backend, request_of(1))[0].finish_reason == "stop"
+    asyncio.run(backend.close())
+
+
+def test_new_adapter_samples_within_a_second_while_others_run(base, engine, adapter):
+    backend, folder = VllmBackend(base, engine=engine), adapter(3)
+
+    async def swapped() -> tuple[float, list[Generation]]:
+        long = Sampling(seed=1, max_tokens=150)
+        tasks = [
+            asyncio.ensure_future(backend.generate(request_of(i, constraint=None, sampling=long))) for i in range(16)
+        ]
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        backend.load_adapter("new", folder)
+        await backend.generate(request_of(1, "new"))
+        return time.monotonic() - began, await asyncio.gather(*tasks)
+
+    seconds, others = asyncio.run(swapped())
+    assert seconds < 1
+    assert all(generation.finish_reason in ("stop", "length") for generation in others)
+    asyncio.run(backend.close())
+
+
+def test_adapter_of_larger_rank_is_refused(base, engine, adapter):
+    backend = VllmBackend(base, engine=engine)
+    with pytest.raises(ModelError, match="rank is 24, at most 16"):
+        backend.load_adapter("large", adapter(1, rank=24))
+    asyncio.run(backend.close())
+
+
+def test_nucleus_is_refused_because_it_would_not_be_told(base, engine):
+    backend = VllmBackend(base, engine=engine)
+    with pytest.raises(ModelError, match=r"top_p is 0\.5"):
+        run(backend, request_of(1, sampling=Sampling(top_p=0.5)))
+    asyncio.run(backend.close())
+
+
+def test_too_little_memory_at_the_start_is_said_with_the_settings_that_matter(base):
+    with pytest.raises(ModelError, match=r"could not start .* lower max_model_len, max_loras \(8\)"):
+        VllmBackend(base, VllmConfig(kv_cache_gib=1e-6))
