@@ -199,6 +199,14 @@ SMALL_STATEMENTS = [
         | {"elo0": "test.elo0", "elo1": "test.elo1"},
     ),
     _first_of("RegressionNoticed", "regressions", "evaluation_id", _AT | _same("evaluation_id, agent, rating, below")),
+    _first_of(
+        "RemoteAsked",
+        "remote_requests",
+        "worker, since, number",
+        _AT
+        | _same("agent, match_id, worker, since, number")
+        | _same("requests, prompt_tokens, completion_tokens, tokens, uncounted, cost"),
+    ),
     _first_of("PolicyReset", "resets", "policy, version", _AT | _same("policy, version, reason")),
     _first_of(
         "WorkerJoined",

@@ -13,7 +13,7 @@ import re
 
 from schemas.config import LeagueConfig
 
-VERSION = 3
+VERSION = 4
 
 BULKY = {
     "matches": """
@@ -101,6 +101,10 @@ TABLES = {
     "regressions": """
         evaluation_id VARCHAR, agent VARCHAR, sequence BIGINT, time TIMESTAMP, rating DOUBLE,
         below MAP(VARCHAR, DOUBLE)
+    """,
+    "remote_requests": """
+        agent VARCHAR, match_id VARCHAR, sequence BIGINT, time TIMESTAMP, worker VARCHAR, since BIGINT, number BIGINT,
+        requests BIGINT, prompt_tokens BIGINT, completion_tokens BIGINT, tokens BIGINT, uncounted BIGINT, cost DOUBLE
     """,
     "resets": "policy VARCHAR, version BIGINT, sequence BIGINT, time TIMESTAMP, reason VARCHAR",
     "voids": "match_id VARCHAR, sequence BIGINT, time TIMESTAMP, match_sequence BIGINT, reason VARCHAR",

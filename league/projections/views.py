@@ -70,6 +70,17 @@ VIEWS = {
         FROM policies p LEFT JOIN made m USING (policy, version)
              LEFT JOIN checkpoints c USING (policy, version)
     """,
+    "spending": """
+        WITH budgets AS (
+            SELECT b.key AS agent, try_cast(b.value->>'$.remote.budget' AS DOUBLE) AS budget
+            FROM configuration c, json_each(c.config, '$.agents') b
+        )
+        SELECT agent, count(DISTINCT match_id) AS matches, sum(requests)::BIGINT AS requests,
+               sum(prompt_tokens)::BIGINT AS prompt_tokens, sum(completion_tokens)::BIGINT AS completion_tokens,
+               sum(tokens)::BIGINT AS tokens, sum(uncounted)::BIGINT AS uncounted, sum(cost) AS cost,
+               any_value(budget) AS budget
+        FROM remote_requests LEFT JOIN budgets USING (agent) GROUP BY agent
+    """,
     "tainted_steps": """
         SELECT g.policy, g.step, g.sequence, g.match_id, v.sequence AS voided_sequence, v.reason AS void_reason
         FROM (SELECT policy, step, sequence, unnest(matches) AS match_id FROM gradient_steps) g JOIN voids v

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from league.log.base import Recorded
@@ -12,7 +13,18 @@ from league.projections.projection import Projection
 from league.projections.tables import TABLES
 from league.projections.views import MACROS, VIEWS
 from league.simulation import Simulation
-from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin, RatingsConfig
+from schemas.codec import encode_event
+from schemas.config import (
+    AgentConfig,
+    EvaluationConfig,
+    LeagueConfig,
+    MatchmakingConfig,
+    Plugin,
+    RatingsConfig,
+    RemoteConfig,
+    plain,
+)
+from schemas.events import LeagueConfigured, MatchFailed, MatchFinished, RemoteAsked
 
 PAGE = Path(__file__).parents[2] / "docs" / "3-questions.md"
 QUESTIONS = re.findall(r"## (.*?)\n\n```sql\n(.*?)```\n", PAGE.read_text(), re.DOTALL)
@@ -24,6 +36,11 @@ SMALL = LeagueConfig(
     ratings=RatingsConfig(also=(Plugin(name="trueskill"),)),
 )
 
+GPT = RemoteConfig(url="https://host/v1", model="m", completion_price=2.0, budget=10.0)
+WITH_GPT = msgspec.structs.replace(
+    SMALL, agents={**SMALL.agents, "gpt": AgentConfig(kind="remote", rating=900.0, remote=GPT)}
+)
+
 
 def slower(records: list[Recorded]) -> Iterator[Recorded]:
     """Simulated matches take no time; these take some."""
@@ -32,10 +49,37 @@ def slower(records: list[Recorded]) -> Iterator[Recorded]:
         yield Recorded(r.sequence, r.time_ns, r.subject, r.producer, payload)
 
 
+def with_a_hosted_model(simulation: Simulation) -> list[Recorded]:
+    """Nobody is asked in a simulation; here somebody says it was, in a match that ended and in one that failed."""
+    records = simulation.run_with_voids(42)
+    ended = next(r.event for r in records if isinstance(r.event, MatchFinished))
+    simulation.append(LeagueConfigured(config=plain(WITH_GPT), config_digest="d", after=1))
+    simulation.append(MatchFailed(match_id="eval-x-0", purpose="evaluation", worker="evaluator-0", error="status 503"))
+    for number, match_id in enumerate([ended.match_id, "eval-x-0"]):
+        simulation.append(asked(number, match_id))
+    return simulation.records
+
+
+def asked(number: int, match_id: str) -> RemoteAsked:
+    return RemoteAsked(
+        agent="gpt",
+        match_id=match_id,
+        worker="evaluator-0",
+        since=9,
+        number=number,
+        requests=3,
+        prompt_tokens=2000,
+        completion_tokens=100,
+        tokens=2100,
+        uncounted=number,
+        cost=0.25,
+    )
+
+
 @pytest.fixture(scope="module")
 def projection() -> Iterator[Projection]:
     with Projection() as projection:
-        projection.apply(list(slower(Simulation(SMALL).run_with_voids(42))))
+        projection.apply(list(slower(with_a_hosted_model(Simulation(SMALL)))))
         yield projection
 
 
@@ -69,3 +113,12 @@ def test_every_table_has_a_comment_in_the_database(projection: Projection) -> No
     views = projection.query("SELECT view_name, comment FROM duckdb_views() WHERE schema_name = 'main'")
     commented = {name: text for name, text in [*tables, *views] if name in {*TABLES, *VIEWS}}
     assert commented == COMMENTS
+
+
+def test_spending_is_summed_by_agent_and_a_copy_is_counted_once(projection: Projection) -> None:
+    before = projection.query("FROM spending")
+    assert before == [("gpt", 2, 6, 4000, 200, 4200, 1, 0.5, 10.0)]
+    (last,) = projection.query("SELECT max(sequence) FROM events")[0]
+    copy = Recorded(last + 1, 0, "league.league.remote.asked.evaluator-0", "w", encode_event(asked(1, "eval-x-0")))
+    projection.apply([copy])
+    assert projection.query("FROM spending") == before
