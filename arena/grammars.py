@@ -8,6 +8,7 @@ A vocabulary that holds every single byte can write any text, so a walk cannot c
 (a list of words) it can: the place that cannot go on raises.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -46,9 +47,10 @@ class GrammarPlace:
         Raises:
             ModelError: the token is not allowed here.
         """
-        matcher = self._matcher.deep_copy()
-        if token not in self._allowed or not matcher.consume_token(token):
-            raise ModelError(f"constraint: token {token} is not allowed here; expected one of {_few(self._allowed)}")
+        allowed, matcher = self._allowed, self._matcher.deep_copy()
+        at = bisect_left(allowed, token)
+        if allowed[at : at + 1] != (token,) or not matcher.consume_token(token):
+            raise ModelError(f"constraint: token {token} is not allowed here; expected one of {_few(allowed)}")
         return GrammarPlace(self._grammars, matcher)
 
     @cached_property
@@ -108,15 +110,15 @@ class Grammars:
         if matcher.is_stopped() and not matcher.is_error():
             return ()
         mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
-        tokens = np.flatnonzero(np.unpackbits(mask, bitorder="little")).tolist()
         if matcher.is_error():
             raise ModelError(f"constraint: nothing can come next ({_shortly(matcher.get_error())})")
-        known = tuple(token for token in tokens if token < len(self.vocabulary)) or self._tried(matcher)
+        bits = np.unpackbits(mask, count=len(self.vocabulary), bitorder="little")
+        known = tuple(np.flatnonzero(bits).tolist()) or self._tried(matcher)
         return self._with_end(known, matcher.is_accepting())
 
     def _with_end(self, known: tuple[int, ...], may_end: bool) -> tuple[int, ...]:
         end = self.vocabulary.end
-        going_on = tuple(token for token in known if token != end)
+        going_on = known and known != (end,)
         if not may_end and not going_on:
             raise ModelError(
                 f"constraint: the text is not complete, and none of the vocabulary's {len(self.vocabulary)} tokens "
@@ -124,7 +126,7 @@ class Grammars:
             )
         if may_end and going_on and end is None:
             raise ModelError(
-                f"constraint: the text can end where it can also go on with tokens {_few(going_on)}, which needs an "
+                f"constraint: the text can end where it can also go on with tokens {_few(known)}, which needs an "
                 "end token or a closing text"
             )
         return known if going_on else ()

@@ -77,7 +77,7 @@ class Vocabulary:
             ids = tuple(self._own(text.decode()))
         except UnicodeDecodeError:
             return ()
-        return ids if self.decode(ids) == text else ()
+        return ids if all(self.texts[token] for token in ids) and self.decode(ids) == text else ()
 
     def _by_longest(self, text: bytes) -> tuple[int, ...]:
         ids: list[int] = []

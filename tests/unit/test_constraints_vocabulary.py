@@ -72,6 +72,7 @@ def test_tokenizer_that_adds_to_the_text_is_not_believed() -> None:
     vocabulary = Vocabulary([b"a", b" a", b" "], end=None, encode=lambda text: [1])
     assert vocabulary.encode(b"a") == (0,)
     assert vocabulary.encode(b" a") == (1,)
+    assert Vocabulary([b"a", None], end=None, encode=lambda text: [1, 0]).encode(b"a") == (0,)
 
 
 def test_what_cannot_be_written_or_read_is_named() -> None:
