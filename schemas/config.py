@@ -150,9 +150,9 @@ class RemoteConfig(_Table, frozen=True):
     """Of a million tokens that it writes, those that it thinks included."""
     budget: float | None = None
     """What it may cost in this league, in the currency of the prices. Once that is spent the agent pauses: it is
-    neither drawn nor placed, and matches that wait for it fail, until the budget is raised. Workers may spend more by
-    what their requests under way cost, and by their unfinished matches, of which the others do not know. None for no
-    limit."""
+    neither drawn nor placed, and matches with it fail, those under way too, until the budget is raised. More may be
+    spent by what requests under way cost, and by the unfinished matches of each worker, of which the others do not
+    know. None for no limit."""
 
     @property
     def player(self) -> dict[str, Any]:
