@@ -33,7 +33,7 @@ def told(usage: object, text: str = "yes") -> bytes:
 def asking(
     config: RemoteConfig,
     work: Callable[[RemoteModel], Awaitable[Any]],
-    left: Callable[[], float] = lambda: float("inf"),
+    left: float = inf,
 ) -> Any:
     async def run() -> Any:
         model = RemoteModel("gpt", config, first_pause_s=0.01, left=lambda: left)
