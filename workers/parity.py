@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from arena.constraints import EVERYTHING, Constraint
+from arena.constraints import Constraint, read_branches
 from arena.games.base import GameSpec
 from schemas.errors import ModelError, UsageError, one_of
 from schemas.ids import derive_seed
@@ -78,7 +78,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     way: Way
     tokens: int
-    """Sampled ones; forced tokens have no probability."""
+    """Where the constraint left a choice."""
     mean: float
     """Of the absolute differences, in nats."""
     largest: float
@@ -190,41 +190,41 @@ def _compared(
     if not sampled:
         return np.empty(0, np.float32), np.empty(0, np.float32)
     everything = list(range(decoder.shape.vocab_size))
-    steps = [_step(request, generation, everything) for request, generation in sampled]
-    learnt_W, stated_W = recompute(decoder, lora, steps)
-    whole = [
-        msgspec.structs.replace(step, allowed=_choices(request.constraint, generation, everything))
-        for step, (request, generation) in zip(steps, sampled, strict=True)
-    ]
+    drawn, whole = zip(*(_steps(request, generation, everything) for request, generation in sampled), strict=True)
+    learnt_W, stated_W = recompute(decoder, lora, drawn)
     # Of a token, the probability among all that may come over that among those it was drawn from.
     return learnt_W - stated_W, np.exp(recompute(decoder, lora, whole)[0] - learnt_W)
 
 
-def _step(request: Request, generation: Generation, everything: list[int]) -> Step:
-    """A completion as the learner takes it; free tokens are chosen from everything."""
-    return Step(
+def _steps(request: Request, generation: Generation, everything: list[int]) -> tuple[Step, Step]:
+    """A completion as the learner takes it, drawn from what the backend says, and from all that might have come.
+
+    Where the backend takes a token for forced though the constraint leaves a choice, as where a nucleus holds but one,
+    that is a claim of probability 1, and is held to it.
+    """
+    stated = dict(zip(generation.branches, zip(generation.logprobs, generation.allowed, strict=True), strict=True))
+    open_to = _choices(request.constraint, generation.completion_ids, everything)
+    found = {at: stated.get(at, (0.0, [generation.completion_ids[at]])) for at in sorted(stated.keys() | open_to)}
+    drawn = Step(
         prompt_ids=list(request.prompt_ids),
         completion_ids=generation.completion_ids,
-        branches=generation.branches,
-        logprobs=generation.logprobs,
-        allowed=[tokens or everything for tokens in generation.allowed],
+        branches=list(found),
+        logprobs=[logprob for logprob, _ in found.values()],
+        allowed=[tokens or everything for _, tokens in found.values()],
         version=0,
         clock=0,
         progress=0.0,
         temperature=request.sampling.temperature,
     )
+    return drawn, msgspec.structs.replace(drawn, allowed=[open_to.get(at, tokens) for at, (_, tokens) in found.items()])
 
 
-def _choices(place: Constraint | None, generation: Generation, everything: list[int]) -> list[list[int]]:
-    """What might have come at each branch, had nothing but the constraint been asked."""
+def _choices(place: Constraint | None, ids: Sequence[int], everything: list[int]) -> dict[int, list[int]]:
+    """What might have come at each position with a choice, had nothing but the constraint been asked."""
     if place is None:
-        return [everything] * len(generation.branches)
-    choices = []
-    for token in generation.completion_ids:
-        allowed = place.allowed()
-        choices.append(everything if allowed is EVERYTHING else list(allowed))
-        place = place.advance(token)
-    return [choices[branch] for branch in generation.branches]
+        return dict.fromkeys(range(len(ids)), everything)
+    branches, allowed = read_branches(place, ids)
+    return {at: tokens or everything for at, tokens in zip(branches, allowed, strict=True)}
 
 
 def summary(parity: Parity) -> str:

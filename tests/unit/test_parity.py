@@ -128,6 +128,15 @@ def test_a_mask_that_is_not_the_nucleus_is_found(folders):
         assert not cell.within
 
 
+def test_a_choice_that_the_backend_calls_forced_is_found(folders):
+    def forced(request: Request, generation: Generation) -> Generation:
+        return msgspec.structs.replace(generation, branches=[], allowed=[], logprobs=[])
+
+    for cell in found(folders, alter=lambda backend: Altered(backend, forced)):
+        assert cell.tokens >= 12
+        assert not cell.within
+
+
 def test_a_number_that_is_none_is_beyond_every_bound(folders):
     def broken(request: Request, generation: Generation) -> Generation:
         return msgspec.structs.replace(generation, logprobs=[float("nan")] * len(generation.logprobs))
