@@ -86,8 +86,10 @@ class Grammars:
         Raises:
             ModelError: not a regular expression, or nothing matches it but the empty text.
         """
-        whole = f"(?:{pattern}){_literally(closing)}" if closing else pattern
-        return self._start(f"the regular expression {pattern!r}", self._library.LLMatcher.grammar_from_regex(whole))
+        of_regex = self._library.LLMatcher.grammar_from_regex
+        place = self._start(f"the regular expression {pattern!r}", of_regex(pattern), may_be_empty=bool(closing))
+        # The pattern is read alone first: what is unbalanced in it must not be completed by what stands around it.
+        return self._start(f"{pattern!r}", of_regex(f"(?:{pattern}){_literally(closing)}")) if closing else place
 
     def json_schema(self, schema: Mapping[str, Any], closing: str = "") -> Constraint:
         """Completions that are JSON of a schema, without white space between its parts, and then say ``closing``.
@@ -136,11 +138,13 @@ class Grammars:
         texts = self.vocabulary.texts
         return tuple(token for token, text in enumerate(texts) if text and matcher.validate_tokens([token]))
 
-    def _start(self, what: str, grammar: str) -> GrammarPlace:
+    def _start(self, what: str, grammar: str, may_be_empty: bool = False) -> GrammarPlace:
         matcher = self._library.LLMatcher(self._tokens, grammar, log_level=0)
         if matcher.is_error():
             raise ModelError(f"constraint: {what} cannot be kept: {_shortly(matcher.get_error())}")
         place = GrammarPlace(self, matcher)
+        if may_be_empty and matcher.is_accepting():
+            return place
         try:
             allowed = place.allowed()
         except ModelError as error:

@@ -155,10 +155,17 @@ def test_completion_that_may_end_or_go_on_is_ended_by_the_end_token() -> None:
         Grammars(Vocabulary(BYTES, end=None)).regex("ab?").advance(ord("a")).allowed()
 
 
-@pytest.mark.parametrize("pattern", [r"[^\s\S]", r"a[^\s\S]", "", "a("])
-def test_regular_expression_that_allows_nothing_is_an_error_at_once(pattern: str) -> None:
+@pytest.mark.parametrize("closing", ["", "</o>"])
+@pytest.mark.parametrize("pattern", [r"[^\s\S]", r"a[^\s\S]", "a(", "a)|(?:b"])
+def test_regular_expression_that_allows_nothing_is_an_error_at_once(pattern: str, closing: str) -> None:
     with pytest.raises(ModelError, match="regular expression"):
-        GRAMMARS.regex(pattern)
+        GRAMMARS.regex(pattern, closing)
+
+
+def test_empty_text_alone_is_an_error_unless_a_closing_text_follows() -> None:
+    with pytest.raises(ModelError, match="nothing but the empty text"):
+        GRAMMARS.regex("")
+    assert texts(GRAMMARS.regex("", closing="</"), VOCABULARY) == {b"</"}
 
 
 @pytest.mark.parametrize(

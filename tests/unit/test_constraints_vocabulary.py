@@ -90,3 +90,19 @@ def test_what_cannot_be_written_or_read_is_named() -> None:
 def test_all_bytes_are_missing_from_no_tokens_but_their_own() -> None:
     assert Vocabulary(ALL_BYTES, end=None).missing == ()
     assert Vocabulary([*ALL_BYTES[1:], b"ab"], end=None).missing == (b"\x00",)
+
+
+def test_forced_text_is_written_as_the_tokenizer_would_write_it() -> None:
+    pytest.importorskip("llguidance")
+    from arena.grammars import Grammars
+
+    place, ids = Grammars(VOCABULARY).regex("F BRE S A GAS - MAO; (A|F) PAR - BUR", closing=" </orders>"), list[int]()
+    while allowed := place.allowed():
+        ids.append(allowed[0])
+        place = place.advance(ids[-1])
+    text = VOCABULARY.decode(ids).decode()
+    assert text in {f"F BRE S A GAS - MAO; {kind} PAR - BUR </orders>" for kind in "AF"}
+    first = encode("F BRE S A GAS - MAO;")
+    assert ids[: len(first)] == first
+    last = encode(" BUR </orders>")
+    assert ids[-len(last) :] == last
