@@ -11,7 +11,8 @@
 - ``policies``    which of a league's policies a process serves
 - ``matches``     plays one match between agents and reports it
 - ``models``      base model and adapters, ready for a backend
-- ``players``     a language model in a seat; ``remote`` one behind a server (``remote_model``), ``billing`` what it costs
+- ``players``     a language model in a seat
+- ``remote``      one behind a server, in a seat; ``remote_model`` asks it, ``billing`` says what that costs
 - ``inference/``  backends that sample from models
 - ``supervisor``  starts, watches and restarts the workers of one machine
 - ``founding/``   how a run begins: opened, branched or imported
