@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from arena.constraints import Constraint
 from arena.vocabulary import ALL_BYTES, Vocabulary
@@ -114,8 +115,7 @@ class Grammars:
         mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         if matcher.is_error():
             raise ModelError(f"constraint: nothing can come next ({_shortly(matcher.get_error())})")
-        bits = np.unpackbits(mask, count=len(self.vocabulary), bitorder="little")
-        known = tuple(np.flatnonzero(bits).tolist()) or self._tried(matcher)
+        known = _set_bits(mask, len(self.vocabulary)) or self._tried(matcher)
         return self._with_end(known, matcher.is_accepting())
 
     def _with_end(self, known: tuple[int, ...], may_end: bool) -> tuple[int, ...]:
@@ -174,6 +174,14 @@ class _Wrapped:
             return list(self._vocabulary.encode(text))
         except ModelError:
             return [self._bytes[value] for value in text]
+
+
+def _set_bits(mask: NDArray[np.uint8], below: int) -> tuple[int, ...]:
+    """Numbers of the bits that are set; mostly few of many are, so only bytes that are not zero are looked at."""
+    bytes_at = np.flatnonzero(mask)
+    at = np.flatnonzero(np.unpackbits(mask[bytes_at], bitorder="little"))
+    bits = bytes_at[at >> 3] * 8 + (at & 7)
+    return tuple(bits[: np.searchsorted(bits, below)].tolist())
 
 
 def _literally(text: str) -> str:
