@@ -1,7 +1,8 @@
 r"""Chat templates by name: how a conversation is written for each family of models, and how its replies are read.
 
-- ``base``        messages, the contract of a template, and texts that are asked as a conversation
-- ``extraction``  the answer in a reply: ``\boxed{}`` and tags
+- ``base``         messages, the contract of a template, and texts that are asked as a conversation
+- ``extraction``   the answer in a reply: ``\boxed{}`` and tags
+- ``observations`` how a text game's observation is asked about, by name
 - one file per family, registered under its name
 
 They are for model folders without a chat template of their own; where there is one, it is used. To add a family: a
@@ -32,7 +33,7 @@ __all__ = [
 T = TypeVar("T", bound=type[Template])
 
 _TEMPLATES: dict[str, tuple[Callable[[], Template], tuple[str, ...]]] = {}
-_NO_TEMPLATES = frozenset(("base", "extraction"))
+_NO_TEMPLATES = frozenset(("base", "extraction", "observations"))
 
 
 def register(name: str, model_types: Sequence[str] = ()) -> Callable[[T], T]:

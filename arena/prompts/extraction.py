@@ -5,7 +5,7 @@ none, and a reply without an answer stands for itself but is not well formed (it
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
@@ -30,6 +30,14 @@ def boxed(reply: str) -> Extracted:
     return Extracted(answer, True) if answer else Extracted(reply, False)
 
 
+def bracketed(reply: str) -> Extracted:
+    r"""As ``boxed``, in the square brackets that TextArena's games look for."""
+    found = boxed(reply)
+    if not found.well_formed or "[" in found.text:
+        return found
+    return Extracted(f"[{found.text}]", True)
+
+
 def tagged(tag: str) -> Extractor:
     """What stands between the last ``<tag>`` and its end.
 
@@ -43,3 +51,11 @@ def tagged(tag: str) -> Extractor:
         return Extracted(answer, bool(end)) if answer else Extracted(reply, False)
 
     return extract
+
+
+EXTRACTORS: Mapping[str, Extractor] = {
+    "boxed": boxed,
+    "default": bracketed,
+    "orders": tagged("orders"),
+}
+"""By name; ``default`` is that of UnstableBaselines."""

@@ -14,7 +14,7 @@ from arena.games.diplomacy.egocentric import EgocentricText
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.spec import DiplomacySpec
 from arena.games.diplomacy.text import DiplomacyText
-from arena.prompts import Chat, make_template
+from arena.prompts import Chat, make_template, template_names
 from schemas.errors import ConfigError, GameError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "prompts"
@@ -69,7 +69,7 @@ def test_configuration_chooses_the_language(spec: DiplomacySpec):
         make_game("diplomacy", {"text": "egocentrical"})
 
 
-@pytest.mark.parametrize("family", ["gemma", "llama", "plain", "qwen3"])
+@pytest.mark.parametrize("family", template_names())
 def test_prompt_of_a_known_position_never_changes_by_accident(spec: DiplomacySpec, family: str):
     """After a deliberate change, write the files again with ``python tests/golden/prompts/write.py`` and read them."""
     game = spec.load((GOLDEN / "diplomacy-position.json").read_bytes())

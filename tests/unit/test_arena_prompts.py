@@ -7,7 +7,8 @@ import pytest
 from arena.games import make_game
 from arena.games.base import words_of
 from arena.prompts import Message, folded, make_template, messages_of, template_for, template_names
-from arena.prompts.extraction import boxed, tagged
+from arena.prompts.extraction import EXTRACTORS, boxed, tagged
+from arena.prompts.observations import OBSERVATIONS, observation_named
 from schemas.errors import UsageError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "prompts"
@@ -41,6 +42,11 @@ def test_prompt_of_a_known_position_of_nim_never_changes_by_accident(family: str
             "<bos><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nYes<end_of_turn>\n"
             "<start_of_turn>user\nGo<end_of_turn>\n<start_of_turn>model\n",
         ),
+        (
+            "chatml",
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYes"
+            "<|im_end|>\n<|im_start|>user\nGo<|im_end|>\n<|im_start|>assistant\n",
+        ),
         ("plain", "Be brief.\n\nHi\n\nYes\n\nGo\n\n"),
     ],
 )
@@ -60,6 +66,7 @@ def test_qwen_may_be_left_to_think_and_forgets_earlier_thoughts():
     [
         ("qwen3", "<think>\na <orders> b\n</think>\n\nMOVE 1:2<|im_end|>\n<|im_start|>", "MOVE 1:2"),
         ("qwen3", "thought that the prompt began</think>\n\nMOVE 1:2", "MOVE 1:2"),
+        ("chatml", "MOVE 1:2<|im_end|>\n", "MOVE 1:2"),
         ("llama", "MOVE 1:2<|eot_id|>junk", "MOVE 1:2"),
         ("gemma", " MOVE 1:2<end_of_turn>\n", "MOVE 1:2"),
         ("plain", "\nMOVE 1:2\n", "MOVE 1:2"),
@@ -80,7 +87,8 @@ def test_family_follows_from_the_model_and_needs_its_special_tokens():
         "Plain",
     ]
     assert names("llama", False) == "Plain"
-    with pytest.raises(UsageError, match="'gemma', 'llama', 'plain' or 'qwen3'"):
+    assert names("qwen2", True) == "ChatML", "Qwen 2 knows no thoughts, not even empty ones"
+    with pytest.raises(UsageError, match="'chatml', 'gemma', 'llama', 'plain' or 'qwen3'"):
         make_template("mistral")
 
 
@@ -119,3 +127,26 @@ def test_tagged_answer_is_the_last_one_and_a_cut_reply_is_read_as_far_as_it_goes
     reply: str, answer: str, well_formed: bool
 ):
     assert tagged("orders")(reply) == (answer, well_formed)
+
+
+@pytest.mark.parametrize(
+    ("reply", "action", "well_formed"),
+    [(r"\boxed{2 3}", "[2 3]", True), (r"\boxed{[2] [3]}", "[2] [3]", True), ("[2 3]", "[2 3]", False)],
+)
+def test_default_extraction_puts_a_boxed_move_in_brackets(reply: str, action: str, well_formed: bool):
+    assert EXTRACTORS["default"](reply) == (action, well_formed)
+
+
+@pytest.mark.parametrize("name", sorted(OBSERVATIONS))
+def test_observation_is_asked_about_in_the_familys_way(name: str):
+    asked, text = observation_named(name), observation_named(name).render("X to move")
+    assert text.count("Observation: X to move") == 1
+    assert (r"\boxed{" in text) == ("instruct" not in name or name.startswith("llama"))
+    assert all(mark in text for mark in make_template(asked.family).marks[:2])
+    assert ("alone" in text) == ("-sp" in name)
+    assert "</think>" not in text, "the model is to think"
+
+
+def test_unknown_observation_template_is_answered_with_the_names_there_are():
+    with pytest.raises(UsageError, match="'qwen3-zs'"):
+        observation_named("qwen4")
