@@ -28,19 +28,27 @@ def test_faulty_setting_is_named(name):
 
 def test_defaults_serve_seven_opponents_and_the_hero():
     """The seed's values for seven adapters in one game."""
-    arguments = VllmConfig().arguments(Path("model"))
+    arguments = VllmConfig().arguments(Path("model"), 2048)
     chosen = {name: arguments[name] for name in ("max_loras", "max_lora_rank", "gpu_memory_utilization")}
     assert chosen == {"max_loras": 8, "max_lora_rank": 16, "gpu_memory_utilization": 0.6}
 
 
 def test_log_probabilities_are_asked_for_as_sampled_in_full_precision_on_a_cpu():
-    cpu, gpu = (VllmConfig(device=device).arguments(Path("model")) for device in ("cpu", "cuda"))
+    cpu, gpu = (VllmConfig(device=device).arguments(Path("model"), 2048) for device in ("cpu", "cuda"))
     assert (cpu["logprobs_mode"], gpu["logprobs_mode"]) == ("processed_logprobs", "processed_logprobs")
     assert (cpu["dtype"], gpu["dtype"]) == ("float32", "bfloat16")
 
 
 def test_rank_is_rounded_up_to_one_that_vllm_has_kernels_for():
-    assert VllmConfig(max_lora_rank=24).arguments(Path("model"))["max_lora_rank"] == 32
+    assert VllmConfig(max_lora_rank=24).arguments(Path("model"), 2048)["max_lora_rank"] == 32
+
+
+def test_prompt_is_never_read_in_parts_on_a_cpu():
+    """vLLM's engine would end: it rewinds the request's generator, which torch cannot there."""
+    for length in (2048, 40_960):
+        arguments = VllmConfig().arguments(Path("model"), length)
+        assert arguments["enable_chunked_prefill"] is False
+        assert arguments["max_num_batched_tokens"] >= arguments["max_model_len"] == length
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vllm is installed")

@@ -125,6 +125,17 @@ def test_new_adapter_samples_within_a_second_while_others_run(base, engine, adap
     asyncio.run(backend.close())
 
 
+def test_more_prompts_at_once_than_one_pass_reads(base, engine):
+    backend = VllmBackend(base, engine=engine)
+    crowd = [request_of(i, prompt_ids=[3 + (i * 7 + at * (1 + i % 5)) % 37 for at in range(300)]) for i in range(48)]
+    together = run(backend, *crowd)
+    for request, generation in list(zip(crowd, together, strict=True))[::12]:
+        (alone,) = run(backend, request)
+        assert alone.completion_ids == generation.completion_ids
+        assert alone.logprobs == pytest.approx(generation.logprobs, abs=1e-5)
+    asyncio.run(backend.close())
+
+
 def test_adapter_of_larger_rank_is_refused(base, engine, adapter):
     backend = VllmBackend(base, engine=engine)
     with pytest.raises(ModelError, match="rank is 24, at most 16"):

@@ -53,7 +53,7 @@ class VllmBackend:
         self._config = config or VllmConfig()
         self._shape = read_shape(Path(folder))
         self._eos = Tokenizer(folder).eos
-        self._limit = min(self._config.max_model_len or self._shape.max_positions, self._shape.max_positions)
+        self._limit = self._config.length(self._shape.max_positions)
         self._owned = engine is None
         self._engine = engine or VllmEngine(Path(folder), self._config)
         self._copies = Path(tempfile.mkdtemp(prefix="league-adapters-"))

@@ -18,10 +18,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from schemas.errors import ConfigError, ModelError
+from trainer.shape import read_shape
 from workers.inference.base import InferenceBackend
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of ``max_lora_rank`` that vLLM has kernels for."""
+
+PREFILL_TOKENS = 8192
+"""Tokens of one pass on a CPU, where no prompt is read in parts; more for a longer model."""
 
 Result = TypeVar("Result")
 
@@ -72,9 +76,13 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         return VllmBackend(folder, self)
 
-    def arguments(self, folder: Path) -> dict[str, Any]:
-        """Of vLLM's ``AsyncEngineArgs``."""
-        on_cpu = self.device == "cpu"
+    def length(self, model: int) -> int:
+        """Longest prompt and completion together, of a model that itself takes ``model`` tokens."""
+        return min(self.max_model_len or model, model)
+
+    def arguments(self, folder: Path, model: int) -> dict[str, Any]:
+        """Of vLLM's ``AsyncEngineArgs``, for a model that takes ``model`` tokens."""
+        on_cpu, length = self.device == "cpu", self.length(model)
         memory = self.kv_cache_gib or (1.0 if on_cpu else 0.0)
         return {
             "model": str(folder),
@@ -88,7 +96,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "kv_cache_memory_bytes": int(memory * 2**30) or None,
             "enable_prefix_caching": self.enable_prefix_caching,
-            "max_model_len": self.max_model_len or None,
+            "max_model_len": length,
+            # vLLM 0.32 rewinds a seeded request's generator after each part of a prompt, which torch cannot on a CPU:
+            # its engine would end.
+            "enable_chunked_prefill": not on_cpu,
+            "max_num_batched_tokens": max(length, PREFILL_TOKENS) if on_cpu else None,
             "enforce_eager": self.eager or on_cpu,
             # 128 by default there, of which a branch would read again 64 on average.
             "block_size": 32 if on_cpu else None,
@@ -167,12 +179,13 @@ class VllmEngine:
         self._stop()
 
     async def _start(self, config: VllmConfig, folder: Path) -> Any:
+        arguments = config.arguments(folder, read_shape(folder).max_positions)
         with _environment(config):
             from vllm import SamplingParams
             from vllm.engine.arg_utils import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
 
-            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**config.arguments(folder)))
+            self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
         # The first request would wait for what vLLM makes on first use.
         await self.complete([0], SamplingParams(max_tokens=1, logprobs=0, seed=0, detokenize=False), None)
 
