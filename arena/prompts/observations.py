@@ -1,8 +1,8 @@
 r"""Observations of text games as conversations, under the names that UnstableBaselines gives its templates.
 
 A name says whom the question is for and what kind of game it is: ``zs`` for two players with opposed interests, ``sp``
-for one. All ask for the move in ``\boxed{}``, which ``extraction`` finds; Qwen's for
-``instruct`` leave that to the game.
+for one. They ask for the move in ``\boxed{}``, which ``extraction`` finds; those of Qwen that end on ``instruct`` leave
+the form to the game.
 """
 
 from collections.abc import Mapping

@@ -158,6 +158,13 @@ def test_seat_that_is_not_to_move_is_asked_nothing(spec: DiplomacySpec):
         EgocentricText(spec.settings).messages(game, TURKEY)
 
 
+def test_orders_that_were_only_thought_of_are_not_given(spec: DiplomacySpec):
+    game = spec.new(0)
+    reply = "<think><orders>A PAR - PIC</orders></think>\nA PAR - BUR, F BRE - MAO, A MAR H"
+    understood = spec.words().understand(game, FRANCE, reply, Random(0))
+    assert understood.action == ("A MAR H", "A PAR - BUR", "F BRE - MAO")
+
+
 def test_reply_without_tags_is_still_read(spec: DiplomacySpec):
     game = spec.new(0)
     understood = spec.words().understand(game, FRANCE, "Army Paris to Burgundy", Random(0))

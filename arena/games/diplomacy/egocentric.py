@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from arena.games.base import Action, Game, Phrases, Pieces, Understood
+from arena.games.base import Action, Game, Phrases, Pieces, Understood, spoken
 from arena.games.diplomacy import board
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame
@@ -23,7 +23,7 @@ from arena.games.diplomacy.settings import Settings
 from arena.games.diplomacy.walk import Junction, Place, Trie, by_place, check_whole, strung, trie_of
 from arena.games.diplomacy.words import SEASONS, DiplomacyWords
 from arena.prompts.base import Message, messages_of
-from arena.prompts.extraction import tagged
+from arena.prompts.extraction import EXTRACTORS
 from schemas.errors import GameError
 
 OPEN, CLOSE, END = "<orders>", "</orders>", "\n"
@@ -58,6 +58,8 @@ what matters, in a few sentences
 """
 _BONUS = ", and {points:g} more for sole possession of the most centres if they are at least {centers}"
 
+_orders_in = EXTRACTORS["orders"]
+
 
 class EgocentricWords:
     """The ``Words`` of the format. What a reply leaves out or has wrong is filled in as by ``DiplomacyWords``."""
@@ -90,7 +92,7 @@ class EgocentricWords:
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> Understood:
         """The orders between the last ``<orders>`` and its end; in the whole reply where the tag is missing."""
-        return self._reader.understand(game, seat, tagged("orders")(reply).text, rng)
+        return self._reader.understand(game, seat, _orders_in(spoken(reply)).text, rng)
 
 
 class EgocentricText:
