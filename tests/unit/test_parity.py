@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -13,17 +14,29 @@ from typer.testing import CliRunner
 
 from arena.constraints import Fixed
 from arena.games import make_game
+from schemas.config import LeagueConfig, convert
 from schemas.errors import ModelError, UsageError
-from trainer.adapters import Lora, LoraConfig, create, load, save
+from schemas.events import PolicyPublished
+from trainer.adapters import Lora, LoraConfig, create, load, pack, save
 from trainer.decoder import Decoder
 from trainer.model import BaseShape, Tokenizer, make_base
 from workers.commands import app
+from workers.founding.opening import open_league
 from workers.inference import Generation, InferenceBackend, Request, make_backend
 from workers.parity import BOUNDS, WAYS, Bounds, Cell, Parity, Place, bounds_of, examine, places, summary
+from workers.run import Run
 
 SHAPE = BaseShape(hidden=48, layers=3, heads=4, kv_heads=2, head_dim=16, mlp=96)
 GAME = make_game("nim", {"seats": 3, "heaps": [3, 4, 5]})
 DTYPES = ["float32", "bfloat16"]
+LEAGUE = {
+    "name": "nim",
+    "game": {"name": "nim", "settings": {"seats": 3, "heaps": [3, 4, 5]}},
+    "agents": {
+        "base_model": {"kind": "base", "rating": 1000.0, "baseline": True},
+        "random_bot": {"kind": "bot", "rating": 800.0, "baseline": True},
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -185,3 +198,22 @@ def test_the_command_examines_a_small_model_where_there_is_no_league(tmp_path, m
     assert told.exit_code == 1
     assert "BEYOND" in told.stdout
     assert "local and the learner DISAGREE in float32" in told.stdout
+
+
+def test_the_command_examines_a_leagues_model_with_its_newest_adapters(tmp_path, folders):
+    config = convert(LEAGUE, LeagueConfig, "test")
+    run = Run(tmp_path / "run")
+    shutil.copytree(folders[None], run.model)
+
+    async def play() -> None:
+        async with run.connected("test") as client:
+            history = await open_league(run, client, config, lambda *_: None)
+            for version, name in enumerate(("r2", "r16")):
+                digest = await run.artifacts(client).put(pack(folders[name]))
+                await history.append(PolicyPublished("main", version, digest, "base_model"))
+
+    asyncio.run(play())
+    told = CliRunner().invoke(app, ["parity", "--run", str(run.folder), "--places", "4", "--json"])
+    report = json.loads(told.stdout)
+    assert (told.exit_code, report["agrees"], report["adapters"], report["backend"]) == (0, True, 1, "local")
+    assert len(report["cells"]) == len(WAYS)
