@@ -151,8 +151,8 @@ class RemoteConfig(_Table, frozen=True):
     budget: float | None = None
     """What it may cost in this league, in the currency of the prices. Once that is spent the agent pauses: it is
     neither drawn nor placed, and matches with it fail, those under way too, until the budget is raised. More may be
-    spent by what requests under way cost, and by the unfinished matches of each worker, of which the others do not
-    know. None for no limit."""
+    spent by what requests under way cost, and by what each worker has not reported to the others yet, of matches
+    under way and for a minute at most. None for no limit."""
 
     @property
     def player(self) -> dict[str, Any]:

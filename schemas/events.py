@@ -222,7 +222,10 @@ class MatchFailed(Event, frozen=True, tag=True):
 
 
 class RemoteAsked(Event, frozen=True, tag=True):
-    """What a remote agent was asked in one play of a match, whether it came to its end or not, and what that cost."""
+    """What a remote agent was asked in a match, whether it came to its end or not, and what that cost.
+
+    A long match is reported in parts, and one that is played again is asked about, and paid for, again.
+    """
 
     agent: str
     match_id: str
@@ -230,7 +233,7 @@ class RemoteAsked(Event, frozen=True, tag=True):
     since: int
     """Sequence that the worker's process knew when it began to play: tells apart processes of one name."""
     number: int
-    """Counts the reports of that process, from 0. A match that is played again is asked about, and paid for, again."""
+    """Counts the reports of that process, from 0."""
     requests: int
     """Tries included, and those without a reply."""
     prompt_tokens: int
@@ -247,7 +250,7 @@ class RemoteAsked(Event, frozen=True, tag=True):
 
     @property
     def key(self) -> str:
-        """One report per agent and play of a match."""
+        """One report per process and number."""
         return f"asked:{self.worker}:{self.since}-{self.number}"
 
 

@@ -27,7 +27,7 @@ async def serve(context: Context) -> None:
     await context.work.open()
     models = await Models.open(context)
     evaluator = Evaluator(context, models)
-    async with beside(evaluator.plan(), evaluator.extend()):
+    async with beside(evaluator.plan(), evaluator.extend(), evaluator.report()):
         await evaluator.take()
     await evaluator.close()
     await models.close()
@@ -46,6 +46,10 @@ class Evaluator:
     async def close(self) -> None:
         """Let go of what its matches hold."""
         await self._matches.close()
+
+    async def report(self) -> None:
+        """Record now and then what matches in hand have cost; for ever."""
+        await self._matches.report()
 
     async def plan(self) -> None:
         """Ask for what should be measured, and say when a measurement is complete; for ever."""

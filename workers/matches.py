@@ -1,8 +1,9 @@
 """Plays one match between agents in seats, and reports what became of it."""
 
+import asyncio
 import contextlib
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -18,6 +19,7 @@ from schemas.ids import digest, split_agent
 from schemas.jobs import PlayMatch
 from schemas.sketches import sketch
 from schemas.trajectories import Rollout
+from workers.billing import Tally
 from workers.inference.base import Sampling
 from workers.models import Models
 from workers.players import AdapterProvider, PolicyPlayer
@@ -28,6 +30,7 @@ log = structlog.get_logger()
 
 # So many failures in a row are not bad luck with one match: the process gives up, and says why.
 _PATIENCE = 25
+_REPORT_S = 60.0
 
 
 class Played(msgspec.Struct, frozen=True):
@@ -85,28 +88,38 @@ class Matches:
             self._failures += not isinstance(error, RemoteError)
             if not isinstance(error, LeagueError):
                 log.exception("match failed unexpectedly", match=job.match_id)
-            await self._report_asked(job)
+            await self._report_asked(job.match_id, self._remotes.ended(job.match_id))
             await self._report_failure(job, error)
             if self._failures >= _PATIENCE:
                 raise
             return None
         self._failures = 0
-        await self._report_asked(job)
+        await self._report_asked(job.match_id, self._remotes.ended(job.match_id))
         return played
 
-    async def _report_asked(self, job: PlayMatch) -> None:
-        """Record what remote agents were asked in a match, whatever came of it."""
-        for agent, tally in self._remotes.ended(job.match_id).items():
-            asked = RemoteAsked(
+    async def report(self) -> None:
+        """Record now and then what remote agents have cost in matches under way; for ever.
+
+        Other workers hear of it before a long match ends, and little of it is lost when this process dies.
+        """
+        while True:
+            await asyncio.sleep(_REPORT_S)
+            for match_id in self._remotes.playing:
+                # Not cut short when the worker leaves: what was told is told once.
+                await asyncio.shield(self._report_asked(match_id, self._remotes.tell(match_id)))
+
+    async def _report_asked(self, match_id: str, asked: Mapping[str, Tally]) -> None:
+        for agent, tally in asked.items():
+            event = RemoteAsked(
                 agent=agent,
-                match_id=job.match_id,
+                match_id=match_id,
                 worker=self._context.name,
                 since=self._since,
                 number=self._reports,
                 **msgspec.structs.asdict(tally),
             )
             self._reports += 1
-            await self._context.reached(await self._context.record(asked))
+            await self._context.reached(await self._context.record(event))
             self._remotes.recorded(agent, tally.cost)
 
     async def _report_failure(self, job: PlayMatch, error: Exception) -> None:

@@ -5,7 +5,8 @@ answers in kind. Every request stands for itself: nothing is remembered between 
 follows from the position alone. A reply that makes no sense costs the seat its say, not the match: the game's default
 stands in, and is counted. A server that gives no reply at all costs the match, once it was asked often enough.
 
-What is asked is counted and priced (``workers.billing``), and recorded when a match ends, failed or not.
+What is asked is counted and priced (``workers.billing``), and recorded now and then and when a match ends, failed or
+not.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from arena.games.base import Action, Game, Words
 from schemas.config import AgentConfig, LeagueConfig
 from schemas.errors import UsageError, one_of
 from workers.billing import Tally
-from workers.remote_model import RemoteModel, key_of
+from workers.remote_model import RemoteModel, Reply, key_of
 
 METRICS = "remote_"
 """How the names of a remote seat's metrics begin. They tell how it was asked, not how the game went."""
@@ -34,8 +35,8 @@ class RemotePlayer:
         self._model = model
         self._words = words
         self._counted = dict.fromkeys(("seconds", "choices", "illegal"), 0.0)
-        self.tally = Tally()
-        """What it was asked so far."""
+        self._asked = Tally()
+        self._untold = Tally()
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """What the model says, or the game's default where it says nothing legal.
@@ -43,13 +44,26 @@ class RemotePlayer:
         Raises:
             RemoteError: its server gave no reply, or its budget is spent.
         """
-        reply = await self._model.ask(self._words.rules(), self._words.question(game, seat), self.tally)
+        reply = await self._ask(game, seat)
         understood = self._words.understand(game, seat, reply.text, random.Random(seed))
         counted = self._counted
         counted["seconds"] += reply.seconds
         counted["choices"] += understood.choices
         counted["illegal"] += understood.illegal
         return understood.action
+
+    async def _ask(self, game: Game, seat: int) -> Reply:
+        tally = Tally()
+        try:
+            return await self._model.ask(self._words.rules(), self._words.question(game, seat), tally)
+        finally:
+            self._asked.add(tally)
+            self._untold.add(tally)
+
+    def tell(self) -> Tally:
+        """What it was asked since this was last called."""
+        untold, self._untold = self._untold, Tally()
+        return untold
 
     def metrics(self) -> dict[str, float]:
         """For ``SeatResult.metrics``.
@@ -59,7 +73,7 @@ class RemotePlayer:
         in ``RemoteAsked``, ``remote_seconds`` spent waiting, ``remote_choices`` the agent had to make and
         ``remote_illegal``, how many of them the game's default made.
         """
-        asked = {name: float(getattr(self.tally, name)) for name in self.tally.__struct_fields__}
+        asked = {name: float(getattr(self._asked, name)) for name in Tally.__struct_fields__}
         counted = {name: round(count, 3) for name, count in self._counted.items()}
         return {METRICS + name: value for name, value in (asked | counted).items()}
 
@@ -99,13 +113,23 @@ class Remotes:
         self._playing.setdefault(match_id, []).append((agent, player))
         return player
 
-    def ended(self, match_id: str) -> dict[str, Tally]:
-        """What the agents of a match were asked in it, by agent; it is forgotten here. Nothing when nobody was."""
+    @property
+    def playing(self) -> list[str]:
+        """Ids of the matches under way that they play in."""
+        return list(self._playing)
+
+    def tell(self, match_id: str) -> dict[str, Tally]:
+        """What the agents of a match were asked since this was last called, by agent; nobody who was not asked."""
         tallies: dict[str, Tally] = {}
-        for agent, player in self._playing.pop(match_id, []):
-            if player.tally.requests:
-                tallies.setdefault(agent, Tally()).add(player.tally)
-        return tallies
+        for agent, player in self._playing.get(match_id, []):
+            tallies.setdefault(agent, Tally()).add(player.tell())
+        return {agent: tally for agent, tally in tallies.items() if tally.requests}
+
+    def ended(self, match_id: str) -> dict[str, Tally]:
+        """The rest of what they were asked in a match, which is forgotten here."""
+        rest = self.tell(match_id)
+        self._playing.pop(match_id, None)
+        return rest
 
     def recorded(self, agent: str, cost: float) -> None:
         """Take note that so much of what an agent cost is in the history, and in what is left, by now."""

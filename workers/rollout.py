@@ -37,7 +37,7 @@ async def serve(context: Context, policy: str | None = None) -> None:
     models = await Models.open(context, policy)
     await models.swap()
     worker = RolloutWorker(context, models, policy)
-    async with beside(models.follow()):
+    async with beside(models.follow(), worker.report()):
         await asyncio.gather(*(worker.play_on() for _ in range(context.config.rollout.games_in_flight)))
     await worker.close()
     await models.close()
@@ -71,6 +71,10 @@ class RolloutWorker:
     async def close(self) -> None:
         """Let go of what its matches hold."""
         await self._matches.close()
+
+    async def report(self) -> None:
+        """Record now and then what matches under way have cost; for ever."""
+        await self._matches.report()
 
     async def play_on(self) -> None:
         """Play one match after another, as long as training is not too far behind."""

@@ -29,7 +29,7 @@ COMMENTS = {
     "rating_corrections": "standings after a correction, one row per agent; they replace all ratings before",
     "ratings": "one row per agent, rated match and rating system; `deviation` and `rest` are of after the match",
     "regressions": "evaluated versions that are rated below a baseline: `below` says which, and at what rating",
-    "remote_requests": "what remote agents were asked in every play of a match, failed ones too, and what that cost",
+    "remote_requests": "what remote agents were asked in matches, failed ones too, and what that cost",
     "resets": "where a policy began anew from the untrained adapter",
     "seals": "closed ranges of the history and their digests",
     "snapshots": "saved folds that new workers begin with",

@@ -181,7 +181,7 @@ def test_a_match_is_accounted_for_by_agent_and_what_is_recorded_is_not_counted_t
         (counted,) = [remotes.ended("m-0")]
         assert list(counted) == ["gpt"]
         assert (counted["gpt"].requests, counted["gpt"].cost) == (4, 30.0)
-        assert remotes.ended("m-0") == {}
+        assert remotes.ended("m-0") == remotes.tell("m-0") == {}
         left["gpt"] -= counted["gpt"].cost
         remotes.recorded("gpt", counted["gpt"].cost)
         await match(remotes, "m-1")
@@ -197,6 +197,29 @@ def test_a_match_is_accounted_for_by_agent_and_what_is_recorded_is_not_counted_t
 
     asyncio.run(main())
     assert len(server.asked) == 12
+
+
+def test_a_long_match_tells_in_parts_what_it_has_cost_and_nothing_twice(chat_server, say) -> None:
+    nim = make_game("nim", {"seats": 2, "heaps": [1] * 6, "shuffle": False})
+    server = chat_server(lambda asked, number: say(raw=told(FULL)))
+    remotes = Remotes({"gpt": AgentConfig(kind="remote", rating=0.0, remote=priced(server.url))})
+
+    async def main() -> tuple[list[dict[str, Tally]], dict[str, float]]:
+        player, game = await remotes.player("gpt", words_of(nim), "m-0"), nim.new(1)
+        parts = [remotes.tell("m-0")]
+        for turn in range(3):
+            await player.act(game, 0, turn)
+            parts.append(remotes.tell("m-0") if turn else {})
+        assert remotes.playing == ["m-0"]
+        parts.append(remotes.ended("m-0"))
+        assert remotes.playing == []
+        await remotes.close()
+        return parts, player.metrics()
+
+    parts, metrics = asyncio.run(main())
+    assert [part["gpt"].requests if part else 0 for part in parts] == [0, 0, 2, 1, 0]
+    assert metrics["remote_requests"] == 3
+    assert metrics["remote_cost"] == pytest.approx(sum(part["gpt"].cost for part in parts if part))
 
 
 @pytest.mark.parametrize(
