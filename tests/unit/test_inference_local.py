@@ -15,7 +15,7 @@ from trainer.decoder import Decoder
 from trainer.model import BaseShape, make_base
 from workers.inference import Generation, Request, Sampling
 from workers.inference import engine as engine_module
-from workers.inference import forward as forward_module
+from workers.inference import linears as linears_module
 from workers.inference import local as local_module
 from workers.inference.local import LocalBackend, LocalConfig
 
@@ -84,7 +84,7 @@ def test_logprobs_hold_with_grouped_heads_and_partial_adapters(folders, expected
 @pytest.mark.parametrize("table_limit", [0, 1 << 30])
 def test_merged_or_beside_looked_up_or_computed_is_the_same(folders, expected, monkeypatch, merge_limit, table_limit):
     monkeypatch.setattr(local_module, "MERGE_LIMIT", merge_limit)
-    monkeypatch.setattr(forward_module, "TABLE_LIMIT", table_limit)
+    monkeypatch.setattr(linears_module, "TABLE_LIMIT", table_limit)
     same(sample(start(folders), range(30)), expected)
 
 

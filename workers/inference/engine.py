@@ -19,7 +19,8 @@ from trainer.decoder import allowed_logits
 from trainer.forward import Weights
 from workers.inference.base import Stats
 from workers.inference.cache import Cache
-from workers.inference.forward import Chunk, Forward, Ready, make_chunk
+from workers.inference.forward import Chunk, Forward, make_chunk
+from workers.inference.linears import Ready
 from workers.inference.prefixes import BLOCK, Found, Key, Prefixes
 from workers.inference.rows import Row
 from workers.inference.sampling import draw, flatten

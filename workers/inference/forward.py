@@ -10,7 +10,6 @@ T position in the cache, D model width, H query head, G key/value head, K head d
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,34 +18,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from trainer.forward import Layer, Linear, Weights, feed_forward, project
+from trainer.forward import Layer, Weights, feed_forward
 from trainer.kernels import rms_norm, rotary, rotary_tables, swiglu
 from trainer.shape import DecoderShape
 from workers.inference.cache import Cache
-
-TABLE_LIMIT = 4096
-"""Largest vocabulary whose first-layer projections are computed once per adapter and looked up per token."""
-
-
-@dataclass(frozen=True)
-class Ready:
-    """An adapter's weights (or the base's) as rollouts use them."""
-
-    weights: Weights
-    table_VQ: Tensor | None
-    """First-layer queries, keys and values of every token side by side, not yet rotated; None for big vocabularies."""
-    adapter: str | None = None
-    """What spans are stamped with."""
-    identity: int = 0
-    """Number of these very weights, never given to others; 0 is the base."""
-
-
-class Span(NamedTuple):
-    """Rows ``first`` to ``last`` of the batch run with ``ready``."""
-
-    ready: Ready
-    first: int
-    last: int
+from workers.inference.linears import Plan, Ready, Span, Stacks, layer_of
 
 
 class Chunk(NamedTuple):
@@ -77,14 +53,6 @@ class Chunk(NamedTuple):
     """Tokens cached before this pass, by slot."""
     ends_S: Tensor
     """Tokens cached after it, by slot."""
-
-
-def prepare(weights: Weights, adapter: str | None = None, identity: int = 0) -> Ready:
-    """Weights with their first-layer table, if the vocabulary is small."""
-    if weights.shape.vocab_size > TABLE_LIMIT:
-        return Ready(weights, None, adapter, identity)
-    parts = project(weights.shape, weights.layers[0], weights.embed_VD)
-    return Ready(weights, torch.cat([part.flatten(-2) for part in parts], dim=-1), adapter, identity)
 
 
 def make_chunk(
@@ -155,6 +123,7 @@ class Forward:
         self._base = base
         self._shape = base.shape
         self._cache = cache
+        self._stacks = Stacks()
         self._qk_norms = [_qk_norm(base.shape, layer) for layer in base.layers]
         self._tables = rotary_tables(
             torch.arange(0, device=base.embed_VD.device), base.frequencies_P, base.embed_VD.dtype
@@ -162,20 +131,21 @@ class Forward:
 
     def __call__(self, chunk: Chunk) -> Tensor:
         """Write the chunk's keys and values; final hidden states [R, D] of each row's last token."""
+        plan, last_plan = self._stacks.plans(chunk.spans, chunk.last_spans)
         tables = tuple(table.index_select(0, chunk.positions_N) for table in self._tables_for(chunk.length))
         mask_SCT = _mask(chunk)
         hidden_ND = F.embedding(chunk.ids_N, self._base.embed_VD)
         last = len(self._base.layers) - 1
         for index in range(last):
-            q_NHK = self._project(index, chunk, hidden_ND, tables)
+            q_NHK = self._project(index, chunk, plan, hidden_ND, tables)
             attended = self._attend(index, chunk, q_NHK, mask_SCT)
-            hidden_ND = self._rest(index, chunk.spans, hidden_ND, attended)
-        q_NHK = self._project(last, chunk, hidden_ND, tables)
+            hidden_ND = self._rest(index, plan, hidden_ND, attended)
+        q_NHK = self._project(last, chunk, plan, hidden_ND, tables)
         attended_RD = self._attend_last(last, chunk, q_NHK.index_select(0, chunk.last_R))
-        hidden_RD = self._rest(last, chunk.last_spans, hidden_ND.index_select(0, chunk.last_R), attended_RD)
+        hidden_RD = self._rest(last, last_plan, hidden_ND.index_select(0, chunk.last_R), attended_RD)
         return rms_norm(hidden_RD, self._base.norm_D, self._shape.norm_eps)
 
-    def _project(self, index: int, chunk: Chunk, hidden_ND: Tensor, tables: tuple[Tensor, ...]) -> Tensor:
+    def _project(self, index: int, chunk: Chunk, plan: Plan, hidden_ND: Tensor, tables: tuple[Tensor, ...]) -> Tensor:
         """Queries [N, H, K]; keys and values go to the cache. Queries and keys are normed and rotated as one."""
         shape, layer = self._shape, self._base.layers[index]
         looked_up = index == 0 and chunk.spans[0].ready.table_VQ is not None
@@ -183,7 +153,7 @@ class Forward:
             qkv_NQ = _look_up(chunk)
         else:
             normal_ND = rms_norm(hidden_ND, layer.input_norm_D, shape.norm_eps)
-            qkv_NQ = _spread([(span, _layer(span, index).qkv) for span in chunk.spans], normal_ND)
+            qkv_NQ = plan.linear(index, "qkv", normal_ND)
         heads = qkv_NQ.view(len(qkv_NQ), -1, shape.head_dim)
         rotated = shape.heads + shape.kv_heads
         qk_NHK, v_NGK = heads[:, :rotated], heads[:, rotated:]
@@ -211,15 +181,14 @@ class Forward:
         out_SHCK = _attention(q_SHCK, k_SGTK, v_SGTK, mask)
         return out_SHCK.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, chunk.cells_N)
 
-    def _rest(self, index: int, spans: Sequence[Span], hidden_ND: Tensor, attended_ND: Tensor) -> Tensor:
+    def _rest(self, index: int, plan: Plan, hidden_ND: Tensor, attended_ND: Tensor) -> Tensor:
         """Output projection and feed-forward, with both residuals."""
-        if len(spans) == 1:
-            layer = _layer(spans[0], index)
+        if len(plan.spans) == 1:
+            layer = layer_of(plan.spans[0], index)
             return feed_forward(self._shape, layer, hidden_ND + layer.o(attended_ND))
-        hidden_ND = hidden_ND + _spread([(s, _layer(s, index).o) for s in spans], attended_ND)
+        hidden_ND = hidden_ND + plan.linear(index, "o", attended_ND)
         normal_ND = rms_norm(hidden_ND, self._base.layers[index].post_norm_D, self._shape.norm_eps)
-        inner = swiglu(_spread([(s, _layer(s, index).gate_up) for s in spans], normal_ND))
-        return hidden_ND + _spread([(s, _layer(s, index).down) for s in spans], inner)
+        return hidden_ND + plan.linear(index, "down", swiglu(plan.linear(index, "gate_up", normal_ND)))
 
     def _tables_for(self, length: int) -> tuple[Tensor, Tensor]:
         """Rotary tables of at least ``length`` positions."""
@@ -236,32 +205,17 @@ def _qk_norm(shape: DecoderShape, layer: Layer) -> Tensor | None:
     return torch.cat([layer.q_norm_K.expand(shape.heads, -1), layer.k_norm_K.expand(shape.kv_heads, -1)])
 
 
-def _layer(span: Span, index: int) -> Layer:
-    return span.ready.weights.layers[index]
-
-
 def _look_up(chunk: Chunk) -> Tensor:
-    parts = [
-        F.embedding(chunk.ids_N[span.first : span.last], span.ready.table_VQ)
-        for span in chunk.spans
-        if span.ready.table_VQ is not None
-    ]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _spread(linears: Sequence[tuple[Span, Linear]], x_NI: Tensor) -> Tensor:
-    """Each span's linear on its rows; where adapters ride beside one base, the base's product is shared."""
-    base = linears[0][1]
-    if len(linears) == 1:
-        return base(x_NI)
-    parts = torch.split(x_NI, [span.last - span.first for span, _ in linears])
-    if any(linear.weight_OI is not base.weight_OI for _, linear in linears):
-        return torch.cat([linear(part) for (_, linear), part in zip(linears, parts, strict=True)])
-    out_NO = F.linear(x_NI, base.weight_OI, base.bias_O)
-    for (span, linear), part in zip(linears, parts, strict=True):
-        if linear.a_RI is not None and linear.b_OR is not None:
-            out_NO[span.first : span.last].addmm_(F.linear(part, linear.a_RI), linear.b_OR.t())
-    return out_NO
+    """First-layer projections [N, Q], each span's from its own table."""
+    first_VQ = chunk.spans[0].ready.table_VQ
+    assert first_VQ is not None
+    out_NQ = first_VQ.new_empty(len(chunk.ids_N), first_VQ.shape[1])
+    for span in chunk.spans:
+        if span.ready.table_VQ is not None:
+            torch.index_select(
+                span.ready.table_VQ, 0, chunk.ids_N[span.first : span.last], out=out_NQ[span.first : span.last]
+            )
+    return out_NQ
 
 
 def _mask(chunk: Chunk) -> Tensor | None:

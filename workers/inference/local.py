@@ -19,7 +19,7 @@ from trainer.decoder import Decoder
 from trainer.model.tokenizer import Tokenizer
 from workers.inference.base import Generation, Request, Stats
 from workers.inference.engine import Engine
-from workers.inference.forward import Ready, prepare
+from workers.inference.linears import Ready, prepare
 from workers.inference.registry import register
 from workers.inference.rows import Row
 

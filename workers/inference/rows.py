@@ -8,7 +8,7 @@ from random import Random
 from arena.constraints import EVERYTHING, Constraint
 from schemas.errors import ModelError
 from workers.inference.base import Generation, Request, Span, Timing
-from workers.inference.forward import Ready
+from workers.inference.linears import Ready
 
 
 class Row:

@@ -1,0 +1,62 @@
+"""Linears of a batch whose rows use different weights: batched or span by span, each row meets its own."""
+
+import pytest
+import torch
+
+from trainer.adapters import LoraConfig, create
+from trainer.decoder import Decoder
+from trainer.model import make_base
+from workers.inference.linears import FEW_ROWS, NAMES, Ready, Span, Stacks, layer_of, prepare
+
+
+@pytest.fixture(scope="module")
+def line_up(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, list[Ready]]:
+    """The base and three adapters, beside it or merged into it."""
+    decoder = Decoder.load(make_base(tmp_path_factory.mktemp("base"), [f"w{i}" for i in range(17)]))
+    loras = [create(decoder.shape, LoraConfig(rank=4), seed) for seed in range(3)]
+    with torch.no_grad():
+        for lora in loras:
+            lora.flat_P.add_(0.2 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(1)))
+        return {
+            merge: [prepare(decoder.weights(lora, merge), None, index) for index, lora in enumerate([None, *loras])]
+            for merge in (False, True)
+        }
+
+
+def spans_of(line_up: list[Ready], widths: list[int]) -> list[Span]:
+    ends = [sum(widths[: place + 1]) for place in range(len(widths))]
+    return [Span(*each) for each in zip(line_up, [0, *ends], ends, strict=False)]
+
+
+@pytest.mark.parametrize("widths", [[2, 2, 2, 2], [3, 1, 4, 2], [1, 9, 1, 1], [FEW_ROWS + 1, 40, 30, 44], [5]])
+@pytest.mark.parametrize("merged", [False, True])
+def test_every_row_meets_the_linear_of_its_own_weights(line_up, widths, merged):
+    spans, stacks = spans_of(line_up[merged], widths), Stacks()
+    for _ in range(3):
+        (plan,) = stacks.plans(spans)
+        for name in NAMES:
+            into = layer_of(spans[0], 1).__dict__[name].weight_OI.shape[1]
+            x_NI = torch.randn(sum(widths), into, generator=torch.Generator().manual_seed(2))
+            with torch.inference_mode():
+                out_NO = plan.linear(1, name, x_NI)
+                for span in spans:
+                    own = getattr(layer_of(span, 1), name)(x_NI[span.first : span.last])
+                    torch.testing.assert_close(out_NO[span.first : span.last], own, atol=1e-5, rtol=1e-5)
+
+
+def test_few_rows_of_a_line_up_that_stays_are_batched_and_others_are_not(line_up):
+    merged, stacks = line_up[True], Stacks()
+    few, many, lone = (
+        spans_of(merged, [2, 3, 2, 2]),
+        spans_of(merged, [FEW_ROWS + 1] * 4),
+        spans_of(merged, [9, 1, 1, 1]),
+    )
+    assert [stacks.plans(few)[0].stack is None for _ in range(3)] == [True, False, False]
+    assert [plan.stack is None for plan in stacks.plans(few, many, lone)] == [False, True, True]
+    assert stacks.plans(spans_of(merged[1:], [2, 2, 2]))[0].stack is None
+    assert stacks.plans(few)[0].stack is not None
+
+
+def test_adapters_beside_the_base_are_never_stacked(line_up):
+    spans, stacks = spans_of(line_up[False], [2, 2, 2, 2]), Stacks()
+    assert [stacks.plans(spans)[0].stack for _ in range(3)] == [None] * 3
