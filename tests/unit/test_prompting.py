@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -18,7 +19,9 @@ from arena.match import BotPlayer, play
 from arena.prompts import Message, make_template
 from schemas.errors import ModelError
 from trainer.model import Tokenizer
+from trainer.model.load import FILES
 from trainer.model.make import make_base
+from trainer.model.tokenizer import TEMPLATE_FILES
 from workers.inference import Sampling, make_backend
 from workers.players import PolicyPlayer, example
 from workers.prompting import Prompting, conversation
@@ -105,6 +108,10 @@ def test_chat_template_of_the_folder_goes_first_wherever_it_lies(tmp_path: Path)
     (folder / "chat_template.jinja").write_text(JINJA)
     assert conversation(Tokenizer(folder), TALK) == "[system]Be brief.[user]Go[model]"
     assert Tokenizer(folder).chat([{"role": "user", "content": "Go"}], thinking=True) == "[user]Go[think][model]"
+
+
+def test_chat_template_comes_with_what_is_fetched_of_a_hub_model():
+    assert all(any(fnmatch(name, pattern) for pattern in FILES) for name in TEMPLATE_FILES)
 
 
 def test_template_that_knows_no_system_is_asked_without_one(tmp_path: Path):

@@ -8,7 +8,7 @@ from schemas.errors import ModelError
 from trainer.model.tokenizer import Tokenizer
 from trainer.shape import DecoderShape, read_shape
 
-FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+FILES = ("*.json", "*.jinja", "*.safetensors", "*.txt", "*.model")
 """What is fetched of a hub model: no weights in other formats."""
 
 

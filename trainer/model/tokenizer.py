@@ -20,7 +20,7 @@ PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 SPECIAL = (PAD, EOS, UNK)
 """First tokens of every made vocabulary, in this order."""
 
-_TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
+TEMPLATE_FILES = ("chat_template.jinja", "chat_template.json")
 """Where newer model folders keep their chat template; older ones have it among the settings of the tokenizer."""
 
 
@@ -92,7 +92,7 @@ class Tokenizer:
     @property
     def has_chat_template(self) -> bool:
         """Whether the folder has a chat template of its own."""
-        if any((self.folder / name).is_file() for name in _TEMPLATE_FILES):
+        if any((self.folder / name).is_file() for name in TEMPLATE_FILES):
             return True
         return bool(self._settings("tokenizer_config.json").get("chat_template"))
 
