@@ -59,11 +59,12 @@ def found(
     alter: Callable[[InferenceBackend], InferenceBackend] = lambda backend: backend,
     learner: Callable[[Lora], Lora] = lambda lora: lora,
     asked: list[Place] | None = None,
+    **settings: object,
 ) -> list[Cell]:
     """Examine the local backend, or an altered one, against the learner with its adapters, or with altered ones."""
     base = folders[None]
     decoder = Decoder.load(base, dtype=getattr(torch, dtype))
-    backend = make_backend("local", base, dtype=dtype)
+    backend = make_backend("local", base, dtype=dtype, **settings)
     loras: dict[str | None, Lora | None] = {None: None}
     for name, folder in folders.items():
         if name is not None:
@@ -87,6 +88,25 @@ def test_learner_and_backend_agree_at_every_temperature_constrained_and_free_and
     # A nucleus that keeps everything would agree too.
     assert any(cell.kept < 0.99 for cell in cells if cell.way.top_p < 1)
     assert all(cell.kept == pytest.approx(1) for cell in cells if cell.way.top_p == 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_they_agree_where_prompts_are_not_read_again(folders, dtype):
+    reused: list[int] = []
+
+    def count(request: Request, generation: Generation) -> Generation:
+        assert generation.timing is not None
+        reused.append(generation.timing.cached_tokens)
+        return generation
+
+    shared = [3 + 5 * position % 8 for position in range(80)]
+    asked = [
+        Place([*shared, *place.prompt_ids], place.constraint)
+        for place in islice(places(GAME, Tokenizer(folders[None]), "random_bot", seed=0), 12)
+    ]
+    cells = found(folders, dtype, lambda backend: Altered(backend, count), asked=asked, reuse_tokens=4096)
+    assert all(cell.within for cell in cells)
+    assert sum(reused) > 0
 
 
 class Altered:
