@@ -14,10 +14,11 @@ from arena.constraints import Fixed
 from schemas.errors import ModelError
 from trainer.adapters import LoraConfig, create, save
 from trainer.decoder import Decoder
-from workers.inference import Generation, Request, Sampling
+from workers.inference import Generation, Request, Sampling, vllm_engine
 from workers.inference.vllm_engine import VllmBackend
 from workers.inference.vllm_process import VllmConfig
 
+VOCABULARY = 40
 CHOICE = Fixed([(5, 6, 7), (9, 6, 7), (21, 8, 9), (21, 8, 10)])
 PROMPT = [3 + i % 30 for i in range(200)]
 
@@ -143,10 +144,12 @@ def test_adapter_of_larger_rank_is_refused(base, engine, adapter):
     asyncio.run(backend.close())
 
 
-def test_nucleus_is_refused_because_it_would_not_be_told(base, engine):
+def test_nucleus_of_a_large_vocabulary_is_refused_without_a_constraint(base, engine, monkeypatch):
     backend = VllmBackend(base, engine=engine)
-    with pytest.raises(ModelError, match=r"top_p is 0\.5"):
-        run(backend, request_of(1, sampling=Sampling(top_p=0.5)))
+    monkeypatch.setattr(vllm_engine, "NUCLEUS_VOCABULARY", VOCABULARY - 1)
+    with pytest.raises(ModelError, match=r"top_p is 0\.5 without a constraint"):
+        run(backend, request_of(1, constraint=None, sampling=Sampling(top_p=0.5)))
+    assert run(backend, request_of(1, sampling=Sampling(top_p=0.5)))[0].finish_reason == "stop"
     asyncio.run(backend.close())
 
 

@@ -25,6 +25,9 @@ from workers.inference.base import Generation, Request, Span, Stats, Timing
 from workers.inference.registry import register
 from workers.inference.vllm_process import VllmConfig, VllmEngine
 
+NUCLEUS_VOCABULARY = 4096
+"""Largest vocabulary of which every token's probability is asked for at every position of a free completion."""
+
 
 class _Adapter:
     """A loaded adapter: what vLLM calls it, with its copy on disk, and the requests that use it."""
@@ -152,10 +155,13 @@ class VllmBackend:
             raise ModelError(f"inference: the prompt has {len(prompt)} tokens; the model takes 1 to {self._limit - 1}")
         if not (sampling.temperature > 0 and math.isfinite(sampling.temperature)) or sampling.max_tokens < 1:
             raise ModelError(f"inference: {sampling}; expected a positive temperature and at least one token")
-        if sampling.top_p != 1:
+        if not 0 < sampling.top_p <= 1:
+            raise ModelError(f"inference: top_p is {sampling.top_p}; expected more than 0 and at most 1")
+        if sampling.top_p < 1 and request.constraint is None and vocabulary > NUCLEUS_VOCABULARY:
             raise ModelError(
-                f"inference: top_p is {sampling.top_p}; vLLM does not return the tokens that it leaves, without which "
-                "nothing can be trained on the sample. The backend 'vllm' takes 1 only"
+                f"inference: top_p is {sampling.top_p} without a constraint; vLLM tells the tokens that it leaves only "
+                f"with every token's probability, too much for a vocabulary of {vocabulary} (at most "
+                f"{NUCLEUS_VOCABULARY}), and without them nothing can be trained on the sample"
             )
         _expect_known(prompt, vocabulary)
         if request.constraint is not None and not request.constraint.allowed():
@@ -190,7 +196,8 @@ class _Walk:
         """Prompt tokens that vLLM had kept from other requests."""
         self._engine = engine
         self._prompt = list(request.prompt_ids)
-        self._temperature = request.sampling.temperature
+        self._sampling = request.sampling
+        self._asked = False
         self._draws = Random(request.sampling.seed)
         self._lora = lora
         self._vocabulary = vocabulary
@@ -198,8 +205,7 @@ class _Walk:
 
     async def free(self, room: int) -> str:
         """Sample until the model's end token, at most ``room`` tokens; returns why it ended."""
-        await self._sample(room, stop_token_ids=[] if self._eos is None else [self._eos])
-        self.allowed = [[]] * len(self.branches)
+        await self._sample(room, -1, stop_token_ids=[] if self._eos is None else [self._eos])
         return "stop" if self.completion[-1] == self._eos else "length"
 
     async def follow(self, place: Constraint, room: int) -> str:
@@ -211,34 +217,43 @@ class _Walk:
             if len(allowed) == 1:
                 self.completion.append(allowed[0])
             else:
-                self.allowed.append(list(allowed))
-                await self._sample(1, allowed_token_ids=list(allowed))
+                await self._sample(1, len(allowed), allowed_token_ids=list(allowed))
             place = place.advance(self.completion[-1])
         return "stop"
 
-    async def _sample(self, tokens: int, **limits: Any) -> None:
-        """Ask vLLM for the next tokens and record them."""
+    async def _sample(self, tokens: int, choices: int, **limits: Any) -> None:
+        """Ask vLLM for the next tokens, each from so many choices (-1 for the vocabulary), and record them."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
         params = SamplingParams(
-            temperature=self._temperature,
+            temperature=self._sampling.temperature,
+            top_p=self._sampling.top_p,
             seed=self._draws.getrandbits(62),
             max_tokens=tokens,
-            logprobs=0,
+            # Besides the sampled token's own: below a top_p of 1 those of all choices, which tell the nucleus.
+            logprobs=choices if self._sampling.top_p < 1 else 0,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
             **limits,
         )
         work = self._engine.complete([*self._prompt, *self.completion], params, self._lora)
         output = await asyncio.wrap_future(self._engine.submit(work))
-        if not self.branches:
-            self.cached = min(output.num_cached_tokens or 0, len(self._prompt))
+        if not self._asked:
+            self._asked, self.cached = True, min(output.num_cached_tokens or 0, len(self._prompt))
         said = output.outputs[0]
         for token, logprobs in zip(said.token_ids, said.logprobs, strict=True):
+            self._record(token, logprobs, limits.get("allowed_token_ids", []))
+
+    def _record(self, token: int, logprobs: Any, allowed: list[int]) -> None:
+        """Take a sampled token; it was forced where the nucleus is that token alone."""
+        if self._sampling.top_p < 1:
+            allowed = sorted(other for other, its in logprobs.items() if its.logprob > -math.inf)
+        if len(allowed) != 1:
             self.branches.append(len(self.completion))
-            self.completion.append(token)
             self.logprobs.append(logprobs[token].logprob)
+            self.allowed.append(allowed)
+        self.completion.append(token)
 
 
 def _expect_known(tokens: Any, vocabulary: int) -> None:
