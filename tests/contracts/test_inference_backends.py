@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from arena.constraints import Constraint, Fixed
+from arena.constraints import Constraint, Fixed, read_branches
+from arena.tagged import Tagged
+from arena.vocabulary import read_vocabulary
 from schemas.errors import ConfigError, ModelError
 from trainer.adapters import LoraConfig, create, save
 from trainer.decoder import Decoder, allowed_logits
-from trainer.model import make_base
+from trainer.model import Tokenizer, make_base
 from workers.inference import Generation, InferenceBackend, Request, Sampling, backend_names, make_backend
 from workers.inference.base import Span, Stats
 
@@ -282,6 +284,17 @@ def test_without_a_constraint_the_whole_vocabulary_is_allowed(start):
         assert generation.finish_reason == ("stop" if ended else "length")
         assert generation.branches == list(range(len(generation.completion_ids)))
         assert generation.allowed == [[]] * len(generation.branches)
+
+
+def test_free_text_before_a_tag_is_sampled_from_the_whole_vocabulary(start, base):
+    vocabulary = read_vocabulary((base / "tokenizer.json").read_bytes(), Tokenizer(base).eos)
+    place = Tagged(vocabulary, tag="w7", closing="w8", free_tokens=5)(PLANS)
+    generations = sample(start, [request_of(i, constraint=place, sampling=Sampling(seed=i)) for i in range(12)])
+    for generation in generations:
+        assert generation.finish_reason == "stop"
+        assert read_branches(place, generation.completion_ids) == (generation.branches, generation.allowed)
+        assert all(math.isfinite(logprob) and logprob < 0 for logprob in generation.logprobs)
+    assert sum(not tokens for generation in generations for tokens in generation.allowed) > 12
 
 
 def test_max_tokens_counts_forced_tokens_too(start):

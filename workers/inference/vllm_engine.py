@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from arena.constraints import Constraint
+from arena.constraints import EVERYTHING, Constraint
 from schemas.errors import ModelError
 from trainer.adapters import load
 from trainer.model.tokenizer import Tokenizer
@@ -157,12 +157,8 @@ class VllmBackend:
             raise ModelError(f"inference: {sampling}; expected a positive temperature and at least one token")
         if not 0 < sampling.top_p <= 1:
             raise ModelError(f"inference: top_p is {sampling.top_p}; expected more than 0 and at most 1")
-        if sampling.top_p < 1 and request.constraint is None and vocabulary > NUCLEUS_VOCABULARY:
-            raise ModelError(
-                f"inference: top_p is {sampling.top_p} without a constraint; vLLM tells the tokens that it leaves only "
-                f"with every token's probability, too much for a vocabulary of {vocabulary} (at most "
-                f"{NUCLEUS_VOCABULARY}), and without them nothing can be trained on the sample"
-            )
+        if request.constraint is None:
+            _expect_told_nucleus(sampling.top_p, vocabulary)
         _expect_known(prompt, vocabulary)
         if request.constraint is not None and not request.constraint.allowed():
             raise ModelError("inference: the request's constraint allows no token at all")
@@ -213,10 +209,14 @@ class _Walk:
         while allowed := place.allowed():
             if len(self.completion) >= room:
                 return "length"
-            _expect_known(allowed, self._vocabulary)
-            if len(allowed) == 1:
+            if allowed is EVERYTHING:
+                _expect_told_nucleus(self._sampling.top_p, self._vocabulary)
+                await self._sample(1, -1)
+            elif len(allowed) == 1:
+                _expect_known(allowed, self._vocabulary)
                 self.completion.append(allowed[0])
             else:
+                _expect_known(allowed, self._vocabulary)
                 await self._sample(1, len(allowed), allowed_token_ids=list(allowed))
             place = place.advance(self.completion[-1])
         return "stop"
@@ -254,6 +254,15 @@ class _Walk:
             self.logprobs.append(logprobs[token].logprob)
             self.allowed.append(allowed)
         self.completion.append(token)
+
+
+def _expect_told_nucleus(top_p: float, vocabulary: int) -> None:
+    if top_p < 1 and vocabulary > NUCLEUS_VOCABULARY:
+        raise ModelError(
+            f"inference: top_p is {top_p} where every token may come; vLLM tells the tokens that it leaves only with "
+            f"every token's probability, too much for a vocabulary of {vocabulary} (at most {NUCLEUS_VOCABULARY}), and "
+            "without them nothing can be trained on the sample"
+        )
 
 
 def _expect_known(tokens: Any, vocabulary: int) -> None:
