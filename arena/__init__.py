@@ -4,8 +4,9 @@
 - ``bots/``       scripted agents that never call a model
 - ``prompts/``    chat templates of model families, and how their answers are read
 - ``constraints`` token-level walk through the set of legal completions
-- ``vocabulary``  the text of every token; ``grammars``, regular expressions and JSON schemas as constraints; ``tagged``,
-                  free text and then a constrained part between tags
+- ``vocabulary``  the text of every token
+- ``grammars``    regular expressions and JSON schemas as constraints
+- ``tagged``      free text, then a constrained part between tags
 - ``match``       plays one game between agents in seats
 - ``resimulation`` plays a recorded match again and says where it differs
 

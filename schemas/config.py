@@ -60,6 +60,9 @@ class InferenceConfig(_Table, frozen=True):
     temperature: float = 1.0
     """Of training matches."""
     evaluation_temperature: float = 1.0
+    options: dict[str, Any] = {}
+    """Further settings of the backend; its config struct explains them: ``reuse_tokens`` of ``local``, ``max_loras`` of
+    ``vllm``."""
 
 
 class RolloutConfig(_Table, frozen=True):

@@ -12,7 +12,7 @@ from schemas.errors import LeagueError
 from trainer.archive import unpack
 from trainer.model import Tokenizer
 from trainer.model.load import find_base
-from workers.inference import make_backend
+from workers.inference import make_backend, settings_of
 from workers.inference.base import InferenceBackend
 from workers.players import AdapterProvider
 from workers.runtime import Context
@@ -85,13 +85,7 @@ class Models:
         """Load the base model, to serve one policy or all of them."""
         folder = await base_folder(context)
         inference = context.config.inference
-        backend = make_backend(
-            inference.backend,
-            folder,
-            device=inference.device,
-            threads=inference.threads,
-            max_rows=inference.max_rows,
-        )
+        backend = make_backend(inference.backend, folder, **settings_of(inference))
         return cls(context, backend, Tokenizer(folder), policy)
 
     async def follow(self) -> None:

@@ -44,6 +44,26 @@ def start(folders: dict[str, Path], **settings: object) -> LocalBackend:
     return backend
 
 
+def test_weights_that_overflow_when_they_are_used_fail_their_own_requests(folders, tmp_path) -> None:
+    shape = Decoder.load(folders["base"]).shape
+    lora = create(shape, LoraConfig(rank=2), seed=0)
+    with torch.no_grad():
+        lora.flat_P.fill_(1e30)
+    save(lora, tmp_path / "huge")
+
+    async def run() -> list[Generation | BaseException]:
+        backend = start(folders)
+        backend.load_adapter("huge", tmp_path / "huge")
+        requests = [request_of(1), Request([3, 4], "huge", ANY, Sampling()), Request([3, 4], "huge", None, Sampling())]
+        return await asyncio.gather(*map(backend.generate, requests), return_exceptions=True)
+
+    sound, *bad = asyncio.run(run())
+    assert isinstance(sound, Generation)
+    for error in bad:
+        assert isinstance(error, ModelError)
+        assert "log-probability of nan from adapter 'huge'" in str(error)
+
+
 def request_of(index: int) -> Request:
     prompt = [3 + (index * 5 + position) % 14 for position in range(2 + index * 7 % 11)]
     return Request(prompt, [None, "a0", "a1"][index % 3], ANY, Sampling(seed=index))

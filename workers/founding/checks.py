@@ -17,7 +17,7 @@ from trainer.losses.base import LOSSES
 from trainer.model import BaseShape
 from trainer.model.cloning import CloningConfig
 from trainer.rewards.base import REWARDS
-from workers.inference import backend_names
+from workers.inference import backend_config, settings_of
 
 
 def check_config(config: LeagueConfig) -> None:
@@ -37,8 +37,7 @@ def check_config(config: LeagueConfig) -> None:
     convert(config.trainer.learner, LearnerConfig, "trainer.learner")
     convert(config.model.shape, BaseShape, "model.shape")
     convert(config.model.cloning, CloningConfig, "model.cloning")
-    if config.inference.backend not in backend_names():
-        raise ConfigError(f"inference.backend: {config.inference.backend!r}; expected {one_of(backend_names())}")
+    backend_config(config.inference.backend, settings_of(config.inference))
     for name, agent in config.agents.items():
         if agent.kind == "bot" and name not in game.bots:
             raise ConfigError(f"agents.{name}: {config.game.name} has no such bot; expected {one_of(game.bots)}")

@@ -8,9 +8,19 @@
 - ``forward``   one pass of rows with different adapters; ``linears``: their weights, and products with them
 - ``cache``     keys and values of running rows; ``prefixes``: those of prompts read before
 - ``sampling``  seeded draws from what is allowed
+- ``vllm_engine``  vLLM under our constraints; ``vllm_process``: its settings and its thread
 """
 
 from workers.inference.base import Generation, InferenceBackend, Request, Sampling
-from workers.inference.registry import backend_names, make_backend
+from workers.inference.registry import backend_config, backend_names, make_backend, settings_of
 
-__all__ = ["Generation", "InferenceBackend", "Request", "Sampling", "backend_names", "make_backend"]
+__all__ = [
+    "Generation",
+    "InferenceBackend",
+    "Request",
+    "Sampling",
+    "backend_config",
+    "backend_names",
+    "make_backend",
+    "settings_of",
+]

@@ -1,11 +1,11 @@
 """Inference backends by name. Each module registers its config struct, which builds the backend."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from schemas.config import convert
+from schemas.config import InferenceConfig, convert
 from schemas.errors import ConfigError, one_of
 from workers.inference.base import InferenceBackend
 
@@ -51,9 +51,24 @@ def make_backend(name: str, folder: Path, **settings: Any) -> InferenceBackend:
         ConfigError: no such backend, or a setting it does not know.
         ModelError: the folder is not a model the backend can run.
     """
+    backend: InferenceBackend = backend_config(name, settings).build(Path(folder))
+    return backend
+
+
+def backend_config(name: str, settings: Mapping[str, Any]) -> BackendConfig:
+    """A backend's settings, checked without starting it.
+
+    Raises:
+        ConfigError: no such backend, or a setting it does not know.
+    """
     if name not in _MODULES:
         raise ConfigError(f"inference.backend: no backend is called {name!r}; expected {one_of(_MODULES)}")
     importlib.import_module(_MODULES[name])
-    config = convert(settings, _CONFIGS[name], "inference")
-    backend: InferenceBackend = config.build(Path(folder))
-    return backend
+    config: BackendConfig = convert(settings, _CONFIGS[name], "inference")
+    return config
+
+
+def settings_of(inference: InferenceConfig) -> dict[str, Any]:
+    """What a league's configuration tells its backend."""
+    common = {"device": inference.device, "threads": inference.threads, "max_rows": inference.max_rows}
+    return common | inference.options

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from math import isfinite
 from random import Random
 
 from arena.constraints import EVERYTHING, Constraint
@@ -128,7 +129,14 @@ class Row:
         self._spans.append(Span(len(self._completion), ready.adapter))
 
     def take(self, token: int, logprob: float, nucleus: list[int] | None = None) -> None:
-        """Record a sampled token and whatever it forces; a nucleus of one token is no branch."""
+        """Record a sampled token and whatever it forces; a nucleus of one token is no branch.
+
+        Raises:
+            ModelError: the weights gave no probabilities: sound files can overflow when they are used.
+        """
+        if not isfinite(logprob):
+            adapter = self.ready.adapter
+            raise ModelError(f"inference: a log-probability of {logprob} from adapter {adapter!r}; expected a number")
         allowed = list(self.choices or ()) if nucleus is None else nucleus
         if len(allowed) != 1:
             self._branches.append(len(self._completion))
