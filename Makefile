@@ -26,7 +26,7 @@ demo: $(STAMP)  ## train a small league on this machine, then print its leaderbo
 
 test: $(STAMP)  ## run the test suite
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # arena-rank brings JAX and pins another NumPy, hence an environment of its own.
 test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and compare the boards with them
