@@ -5,7 +5,7 @@ graph and the order of messages (schedule of figure 1) are those of the Python p
 results these are, in points of Elo's size instead of the paper's.
 
 Inside ``update`` everything is in units of beta and relative to the first seat's rating. A Gaussian is kept by its
-natural parameters: precision (1 / variance) and precision times mean.
+natural parameters: precision (1 / variance) and precision times mean. One file: the messages make sense only together.
 """
 
 from math import erfc, exp, pi, sqrt
