@@ -57,9 +57,21 @@ class InferenceConfig(_Table, frozen=True):
     max_adapters: int = 16
     """Adapters kept ready; the least recently used one makes room, once no match under way plays with it. The
     opponents of one match need no more than fit beside the hero's own: else they are cloned over the seats."""
+    max_lora_rank: int | None = None
+    """Largest rank of an adapter that is loaded, an imported one for example; None for ``model.lora_rank``."""
     temperature: float = 1.0
     """Of training matches."""
     evaluation_temperature: float = 1.0
+    top_p: float = 1.0
+    """Of both: the nucleus that is sampled from."""
+    servers: int = 0
+    """Inference processes on every machine that runs ``league up``, which its rollout and evaluator workers, and those
+    of other machines, send their requests to. At 0, and without ``urls``, every worker has the model in its own
+    process."""
+    host: str = "127.0.0.1"
+    """Address that they listen on; other machines reach only what is not loopback."""
+    urls: tuple[str, ...] = ()
+    """Inference servers that the league does not start, vLLM's own for example: ``http://host:8000``."""
     options: dict[str, Any] = {}
     """Further settings of the backend; its config struct explains them: ``reuse_tokens`` of ``local``, ``max_loras`` of
     ``vllm``."""

@@ -504,6 +504,41 @@ class WorkerJoined(Event, frozen=True, tag=True):
         return f"joined:{self.worker}:{self.incarnation}"
 
 
+class InferenceServing(Event, frozen=True, tag=True):
+    """An inference process has its model loaded and takes requests, until its worker leaves."""
+
+    worker: str
+    incarnation: str
+    url: str
+    """Where it listens: ``http://host:port``."""
+    backend: str
+    slots: int = 0
+    """Distinct adapters that one batch can hold; 0 for no bound."""
+
+    @property
+    def key(self) -> str:
+        """One per process."""
+        return f"serving:{self.worker}:{self.incarnation}"
+
+
+class AdapterSlotsReduced(Event, frozen=True, tag=True):
+    """A process that plays or serves found memory for fewer adapters than configured, and goes on with fewer.
+
+    Until it leaves, matches need no more: opponents are cloned over the seats.
+    """
+
+    worker: str
+    incarnation: str
+    slots: int
+    """Adapters that it keeps ready from now on, at least 1."""
+    reason: str
+
+    @property
+    def key(self) -> str:
+        """One per process and number: slots only become fewer."""
+        return f"slots:{self.worker}:{self.incarnation}:{self.slots}"
+
+
 class WorkerLeft(Event, frozen=True, tag=True):
     """A worker process ended in good order, or its supervisor saw it die."""
 
@@ -637,6 +672,8 @@ AnyEvent = (
     | PromotionDecided
     | RegressionNoticed
     | WorkerJoined
+    | InferenceServing
+    | AdapterSlotsReduced
     | WorkerLeft
     | HistorySealed
     | HistoryArchived

@@ -39,6 +39,8 @@ _ENTITIES: dict[type[e.Event], str] = {
     e.RegressionNoticed: "regression.noticed",
     e.WorkerJoined: "worker.joined",
     e.WorkerLeft: "worker.left",
+    e.InferenceServing: "inference.serving",
+    e.AdapterSlotsReduced: "inference.reduced",
     e.HistorySealed: "history.sealed",
     e.HistoryArchived: "history.archived",
     e.SnapshotTaken: "history.snapshot",

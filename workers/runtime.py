@@ -46,6 +46,8 @@ class Context:
     def __init__(self, run: Run, client: Client, history: JetStreamLog, name: str) -> None:
         self.run = run
         self.name = name
+        self.incarnation = secrets.token_hex(4)
+        """Different for every start of the process."""
         self.client = client
         self.log = history
         self.experience = Experience(client, history.league)
@@ -192,7 +194,7 @@ class _Leave:
 
 @contextlib.asynccontextmanager
 async def _membership(context: Context, role: str) -> AsyncIterator[_Leave]:
-    incarnation = secrets.token_hex(4)
+    incarnation = context.incarnation
     joined = WorkerJoined(
         worker=context.name,
         role=role,

@@ -542,6 +542,20 @@ class LeagueState:
             self._in_play.forget(event.worker)
         return False
 
+    def _serving(self, event: e.InferenceServing) -> bool:
+        self._tell_of(event, url=event.url)
+        return False
+
+    def _slots_reduced(self, event: e.AdapterSlotsReduced) -> bool:
+        self._tell_of(event, slots=max(event.slots, 1))
+        return False
+
+    def _tell_of(self, event: e.InferenceServing | e.AdapterSlotsReduced, **told: Any) -> None:
+        """Note what a process that serves has said of itself; one that has left or begun again says nothing."""
+        worker = self.workers.get(event.worker)
+        if worker is not None and worker.joined.incarnation == event.incarnation and worker.left is None:
+            self.workers[event.worker] = msgspec.structs.replace(worker, **told)
+
 
 _HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
     e.LeagueOpened: LeagueState._configured,
@@ -569,4 +583,6 @@ _HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
     e.RegressionNoticed: LeagueState._regressed,
     e.WorkerJoined: LeagueState._joined,
     e.WorkerLeft: LeagueState._left,
+    e.InferenceServing: LeagueState._serving,
+    e.AdapterSlotsReduced: LeagueState._slots_reduced,
 }

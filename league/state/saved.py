@@ -20,6 +20,10 @@ class Worker(msgspec.Struct, frozen=True):
     joined: e.WorkerJoined
     left: str | None = None
     """Why it ended; None while it serves."""
+    url: str = ""
+    """Where an inference process takes requests; empty for any other, and while it loads its model."""
+    slots: int | None = None
+    """Adapters that it has memory for, once it found that they are fewer than configured."""
 
 
 class Published(msgspec.Struct, frozen=True):
