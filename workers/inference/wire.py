@@ -1,9 +1,9 @@
 """What playing workers and inference processes say to each other, besides OpenAI's interface.
 
-``POST /generate`` takes a ``Call`` and answers a ``Reply``, both msgpack: a request with its constraint, so that all of a
-completion, or a long stretch of it, is sampled in one exchange. A constraint is a walk through the game's rules, which
-stay with the caller; what is sent is an excerpt of it, the places near the request's own. Where sampling comes to the
-excerpt's rim it stops, and the caller goes on from there with the next excerpt.
+``POST /generate`` takes a ``Call`` and answers a ``Reply``, both msgpack: a request with its constraint, so that all
+of a completion, or a long stretch of it, is sampled in one exchange. A constraint is a walk through the game's rules,
+which stay with the caller; what is sent is an excerpt of it, the places near the request's own. Where sampling comes to
+the excerpt's rim it stops, and the caller goes on from there with the next excerpt.
 
 ``GET /adapters/version?policy=main`` answers a ``Served``, in JSON.
 Errors are OpenAI's: ``{"error": {"message": ..., "type": ...}}``; 400 and 404 are the request's fault and the same
