@@ -11,6 +11,7 @@
     ├── DecodeError                 bytes that are not the message they should be
     ├── ArtifactError               a stored file is missing or is not what its digest says
     ├── ModelError                  a model or adapter directory that cannot be used
+    │   └── MemoryShortError        no memory for another adapter, or for so many requests at once
     ├── BusyError                   a file that another process is using: wait and retry
     ├── RemoteError                 a remote agent's server did not give a reply
     ├── GameError                   a game was asked for something its rules do not allow
@@ -68,6 +69,10 @@ class ArtifactError(LeagueError, OSError):
 
 class ModelError(LeagueError, ValueError):
     """A model or adapter directory that cannot be used."""
+
+
+class MemoryShortError(ModelError):
+    """No memory for another adapter, or for so many requests at once; with fewer it goes on."""
 
 
 class BusyError(LeagueError):
