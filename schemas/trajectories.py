@@ -27,6 +27,10 @@ class Step(msgspec.Struct, frozen=True):
     progress: float
     """The game's progress measure for this seat just before the step (Diplomacy: supply centres)."""
     temperature: float = 1.0
+    formatted: bool = True
+    """Whether the reply had the form that was asked for; a constrained one always has."""
+    invalid: bool = False
+    """Whether no legal action could be read in the reply; a substitute was played."""
 
 
 class Rollout(msgspec.Struct, frozen=True):

@@ -2,7 +2,9 @@
 
 import pickle
 
+import msgspec
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +43,16 @@ def test_rollouts_and_jobs_survive():
     assert rollout.version == 3
     job = PlayMatch("m", "evaluation", ["a", "b"], 7)
     assert decode_job(encode_job(job)) == job
+
+
+def test_a_rollout_from_before_the_form_of_replies_was_noted_is_still_read():
+    step = Step([1, 2], [3, 4, 5], [1], [-0.5], [[4, 7]], 3, 1901, 3.0)
+    rollout = Rollout("m", "nim", "main", 0, "first", "g", [step], 1905, 7.0, 9.5, 1)
+    fields = msgspec.to_builtins(rollout)
+    for name in ("formatted", "invalid"):
+        del fields["steps"][0][name]
+    (read,) = decode_rollout(zstandard.compress(msgspec.msgpack.encode(fields))).steps
+    assert (read.formatted, read.invalid) == (True, False)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\x00", b"[]", b'{"type": 3}', b'{"type":"RatingUpdated","match_id":4}'])
