@@ -231,6 +231,20 @@ class ExperienceConfig(_Table, frozen=True):
     """Of the rollouts of all policies together."""
 
 
+class TransformsConfig(_Table, frozen=True):
+    """What is made of rewards on their way to the advantage estimator, each list in its order.
+
+    Scores in events and rollouts stay as they were, so that other transformations can train from the same matches.
+    """
+
+    final: tuple[Plugin, ...] = ()
+    """Of the seats' final scores, from which the reward is then computed."""
+    step: tuple[Plugin, ...] = ()
+    """Of the rewards of a rollout's steps."""
+    sampling: tuple[Plugin, ...] = ()
+    """Of the rewards of a whole batch."""
+
+
 class TrainerConfig(_Table, frozen=True):
     """The trainer."""
 
@@ -244,6 +258,7 @@ class TrainerConfig(_Table, frozen=True):
     reward: Plugin = Plugin(name="progress")
     advantage: Plugin = Plugin(name="clock_leave_one_out")
     loss: Plugin = Plugin(name="ppo_clip")
+    transforms: TransformsConfig = TransformsConfig()
     learner: dict[str, Any] = {}
     """Settings of the optimiser and of minibatches; ``trainer.learner`` explains them."""
 
@@ -404,11 +419,23 @@ class LeagueConfig(_Table, frozen=True):
         for key, value in _positive(self).items():
             if value <= 0:
                 raise ConfigError(f"{key}: {value}; expected more than 0")
+        if not 0 < self.inference.top_p <= 1:
+            raise ConfigError(f"inference.top_p: {self.inference.top_p}; expected more than 0 and at most 1")
+        if self.max_lora_rank < self.model.lora_rank:
+            raise ConfigError(
+                f"inference.max_lora_rank: {self.max_lora_rank}; expected at least model.lora_rank, which is "
+                f"{self.model.lora_rank}"
+            )
 
     @property
     def base_agent(self) -> str:
         """Name of the agent that is the base model without an adapter."""
         return next(name for name, agent in self.agents.items() if agent.kind == "base")
+
+    @property
+    def max_lora_rank(self) -> int:
+        """Largest rank of an adapter that is loaded."""
+        return self.inference.max_lora_rank or self.model.lora_rank
 
     @property
     def trained(self) -> dict[str, PolicyConfig]:

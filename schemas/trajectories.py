@@ -53,6 +53,8 @@ class Rollout(msgspec.Struct, frozen=True):
     """Final score of the seat, win bonus included."""
     rank: int
     """1 for the best seat; tied seats share the better rank."""
+    scores: list[float] = []
+    """Final score of every seat, this one's among them; empty in rollouts of before it was kept."""
 
     @property
     def version(self) -> int:

@@ -168,7 +168,7 @@ class Matches:
         inference = self._context.config.inference
         training = job.purpose == "training"
         temperature = inference.temperature if training else inference.evaluation_temperature
-        sampling = Sampling(temperature=temperature)
+        sampling = Sampling(temperature=temperature, top_p=inference.top_p)
         return PolicyPlayer(self._models.backend, self._models.tokenizer, self._text, provider, sampling)
 
     async def _fixed(self, agent: str, held: contextlib.ExitStack) -> AdapterProvider:
@@ -256,6 +256,7 @@ class Matches:
             final_progress=played.final_progress[seat],
             score=played.outcome.scores[seat],
             rank=played.outcome.ranks[seat],
+            scores=list(played.outcome.scores),
         )
 
 
