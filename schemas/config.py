@@ -77,6 +77,57 @@ class InferenceConfig(_Table, frozen=True):
     ``vllm``."""
 
 
+class PromptsConfig(_Table, frozen=True):
+    """How models are asked for their moves, and what becomes of what they say.
+
+    Models that were made for the game's pieces have their own language: for them only the defaults will do.
+    """
+
+    template: str = "auto"
+    """How a conversation is written: a family of ``arena/prompts`` by name, or ``auto`` for the chat template in the
+    model's folder, else that of its family, else ``plain``."""
+    thinking: bool = False
+    """Whether the model may think before it answers, where its chat template has the switch (Qwen3's do)."""
+    system: str = ""
+    """What the system says before the game's rules."""
+    free_tokens: int | None = None
+    """Most tokens that the model may write of its own before its constrained answer, 0 for none; None leaves it to the
+    game's own settings."""
+    reduced: bool = False
+    """Whether the question leaves out what follows from the rest of it, in games that can (``InBrief``)."""
+    reply: str = "constrained"
+    """``constrained``: the answer can only be a legal one. ``free``: the model says anything, and its move is read."""
+    observation: str = ""
+    """Of free replies: one of UnstableBaselines' ways to ask, by name (``arena/prompts/observations.py``), instead of a
+    conversation."""
+    extractor: str = "whole"
+    """Of free replies: where the move stands in them, by name (``arena/prompts/extraction.py``)."""
+    invalid: str = "default"
+    """What is played where a reply holds no legal move: what the game does by ``default``, a ``random`` legal action, or
+    nothing: the match is to ``fail``. What a reply has legal parts of is completed by default."""
+    reply_tokens: int = 1024
+    """Most tokens of a free reply."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        for key, allowed in (("reply", ("constrained", "free")), ("invalid", ("default", "fail", "random"))):
+            if getattr(self, key) not in allowed:
+                raise ConfigError(f"prompts.{key}: {getattr(self, key)!r}; expected {one_of(allowed)}")
+        if self.free_tokens is not None and self.free_tokens < 0:
+            raise ConfigError(f"prompts.free_tokens: {self.free_tokens}; expected 0 or more")
+        if self.reply_tokens < 1:
+            raise ConfigError(f"prompts.reply_tokens: {self.reply_tokens}; expected 1 or more")
+        if self.reply == "free" and self.free_tokens is not None:
+            raise ConfigError(
+                "prompts.free_tokens: a free reply has no constrained part; expected reply_tokens instead"
+            )
+        if self.reply == "constrained" and (self.observation or self.extractor != "whole"):
+            key = "observation" if self.observation else "extractor"
+            raise ConfigError(f"prompts.{key}: {getattr(self, key)!r}; expected it with reply = 'free' only")
+        if self.observation and self.template != "auto":
+            raise ConfigError(f"prompts.template: {self.template!r}; expected 'auto', the observation has a family")
+
+
 class RolloutConfig(_Table, frozen=True):
     """Rollout workers."""
 
@@ -376,6 +427,7 @@ class LeagueConfig(_Table, frozen=True):
     agents: dict[str, AgentConfig] = msgspec.field(default_factory=_agents)
     model: ModelConfig = ModelConfig()
     inference: InferenceConfig = InferenceConfig()
+    prompts: PromptsConfig = PromptsConfig()
     rollout: RolloutConfig = RolloutConfig()
     matchmaking: MatchmakingConfig = MatchmakingConfig()
     schedule: ScheduleConfig = ScheduleConfig()
@@ -435,7 +487,8 @@ class LeagueConfig(_Table, frozen=True):
     @property
     def max_lora_rank(self) -> int:
         """Largest rank of an adapter that is loaded."""
-        return self.inference.max_lora_rank or self.model.lora_rank
+        largest = self.inference.max_lora_rank
+        return self.model.lora_rank if largest is None else largest
 
     @property
     def trained(self) -> dict[str, PolicyConfig]:

@@ -84,8 +84,7 @@ class Models:
     async def open(cls, context: Context, policy: str | None = None) -> "Models":
         """Load the base model, to serve one policy or all of them."""
         folder = await base_folder(context)
-        inference = context.config.inference
-        backend = make_backend(inference.backend, folder, **settings_of(inference))
+        backend = make_backend(context.config.inference.backend, folder, **settings_of(context.config))
         return cls(context, backend, Tokenizer(folder), policy)
 
     async def follow(self) -> None:

@@ -46,6 +46,9 @@ def test_defaults_are_the_specifications():
         ({"name": "a b"}, "cannot be a name"),
         ({"stop": {"criterion": {"opponent": "random_bot"}}}, "stop.criterion"),
         ({"inference": {"temperature": 0}}, "inference.temperature: 0"),
+        ({"inference": {"top_p": 0}}, "inference.top_p: 0.*expected more than 0 and at most 1"),
+        ({"inference": {"top_p": 1.5}}, "inference.top_p: 1.5"),
+        ({"inference": {"max_lora_rank": 8}}, "inference.max_lora_rank: 8; expected at least model.lora_rank.* 16"),
     ],
 )
 def test_wrong_values_are_named(value, says):

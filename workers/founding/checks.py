@@ -37,7 +37,7 @@ def check_config(config: LeagueConfig) -> None:
     convert(config.trainer.learner, LearnerConfig, "trainer.learner")
     convert(config.model.shape, BaseShape, "model.shape")
     convert(config.model.cloning, CloningConfig, "model.cloning")
-    backend_config(config.inference.backend, settings_of(config.inference))
+    backend_config(config.inference.backend, settings_of(config))
     for name, agent in config.agents.items():
         if agent.kind == "bot" and name not in game.bots:
             raise ConfigError(f"agents.{name}: {config.game.name} has no such bot; expected {one_of(game.bots)}")

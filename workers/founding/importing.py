@@ -72,6 +72,7 @@ async def import_registry(
             source = run.model if config.model.base == "made" else config.model.base
             found, without = _read_adapters(registry, beside, load_base(source).shape)
             _check_newest(found, config)
+            _set_aside(found, without, config.max_lora_rank)
             stored = {name: await BrokerStore(client).put(adapter.data, "adapter") for name, adapter in found.items()}
             await _append(history, registry, config, stored, report)
     return Imported(
@@ -143,6 +144,13 @@ def _check_newest(found: Mapping[str, _Adapter], config: LeagueConfig) -> None:
             f"expected model.lora_rank and model.lora_alpha to be the same in --config, found {config.model.lora_rank} "
             f"and {config.model.lora_alpha:g}"
         )
+
+
+def _set_aside(found: dict[str, _Adapter], without: dict[str, str], largest: int) -> None:
+    """Leave out adapters that no process of the league would load."""
+    for name in [name for name, adapter in found.items() if adapter.lora.rank > largest]:
+        rank = found.pop(name).lora.rank
+        without[name] = f"its adapter's rank is {rank}; at most {largest} is loaded (inference.max_lora_rank)"
 
 
 async def _append(

@@ -46,6 +46,8 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reuse_tokens: int = 0
     """Prompt tokens whose keys and values are kept for prompts of the same adapter that begin like them; 0 keeps
     none."""
+    max_lora_rank: int | None = None
+    """Largest rank of an adapter that is loaded; None for any."""
     max_ready: int = 64
     """Adapters kept ready; others are made ready again when asked for."""
     turns: int = 4
@@ -153,7 +155,7 @@ class LocalBackend:
         return self._engine.stats(adapters=max(len(self._adapters) - 1, 0), swaps=self._swaps)
 
     def _load(self, name: str, digest: str, folder: Path) -> None:
-        lora = load(folder, self._decoder.shape, device=self._config.device)
+        lora = load(folder, self._decoder.shape, self._config.max_lora_rank, self._config.device)
         self._swaps += 1
         self._adapters[name] = Adapter(lora, digest, self._swaps)
         self._prepared(name)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from schemas.config import InferenceConfig, convert
+from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError, one_of
 from workers.inference.base import InferenceBackend
 
@@ -68,7 +68,13 @@ def backend_config(name: str, settings: Mapping[str, Any]) -> BackendConfig:
     return config
 
 
-def settings_of(inference: InferenceConfig) -> dict[str, Any]:
+def settings_of(config: LeagueConfig) -> dict[str, Any]:
     """What a league's configuration tells its backend."""
-    common = {"device": inference.device, "threads": inference.threads, "max_rows": inference.max_rows}
+    inference = config.inference
+    common = {
+        "device": inference.device,
+        "threads": inference.threads,
+        "max_rows": inference.max_rows,
+        "max_lora_rank": config.max_lora_rank,
+    }
     return common | inference.options
