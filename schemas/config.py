@@ -103,8 +103,8 @@ class PromptsConfig(_Table, frozen=True):
     extractor: str = "whole"
     """Of free replies: where the move stands in them, by name (``arena/prompts/extraction.py``)."""
     invalid: str = "default"
-    """What is played where a reply holds no legal move: what the game does by ``default``, a ``random`` legal action, or
-    nothing: the match is to ``fail``. What a reply has legal parts of is completed by default."""
+    """What is played where a reply holds no legal move: what the game does by ``default``, a ``random`` legal action,
+    or nothing, since the match is to ``fail``. A reply that holds a part of one is completed by the game's default."""
     reply_tokens: int = 1024
     """Most tokens of a free reply."""
 
