@@ -7,6 +7,7 @@
 - ``vocabulary``  the text of every token
 - ``grammars``    regular expressions and JSON schemas as constraints
 - ``tagged``      free text, then a constrained part between tags
+- ``excerpts``    constraints as plain data, for a process that does not know the game
 - ``match``       plays one game between agents in seats
 - ``resimulation`` plays a recorded match again and says where it differs
 

@@ -6,8 +6,10 @@ forced, so that everywhere else the whole vocabulary can stay allowed.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from arena.constraints import EVERYTHING, Constraint
+from arena.excerpts import Free
 from arena.vocabulary import Vocabulary
 from schemas.errors import ModelError
 
@@ -39,6 +41,7 @@ class Tagged:
         self._borders = _borders(self._tag)
         self._rests = [self._rest(matched) for matched in range(len(self._tag))]
         self._overrun = self._find_overruns()
+        self._end = _Forced(self.closing, None)
 
     def __call__(self, inner: Constraint) -> Constraint:
         """Free text, the tag, a completion of ``inner``, and the closing tag.
@@ -98,7 +101,13 @@ class Tagged:
         """A place of the constrained part, or of the closing tag when it is complete."""
         if inner.allowed():
             return _Inner(self, inner)
-        return _Forced(self.closing, None)
+        return self._end
+
+    @cached_property
+    def breaks(self) -> list[int]:
+        """Tokens, ascending, that end free text which has said nothing of the tag, or begin the tag."""
+        known = range(len(self.vocabulary))
+        return [token for token in known if token == self.vocabulary.end or self.matched(0, token)]
 
     def _rest(self, matched: int) -> tuple[int, ...]:
         """Tokens that complete the tag; the whole tag where its rest cannot be written alone."""
@@ -143,15 +152,25 @@ class _Free:
             return tagged.tag_from(matched, self._inner)
         return _Free(tagged, self._inner, matched, used)
 
+    def free(self) -> Free:
+        """See ``arena.excerpts.StaysFree``; within the tag every token counts."""
+        return Free() if self._matched else Free(self._tagged.breaks, self._tagged.free_tokens - self._used)
+
 
 class _Inner:
-    """A place in the constrained part that is not its end."""
+    """A place in the constrained part that is not its end; the same one wherever the part inside is."""
 
     __slots__ = ("_inner", "_tagged")
 
     def __init__(self, tagged: Tagged, inner: Constraint) -> None:
         self._tagged = tagged
         self._inner = inner
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Inner) and self._inner is other._inner and self._tagged is other._tagged
+
+    def __hash__(self) -> int:
+        return hash(id(self._inner))
 
     def allowed(self) -> Sequence[int]:
         return self._inner.allowed()

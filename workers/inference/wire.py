@@ -12,20 +12,12 @@ everywhere, 503 says that another process may do better.
 
 import msgspec
 
+from arena.excerpts import Excerpt
 from workers.inference.base import Generation, Sampling
 
+__all__ = ["CONTENT_TYPE", "Call", "Excerpt", "Reply", "Served"]
+
 CONTENT_TYPE = "application/msgpack"
-
-
-class Excerpt(msgspec.Struct, frozen=True):
-    """Places of a constraint as plain data; P is their number, place 0 the first."""
-
-    allowed: list[list[int]]
-    """P lists of token ids, ascending; an empty one ends the completion."""
-    next: list[list[int]]
-    """P lists: for each allowed token the place after it, or -1 for a place that was left out."""
-    free: list[int] = []
-    """Places that allow the whole vocabulary; their lists are empty, and every token leads to a place left out."""
 
 
 class Call(msgspec.Struct, frozen=True):
