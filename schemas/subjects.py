@@ -13,6 +13,7 @@ LEAGUE_STREAM = "LEAGUE"
 WORK_STREAM = "WORK"
 EXPERIENCE_STREAM = "EXPERIENCE"
 DEAD_LETTER_STREAM = "DEAD"
+METRICS_STREAM = "METRICS"
 ARTIFACT_BUCKET = "ARTIFACTS"
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -97,6 +98,11 @@ def work_subject(league: str, kind: str) -> str:
 def experience_subject(league: str, policy: str) -> str:
     """Rollouts for one policy."""
     return f"experience.{league}.{policy}"
+
+
+def metrics_subject(league: str, worker: str) -> str:
+    """What one process says of itself; ``*`` for all."""
+    return f"metrics.{league}.{worker}"
 
 
 def dead_letter_subject(league: str, stream: str) -> str:

@@ -6,9 +6,18 @@ from nats.js.api import DiscardPolicy, PersistMode, RetentionPolicy, StorageType
 
 from league.log.connection import broker_errors
 from schemas.config import ExperienceConfig
-from schemas.subjects import ARTIFACT_BUCKET, DEAD_LETTER_STREAM, EXPERIENCE_STREAM, LEAGUE_STREAM, WORK_STREAM
+from schemas.subjects import (
+    ARTIFACT_BUCKET,
+    DEAD_LETTER_STREAM,
+    EXPERIENCE_STREAM,
+    LEAGUE_STREAM,
+    METRICS_STREAM,
+    WORK_STREAM,
+)
 
 _DUPLICATE_WINDOW_S = 600.0
+
+METRICS_KEPT_S = 60.0
 
 
 def _history() -> StreamConfig:
@@ -56,6 +65,17 @@ def _dead_letters() -> StreamConfig:
     return StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=10_000)
 
 
+def metrics_stream() -> StreamConfig:
+    """What processes say of themselves: the newest of each, for a minute, in memory."""
+    return StreamConfig(
+        name=METRICS_STREAM,
+        subjects=["metrics.>"],
+        storage=StorageType.MEMORY,
+        max_msgs_per_subject=1,
+        max_age=METRICS_KEPT_S,
+    )
+
+
 async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig, consumed: int = 0) -> None:
     """Create the streams and the artifact bucket that are missing; existing ones stay as they are.
 
@@ -67,7 +87,7 @@ async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig, consume
     Raises:
         LogError: the broker refuses, e.g. because JetStream is off.
     """
-    for config in (_history(), _work(), _experience(limits, consumed), _dead_letters()):
+    for config in (_history(), _work(), _experience(limits, consumed), _dead_letters(), metrics_stream()):
         with broker_errors(f"creating stream {config.name}"):
             try:
                 await js.stream_info(config.name or "")

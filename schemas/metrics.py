@@ -1,0 +1,94 @@
+"""What a process says of itself every few seconds: figures of the moment, kept for a minute and never in the history.
+
+Nothing is decided from them. A worker that says nothing is not thereby gone; the history says who has joined and left.
+"""
+
+import msgspec
+
+
+class Inference(msgspec.Struct, frozen=True):
+    """What a backend is at, and what it has done since it started."""
+
+    backend: str
+    queued: int = 0
+    running: int = 0
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Of the prompt tokens, those that were not computed again."""
+    sampled_tokens: int = 0
+    forced_tokens: int = 0
+    tokens_s: float = 0.0
+    """Sampled and forced tokens a second, lately."""
+    busy_share: float = 0.0
+    """Share of the time, lately, that was spent computing."""
+    adapters: int = 0
+    slots: int = 0
+    """Adapters that one batch can hold; 0 for no bound."""
+    most_adapters: int = 0
+    """Adapters that the process keeps ready: fewer than configured where memory is short."""
+    swaps: int = 0
+    """Adapters that were loaded, or replaced in place."""
+    cache_bytes: int = 0
+    published: int = 0
+    """Published versions that were sampled from for the first time; of these, in seconds from their recording to the
+    first token:"""
+    last_swap_s: float = 0.0
+    mean_swap_s: float = 0.0
+    max_swap_s: float = 0.0
+
+
+class Play(msgspec.Struct, frozen=True):
+    """What a process that plays matches is at."""
+
+    games_in_flight: int = 0
+    games: int = 0
+    """Played to their end since it started."""
+    failed: int = 0
+    games_s: float = 0.0
+    """Lately."""
+
+
+class Training(msgspec.Struct, frozen=True):
+    """What a trainer is at."""
+
+    policy: str
+    step: int = 0
+    wait_share: float = 0.0
+    """Share of the last step's time that was spent waiting for rollouts."""
+    tokens_s: float = 0.0
+    """Trained on a second, in the last step."""
+    metrics: dict[str, float] = {}
+    """Of the last step, as ``GradientStepTaken`` has them."""
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """One process at one moment."""
+
+    worker: str
+    role: str
+    incarnation: str
+    """Different for every start of the process, as in ``WorkerJoined``."""
+    host: str
+    pid: int
+    uptime_s: float
+    memory_bytes: int
+    """Resident, of this process without its children."""
+    cpu_share: float
+    """Cores' worth of computing, lately; 1 is one core busy all the time."""
+    open_files: int
+    sequence: int
+    """Of the newest event that it has taken in."""
+    lag: int
+    """Events that were recorded and not taken in."""
+    inference: Inference | None = None
+    play: Play | None = None
+    training: Training | None = None
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """A heartbeat, and when the broker got it."""
+
+    heartbeat: Heartbeat
+    age_s: float
+    """By the broker's clock, so that no machine's own matters."""

@@ -1,0 +1,145 @@
+"""Heartbeats on a real broker: the newest of every process, how old it is, and none of it in the history."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from league.log.connection import connect
+from league.log.jetstream import JetStreamLog, wait_closed
+from league.log.metrics import MetricsStream, held
+from league.log.server import EmbeddedServer
+from league.log.streams import ensure_streams
+from schemas.config import ExperienceConfig
+from schemas.errors import LogUnavailableError
+from schemas.metrics import Heartbeat, Inference
+from schemas.subjects import DEAD_LETTER_STREAM, METRICS_STREAM
+
+
+def heartbeat(worker: str, sequence: int = 1, **more: object) -> Heartbeat:
+    return Heartbeat(worker, "rollout", "a1", "host", 7, 1.0, 10, 0.5, 3, sequence, 0, **more)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def connected(folder: Path) -> AsyncIterator[MetricsStream]:
+    with EmbeddedServer(folder / "nats") as server:
+        client = await connect(server.url, "test")
+        try:
+            yield MetricsStream(client, "nim")
+        finally:
+            await wait_closed(client)
+
+
+def on_a_broker(folder: Path, body: Callable[[MetricsStream], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with connected(folder) as stream:
+            await body(stream)
+
+    asyncio.run(run())
+
+
+def test_the_newest_heartbeat_of_each_process_is_read_with_its_age(tmp_path: Path) -> None:
+    async def body(stream: MetricsStream) -> None:
+        await ensure_streams(stream._client.jetstream(), ExperienceConfig())
+        assert await stream.newest() == {}
+        for number in range(1, 4):
+            await stream.publish(heartbeat("rollout-1", number))
+        await asyncio.sleep(0.3)
+        last = heartbeat("rater-1", 9, inference=Inference("local", queued=4, tokens_s=12.5))
+        await stream.publish(last)
+        found = await stream.newest()
+        assert list(found) == ["rater-1", "rollout-1"]
+        assert found["rater-1"].heartbeat == last
+        assert found["rollout-1"].heartbeat == heartbeat("rollout-1", 3)
+        assert 0.3 <= found["rollout-1"].age_s < 30
+        assert found["rater-1"].age_s < found["rollout-1"].age_s
+
+    on_a_broker(tmp_path, body)
+
+
+def test_more_processes_than_are_read_at_once_are_all_read(tmp_path: Path) -> None:
+    async def body(stream: MetricsStream) -> None:
+        await stream.publish(heartbeat("first"))
+        await asyncio.gather(*(stream.publish(heartbeat(f"w{number}", number)) for number in range(1_200)))
+        found = await stream.newest()
+        assert len(found) == 1_201
+        assert found["w777"].heartbeat.sequence == 777
+
+    on_a_broker(tmp_path, body)
+
+
+def test_followers_hear_what_is_there_and_what_comes(tmp_path: Path) -> None:
+    async def body(stream: MetricsStream) -> None:
+        await stream.publish(heartbeat("a", 1))
+        following = stream.follow()
+        assert (await anext(following)).worker == "a"
+        await stream.publish(heartbeat("b", 2))
+        await stream.publish(heartbeat("a", 3))
+        assert [(await anext(following)).sequence for _ in range(2)] == [2, 3]
+        await following.aclose()
+
+    on_a_broker(tmp_path, body)
+
+
+def test_a_broker_without_the_stream_has_heard_of_nobody_and_gets_it_with_the_first_heartbeat(tmp_path: Path) -> None:
+    async def body(stream: MetricsStream) -> None:
+        assert await stream.newest() == {}
+        await stream.publish(heartbeat("a"))
+        assert list(await stream.newest()) == ["a"]
+        await stream._client.jetstream().delete_stream(METRICS_STREAM)
+        await stream.publish(heartbeat("b"))
+        assert list(await stream.newest()) == ["b"]
+
+    on_a_broker(tmp_path, body)
+
+
+def test_leagues_on_one_broker_and_messages_in_other_words_are_kept_apart(tmp_path: Path) -> None:
+    async def body(stream: MetricsStream) -> None:
+        other = MetricsStream(stream._client, "other")
+        await stream.publish(heartbeat("a"))
+        await other.publish(heartbeat("b"))
+        await stream._client.jetstream().publish("metrics.nim.odd", b'{"worker": 3}')
+        newer = msgspec.json.decode(msgspec.json.encode(heartbeat("newer"))) | {"mood": "good"}
+        await stream._client.jetstream().publish("metrics.nim.newer", msgspec.json.encode(newer))
+        assert list(await stream.newest()) == ["a", "newer"]
+        assert list(await other.newest()) == ["b"]
+
+    on_a_broker(tmp_path, body)
+
+
+def test_nothing_of_it_is_in_the_history(tmp_path: Path) -> None:
+    async def body(stream: MetricsStream) -> None:
+        await ensure_streams(stream._client.jetstream(), ExperienceConfig())
+        await stream.publish(heartbeat("a"))
+        assert await JetStreamLog(stream._client, "nim", "test").last_sequence() == 0
+
+    on_a_broker(tmp_path, body)
+
+
+def test_messages_that_wait_are_counted_by_subject(tmp_path: Path) -> None:
+    async def body(stream: MetricsStream) -> None:
+        assert await held(stream._client, DEAD_LETTER_STREAM, "dead.nim.>") == {}
+        await ensure_streams(stream._client.jetstream(), ExperienceConfig())
+        for number in range(3):
+            await stream._client.jetstream().publish(f"dead.nim.LEAGUE.{number % 2}", b"x")
+        await stream._client.jetstream().publish("dead.other.LEAGUE.1", b"x")
+        assert await held(stream._client, DEAD_LETTER_STREAM, "dead.nim.>") == {
+            "dead.nim.LEAGUE.0": 2,
+            "dead.nim.LEAGUE.1": 1,
+        }
+
+    on_a_broker(tmp_path, body)
+
+
+def test_a_heartbeat_to_a_broker_that_is_gone_says_so(tmp_path: Path) -> None:
+    async def body() -> None:
+        with EmbeddedServer(tmp_path / "nats") as server:
+            client = await connect(server.url, "test")
+        await client.close()
+        with pytest.raises(LogUnavailableError, match="heartbeat of a"):
+            await MetricsStream(client, "nim").publish(heartbeat("a"))
+
+    asyncio.run(body())
