@@ -23,6 +23,9 @@ from workers.inference import Generation, InferenceBackend, Request, Sampling, b
 from workers.inference.base import Span, Stats
 
 VOCABULARY = 40
+MASKED = "vllm-masked"
+"""vLLM that follows constraints by itself, as far as an excerpt of so many places goes: not to the end of ``PLANS``."""
+MASK_PLACES = 5
 RANKS = {"a2": 2, "b5": 5, "c16": 16}
 PLANS = Fixed([(5, 9, 3), (5, 9, 4, 7, 7), (5, 9, 4, 7, 8), (6, 10), (11, 12, 13, 14), (11, 12, 13, 20)])
 
@@ -54,21 +57,23 @@ def open_backend(base: Path) -> Iterator[Callable[[str], InferenceBackend]]:
         def vllm_engine() -> Any:
             from workers.inference.vllm_process import VllmConfig, VllmEngine
 
-            engine = VllmEngine(base, VllmConfig())
+            engine = VllmEngine(base, VllmConfig(mask_places=MASK_PLACES))
             engines.callback(engine.close)
             return engine
 
         def opened(name: str) -> InferenceBackend:
-            if name != "vllm":
+            if not name.startswith("vllm"):
                 return make_backend(name, base)
             from workers.inference.vllm_engine import VllmBackend
+            from workers.inference.vllm_process import VllmConfig
 
-            return VllmBackend(base, engine=vllm_engine())
+            config = VllmConfig(mask_places=MASK_PLACES if name == MASKED else 0)
+            return VllmBackend(base, config, engine=vllm_engine())
 
         yield opened
 
 
-@pytest.fixture(params=[name for name in backend_names() if name != "vllm" or find_spec("vllm")])
+@pytest.fixture(params=[name for name in [*backend_names(), MASKED] if "vllm" not in name or find_spec("vllm")])
 def start(
     request: pytest.FixtureRequest,
     open_backend: Callable[[str], InferenceBackend],

@@ -14,7 +14,7 @@ from arena.constraints import Fixed
 from schemas.errors import ModelError
 from trainer.adapters import LoraConfig, create, save
 from trainer.decoder import Decoder
-from workers.inference import Generation, Request, Sampling, vllm_engine
+from workers.inference import Generation, Request, Sampling, vllm_walk
 from workers.inference.vllm_engine import VllmBackend
 from workers.inference.vllm_process import VllmConfig
 
@@ -146,7 +146,7 @@ def test_adapter_of_larger_rank_is_refused(base, engine, adapter):
 
 def test_nucleus_of_a_large_vocabulary_is_refused_without_a_constraint(base, engine, monkeypatch):
     backend = VllmBackend(base, engine=engine)
-    monkeypatch.setattr(vllm_engine, "NUCLEUS_VOCABULARY", VOCABULARY - 1)
+    monkeypatch.setattr(vllm_walk, "NUCLEUS_VOCABULARY", VOCABULARY - 1)
     with pytest.raises(ModelError, match=r"top_p is 0\.5 where every token"):
         run(backend, request_of(1, constraint=None, sampling=Sampling(top_p=0.5)))
     assert run(backend, request_of(1, sampling=Sampling(top_p=0.5)))[0].finish_reason == "stop"

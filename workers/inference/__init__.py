@@ -8,7 +8,9 @@
 - ``forward``   one pass of rows with different adapters; ``linears``: their weights, and products with them
 - ``cache``     keys and values of running rows; ``prefixes``: those of prompts read before
 - ``sampling``  seeded draws from what is allowed
-- ``vllm_engine``  vLLM under our constraints; ``vllm_process``: its settings and its thread
+- ``vllm_engine``  vLLM in this process; ``vllm_process``: its settings and its thread
+- ``vllm_walk``  a completion under our constraints, from vLLM's samples; ``vllm_draw``: one request to it
+- ``vllm_mask``  loaded by vLLM, which then samples along an excerpt of a constraint by itself
 """
 
 from workers.inference.base import Generation, InferenceBackend, Request, Sampling

@@ -27,6 +27,9 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 PREFILL_TOKENS = 8192
 """Tokens of one pass on a CPU, where no prompt is read in parts; more for a longer model."""
 
+MASK = "workers.inference.vllm_mask:ExcerptMask"
+"""What vLLM loads in its engine's process to follow constraints."""
+
 Result = TypeVar("Result")
 
 
@@ -54,6 +57,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest prompt and completion together; 0 is the model's own limit."""
     eager: bool = False
     """No compiled graphs: starts sooner and decodes more slowly. A CPU with adapters never has them."""
+    mask_places: int = 0
+    """Places of a constraint that vLLM is told with a request, to sample along them itself (``vllm_mask``); at 0 each
+    branch is a request of its own."""
 
     def __post_init__(self) -> None:
         for name in ("threads", "max_rows", "max_loras", "max_lora_rank", "max_cpu_loras"):
@@ -67,8 +73,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if not 0 < self.gpu_memory_utilization <= 1:
             raise ConfigError(f"inference.gpu_memory_utilization: {self.gpu_memory_utilization}; expected 0 to 1")
-        if self.kv_cache_gib < 0 or self.max_model_len < 0:
-            raise ConfigError("inference.kv_cache_gib, inference.max_model_len: expected 0 or more")
+        if self.kv_cache_gib < 0 or self.max_model_len < 0 or self.mask_places < 0:
+            raise ConfigError("inference.kv_cache_gib, inference.max_model_len, mask_places: expected 0 or more")
 
     def build(self, folder: Path) -> InferenceBackend:
         """The backend of the base model in ``folder``."""
@@ -109,6 +115,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             # A model's generation_config.json must not change what is sampled from.
             "generation_config": "vllm",
             "disable_log_stats": True,
+            "logits_processors": [MASK] if self.mask_places else None,
         }
 
 
