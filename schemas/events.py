@@ -344,8 +344,31 @@ class PolicyPublished(Event, frozen=True, tag=True):
         return f"published:{self.policy}@{self.version}"
 
 
+class Dropped(msgspec.Struct, frozen=True):
+    """Rollouts that left the trainer's buffer without being trained on, or without being trained on to their end."""
+
+    reason: str
+    """``stale``, ``filtered``, ``voided``, ``refused``; or ``copy``, of one that is accounted for elsewhere."""
+    sequences: list[list[int]]
+    """Of ``EXPERIENCE``, as ranges: ``[first, last]``."""
+    matches: list[str]
+    """Their matches, in the order of the sequences; ``#`` and the sequence for one that does not say."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Steps of one rollout that a gradient step trained on, where not all of them were."""
+
+    sequence: int
+    """Of ``EXPERIENCE``."""
+    match_id: str
+    steps: list[list[int]]
+    """Indices from 0, as ranges."""
+    left: int
+    """Steps that are still to be trained on."""
+
+
 class GradientStepTaken(Event, frozen=True, tag=True):
-    """The trainer used a batch of rollouts. What became of every rollout it consumed is counted here."""
+    """The trainer used a batch of rollouts. What became of every rollout that left its buffer is said here."""
 
     policy: str
     step: int
@@ -354,8 +377,9 @@ class GradientStepTaken(Event, frozen=True, tag=True):
     matches: list[str]
     experience_from: int
     experience_to: int
-    """First and last sequence of ``EXPERIENCE`` that this step consumed."""
+    """First and last sequence of ``EXPERIENCE`` that the trainer looked at for this step."""
     accepted: int
+    """Rollouts that left the buffer by being trained on."""
     stale: int
     refused: int
     """Rollouts that were damaged or of another policy's."""
@@ -365,6 +389,17 @@ class GradientStepTaken(Event, frozen=True, tag=True):
     """True when the loss was not a number and the weights were left as they were."""
     voided: int = 0
     """Rollouts of matches that had been voided by then."""
+    filtered: int = 0
+    """Rollouts that were drawn and left out, since there was nothing to learn from them."""
+    floor: int | None = None
+    """All of the policy's rollouts up to this sequence are accounted for; those between it and ``experience_to`` that
+    no step has named wait in the buffer. None for ``experience_to``: nothing waits."""
+    trained: list[list[int]] = []
+    """Sequences of the accepted rollouts, as ranges."""
+    dropped: list[Dropped] = []
+    """The others that left, by reason."""
+    parts: list[Part] = []
+    """Rollouts of which only some steps were trained on."""
     metrics: dict[str, float] = {}
 
     @property

@@ -17,6 +17,7 @@ from league.ratings.base import RatingSystem, Unknown, make_rating_system
 from league.ratings.fold import SavedTable, is_rated
 from league.ratings.table import RatingTable, Starts
 from league.seen import Seen
+from league.state.consumption import Consumed, Consumption, Fates
 from league.state.coverage import Coverage
 from league.state.evaluation_table import Evaluation, EvaluationTable, Verdict
 from league.state.in_play import InPlay
@@ -77,6 +78,7 @@ class LeagueState:
         self._finished: dict[str, e.TrainingFinished] = {}
         self._in_play = InPlay()
         self._coverage = Coverage()
+        self._consumption = Consumption()
         self._changed_at = 0
         self._rows = Rows()
         self._standings: Standings | None = None
@@ -195,6 +197,18 @@ class LeagueState:
         """Training matches of a policy that were begun and have not been trained on."""
         return self._in_play.ahead(policy)
 
+    def fates(self, policy: str) -> Fates:
+        """What became of a policy's rollouts, by number."""
+        return self._consumption.fates(policy)
+
+    def consumed(self, policy: str) -> Consumed:
+        """Which of a policy's rollouts are accounted for, by their places in ``EXPERIENCE``."""
+        return self._consumption.consumed(policy)
+
+    def is_used(self, match_id: str) -> bool:
+        """Whether a match's rollout is accounted for."""
+        return self._consumption.is_gone(match_id)
+
     def games(self, purpose: str | None = None) -> int:
         """Matches played to their end, for one purpose or for all."""
         return sum(self._games.values()) if purpose is None else self._games.get(purpose, 0)
@@ -251,6 +265,7 @@ class LeagueState:
             activity=self._activity,
             coverage=self._coverage.saved(),
             spent=self.spent,
+            consumption=self._consumption.saved(),
         )
 
     @classmethod
@@ -291,6 +306,7 @@ class LeagueState:
         state._activity = saved.activity
         state._coverage = Coverage.restored(saved.coverage)
         state.spent = saved.spent
+        state._consumption = Consumption.restored(saved.consumption)
         return state
 
     def _rated_agents(self) -> Mapping[str, Agent]:
@@ -401,6 +417,7 @@ class LeagueState:
             return False
         self._games[event.purpose] = self._games.get(event.purpose, 0) + 1
         self._in_play.end(event.worker, event.match_id, event)
+        self._consumption.generate(event)
         ratings = self.config.ratings if self.config is not None else None
         system = ratings.system.name if ratings is not None and is_rated(event, ratings) else None
         self._evaluations.finish_match(event, self.sequence, system)
@@ -444,6 +461,7 @@ class LeagueState:
     def _branched(self, event: e.LeagueBranched) -> bool:
         # The other run's workers are not ours: what they had in play will not end here.
         self._in_play = InPlay()
+        self._consumption.abandon()
         for name, worker in self.workers.items():
             if worker.left is None:
                 self.workers[name] = Worker(worker.joined, f"stayed with {event.origin}")
@@ -483,6 +501,7 @@ class LeagueState:
         if last is None or event.step > last.step:
             self._steps[event.policy] = event
             self._in_play.use(event)
+            self._consumption.use(event)
             seconds = event.metrics.get("wall_s", 0.0)
             if 0.0 <= seconds < float("inf"):
                 self._seconds[event.policy] = self._seconds.get(event.policy, 0.0) + seconds

@@ -6,6 +6,7 @@ import msgspec
 
 from league.ratings.fold import SavedTable
 from league.seen import SavedSeen
+from league.state.consumption import SavedConsumption
 from league.state.coverage import SavedMemory
 from league.state.evaluation_table import Evaluation
 from league.state.in_play import SavedInPlay
@@ -76,3 +77,4 @@ class SavedState(msgspec.Struct, frozen=True):
     activity: dict[str, Activity] = {}
     coverage: dict[str, SavedMemory] = {}
     spent: dict[str, Spent] = {}
+    consumption: SavedConsumption = SavedConsumption()

@@ -1,0 +1,123 @@
+"""What became of every rollout, from events alone: each leaves once, and what waits is what no step has named."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from league.state import LeagueState
+from schemas import events as e
+from schemas.ranges import above, compact, expand, holds, merged, size
+
+NUMBERS = st.sets(st.integers(0, 60))
+ANYTHING = st.lists(st.lists(st.integers(-5, 60), max_size=3), max_size=6)
+
+
+def finished(n: int, policy: str = "main", experience: str = "digest") -> e.MatchFinished:
+    seat = e.SeatResult(seat=0, role="A", agent=f"{policy}@3", score=1.0, rank=1, trainable=True)
+    return e.MatchFinished(
+        match_id=f"w-{n}",
+        game="nim",
+        purpose="training",
+        worker="w",
+        seed=0,
+        seats=[seat],
+        winner=None,
+        reason="",
+        length=1,
+        seconds=0.0,
+        experience=experience,
+    )
+
+
+def step(number: int, first: int, last: int, **fields: object) -> e.GradientStepTaken:
+    base = {"policy": "main", "step": number, "batch": "", "matches": [], "accepted": 0, "stale": 0, "refused": 0}
+    return e.GradientStepTaken(**(base | {"state": "", "experience_from": first, "experience_to": last} | fields))  # type: ignore[arg-type]
+
+
+def fold(*events: e.Event) -> LeagueState:
+    state = LeagueState()
+    for sequence, event in enumerate(events, 1):
+        state.apply(sequence, event)
+    return state
+
+
+@given(NUMBERS, NUMBERS, st.integers(-1, 61))
+def test_ranges_are_sets(left: set[int], right: set[int], floor: int) -> None:
+    both = merged(compact(left), compact(right))
+    assert list(expand(both)) == sorted(left | right)
+    assert size(both) == len(left | right)
+    assert list(expand(above(both, floor))) == sorted(n for n in left | right if n > floor)
+    assert holds(both, floor) == (floor in left | right)
+
+
+def test_what_left_out_of_order_is_accounted_for_and_the_rest_waits() -> None:
+    dropped = [e.Dropped(reason="stale", sequences=[[6, 6]], matches=["w-6"])]
+    taken = step(1, 1, 8, floor=1, trained=[[1, 1], [3, 4]], accepted=3, stale=1, dropped=dropped)
+    state = fold(*(finished(n) for n in range(1, 9)), taken)
+    consumed = state.consumed("main")
+    assert [n for n in range(1, 10) if not consumed.covers(n)] == [2, 5, 7, 8, 9]
+    assert (consumed.floor, consumed.looked_at) == (1, 8)
+    fates = state.fates("main")
+    assert (fates.generated, fates.trained, fates.stale, fates.pending) == (8, 3, 1, 4)
+    assert state.is_used("w-6")
+    assert not state.is_used("w-2")
+
+
+def test_steps_of_before_buffers_consumed_all_they_looked_at() -> None:
+    state = fold(finished(1), finished(2), step(1, 1, 2, accepted=1, refused=1))
+    assert (state.consumed("main").floor, state.consumed("main").above) == (2, [])
+    assert state.fates("main").pending == 0
+
+
+def test_the_floor_rises_when_the_oldest_left() -> None:
+    later = step(2, 9, 8, floor=8, trained=[[2, 2], [5, 8]], accepted=5)
+    state = fold(step(1, 1, 8, floor=1, trained=[[3, 4]], accepted=2), later)
+    assert (state.consumed("main").floor, state.consumed("main").above) == (8, [])
+
+
+def test_parts_of_a_rollout_add_up_until_it_leaves() -> None:
+    def part(steps: list[list[int]], left: int) -> e.Part:
+        return e.Part(sequence=4, match_id="w-4", steps=steps, left=left)
+
+    first = step(1, 1, 4, floor=3, matches=["w-4"], parts=[part([[0, 1]], 3)])
+    second = step(2, 5, 4, floor=3, matches=["w-4"], parts=[part([[3, 3]], 2)])
+    state = fold(finished(4), first, second)
+    assert state.consumed("main").steps_of(4) == [[0, 1], [3, 3]]
+    assert state.fates("main").pending == 1
+    assert not state.is_used("w-4")
+    third = step(3, 5, 4, floor=4, matches=["w-4"], trained=[[4, 4]], accepted=1, parts=[part([[2, 2], [4, 4]], 0)])
+    state.apply(99, third)
+    assert (state.consumed("main").begun, state.fates("main").pending) == ([], 0)
+    assert state.is_used("w-4")
+
+
+def test_copies_change_nothing() -> None:
+    taken = step(1, 1, 2, floor=0, trained=[[2, 2]], accepted=1)
+    once, twice = fold(finished(1), taken), fold(finished(1), finished(1), taken, taken)
+    assert once.fates("main") == twice.fates("main")
+    assert once.consumed("main") == twice.consumed("main")
+
+
+def test_policies_are_counted_apart_and_untrained_matches_not_at_all() -> None:
+    state = fold(finished(1), finished(2, "rogue"), finished(3, experience=""), step(1, 1, 1, accepted=1))
+    assert (state.fates("main").pending, state.fates("rogue").pending) == (0, 1)
+
+
+def test_what_waited_where_a_branch_began_stays_behind() -> None:
+    state = fold(finished(1), finished(2), step(1, 1, 1, accepted=1), e.LeagueBranched(origin="o", at=3, digest=""))
+    fates = state.fates("main")
+    assert (fates.generated, fates.trained, fates.abandoned, fates.pending) == (2, 1, 1, 0)
+
+
+@settings(max_examples=60)
+@given(ANYTHING, ANYTHING, st.integers(-5, 60), st.integers(-5, 60))
+def test_odd_ranges_never_fail_and_a_snapshot_goes_on_alike(
+    trained: list[list[int]], left: list[list[int]], floor: int, last: int
+) -> None:
+    dropped = [e.Dropped(reason="stale", sequences=left, matches=["w-1"])]
+    parts = [e.Part(sequence=7, match_id="w-7", steps=trained, left=1)]
+    events = [finished(1), step(1, 1, last, floor=floor, trained=trained, dropped=dropped, parts=parts)]
+    state = fold(*events)
+    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(state.saved()), type=type(state.saved()))
+    assert LeagueState.restored(saved).digest() == state.digest()
+    assert state.consumed("main").floor >= 0
