@@ -126,18 +126,39 @@ class Models:
             ArtifactError: it is missing or damaged.
             ModelError: it does not fit the base model.
         """
+        if adapter in self._loaded:
+            # Not behind the lock: who asks for what is here does not wait for what others have to fetch.
+            self._take(adapter, held)
+            return
         async with self._loading:
             if adapter not in self._loaded:
                 with tempfile.TemporaryDirectory() as folder:
                     unpack(await self._context.artifacts.get(adapter), Path(folder) / "adapter")
                     self.backend.load_adapter(adapter, Path(folder) / "adapter")
-            self._loaded[adapter] = None
-            self._loaded.move_to_end(adapter)
-            if held is not None:
-                self._in_use[adapter] += 1
-                held.callback(self._release, adapter)
-            # The one that was asked for is about to be used, though nothing says so yet.
-            self._make_room(but=adapter)
+            self._take(adapter, held)
+
+    @property
+    def loaded(self) -> list[str]:
+        """Adapters that are ready, the one used last at the end."""
+        return list(self._loaded)
+
+    def unload(self, adapter: str) -> bool:
+        """Make an adapter's room free; False where it is live or held."""
+        if self._in_use[adapter] or any(adapter == live for _, live in self._live.values()):
+            return False
+        if adapter in self._loaded:
+            self.backend.drop_adapter(adapter)
+            del self._loaded[adapter]
+        return True
+
+    def _take(self, adapter: str, held: contextlib.ExitStack | None) -> None:
+        self._loaded[adapter] = None
+        self._loaded.move_to_end(adapter)
+        if held is not None:
+            self._in_use[adapter] += 1
+            held.callback(self._release, adapter)
+        # The one that was asked for is about to be used, though nothing says so yet.
+        self._make_room(but=adapter)
 
     def _release(self, adapter: str) -> None:
         self._in_use[adapter] -= 1
