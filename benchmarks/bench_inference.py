@@ -1,195 +1,190 @@
-"""How many tokens a second the local engine samples, against Hugging Face ``generate`` with PEFT on the same model.
+"""How many tokens a second the local engine samples, against vLLM and Hugging Face ``generate`` with PEFT.
 
-Both sample the same number of tokens after the same 64 prompts, on one thread in float32: once as games do, under a
-constraint that forces every other token, once without any. The peer takes adapters one after the other (its usual way)
-or mixed in one batch (``adapter_names``); it takes the constraint as ``prefix_allowed_tokens_fn``.
+One model, the same prompts, one run: 1 to 16 adapters, under a game's constraint (every other token is forced) and
+free. All have one thread to compute with; vLLM schedules on another core. Hugging Face takes adapters one after the
+other (its usual way) or mixed in one batch (``adapter_names``), and the constraint as ``prefix_allowed_tokens_fn``.
+
+``--device cuda --shape 1.7b`` measures a GPU, without Hugging Face; ``--ranks`` mixes adapters of rank 16, 8 and 4.
 """
 
+import argparse
 import asyncio
+import gc
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import torch
 
-from arena.constraints import Constraint
-from trainer.adapters import LoraConfig, create, save
-from trainer.decoder import Decoder
-from trainer.model import make_base
-from workers.inference import Request, Sampling
-from workers.inference.local import LocalBackend
+from benchmarks.inference_cases import (
+    CASES,
+    RANKS,
+    Case,
+    Stopwatch,
+    Took,
+    adapter_names,
+    make_models,
+    order_places,
+    prompts,
+    requests,
+    sample,
+)
+from benchmarks.vllm_peer import vllm_peer
+from workers.inference.local import LocalBackend, LocalConfig
 
-ROWS, PROMPT, TOKENS, VOCABULARY = 64, 72, 64, 160
-ADAPTERS = [f"adapter{index}" for index in range(8)]
+LINE_UPS = (1, 2, 4, 8, 16)
+OURS, VLLM = "local engine", "vLLM"
+ONE_BY_ONE, MIXED = "generate, adapter by adapter", "generate, mixed adapters"
 
+Sampler = Callable[[Sequence[str | None], bool, int], Took]
+"""Samples for all prompts of a run: adapters in turn, whether constrained, number of the run."""
 
-LINE_UPS = [ADAPTERS[:1], ADAPTERS]
-RATIOS = [
-    ("games: adapter by adapter", "games: local engine", "games: generate + PEFT, adapter by adapter"),
-    ("free: adapter by adapter", "free: local engine", "free: generate + PEFT, adapter by adapter"),
-    ("free: mixed adapters", "free: local engine", "free: generate + PEFT, mixed adapters"),
-]
-
-
-class Orders:
-    """So many orders, each a forced place and one of twelve codes: the rhythm of a game's completion."""
-
-    def __init__(self, orders: int, inside: bool = False) -> None:
-        self._orders = orders
-        self._inside = inside
-
-    def allowed(self) -> Sequence[int]:
-        """The place, or the codes."""
-        if not self._orders:
-            return ()
-        return range(40, 52) if self._inside else (5 + self._orders % 30,)
-
-    def advance(self, token: int) -> Constraint:
-        """The next place."""
-        return Orders(self._orders - self._inside, not self._inside)
-
-
-def order_places() -> Iterator[Constraint]:
-    """Every place of ``Orders``; which codes are chosen changes nothing after them."""
-    place: Constraint = Orders(TOKENS // 2)
-    while allowed := place.allowed():
-        yield place
-        place = place.advance(allowed[0])
-
-
-def make_models(folder: Path) -> dict[str, Path]:
-    """A base model without an end token, so that everybody samples equally many, and eight adapters."""
-    base = make_base(folder / "base", [f"word{index}" for index in range(VOCABULARY - 3)])
-    (base / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    shape = Decoder.load(base).shape
-    for seed, name in enumerate(ADAPTERS):
-        lora = create(shape, LoraConfig(rank=16), seed)
-        with torch.no_grad():
-            lora.flat_P.add_(0.02 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(seed)))
-        save(lora, folder / name, str(base))
-    return {name: folder / name for name in ("base", *ADAPTERS)}
-
-
-@cache
-def prompts() -> list[list[int]]:
-    rng = Random(0)
-    return [[rng.randrange(3, VOCABULARY) for _ in range(PROMPT)] for _ in range(ROWS)]
+Rates = dict[tuple[str, bool], list[Took]]
+"""By who sampled and whether constrained: the best run of each line-up."""
 
 
 class Ours:
     """The local engine."""
 
-    def __init__(self, folders: dict[str, Path]) -> None:
-        self._folders = folders
+    def __init__(self, folder: Path, case: Case, adapters: int, device: str, dtype: str) -> None:
+        self._case = case
+        self.backend = LocalBackend(folder / "base", LocalConfig(device=device, dtype=dtype))
+        for name in adapter_names(adapters):
+            self.backend.load_adapter(name, folder / name)
 
-    def run(self, names: Sequence[str], constraint: Constraint | None) -> int:
-        """Sample for all prompts, adapters in turn; completion tokens."""
-        return asyncio.run(self._run(names, constraint))
-
-    def start(self) -> "Ours":
-        """Load everything."""
-        self._backend = LocalBackend(self._folders["base"])
-        for name in ADAPTERS:
-            self._backend.load_adapter(name, self._folders[name])
-        return self
-
-    async def _run(self, names: Sequence[str], constraint: Constraint | None) -> int:
-        requests = [
-            Request(prompt, names[row % len(names)], constraint, Sampling(seed=row, max_tokens=TOKENS))
-            for row, prompt in enumerate(prompts())
-        ]
-        done = await asyncio.gather(*map(self._backend.generate, requests))
-        return sum(len(generation.completion_ids) for generation in done)
+    def run(self, names: Sequence[str | None], constrained: bool, run: int) -> Took:
+        """Sample a run."""
+        asked, watch = requests(self._case, names, constrained, run), Stopwatch()
+        return watch.took(asyncio.run(sample(self.backend, asked)))
 
 
 class Peer:
     """Hugging Face transformers with PEFT."""
 
-    def __init__(self, folders: dict[str, Path]) -> None:
+    def __init__(self, folder: Path, case: Case, adapters: int) -> None:
         from peft import PeftModel
         from transformers import AutoModelForCausalLM
 
-        model = AutoModelForCausalLM.from_pretrained(folders["base"])
-        self._model: Any = PeftModel.from_pretrained(model, folders[ADAPTERS[0]], adapter_name=ADAPTERS[0])
-        for name in ADAPTERS[1:]:
-            self._model.load_adapter(folders[name], adapter_name=name)
+        first, *others = adapter_names(adapters)
+        model = AutoModelForCausalLM.from_pretrained(folder / "base")
+        self._case = case
+        self._model: Any = PeftModel.from_pretrained(model, folder / first, adapter_name=first)
+        for name in others:
+            self._model.load_adapter(folder / name, adapter_name=name)
         self._model.eval()
+        self._allowed = [list(place.allowed()) for place in order_places(case.tokens // 2)]
 
-    def one_by_one(self, names: Sequence[str], **options: Any) -> int:
+    def one_by_one(self, names: Sequence[str | None], constrained: bool, run: int) -> Took:
         """A batch for each adapter, one after the other."""
-        tokens = 0
+        watch, tokens = Stopwatch(), 0
         for index, name in enumerate(names):
             self._model.set_adapter(name)
-            tokens += self._generate(prompts()[index :: len(names)], **options)
-        return tokens
+            tokens += self._generate(prompts(self._case, run)[index :: len(names)], constrained)
+        return watch.took(tokens)
 
-    def orders(self, names: Sequence[str]) -> int:
-        """The same under the constraint of ``Orders``."""
-        allowed = [list(place.allowed()) for place in order_places()]
-        return self.one_by_one(names, prefix_allowed_tokens_fn=lambda _, ids: allowed[len(ids) - PROMPT])
-
-    def mixed(self, names: Sequence[str]) -> int:
+    def mixed(self, names: Sequence[str | None], constrained: bool, run: int) -> Took:
         """One batch in which each row names its adapter."""
-        return self._generate(prompts(), adapter_names=[names[row % len(names)] for row in range(ROWS)])
+        watch, owners = Stopwatch(), [names[row % len(names)] for row in range(self._case.rows)]
+        return watch.took(self._generate(prompts(self._case, run), constrained, adapter_names=owners))
 
     @torch.inference_mode()
-    def _generate(self, ids: list[list[int]], **options: Any) -> int:
+    def _generate(self, ids: list[list[int]], constrained: bool, **options: Any) -> int:
+        if constrained:
+            options["prefix_allowed_tokens_fn"] = lambda _, ids: self._allowed[len(ids) - self._case.prompt]
         out = self._model.generate(
             input_ids=torch.tensor(ids),
-            attention_mask=torch.ones(len(ids), PROMPT, dtype=torch.long),
+            attention_mask=torch.ones(len(ids), self._case.prompt, dtype=torch.long),
             do_sample=True,
             temperature=1.0,
             top_k=0,
-            max_new_tokens=TOKENS,
-            min_new_tokens=TOKENS,
+            max_new_tokens=self._case.tokens,
+            min_new_tokens=self._case.tokens,
             pad_token_id=0,
             eos_token_id=None,
             **options,
         )
-        return int(out[:, PROMPT:].numel())
+        return int(out[:, self._case.prompt :].numel())
 
 
-def rate(sample: Callable[[], int], seconds: float = 1.5) -> float:
-    """Completion tokens per second of processor time, which other work on the machine hardly disturbs.
-
-    The best of the runs that begin within ``seconds``, after one that warms up.
-    """
-    sample()
-    best, until = 0.0, time.process_time() + seconds
-    while time.process_time() < until:
-        start = time.process_time()
-        tokens = sample()
-        best = max(best, tokens / (time.process_time() - start))
+def compare(samplers: dict[str, Sampler], line_ups: Sequence[int], repeats: int) -> Rates:
+    """The best of some runs of everybody in every cell, taken in turn, after one that warms up."""
+    best: Rates = {(who, constrained): [] for constrained in (True, False) for who in samplers}
+    run = 0
+    for constrained in (True, False):
+        for count in line_ups:
+            took: dict[str, list[Took]] = {who: [] for who in samplers}
+            for _ in range(1 + repeats):
+                run += 1
+                for who, sampler in samplers.items():
+                    took[who].append(sampler(adapter_names(count), constrained, run))
+            for who, runs in took.items():
+                best[who, constrained].append(min(runs[1:], key=lambda one: one.seconds))
     return best
+
+
+def show(best: Rates, line_ups: Sequence[int]) -> None:
+    """A table a kind, with how many times as fast ours is as each peer."""
+    for constrained, title in ((True, "a game's constraint"), (False, "free")):
+        print(f"\n{title:40}" + "".join(f"{count:>11}" for count in line_ups) + "  adapters")
+        ours = best[OURS, constrained]
+        for who in [who for who, kind in best if kind == constrained]:
+            theirs = best[who, constrained]
+            row(f"{who}, tokens/s", [f"{one.tokens / one.seconds:,.0f}" for one in theirs])
+            if who != OURS:
+                pairs = list(zip(ours, theirs, strict=True))
+                row("  ratio, by the clock", [f"{b.seconds / a.seconds:.1f}×" for a, b in pairs])
+                row("  ratio, by processor time", [f"{b.cpu_s / a.cpu_s:.1f}×" for a, b in pairs])
+        row(f"{OURS}, as fast as with {line_ups[0]}", [f"{ours[0].cpu_s / one.cpu_s:.2f}×" for one in ours])
+    pairs = list(zip(best[OURS, True], best[OURS, False], strict=True))
+    print()
+    row(f"{OURS}, constrained : free", [f"{free.cpu_s / game.cpu_s:.2f}×" for game, free in pairs])
+
+
+def row(name: str, cells: Sequence[str]) -> None:
+    """A line of the table."""
+    print(f"  {name:38}" + "".join(f"{cell:>11}" for cell in cells))
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks inference")
+    parser.add_argument("--shape", choices=CASES, default="tiny")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default=None, help="default: float32 on a CPU, else bfloat16")
+    parser.add_argument("--ranks", action="store_true", help="adapters of rank 16, 8 and 4 in turn, not all of 16")
+    parser.add_argument("--adapters", type=int, nargs="+", default=LINE_UPS, help="line-ups to measure")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--alone", action="store_true", help="no peers")
+    return parser.parse_args()
 
 
 def main() -> None:
     """Measure everything and print it."""
+    wanted = options()
+    case, adapters, on_cpu = CASES[wanted.shape], max(wanted.adapters), wanted.device == "cpu"
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        folders = make_models(Path(folder))
-        ours, peer = Ours(folders).start(), Peer(folders)
-        orders = Orders(TOKENS // 2)
-        rates = {
-            "games: local engine": [rate(lambda n=n: ours.run(n, orders)) for n in LINE_UPS],
-            "games: generate + PEFT, adapter by adapter": [rate(lambda n=n: peer.orders(n)) for n in LINE_UPS],
-            "free: local engine": [rate(lambda n=n: ours.run(n, None)) for n in LINE_UPS],
-            "free: generate + PEFT, adapter by adapter": [rate(lambda n=n: peer.one_by_one(n)) for n in LINE_UPS],
-            "free: generate + PEFT, mixed adapters": [rate(lambda n=n: peer.mixed(n)) for n in LINE_UPS],
-        }
-    print(f"completion tokens/s, {ROWS} rows, prompts of {PROMPT}, {TOKENS} new tokens, 91k parameters, one thread")
-    print(f"{'':44}{'1 adapter':>12}{'8 adapters':>12}")
-    for name, (one, eight) in rates.items():
-        print(f"{name:44}{one:>12,.0f}{eight:>12,.0f}")
-    for name, ours_name, peer_name in RATIOS:
-        one, eight = (a / b for a, b in zip(rates[ours_name], rates[peer_name], strict=True))
-        print(f"{'ratio, ' + name:44}{one:>11.1f}×{eight:>11.1f}×")
+        folder = make_models(Path(name), case, adapters, RANKS if wanted.ranks else RANKS[:1])
+        dtype = wanted.dtype or ("float32" if on_cpu else "bfloat16")
+        ours = Ours(folder, case, adapters, wanted.device, dtype)
+        samplers: dict[str, Sampler] = {OURS: ours.run}
+        with vllm_peer(None if wanted.alone else folder, wanted.shape, adapters, wanted.device) as vllm:
+            if vllm:
+                samplers[VLLM] = vllm.run
+            if on_cpu and not wanted.alone:
+                peer = Peer(folder, case, adapters)
+                samplers |= {ONE_BY_ONE: peer.one_by_one, MIXED: peer.mixed}
+            gc.freeze()  # as the league's workers do
+            gc.set_threshold(50_000, 20, 20)
+            print(
+                f"{wanted.shape}, {dtype} on {wanted.device}: {case.rows} rows, prompts of {case.prompt}, "
+                f"{case.tokens} new tokens each, vocabulary {case.vocabulary}"
+            )
+            show(compare(samplers, wanted.adapters, wanted.repeats), wanted.adapters)
+            print(f"{OURS}: {ours.backend.stats().cache_bytes / 2**20:.1f} MiB of keys and values")
 
 
 if __name__ == "__main__":
