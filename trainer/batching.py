@@ -42,8 +42,14 @@ class Batch:
     chosen_W: Ints
     """Place of the sampled token among the branch's allowed tokens; of the whole vocabulary, the token itself."""
     token_N: Ints
+    version_S: Ints
+    """Policy version that sampled each sequence."""
     tokens: int
     """Tokens of all prompts and completions, those behind the last branch included."""
+    proximal_W: Floats | None = None
+    """Log-probabilities under the weights that a step begins with, where they are asked for."""
+    reference_W: Floats | None = None
+    """Log-probabilities under the base model, where they are asked for."""
 
     def __len__(self) -> int:
         return len(self.length_S)
@@ -82,6 +88,7 @@ def flatten(rollouts: Sequence[Rollout], advantages: Sequence[NDArray[np.float64
         allowed_W=allowed_W,
         chosen_W=chosen_W,
         token_N=token_N,
+        version_S=_ints(step.version for step in steps),
         tokens=sum(len(step.prompt_ids) + len(step.completion_ids) for step in steps),
     )
 
@@ -120,6 +127,15 @@ class Chunk:
     """Branches whose allowed tokens are in ``token_N``."""
     whole_U: Tensor
     """Branches over the whole vocabulary."""
+    sequence_W: Tensor
+    """Which of the rectangle's sequences each branch is of, ascending."""
+    branches_W: Tensor
+    """Branches of that sequence."""
+    version_W: Tensor
+    branch_W: Ints
+    """Which branches of the batch these are."""
+    proximal_W: Tensor | None = None
+    reference_W: Tensor | None = None
 
 
 def chunks(batch: Batch, sequences_S: Ints, cells: int, device: torch.device) -> Iterator[Chunk]:
@@ -155,8 +171,15 @@ def chunks(batch: Batch, sequences_S: Ints, cells: int, device: torch.device) ->
             "chosen_W": np.where(is_listed_W, starts(allowed_W), 0) + batch.chosen_W[branch_W],
             "listed_K": np.flatnonzero(is_listed_W),
             "whole_U": np.flatnonzero(~is_listed_W),
+            "sequence_W": np.repeat(np.arange(len(chosen_B)), counts_B),
+            "branches_W": np.repeat(counts_B, counts_B),
+            "version_W": np.repeat(batch.version_S[chosen_B], counts_B),
         }
-        yield Chunk(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
+        for name in ("proximal_W", "reference_W"):
+            if (asked_W := getattr(batch, name)) is not None:
+                arrays[name] = asked_W[branch_W]
+        tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
+        yield Chunk(**tensors, branch_W=branch_W)
 
 
 def starts(counts: Ints) -> Ints:

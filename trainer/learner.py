@@ -7,9 +7,10 @@ Shape suffixes: P parameters of the adapter, S step of a rollout, B sequence of 
 D model width, W branch.
 """
 
+import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,12 +26,18 @@ from trainer import adapters, state
 from trainer.adapters import Lora
 from trainer.admission import check
 from trainer.advantages.base import ADVANTAGES, State
-from trainer.batching import Batch, Chunk, Ints, chunks, flatten, minibatches
+from trainer.batching import Batch, Chunk, Floats, Ints, chunks, flatten, minibatches
 from trainer.decoder import Decoder, allowed_logits
 from trainer.forward import Weights, cut, forward_rectangle
-from trainer.losses.base import LOSSES, Terms, allowed_distribution, whole_distribution
+from trainer.losses.base import LOSSES, LossValue, Terms, allowed_distribution, whole_distribution
 from trainer.report import StepReport, Tally
 from trainer.rewards.base import REWARDS
+
+WIDE_BOUND, NARROW_BOUND = 1e-3, 5e-2
+"""``LearnerConfig.ratio_bound`` of a base of 32 bits, and of fewer.
+
+Sampler and learner were measured to differ by 1e-6 at most in float32, and by 7e-3 on average in bfloat16.
+"""
 
 
 class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,10 +56,17 @@ class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """About so many tokens per optimiser update at most."""
     rectangle_tokens: int = 2_048
     """Tokens computed at once, padding included; a GPU wants more, a CPU's cache no more."""
+    filter_zero_advantage: bool = False
+    """Leave out rollouts whose advantages are all 0: only the entropy bonus would learn from them."""
+    ratio_bound: float | None = None
+    """Alarm where the log-probabilities of what the current version sampled differ from the sampler's by more than
+    this on average, in nats. None takes 0.001 for a float32 base and 0.05 for a narrower one."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
+            if isinstance(value, bool) or value is None:
+                continue
             if value < 0 or (value == 0 and name != "weight_decay"):
                 raise ConfigError(f"{name}: {value}; expected more than 0")
 
@@ -81,7 +95,8 @@ class Learner:
         self.config = convert(config.learner, LearnerConfig, "trainer.learner")
         self._reward = REWARDS.build(config.reward)
         self._advantage = ADVANTAGES.build(config.advantage)
-        self._loss = LOSSES.build(config.loss)
+        self._objective = LOSSES.build(config.loss)
+        self._loss: Callable[[Terms], LossValue] = self._objective
         decay, rate = self.config.weight_decay, self.config.learning_rate
         self._optimizer = torch.optim.AdamW([lora.flat_P], lr=rate, weight_decay=decay)
 
@@ -119,7 +134,7 @@ class Learner:
             reward_mean=float(np.mean([rewards_S.sum() for rewards_S in rewards])),
             advantage_std=float(np.concatenate(advantages).std()),
             seconds=time.perf_counter() - began,
-            **tally.numbers(),
+            **tally.numbers(self._ratio_bound()),
         )
 
     def adapter(self, folder: Path, base_model: str = "") -> Path:
@@ -194,33 +209,58 @@ class Learner:
     def _train(self, batch: Batch, rate: float) -> tuple[Tally, str]:
         """All epochs; on a number that is not finite, everything is put back and the reason returned."""
         before, updates = self._snapshot()
-        tally = Tally(self.decoder.device)
+        tally = Tally(self.decoder.device, version=self.steps - 1)
         rng = np.random.default_rng([self.seed, self.steps])
         for group in self._optimizer.param_groups:
             group["lr"] = rate
+        batch = self._compared(batch)
         for _ in range(self.config.epochs):
             for sequences_S in minibatches(batch, rng, self.config.minibatch_sequences, self.config.minibatch_tokens):
                 norm = self._accumulate(batch, sequences_S, tally)
                 if not math.isfinite(norm):
                     self._restore(before, updates)
                     return tally, f"gradient norm is {norm}"
-                self._optimizer.step()
+                if not tally.ends_minibatch(self._objective.max_clipped):
+                    self._optimizer.step()
         return tally, ""
+
+    def _compared(self, batch: Batch) -> Batch:
+        """The batch with the log-probabilities of other weights that the loss asks for, each one forward pass."""
+        proximal_W = reference_W = None
+        if self._objective.needs_proximal:
+            proximal_W = self._logprobs(batch, self.lora)
+        if self._objective.kl.weight:
+            reference_W = self._logprobs(batch, None)
+        return dataclasses.replace(batch, proximal_W=proximal_W, reference_W=reference_W)
+
+    @torch.no_grad()
+    def _logprobs(self, batch: Batch, lora: Lora | None) -> Floats:
+        """Log-probabilities [W] of a batch's branches under the base with an adapter, or without one."""
+        logprob_W, weights = np.empty(len(batch.position_W), np.float32), self.decoder.weights(lora)
+        for chunk in chunks(batch, np.arange(len(batch)), self.config.rectangle_tokens, self.decoder.device):
+            logprob_W[chunk.branch_W] = branch_terms(weights, chunk).logprob_W.float().cpu().numpy()
+        return logprob_W
 
     def _accumulate(self, batch: Batch, sequences_S: Ints, tally: Tally) -> float:
         """Leave a minibatch's clipped gradient in the adapter; return its norm before clipping."""
         self.lora.flat_P.grad = None
         branches = int(batch.branches_S[sequences_S].sum())
+        warmed_up = self._objective.kl.warmed_up(self.steps)
         shared = cut(self.decoder.weights(self.lora))
         for chunk in chunks(batch, sequences_S, self.config.rectangle_tokens, self.decoder.device):
-            terms = branch_terms(shared.weights, chunk)
+            terms = branch_terms(shared.weights, chunk)._replace(warmed_up=warmed_up)
             value = self._loss(terms)
-            torch.autograd.backward(value.loss_W.sum() / branches)
-            tally.add(terms, value)
+            torch.autograd.backward(self._objective.total(value.loss_W, terms, branches, len(sequences_S)))
+            tally.add(terms, value, chunk.version_W)
         shared.backward()
         norm = float(torch.nn.utils.clip_grad_norm_([self.lora.flat_P], self.config.grad_clip))
         tally.grad_norms.append(norm)
         return norm
+
+    def _ratio_bound(self) -> float:
+        if self.config.ratio_bound is not None:
+            return self.config.ratio_bound
+        return NARROW_BOUND if self.decoder.embed.dtype.itemsize < 4 else WIDE_BOUND
 
     def _snapshot(self) -> tuple[dict[str, torch.Tensor], int]:
         moments = self._optimizer.state.get(self.lora.flat_P, {})
@@ -241,7 +281,16 @@ def branch_terms(weights: Weights, chunk: Chunk) -> Terms:
     hidden_BQD = forward_rectangle(weights, chunk.ids_BL, chunk.wanted_BQ)
     hidden_WD = hidden_BQD.flatten(0, 1).index_select(0, chunk.cell_W)
     logprob_W, entropy_W = _distribution(weights.head_VD, hidden_WD, chunk)
-    return Terms(logprob_W, chunk.old_logprob_W, entropy_W, chunk.advantage_W)
+    return Terms(
+        logprob_W,
+        chunk.old_logprob_W,
+        entropy_W,
+        chunk.advantage_W,
+        chunk.sequence_W,
+        chunk.branches_W,
+        chunk.proximal_W,
+        chunk.reference_W,
+    )
 
 
 def _distribution(head_VD: torch.Tensor, hidden_WD: torch.Tensor, chunk: Chunk) -> tuple[torch.Tensor, torch.Tensor]:

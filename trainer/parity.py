@@ -39,5 +39,8 @@ def recompute(decoder: Decoder, lora: Lora | None, steps: Sequence[Step]) -> tup
     with torch.no_grad():
         weights = decoder.weights(lora)
         parts = [branch_terms(weights, chunk) for chunk in chunks(batch, np.arange(len(batch)), CELLS, decoder.device)]
-    learnt_W, stated_W = (torch.cat([part[index] for part in parts]).float().cpu().numpy() for index in (0, 1))
+    learnt_W, stated_W = (
+        torch.cat([getattr(part, name) for part in parts]).float().cpu().numpy()
+        for name in ("logprob_W", "old_logprob_W")
+    )
     return learnt_W, stated_W

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import torch
@@ -19,6 +20,10 @@ class StepReport(msgspec.Struct, frozen=True):
     """Why the weights were left as they were; empty when they moved."""
     refused: list[tuple[str, str]] = []
     """Match id and reason of every rollout that could not be used."""
+    filtered: list[int] = []
+    """Which of the rollouts given, by their place among them, were left out since all their advantages are 0."""
+    alarm: str = ""
+    """Why the samples look as if they were not drawn as their records say: another temperature, mask or weights."""
     rollouts: int = 0
     """Rollouts that were used."""
     sequences: int = 0
@@ -29,7 +34,7 @@ class StepReport(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     learning_rate: float = 0.0
     reward_mean: float = 0.0
-    """Mean of the rollouts' total rewards."""
+    """Mean of the rollouts' total rewards, before any transformation."""
     advantage_std: float = 0.0
     """Standard deviation over steps."""
     loss: float = 0.0
@@ -45,12 +50,17 @@ class StepReport(msgspec.Struct, frozen=True):
     """Schulman's estimate ``ratio - 1 - log(ratio)`` of KL(sampling policy || current), nats per branch."""
     sampler_gap: float = 0.0
     """Largest log-probability difference to the sampler in the first minibatch: about 1e-6 on policy."""
+    on_policy_gap: float = 0.0
+    """The mean difference there, in nats, of what the version that the step started from sampled."""
+    passed_over: int = 0
+    """Minibatches that moved nothing, since too many of their branches were clipped."""
     grad_norm: float = 0.0
     """Mean over minibatches, before clipping."""
 
     def metrics(self) -> dict[str, float]:
         """The finite numbers, by name, and the rate of tokens trained on."""
-        numbers = {k: v for k, v in msgspec.structs.asdict(self).items() if isinstance(v, int | float)}
+        counts = {"filtered": len(self.filtered), "alarms": int(bool(self.alarm))}
+        numbers = counts | {k: v for k, v in msgspec.structs.asdict(self).items() if isinstance(v, int | float)}
         rate = self.tokens * self.epochs / self.seconds if self.seconds > 0 else 0.0
         return {name: float(v) for name, v in numbers.items() if math.isfinite(v)} | {"tokens_per_s": rate}
 
@@ -60,33 +70,66 @@ class Tally:
     """Running sums of a step, kept on the device so that a GPU is not waited for in every rectangle."""
 
     device: torch.device
+    version: int
+    """What it samples is on policy."""
     sums: Tensor = field(init=False)
     extremes: Tensor = field(init=False)
     gap: Tensor = field(init=False)
+    fresh: Tensor = field(init=False)
+    """Of the first minibatch's branches on policy: summed differences to the sampler, and count."""
+    clipped: Tensor = field(init=False)
+    """Of the current minibatch: clipped branches, and all."""
+    passed_over: int = 0
     grad_norms: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.sums = torch.zeros(6, dtype=torch.float64, device=self.device)
         self.extremes = torch.full((2,), -math.inf, device=self.device)
         self.gap = torch.zeros((), device=self.device)
+        self.fresh, self.clipped = torch.zeros(2, 2, dtype=torch.float64, device=self.device)
 
     @torch.no_grad()
-    def add(self, terms: Terms, value: LossValue) -> None:
+    def add(self, terms: Terms, value: LossValue, version_W: Tensor) -> None:
         """Count a rectangle's branches."""
         log_ratio = (terms.logprob_W - terms.old_logprob_W).detach()
         ratio = log_ratio.exp()
         parts = [value.loss_W, terms.entropy_W, ratio, ratio - 1 - log_ratio, value.clipped_W, torch.ones_like(ratio)]
-        self.sums += torch.stack([part.sum(dtype=torch.float64) for part in parts])
+        sums = torch.stack([part.sum(dtype=torch.float64) for part in parts])
+        self.sums += sums
+        self.clipped += sums[-2:]
         self.extremes = torch.maximum(self.extremes, torch.stack([ratio.max(), -ratio.min()]))
         if not self.grad_norms:
             self.gap = torch.maximum(self.gap, log_ratio.abs().max())
+            fresh = version_W == self.version
+            self.fresh += torch.stack([(log_ratio.abs() * fresh).sum(dtype=torch.float64), fresh.sum()])
 
-    def numbers(self) -> dict[str, float]:
-        """The fields of ``StepReport`` that are means and extremes."""
+    def ends_minibatch(self, max_clipped: float) -> bool:
+        """Whether the minibatch that ends here has too large a share of clipped branches."""
+        # Asked only where there is a bound: the answer waits for the device.
+        exceeds = max_clipped < 1 and bool(self.clipped[0] > max_clipped * self.clipped[1])
+        self.passed_over += exceeds
+        self.clipped.zero_()
+        return exceeds
+
+    def numbers(self, ratio_bound: float) -> dict[str, Any]:
+        """The fields of ``StepReport`` that are means and extremes, and the alarm."""
         *sums, count = self.sums.tolist()
         names = ("loss", "entropy", "ratio_mean", "kl", "clipped")
         means = {name: total / max(count, 1.0) for name, total in zip(names, sums, strict=True)}
         top, bottom = self.extremes.tolist()
         norm = sum(self.grad_norms) / max(len(self.grad_norms), 1)
         ends = {"ratio_max": top, "ratio_min": -bottom, "sampler_gap": float(self.gap), "grad_norm": norm}
-        return means | ends
+        apart, fresh = self.fresh.tolist()
+        gap = apart / max(fresh, 1.0)
+        seen = {"on_policy_gap": gap, "alarm": _alarm(gap, ratio_bound), "passed_over": self.passed_over}
+        return means | ends | seen
+
+
+def _alarm(gap: float, bound: float) -> str:
+    # Not the other way round: a gap that is not a number is one too.
+    if gap <= bound:
+        return ""
+    return (
+        f"what the current version sampled has log-probabilities {gap:.3g} nats from the learner's on average, "
+        f"expected at most {bound:g}: another temperature, mask or weights than recorded"
+    )

@@ -99,7 +99,9 @@ def test_an_estimator_copes_with_one_rollout(name: str) -> None:
 @pytest.mark.parametrize("name", LOSSES.names())
 def test_a_loss_pushes_up_what_was_better_and_down_what_was_worse(name: str) -> None:
     logprob_W = torch.tensor([-1.0, -1.0, -1.0], requires_grad=True)
-    terms = Terms(logprob_W, torch.full((3,), -1.0), torch.zeros(3), torch.tensor([1.0, -1.0, 0.0]))
+    old_W = torch.full((3,), -1.0)
+    advantage_W = torch.tensor([1.0, -1.0, 0.0])
+    terms = Terms(logprob_W, old_W, torch.zeros(3), advantage_W, torch.arange(3), torch.ones(3), old_W, old_W)
     value = LOSSES.build(Plugin(name=name))(terms)
     value.loss_W.sum().backward()
     assert value.loss_W.shape == value.clipped_W.shape == (3,)

@@ -8,15 +8,18 @@ Shape suffixes: W branch, N allowed token of a branch (all branches' lists one a
 vocabulary, V vocabulary.
 """
 
-from typing import NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
+import msgspec
+import torch
 from torch import Tensor
 
+from schemas.errors import ConfigError
 from schemas.plugins import Registry
 
 
 class Terms(NamedTuple):
-    """What a loss may look at, per branch."""
+    """What a loss may look at: per branch, those of a sequence side by side, whole sequences only."""
 
     logprob_W: Tensor
     """Log-probability (nats) of the sampled token under the current weights."""
@@ -25,25 +28,141 @@ class Terms(NamedTuple):
     entropy_W: Tensor
     """Entropy (nats) of the current distribution over the allowed tokens."""
     advantage_W: Tensor
+    sequence_W: Tensor
+    """Which sequence each branch is of: 0, 0, 1, …"""
+    branches_W: Tensor
+    """Branches of that sequence."""
+    proximal_W: Tensor | None = None
+    """Log-probability under the weights that the step began with, where the loss asks for it."""
+    reference_W: Tensor | None = None
+    """Log-probability under the base model, where the KL to it is asked for."""
+    warmed_up: float = 1.0
+    """Share of the KL's weight that applies by now."""
 
     def ratio_W(self) -> Tensor:
         """Raw importance ratio, current over old probability."""
         return (self.logprob_W - self.old_logprob_W).exp()
 
+    def sequence_mean(self, values_W: Tensor) -> Tensor:
+        """The mean of [W] values over each sequence, at each of its branches: [W]."""
+        # As many sums as branches, most of them unused: counting the sequences would wait for the device.
+        sums = torch.zeros_like(values_W).index_add(0, self.sequence_W, values_W)
+        return sums[self.sequence_W] / self.branches_W
+
 
 class LossValue(NamedTuple):
-    """A loss per branch, before the mean over a minibatch's branches."""
+    """A loss per branch, before a minibatch's are brought together."""
 
     loss_W: Tensor
     clipped_W: Tensor
     """True where a bound on the ratio changed the gradient."""
 
 
+class Kl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pull towards the reference: the base model with the adapter off, under the same mask and temperature."""
+
+    weight: float = 0.0
+    """0 asks for no forward pass of the reference."""
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Schulman 2020, "Approximating KL divergence", of KL(current || reference). As a loss, ``k1`` has a gradient that
+    is 0 on average; ``k2`` has the KL's own, and ``k3`` is GRPO's (Shao et al. 2024, eq. 4)."""
+    into: Literal["loss", "advantage"] = "loss"
+    """``advantage`` takes the estimate, held constant, off each branch's advantage instead."""
+    warmup_steps: int = 0
+    """Gradient steps over which the weight rises from 0."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight < float("inf") or self.warmup_steps < 0:
+            raise ConfigError(f"kl: weight {self.weight}, warmup_steps {self.warmup_steps}; expected 0 or more")
+
+    def warmed_up(self, step: int) -> float:
+        """Share of the weight that applies in a step, counted from 1."""
+        return min(step / self.warmup_steps, 1.0) if self.warmup_steps else 1.0
+
+    def estimate(self, terms: Terms) -> Tensor:
+        """Weighted KL [W], in nats per branch; it carries a gradient."""
+        assert terms.reference_W is not None
+        apart_W = terms.logprob_W - terms.reference_W
+        weight = self.weight * terms.warmed_up
+        if self.estimator == "k1":
+            return weight * apart_W
+        return weight * (0.5 * apart_W.square() if self.estimator == "k2" else (-apart_W).exp() - 1 + apart_W)
+
+
 class Loss(Protocol):
     """A policy-gradient objective, to be minimised."""
 
+    kl: Kl
+    max_clipped: float
+    needs_proximal: ClassVar[bool]
+
     def __call__(self, terms: Terms) -> LossValue:
         """Loss of each branch."""
+
+    def total(self, loss_W: Tensor, terms: Terms, branches: int, sequences: int) -> Tensor:
+        """What some sequences add to the loss of a minibatch of so many branches and sequences."""
+
+
+class Objective(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every loss can be told; a loss adds its own settings and ``policy``."""
+
+    entropy: float = 0.0
+    """Weight of the entropy bonus."""
+    normalize: Literal["token", "sample", "length"] = "token"
+    """``token``: the mean over a minibatch's branches. ``sample``: the mean over its sequences of each one's mean.
+    ``length``: the sum, over sequences times ``max_generation_len``."""
+    max_generation_len: int = 4096
+    """The longest completion, in branches; a constant, so that no length is favoured."""
+    kl: Kl = Kl()
+    max_clipped: float = 1.0
+    """A minibatch with a larger share of clipped branches is passed over."""
+
+    needs_proximal: ClassVar[bool] = False
+    """Whether the log-probabilities under the weights that a step begins with are used."""
+
+    def __post_init__(self) -> None:
+        if self.max_generation_len < 1 or not 0 <= self.max_clipped <= 1:
+            found = f"max_generation_len {self.max_generation_len}, max_clipped {self.max_clipped}"
+            raise ConfigError(f"{found}; expected at least 1, and 0 to 1")
+
+    def policy(self, terms: Terms) -> LossValue:
+        """The loss itself, without bonus and penalty."""
+        raise NotImplementedError
+
+    def __call__(self, terms: Terms) -> LossValue:
+        """Loss of each branch, entropy bonus and KL included."""
+        penalty_W = self.kl.estimate(terms) if self.kl.weight else None
+        if penalty_W is not None and self.kl.into == "advantage":
+            terms, penalty_W = terms._replace(advantage_W=terms.advantage_W - penalty_W.detach()), None
+        value = self.policy(terms)
+        loss_W = value.loss_W - self.entropy * terms.entropy_W
+        return value._replace(loss_W=loss_W if penalty_W is None else loss_W + penalty_W)
+
+    def total(self, loss_W: Tensor, terms: Terms, branches: int, sequences: int) -> Tensor:
+        """What some sequences add to the loss of a minibatch of so many branches and sequences."""
+        if self.normalize == "token":
+            return loss_W.sum() / branches
+        if self.normalize == "sample":
+            return (loss_W / terms.branches_W).sum() / sequences
+        return loss_W.sum() / (sequences * self.max_generation_len)
+
+
+class Clipping(Objective, frozen=True, kw_only=True):
+    """A loss with bounds on the importance ratio."""
+
+    low: float = 0.8
+    high: float = 1.2
+
+    def __post_init__(self) -> None:
+        Objective.__post_init__(self)
+        if not 0 <= self.low <= 1 <= self.high:
+            raise ConfigError(f"low: {self.low} with high {self.high}; expected 0 <= low <= 1 <= high")
+
+    def clip(self, ratio_W: Tensor, advantage_W: Tensor) -> LossValue:
+        """The smaller gain of the raw and the bounded ratio; clipped is where the bound took the gradient away."""
+        raw_W = ratio_W * advantage_W
+        bounded_W = ratio_W.clamp(self.low, self.high) * advantage_W
+        return LossValue(-torch.minimum(raw_W, bounded_W), bounded_W < raw_W)
 
 
 LOSSES: Registry[Loss] = Registry("trainer.loss", "trainer.losses")

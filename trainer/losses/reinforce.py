@@ -3,22 +3,20 @@
 Shape suffix: W branch.
 """
 
-import msgspec
-
 from schemas.errors import ConfigError
-from trainer.losses.base import LossValue, Terms, register
+from trainer.losses.base import LossValue, Objective, Terms, register
 
 
 @register("reinforce")
-class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Reinforce(Objective, frozen=True, kw_only=True):
     """``-min(ratio, cap) * A * logprob - entropy * H``, the weight held constant (Ionides 2008; Williams 1992)."""
 
     cap: float = 2.0
     """Largest importance weight."""
     entropy: float = 0.01
-    """Weight of the entropy bonus."""
 
     def __post_init__(self) -> None:
+        Objective.__post_init__(self)
         if self.cap < 1:
             raise ConfigError(f"cap: {self.cap}; expected at least 1")
 
@@ -26,8 +24,8 @@ class Reinforce(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Settings and implementation are one."""
         return self
 
-    def __call__(self, terms: Terms) -> LossValue:
+    def policy(self, terms: Terms) -> LossValue:
         """Loss of each branch; a branch counts as clipped where its weight was truncated."""
         ratio_W = terms.ratio_W().detach()
         loss_W = -ratio_W.clamp(max=self.cap) * terms.advantage_W * terms.logprob_W
-        return LossValue(loss_W - self.entropy * terms.entropy_W, ratio_W > self.cap)
+        return LossValue(loss_W, ratio_W > self.cap)

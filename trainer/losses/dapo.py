@@ -1,0 +1,24 @@
+"""DAPO: every token counts the same, and unlikely tokens may grow further than likely ones may shrink.
+
+Shape suffix: W branch.
+"""
+
+from trainer.losses.base import Clipping, LossValue, Terms, register
+
+
+@register("dapo")
+class Dapo(Clipping, frozen=True, kw_only=True):
+    """Token-level loss with the upper bound above the lower one's mirror image; no KL (Yu et al. 2025, eq. 8 and 10).
+
+    The paper's dynamic sampling is ``trainer.learner.filter_zero_advantage``.
+    """
+
+    high: float = 1.28
+
+    def build(self) -> "Dapo":
+        """Settings and implementation are one."""
+        return self
+
+    def policy(self, terms: Terms) -> LossValue:
+        """Loss of each branch."""
+        return self.clip(terms.ratio_W(), terms.advantage_W)

@@ -1,0 +1,27 @@
+"""Dr. GRPO: GRPO done right, without its preference for long wrong answers.
+
+Shape suffix: W branch.
+"""
+
+from typing import Literal
+
+from trainer.losses.base import Clipping, LossValue, Terms, register
+
+
+@register("dr_grpo")
+class DrGrpo(Clipping, frozen=True, kw_only=True):
+    """Clipping as in GRPO, divided by the constant ``max_generation_len`` instead of by each length; no KL.
+
+    Liu et al. 2025, "Understanding R1-Zero-Like Training", section 3.2. Its advantages are ``group_relative`` without
+    ``normalize``.
+    """
+
+    normalize: Literal["token", "sample", "length"] = "length"
+
+    def build(self) -> "DrGrpo":
+        """Settings and implementation are one."""
+        return self
+
+    def policy(self, terms: Terms) -> LossValue:
+        """Loss of each branch."""
+        return self.clip(terms.ratio_W(), terms.advantage_W)

@@ -1,0 +1,28 @@
+"""Group relative policy optimisation: each sequence counts the same, and the base model pulls back.
+
+Shape suffix: W branch.
+"""
+
+from typing import Literal
+
+from trainer.losses.base import Clipping, Kl, LossValue, Terms, register
+
+
+@register("grpo")
+class Grpo(Clipping, frozen=True, kw_only=True):
+    """Symmetric clipping, the mean over sequences of their means, and K3 to the reference.
+
+    Shao et al. 2024 (DeepSeekMath), eq. 3 and 4. With the ``group_relative`` advantages, normalised, it is the paper's
+    algorithm.
+    """
+
+    normalize: Literal["token", "sample", "length"] = "sample"
+    kl: Kl = Kl(weight=0.04)
+
+    def build(self) -> "Grpo":
+        """Settings and implementation are one."""
+        return self
+
+    def policy(self, terms: Terms) -> LossValue:
+        """Loss of each branch."""
+        return self.clip(terms.ratio_W(), terms.advantage_W)

@@ -1,0 +1,29 @@
+"""Group sequence policy optimisation: one importance ratio per sequence.
+
+Shape suffix: W branch.
+"""
+
+from typing import Literal
+
+from trainer.losses.base import Clipping, LossValue, Terms, register
+
+
+@register("gspo")
+class Gspo(Clipping, frozen=True, kw_only=True):
+    """The clipped loss of ``s = exp(mean of the sequence's log-ratios)`` (Zheng et al. 2025, eq. 5 and 7).
+
+    The bounds are the paper's: a geometric mean moves far less than one token's ratio does.
+    """
+
+    low: float = 1 - 3e-4
+    high: float = 1 + 4e-4
+    normalize: Literal["token", "sample", "length"] = "sample"
+
+    def build(self) -> "Gspo":
+        """Settings and implementation are one."""
+        return self
+
+    def policy(self, terms: Terms) -> LossValue:
+        """Loss of each branch: its sequence's, so that a sequence's mean is that too."""
+        ratio_W = terms.sequence_mean(terms.logprob_W - terms.old_logprob_W).exp()
+        return self.clip(ratio_W, terms.advantage_W)
