@@ -21,6 +21,7 @@ from schemas.sketches import sketch
 from schemas.trajectories import Rollout
 from workers.billing import Tally
 from workers.inference.base import Sampling
+from workers.metrics import PlayGauge
 from workers.models import Models
 from workers.players import AdapterProvider, PolicyPlayer
 from workers.remote import RemotePlayer, Remotes
@@ -64,6 +65,8 @@ class Matches:
         self._since = context.state.sequence
         self._reports = 0
         self._failures = 0
+        self._gauge = PlayGauge()
+        context.gauges.play = self._gauge.figures
 
     @property
     def seats(self) -> int:
@@ -80,7 +83,8 @@ class Matches:
         This is the boundary for errors of one match: they are recorded once, and other matches go on.
         """
         try:
-            played = await self._play(job, live)
+            with self._gauge.match():
+                played = await self._play(job, live)
         except LogError:
             raise
         except Exception as error:

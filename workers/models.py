@@ -14,8 +14,10 @@ from trainer.model import Tokenizer
 from trainer.model.load import find_base
 from workers.inference import make_backend, settings_of
 from workers.inference.base import InferenceBackend
+from workers.metrics import BackendGauge
 from workers.players import AdapterProvider
 from workers.runtime import Context
+from workers.swaps import Swaps, TimedBackend
 
 log = structlog.get_logger()
 
@@ -69,7 +71,8 @@ class Models:
     def __init__(
         self, context: Context, backend: InferenceBackend, tokenizer: Tokenizer, policy: str | None = None
     ) -> None:
-        self.backend = backend
+        self.swaps = Swaps()
+        self.backend: InferenceBackend = TimedBackend(backend, self.swaps)
         self.tokenizer = tokenizer
         self._context = context
         self._policy = policy
@@ -79,6 +82,8 @@ class Models:
         self._in_use = Counter[str]()
         """Matches under way that an adapter plays in, besides as the live one."""
         self._loading = asyncio.Lock()
+        self._gauge = BackendGauge(context.config.inference.backend, self.backend, self.swaps)
+        context.gauges.inference = lambda: self._gauge.figures(context.config.inference.max_adapters)
 
     @classmethod
     async def open(cls, context: Context, policy: str | None = None) -> "Models":
@@ -104,6 +109,9 @@ class Models:
             try:
                 await self.ensure(live.adapter)
                 self._live[policy] = (live.version, live.adapter)
+                version, recorded_ns = self._context.published_ns.get(policy, (-1, 0))
+                if version == live.version:
+                    self.swaps.expect(policy, live.adapter, recorded_ns)
             except LeagueError as error:
                 # The version before goes on serving; the next one may be sound.
                 log.error("a published adapter cannot be used", policy=policy, version=live.version, error=str(error))

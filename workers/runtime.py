@@ -7,6 +7,7 @@ import os
 import platform
 import secrets
 import signal
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from importlib.metadata import version
@@ -27,7 +28,8 @@ from league.state import LeagueState
 from schemas.codec import UnknownEventError
 from schemas.config import LeagueConfig
 from schemas.errors import BackpressureError, DecodeError, LeagueError, LogUnavailableError, StoreFullError
-from schemas.events import Event, WorkerJoined, WorkerLeft
+from schemas.events import Event, PolicyPublished, WorkerJoined, WorkerLeft
+from workers.metrics import Gauges, publish
 from workers.run import Run
 
 log = structlog.get_logger()
@@ -58,6 +60,11 @@ class Context:
         """The ratings at the sequence that ``begin`` found, for a worker that goes on folding them itself."""
         self.unknown: Counter[str] = Counter()
         """Events passed over since this version does not know their type."""
+        self.gauges = Gauges()
+        """Whose figures go into this process's heartbeats."""
+        self.published_ns: dict[str, tuple[int, int]] = {}
+        """By policy: its newest version that was published since this process began, and when it was recorded."""
+        self._began_ns = time.time_ns()
         self.stopping = asyncio.Event()
         self._wake = asyncio.Event()
 
@@ -76,7 +83,10 @@ class Context:
         async for recorded in self.log.follow(self.state.sequence + 1):
             if recorded.error is not None:
                 await self._pass_over(recorded, recorded.error)
-            self.state.apply(recorded.sequence, recorded.event)
+            event = recorded.event
+            if isinstance(event, PolicyPublished) and recorded.time_ns >= self._began_ns:
+                self.published_ns[event.policy] = (event.version, recorded.time_ns)
+            self.state.apply(recorded.sequence, event)
             self.wake()
 
     async def _pass_over(self, recorded: Recorded, error: DecodeError) -> None:
@@ -167,7 +177,7 @@ async def _main(run: Run, role: str, name: str, serve: Serve, supervised: bool) 
         await context.begin()
         async with beside(context.follow(), *([_outlive_nobody(context)] if supervised else [])):
             await context.reached(await history.last_sequence())
-            async with _membership(context, role) as leave:
+            async with _membership(context, role) as leave, beside(publish(context, role)):
                 leave.reason = await _served(context, serve)
     return 0 if leave.reason == "done" else 1
 

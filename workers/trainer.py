@@ -8,6 +8,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,7 @@ from trainer.decoder import Decoder
 from trainer.learner import Learner
 from trainer.report import StepReport
 from workers.budget import share_used, stop_reason
+from workers.metrics import training_of
 from workers.models import base_folder, unpack_artifact
 from workers.policies import served
 from workers.runtime import Context, beside
@@ -40,6 +42,7 @@ async def serve(context: Context, policy: str | None = None) -> None:
     """Train a policy until a stop condition is met or the worker is told to stop."""
     policy = served(context.config, policy)
     torch.set_num_threads(context.config.trainer.threads)
+    context.gauges.training = partial(training_of, context.state, policy)
     worker = TrainerWorker(context, await load_decoder(context), policy)
     await worker.resume()
     async with beside(worker.receive()):

@@ -39,6 +39,8 @@ class Timing(msgspec.Struct, frozen=True):
     """In all."""
     cached_tokens: int = 0
     """Prompt tokens whose keys and values were there from another request."""
+    first_s: float = 0.0
+    """Until its first token was sampled; 0 where a backend cannot tell, or where none was sampled."""
 
 
 class Stats(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ class Row:
         "_logprobs",
         "_place",
         "_prompt",
+        "_sampled_first",
         "_spans",
         "_started",
         "_vocabulary",
@@ -59,6 +60,7 @@ class Row:
         """
         self._asked = time.perf_counter()
         self._started: float | None = None
+        self._sampled_first: float | None = None
         self.name = request.adapter
         """What the request called its adapter; its weights can be replaced under that name."""
         self.ready = ready
@@ -137,6 +139,8 @@ class Row:
         if not isfinite(logprob):
             adapter = self.ready.adapter
             raise ModelError(f"inference: a log-probability of {logprob} from adapter {adapter!r}; expected a number")
+        if self._sampled_first is None:
+            self._sampled_first = time.perf_counter()
         allowed = list(self.choices or ()) if nucleus is None else nucleus
         if len(allowed) != 1:
             self._branches.append(len(self._completion))
@@ -150,7 +154,8 @@ class Row:
         """The finished completion."""
         assert self.finished is not None
         now = time.perf_counter()
-        timing = Timing((self._started or now) - self._asked, now - self._asked, self.reused)
+        first_s = 0.0 if self._sampled_first is None else self._sampled_first - self._asked
+        timing = Timing((self._started or now) - self._asked, now - self._asked, self.reused, first_s)
         return Generation(
             self._completion, self._branches, self._logprobs, self._allowed, self.finished, self._spans, timing
         )

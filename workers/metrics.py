@@ -1,0 +1,179 @@
+"""What this process says of itself every few seconds: gathered from whoever works in it, published to ``METRICS``."""
+
+import asyncio
+import contextlib
+import os
+import platform
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+import structlog
+
+from league.log.metrics import MetricsStream
+from league.state import LeagueState
+from schemas.errors import LogError
+from schemas.metrics import Heartbeat, Inference, Play, Training
+from workers.inference.base import InferenceBackend
+from workers.swaps import Swaps
+
+if TYPE_CHECKING:
+    from workers.runtime import Context
+
+log = structlog.get_logger()
+
+EVERY_S = 5.0
+"""Between heartbeats."""
+
+SILENT_S = 3 * EVERY_S
+"""Without a heartbeat for so long, a worker counts as silent."""
+
+_WINDOW_S = 30.0
+
+
+class Lately:
+    """How fast a total grows, over the last half minute of asking."""
+
+    def __init__(self, window_s: float = _WINDOW_S) -> None:
+        self._window_s = window_s
+        self._seen: deque[tuple[float, float]] = deque([(time.monotonic(), 0.0)])
+
+    def rate(self, total: float) -> float:
+        """Per second; to be asked now and then, with the total as it is."""
+        now = time.monotonic()
+        self._seen.append((now, total))
+        while len(self._seen) > 2 and now - self._seen[1][0] >= self._window_s:
+            self._seen.popleft()
+        then, before = self._seen[0]
+        return max(total - before, 0.0) / (now - then) if now > then else 0.0
+
+
+@dataclass
+class Gauges:
+    """Who knows the figures of a process: set by what is made in it, asked at each heartbeat."""
+
+    inference: Callable[[], Inference] | None = None
+    play: Callable[[], Play] | None = None
+    training: Callable[[], Training] | None = None
+
+
+async def publish(context: "Context", role: str) -> None:
+    """Publish heartbeats, for ever. Whatever goes wrong with them is logged and harms nobody."""
+    stream = MetricsStream(context.client, context.log.league)
+    source, trouble = _Source(context, role), ""
+    while True:
+        try:
+            # While the broker is away there is nothing to tell it, and nothing to keep for it.
+            if context.client.is_connected:
+                await stream.publish(await source.heartbeat())
+        except Exception as error:  # a figure that cannot be had must not end a worker
+            if trouble != (trouble := str(error)):
+                log.warning("no heartbeat", error=trouble, exc_info=not isinstance(error, LogError))
+        await asyncio.sleep(EVERY_S)
+
+
+class _Source:
+    def __init__(self, context: "Context", role: str) -> None:
+        self._context = context
+        self._role = role
+        self._process = psutil.Process()
+        self._cpu = Lately()
+
+    async def heartbeat(self) -> Heartbeat:
+        context, process, gauges = self._context, self._process, self._context.gauges
+        times = process.cpu_times()
+        newest = await context.log.last_sequence()
+        return Heartbeat(
+            worker=context.name,
+            role=self._role,
+            incarnation=context.incarnation,
+            host=platform.node(),
+            pid=os.getpid(),
+            uptime_s=round(time.time() - process.create_time(), 1),
+            memory_bytes=process.memory_info().rss,
+            cpu_share=round(self._cpu.rate(times.user + times.system), 3),
+            open_files=process.num_fds() if hasattr(process, "num_fds") else 0,
+            sequence=context.state.sequence,
+            lag=max(newest - context.state.sequence, 0),
+            inference=gauges.inference() if gauges.inference is not None else None,
+            play=gauges.play() if gauges.play is not None else None,
+            training=gauges.training() if gauges.training is not None else None,
+        )
+
+
+class BackendGauge:
+    """What a backend is at, with the rates of late."""
+
+    def __init__(self, name: str, backend: InferenceBackend, swaps: Swaps) -> None:
+        self._name = name
+        self._backend = backend
+        self._swaps = swaps
+        self._tokens, self._busy = Lately(), Lately()
+
+    def figures(self, most_adapters: int) -> Inference:
+        """The figures of this moment, of a process that keeps so many adapters ready."""
+        stats, times = self._backend.stats(), self._swaps.times
+        return Inference(
+            backend=self._name,
+            queued=stats.queued,
+            running=stats.running,
+            requests=stats.requests,
+            prompt_tokens=stats.prompt_tokens,
+            cached_tokens=stats.cached_tokens,
+            sampled_tokens=stats.sampled_tokens,
+            forced_tokens=stats.forced_tokens,
+            tokens_s=round(self._tokens.rate(stats.sampled_tokens + stats.forced_tokens), 1),
+            busy_share=round(self._busy.rate(stats.seconds), 3),
+            adapters=stats.adapters,
+            slots=stats.slots,
+            most_adapters=most_adapters,
+            swaps=stats.swaps,
+            cache_bytes=stats.cache_bytes,
+            published=times.versions,
+            last_swap_s=round(times.last, 4),
+            mean_swap_s=round(times.mean, 4),
+            max_swap_s=round(times.longest, 4),
+        )
+
+
+class PlayGauge:
+    """What a process that plays matches is at."""
+
+    def __init__(self) -> None:
+        self.in_flight = self.played = self.failed = 0
+        self._games = Lately()
+
+    @contextlib.contextmanager
+    def match(self) -> Iterator[None]:
+        """While a match is played; one that raises has failed."""
+        self.in_flight += 1
+        try:
+            yield
+            self.played += 1
+        except Exception:
+            self.failed += 1
+            raise
+        finally:
+            self.in_flight -= 1
+
+    def figures(self) -> Play:
+        """The figures of this moment."""
+        return Play(self.in_flight, self.played, self.failed, round(self._games.rate(self.played), 3))
+
+
+def training_of(state: LeagueState, policy: str) -> Training:
+    """What a policy's newest step says of its trainer."""
+    step = state.last_step(policy)
+    if step is None:
+        return Training(policy)
+    wall_s, waited_s = step.metrics.get("wall_s", 0.0), step.metrics.get("wait_s", 0.0)
+    return Training(
+        policy=policy,
+        step=step.step,
+        wait_share=round(min(waited_s / wall_s, 1.0), 3) if wall_s > 0 else 0.0,
+        tokens_s=round(step.metrics.get("tokens_per_s", 0.0), 1),
+        metrics=step.metrics,
+    )
