@@ -1,0 +1,469 @@
+"""The HTTP server of an inference process, over a real backend with a small model, asked by a real client."""
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+import tokenizers
+import torch
+
+from arena.constraints import Constraint, Fixed
+from arena.excerpts import excerpt_of
+from schemas.errors import UsageError
+from trainer.adapters import LoraConfig, create, save
+from trainer.decoder import Decoder
+from trainer.model import Tokenizer, make_base
+from workers.inference import Generation, InferenceBackend, Request, Sampling, make_backend
+from workers.inference.wire import CONTENT_TYPE, Call, Reply
+from workers.serving import InferenceServer, LoadedModels
+from workers.serving.reports import WINDOW_S, Pace
+from workers.serving.server import MOST_BYTES
+
+SPECIAL = ["<pad>", "<eos>", "<unk>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
+VOCABULARY = len(SPECIAL) + 256
+PLANS = Fixed([(50, 90, 30), (50, 90, 40, 70, 71), (50, 90, 40, 70, 80), (60, 100), (110, 120, 130, 140)])
+PROMPT = [70, 80, 90, 100]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every byte a token, and the marks of Qwen3's conversations."""
+    folder = make_base(tmp_path_factory.mktemp("base"), [f"w{i}" for i in range(VOCABULARY - 3)], seed=1)
+    written = tokenizers.ByteLevelBPETokenizer()
+    written.train_from_iterator(["a"], vocab_size=VOCABULARY, special_tokens=SPECIAL)
+    written.save(str(folder / "tokenizer.json"))
+    assert len(Tokenizer(folder)) == VOCABULARY
+    return folder
+
+
+@pytest.fixture(scope="module")
+def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lora = create(Decoder.load(base).shape, LoraConfig(rank=4), seed=1)
+    with torch.no_grad():
+        lora.flat_P.add_(0.2 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(1)))
+    folder = tmp_path_factory.mktemp("adapter")
+    save(lora, folder)
+    return folder
+
+
+Ask = Callable[[httpx2.AsyncClient, InferenceServer, InferenceBackend], Awaitable[None]]
+
+
+@pytest.fixture
+def served(base: Path, adapter: Path) -> Callable[..., None]:
+    """Runs a coroutine function against a server; ``most`` bounds its completions."""
+
+    async def run(ask: Ask, most: int) -> None:
+        backend = make_backend("local", base)
+        backend.load_adapter("a1", adapter)
+        server = InferenceServer("here", most)
+        await server.start()
+        server.serve(LoadedModels(backend, Tokenizer(base), ["a1"]))
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=20) as client:
+            await ask(client, server, backend)
+        await server.stop()
+        await backend.close()
+
+    return lambda ask, most=100: asyncio.run(run(ask, most))
+
+
+async def generate(client: httpx2.AsyncClient, call: Call) -> Reply:
+    answer = await client.post(
+        "/generate", content=msgspec.msgpack.encode(call), headers={"Content-Type": CONTENT_TYPE}
+    )
+    assert answer.status_code == 200, answer.text
+    return msgspec.msgpack.decode(answer.content, type=Reply)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+
+
+def essence(generation: Generation) -> tuple[Any, ...]:
+    rounded = [round(logprob, 5) for logprob in generation.logprobs]
+    found = generation.completion_ids, generation.branches, rounded, generation.allowed, generation.finish_reason
+    return (*found, generation.spans)
+
+
+@pytest.mark.parametrize("adapter_name", [None, "a1"])
+@pytest.mark.parametrize("constraint", [PLANS, None])
+def test_generate_answers_what_the_backend_itself_samples(served, adapter_name, constraint: Constraint | None):
+    async def ask(client, _, backend):
+        for seed in range(6):
+            sampling = Sampling(0.8, seed, 9, (1.0, 0.7)[seed % 2])
+            excerpt = None if constraint is None else excerpt_of(constraint, 100)
+            reply = await generate(client, Call(PROMPT, adapter_name, sampling, excerpt))
+            own = await backend.generate(Request(PROMPT, adapter_name, constraint, sampling))
+            assert essence(reply.generation) == essence(own)
+            assert not reply.rim
+
+    served(ask)
+
+
+def test_generate_stops_at_the_rim_of_an_excerpt_and_says_so(served):
+    async def ask(client, *_):
+        rims = 0
+        for seed in range(12):
+            reply = await generate(client, Call(PROMPT, None, Sampling(seed=seed), excerpt_of(PLANS, 2)))
+            said = reply.generation.completion_ids
+            whole = any(tuple(said) == plan for plan in ((50, 90, 30), (60, 100), (110, 120, 130, 140)))
+            assert reply.rim != whole
+            rims += reply.rim
+        assert rims
+
+    served(ask)
+
+
+def test_completions_are_those_of_their_seed_with_logprobs_of_every_token(served):
+    async def ask(client, _, backend):
+        asked = {"model": "a1", "prompt": PROMPT, "max_tokens": 8, "seed": 5, "temperature": 0.7, "logprobs": 1}
+        body = (await client.post("/v1/completions", json=asked | {"n": 2, "return_token_ids": True})).json()
+        assert (body["model"], body["object"], len(body["choices"])) == ("a1", "text_completion", 2)
+        for index, choice in enumerate(body["choices"]):
+            own = await backend.generate(Request(PROMPT, "a1", None, Sampling(0.7, 5 + index, 8)))
+            assert (choice["token_ids"], choice["prompt_token_ids"]) == (own.completion_ids, PROMPT)
+            assert choice["logprobs"]["token_logprobs"] == pytest.approx(own.logprobs, abs=1e-5)
+            assert choice["finish_reason"] == own.finish_reason
+        said = sum(len(choice["token_ids"]) for choice in body["choices"])
+        assert body["usage"]["prompt_tokens"] == len(PROMPT)
+        assert (body["usage"]["completion_tokens"], body["usage"]["total_tokens"]) == (said, said + len(PROMPT))
+
+    served(ask)
+
+
+def test_several_prompts_of_text_are_answered_in_order(served, base):
+    async def ask(client, *_):
+        asked = {
+            "model": "base_model",
+            "prompt": ["north", "sea"],
+            "max_tokens": 5,
+            "seed": 1,
+            "return_token_ids": True,
+        }
+        body = (await client.post("/v1/completions", json=asked)).json()
+        prompts = [Tokenizer(base).encode_text(text) for text in ("north", "sea")]
+        assert [choice["prompt_token_ids"] for choice in body["choices"]] == prompts
+        alone = (await client.post("/v1/completions", json=asked | {"prompt": "sea"})).json()
+        assert alone["choices"][0]["token_ids"] == body["choices"][1]["token_ids"]
+
+    served(ask)
+
+
+def test_temperature_zero_takes_the_likeliest_token_whatever_the_seed(served, base):
+    async def ask(client, *_):
+        decoder, said = Decoder.load(base), []
+        for seed in range(3):
+            asked = {"model": "base_model", "prompt": PROMPT, "max_tokens": 4, "seed": seed, "temperature": 0}
+            body = (await client.post("/v1/completions", json=asked | {"return_token_ids": True})).json()
+            said.append(body["choices"][0]["token_ids"])
+        ids = list(PROMPT)
+        with torch.no_grad():
+            for _ in range(4):
+                logits_TV = decoder.logits(decoder.forward_packed(torch.tensor(ids), [len(ids)], None))
+                ids.append(int(logits_TV[-1].argmax()))
+        assert said == [ids[len(PROMPT) :]] * 3
+
+    served(ask)
+
+
+def test_only_listed_tokens_are_sampled_and_the_end_only_if_it_is_listed(served):
+    async def ask(client, *_):
+        asked = {"model": "base_model", "prompt": PROMPT, "max_tokens": 12, "return_token_ids": True}
+        for seed in range(8):
+            body = await client.post("/v1/completions", json=asked | {"allowed_token_ids": [9, 20, 30], "seed": seed})
+            (choice,) = body.json()["choices"]
+            assert (set(choice["token_ids"]) <= {9, 20, 30}, len(choice["token_ids"])) == (True, 12)
+            body = await client.post("/v1/completions", json=asked | {"allowed_token_ids": [9, 1], "seed": seed})
+            (choice,) = body.json()["choices"]
+            assert (choice["finish_reason"] == "stop") == (choice["token_ids"][-1] == 1)
+            assert 1 not in choice["token_ids"][:-1]
+
+    served(ask)
+
+
+def test_a_conversation_follows_the_familys_template(served, base):
+    async def ask(client, _, backend):
+        messages = [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": [{"type": "text", "text": "Go"}]},
+        ]
+        asked = {"model": "a1", "messages": messages, "seed": 3, "max_tokens": 6, "logprobs": True}
+        body = (await client.post("/v1/chat/completions", json=asked | {"return_token_ids": True})).json()
+        (choice,) = body["choices"]
+        prompt = Tokenizer(base).decode(choice["prompt_token_ids"])
+        assert prompt.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nGo<|im_end|>\n")
+        own = await backend.generate(Request(choice["prompt_token_ids"], "a1", None, Sampling(1.0, 3, 6)))
+        assert choice["token_ids"] == own.completion_ids
+        assert choice["message"]["role"] == "assistant"
+        told = [one["logprob"] for one in choice["logprobs"]["content"]]
+        assert told == pytest.approx(own.logprobs, abs=1e-5)
+
+    served(ask)
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"move": {"enum": ["hold", "retreat"]}, "count": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["move", "count"],
+    "additionalProperties": False,
+}
+MOVES = {"hold", "retreat"}
+
+
+def is_order(text: str) -> bool:
+    found = json.loads(text)
+    return set(found) == {"move", "count"} and found["move"] in MOVES and 0 <= found["count"] < 100
+
+
+@pytest.mark.parametrize(
+    ("limit", "holds"),
+    [
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "order", "schema": SCHEMA}}}, is_order),
+        ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, is_order),
+        ({"structured_outputs": {"regex": "[a-c]{3}-[0-9]"}}, re.compile("[a-c]{3}-[0-9]").fullmatch),
+        (
+            {"structured_outputs": {"choice": ["north (sea)", "north", "a.b|c"]}},
+            {"north (sea)", "north", "a.b|c"}.__contains__,
+        ),
+    ],
+)
+def test_replies_keep_to_schemas_expressions_and_choices(served, limit, holds):
+    async def ask(client, *_):
+        asked = {"model": "base_model", "messages": [{"role": "user", "content": "Order?"}], **limit}
+        said = set()
+        for seed in range(8):
+            body = (await client.post("/v1/chat/completions", json=asked | {"seed": seed})).json()
+            (choice,) = body["choices"]
+            assert choice["finish_reason"] == "stop"
+            assert holds(choice["message"]["content"]), choice["message"]["content"]
+            said.add(choice["message"]["content"])
+        assert len(said) > 1
+
+    served(ask)
+
+
+COMPLETION = {"model": "base_model", "prompt": PROMPT, "max_tokens": 2}
+CHAT = {"model": "base_model", "messages": [{"role": "user", "content": "Go"}], "max_tokens": 2}
+REFUSED: dict[str, tuple[str, Any, int, str]] = {
+    "no JSON": ("/v1/completions", b"{", 400, "1 bytes are no request"),
+    "not UTF-8": ("/v1/completions", b'{"model": "\xff"}', 400, "no request"),
+    "a list": ("/v1/completions", [1], 400, "Expected `object`"),
+    "no model": ("/v1/completions", {"prompt": "a"}, 400, "`model`"),
+    "unknown model": (
+        "/v1/completions",
+        COMPLETION | {"model": "mian"},
+        404,
+        "model 'mian': no such one; expected 'a1'",
+    ),
+    "no prompt": ("/v1/completions", COMPLETION | {"prompt": ""}, 400, "the prompt has 0 tokens"),
+    "no prompts": ("/v1/completions", COMPLETION | {"prompt": []}, 400, "the prompt has 0 tokens"),
+    "mixed prompts": ("/v1/completions", COMPLETION | {"prompt": [3, "a"]}, 400, "tokens beside prompts"),
+    "long prompt": (
+        "/v1/completions",
+        COMPLETION | {"prompt": [9] * 5000},
+        400,
+        "5000 tokens; the model takes 1 to 2047",
+    ),
+    "strange tokens": ("/v1/completions", COMPLETION | {"prompt": [9, 100000]}, 400, "token 100000 is outside"),
+    "negative tokens": ("/v1/completions", COMPLETION | {"allowed_token_ids": [-4, 5]}, 400, "token -4 is outside"),
+    "no tokens at all": ("/v1/completions", COMPLETION | {"allowed_token_ids": []}, 400, "allows no token at all"),
+    "NaN": ("/v1/completions", b'{"model": "a1", "prompt": "a", "temperature": NaN}', 400, "no request"),
+    "cold": ("/v1/completions", COMPLETION | {"temperature": -1}, 400, "positive temperature"),
+    "top_p": ("/v1/completions", COMPLETION | {"top_p": 0}, 400, "top_p 0.0"),
+    "no room": ("/v1/completions", COMPLETION | {"max_tokens": 0}, 400, "at least one token"),
+    "too many": ("/v1/completions", COMPLETION | {"n": 1000}, 400, "1000 of 1 prompts; expected 1 to 64"),
+    "stream": ("/v1/completions", COMPLETION | {"stream": True}, 400, "stream: not supported"),
+    "penalty": ("/v1/chat/completions", CHAT | {"presence_penalty": 0.5}, 400, "presence_penalty: not supported"),
+    "stop texts": ("/v1/chat/completions", CHAT | {"stop": ["\n"]}, 400, "stop: not supported"),
+    "other logprobs": ("/v1/completions", COMPLETION | {"logprobs": 5}, 400, "expected 0 or 1"),
+    "no messages": ("/v1/chat/completions", CHAT | {"messages": []}, 400, "found none"),
+    "strange role": ("/v1/chat/completions", CHAT | {"messages": [{"role": "god", "content": "a"}]}, 400, "role 'god'"),
+    "a picture": (
+        "/v1/chat/completions",
+        CHAT | {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        400,
+        "part of type 'image_url'",
+    ),
+    "bad expression": ("/v1/completions", COMPLETION | {"structured_outputs": {"regex": "(a"}}, 400, "cannot be kept"),
+    "nothing matches": ("/v1/completions", COMPLETION | {"structured_outputs": {"regex": ""}}, 400, "allows nothing"),
+    "no choice": ("/v1/completions", COMPLETION | {"structured_outputs": {"choice": []}}, 400, "allows nothing"),
+    "no JSON schema": ("/v1/completions", COMPLETION | {"structured_outputs": {"json": "[1"}}, 400, "json"),
+    "two limits": (
+        "/v1/completions",
+        COMPLETION | {"structured_outputs": {"regex": "a"}, "allowed_token_ids": [9]},
+        400,
+        "expected one of them",
+    ),
+    "no call": ("/generate", b"\xc1 nonsense", 400, "no call"),
+    "wrong call": ("/generate", msgspec.msgpack.encode({"prompt_ids": "a"}), 400, "no call"),
+    "unsound excerpt": (
+        "/generate",
+        msgspec.msgpack.encode(
+            {"prompt_ids": PROMPT, "adapter": None, "sampling": {}, "excerpt": {"allowed": [[5, 4]], "next": [[0, 0]]}}
+        ),
+        400,
+        "ascending",
+    ),
+    "hot call": (
+        "/generate",
+        msgspec.msgpack.encode(Call(PROMPT, None, Sampling(temperature=math.nan))),
+        400,
+        "positive temperature",
+    ),
+    "unknown adapter": ("/generate", msgspec.msgpack.encode(Call(PROMPT, "../../etc", Sampling())), 404, "'../../etc'"),
+    "a path": ("/v1/load_lora_adapter", {"lora_name": "a2", "lora_path": "/etc"}, 400, "no files are read"),
+    "no adapter": ("/v1/load_lora_adapter", {"lora_name": "a2"}, 404, "'a2'"),
+    "elsewhere": ("/v1/embeddings", {}, 404, "/v1/embeddings"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_requests_are_explained_and_the_server_goes_on(served, case):
+    path, body, status, message = REFUSED[case]
+
+    async def ask(client, *_):
+        sent = {"content": body} if isinstance(body, bytes) else {"json": body}
+        answer = await client.post(path, **sent)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (status, status), error
+        assert message in error["message"]
+        assert error["type"]
+        assert (await client.post("/v1/completions", json=COMPLETION)).status_code == 200
+
+    served(ask)
+
+
+def test_a_body_too_large_is_refused_and_the_server_goes_on(served):
+    async def ask(client, *_):
+        answer = await client.post("/generate", content=b"x" * (MOST_BYTES + 1))
+        assert (answer.status_code, answer.json()["error"]["type"]) == (413, "too_large_error")
+        assert (await client.post("/v1/completions", json=COMPLETION)).status_code == 200
+
+    served(ask)
+
+
+def test_a_request_beyond_the_bound_is_sent_elsewhere(served):
+    async def ask(client, server, _):
+        asked = COMPLETION | {"allowed_token_ids": [9, 20], "max_tokens": 300}
+        first = asyncio.create_task(client.post("/v1/completions", json=asked | {"n": 2}))
+        await until(lambda: server.door.inside == 2)
+        second = await client.post("/v1/completions", json=asked)
+        assert (second.status_code, second.headers["Retry-After"]) == (503, "1")
+        assert "2 completions are under way; the server takes 2" in second.json()["error"]["message"]
+        assert (await first).status_code == 200
+        assert (await client.post("/v1/completions", json=asked)).status_code == 200
+        assert (await client.get("/stats")).json()["refused"] == 1
+
+    served(ask, 2)
+
+
+def test_a_server_that_drains_finishes_what_it_has_and_takes_no_more(served):
+    async def ask(client, server, _):
+        asked = COMPLETION | {"allowed_token_ids": [9, 20], "max_tokens": 300}
+        first = asyncio.create_task(client.post("/v1/completions", json=asked))
+        await until(lambda: server.door.inside == 1)
+        draining = asyncio.create_task(server.drain())
+        await asyncio.sleep(0)
+        assert (await client.post("/v1/completions", json=asked)).status_code == 503
+        health = await client.get("/health")
+        assert (health.status_code, health.json()) == (503, {"status": "draining", "inside": 1})
+        assert (await first).json()["usage"]["completion_tokens"] == 300
+        await draining
+
+    served(ask)
+
+
+def test_a_server_without_its_model_says_that_it_is_loading():
+    async def run() -> None:
+        server = InferenceServer()
+        await server.start()
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:
+            assert (await client.get("/health")).json()["status"] == "loading"
+            answer = await client.post("/v1/completions", json=COMPLETION)
+            assert (answer.status_code, "loading" in answer.json()["error"]["message"]) == (503, True)
+            assert "league_inference_up" in (await client.get("/metrics")).text
+        await server.stop()
+
+    asyncio.run(run())
+
+
+def test_whoever_hangs_up_makes_room(served):
+    async def ask(client, server, backend):
+        asked = COMPLETION | {"allowed_token_ids": [9, 20], "max_tokens": 2000}
+        with pytest.raises(httpx2.TimeoutException):
+            await client.post("/v1/completions", json=asked, timeout=0.05)
+        await until(lambda: not (server.door.inside or backend.stats().running))
+        assert backend.stats().sampled_tokens < 2000
+
+    served(ask)
+
+
+def test_a_taken_port_is_named():
+    async def run() -> None:
+        first, second = InferenceServer(), InferenceServer()
+        await first.start()
+        with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{first.port}"):
+            await second.start(port=first.port)
+        await first.stop()
+
+    asyncio.run(run())
+
+
+def test_models_and_versions_are_listed(served):
+    async def ask(client, *_):
+        listed = (await client.get("/v1/models")).json()
+        assert [model["id"] for model in listed["data"]] == ["base_model", "a1"]
+        assert {model["owned_by"] for model in listed["data"]} == {"event-sourced-league"}
+        version = (await client.get("/adapters/version")).json()
+        assert version == {"policy": "base_model", "version": 0, "adapter": None}
+        assert (await client.get("/adapters/version?policy=main")).status_code == 404
+
+    served(ask)
+
+
+METRIC = re.compile(r'league_inference_([a-z_]+)\{server="here"\} ([0-9.e+-]+)')
+
+
+def test_metrics_are_prometheus_text_that_counts_what_was_done(served):
+    async def ask(client, *_):
+        for seed in range(3):
+            await client.post("/v1/completions", json=COMPLETION | {"seed": seed})
+        answer = await client.get("/metrics")
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        lines = answer.text.splitlines()
+        samples = {found[1]: float(found[2]) for line in lines[2::3] if (found := METRIC.fullmatch(line))}
+        assert len(samples) == len(lines) / 3
+        for about, kind, sample in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
+            name = sample.partition("{")[0]
+            assert about.startswith(f"# HELP {name} ")
+            assert kind == f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}"
+        assert (samples["up"], samples["requests_total"], samples["adapters"]) == (1, 3, 1)
+        assert samples["prompt_tokens_total"] == 3 * len(PROMPT)
+        stats = (await client.get("/stats")).json()
+        assert (stats["requests"], stats["running"], stats["inside"], stats["name"]) == (3, 0, 0, "here")
+
+    served(ask)
+
+
+def test_the_pace_looks_back_over_a_window(base):
+    now = [0.0]
+    stats = make_backend("local", base).stats()
+    done = [0]
+    pace = Pace(lambda: msgspec.structs.replace(stats, sampled_tokens=done[0]), lambda: now[0])
+    assert pace.look() == 0
+    for second in range(1, 31):
+        now[0], done[0] = float(second), 100 * second
+        assert pace.look() == pytest.approx(100)
+    now[0] += WINDOW_S / 2
+    assert pace.look() == pytest.approx(50)
+    now[0] += WINDOW_S
+    assert pace.look() == 0

@@ -1,0 +1,18 @@
+"""The HTTP server of an inference process: any backend of ours, asked by the league's workers and by people.
+
+- ``server``    the application and where it listens
+- ``door``      who comes in: bounds, loading, draining
+- ``failures``  what a request did wrong, in OpenAI's form
+- ``models``    what can be asked for by which name; ``LeagueModels`` and ``LoadedModels``
+- ``stretch``   ``POST /generate``: a completion along an excerpt of a constraint
+- ``fields``    OpenAI's requests, as far as they are understood
+- ``limits``    what may be said: JSON schemas, expressions, choices, lists of tokens
+- ``openai``    ``/v1/completions`` and ``/v1/chat/completions``; ``choices``: what they answer
+- ``adapters``  ``/adapters/version``, loading and unloading by digest
+- ``reports``   ``/health``, ``/stats``, ``/metrics``
+"""
+
+from workers.serving.models import LeagueModels, LoadedModels, ServedModels
+from workers.serving.server import InferenceServer, serving
+
+__all__ = ["InferenceServer", "LeagueModels", "LoadedModels", "ServedModels", "serving"]

@@ -1,0 +1,90 @@
+"""What OpenAI's clients are answered: texts, tokens, log-probabilities, usage."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from workers.inference.base import Generation
+from workers.serving.fields import Asked, AskedChat, AskedCompletion
+from workers.serving.limits import Texts
+
+Json = dict[str, Any]
+
+
+class Choice(NamedTuple):
+    """One completion of one prompt."""
+
+    prompt_ids: list[int]
+    generation: Generation
+
+
+def completion(asked: AskedCompletion, named: str, choices: Sequence[Choice], texts: Texts) -> Json:
+    """Of ``/v1/completions``."""
+    found = []
+    for index, choice in enumerate(choices):
+        ids = choice.generation.completion_ids
+        one: Json = {"index": index, "text": texts.read(ids, asked), "logprobs": None, **_ended(asked, choice)}
+        if asked.logprobs is not None:
+            tokens, logprobs = [texts.tokenizer.decode([token]) for token in ids], _logprobs(choice.generation)
+            one["logprobs"] = {
+                "tokens": tokens,
+                "token_logprobs": logprobs,
+                "top_logprobs": [{token: logprob} for token, logprob in zip(tokens, logprobs, strict=True)],
+                "text_offset": [],
+            }
+        found.append(one)
+    return _answer("cmpl", "text_completion", named, found, choices)
+
+
+def chat(asked: AskedChat, named: str, choices: Sequence[Choice], texts: Texts) -> Json:
+    """Of ``/v1/chat/completions``."""
+    found = []
+    for index, choice in enumerate(choices):
+        ids = choice.generation.completion_ids
+        message = {"role": "assistant", "content": texts.read(ids, asked)}
+        one: Json = {"index": index, "message": message, "logprobs": None, **_ended(asked, choice)}
+        if asked.logprobs:
+            one["logprobs"] = {
+                "content": [
+                    {"token": (text := texts.tokenizer.decode([token])), "logprob": logprob, "bytes": [*text.encode()]}
+                    | {"top_logprobs": []}
+                    for token, logprob in zip(ids, _logprobs(choice.generation), strict=True)
+                ]
+            }
+        found.append(one)
+    return _answer("chatcmpl", "chat.completion", named, found, choices)
+
+
+def _ended(asked: Asked, choice: Choice) -> Json:
+    ended: Json = {"finish_reason": choice.generation.finish_reason}
+    if asked.return_token_ids:
+        ended |= {"token_ids": choice.generation.completion_ids, "prompt_token_ids": choice.prompt_ids}
+    return ended
+
+
+def _logprobs(generation: Generation) -> list[float]:
+    """Of every token, under the distribution that was sampled; a forced token's is 0."""
+    found = [0.0] * len(generation.completion_ids)
+    for branch, logprob in zip(generation.branches, generation.logprobs, strict=True):
+        found[branch] = logprob
+    return found
+
+
+def _answer(prefix: str, kind: str, named: str, found: list[Json], choices: Sequence[Choice]) -> Json:
+    prompts = {id(choice.prompt_ids): choice.prompt_ids for choice in choices}.values()
+    read, said = sum(map(len, prompts)), sum(len(choice.generation.completion_ids) for choice in choices)
+    cached = sum(choice.generation.timing.cached_tokens for choice in choices if choice.generation.timing)
+    return {
+        "id": f"{prefix}-{secrets.token_hex(12)}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": named,
+        "choices": found,
+        "usage": {
+            "prompt_tokens": read,
+            "completion_tokens": said,
+            "total_tokens": read + said,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        },
+    }

@@ -1,0 +1,131 @@
+"""The application: routes, bounds, and where it listens."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from aiohttp import web
+
+from schemas.errors import UsageError
+from workers.serving.adapters import Adapters
+from workers.serving.door import Door
+from workers.serving.failures import RefusedError, explaining
+from workers.serving.limits import Texts
+from workers.serving.models import ServedModels
+from workers.serving.openai import OpenAI
+from workers.serving.reports import Reports
+from workers.serving.stretch import Stretches
+
+MOST_BYTES = 8 * 1024 * 1024
+"""Of one request's body."""
+MOST_COMPLETIONS = 4096
+"""Under way at once; more are sent away with 503."""
+_LAST_WORDS_S = 10.0
+"""For answers that are on their way when the server stops."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class InferenceServer:
+    """One server. It listens from ``start`` on, and serves from ``serve`` on; in between it says that it is loading.
+
+    Args:
+        name: In its metrics.
+        most: Completions under way at once.
+    """
+
+    def __init__(self, name: str = "inference", most: int = MOST_COMPLETIONS) -> None:
+        self.door = Door(most)
+        self.port = 0
+        """Where it listens, once it does."""
+        self._name = name
+        self._reports = Reports(self.door)
+        self._routes: dict[tuple[str, str], Handler] = {}
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Listen.
+
+        Args:
+            host: Address to listen on.
+            port: 0 takes a free one.
+
+        Raises:
+            UsageError: somebody else listens there, or the address is not of this machine.
+        """
+        app = web.Application(client_max_size=MOST_BYTES, middlewares=[explaining])
+        app.router.add_get("/health", self._reports.health)
+        app.router.add_get("/stats", self._reports.stats)
+        app.router.add_get("/metrics", self._reports.metrics)
+        for method, path in _OF_MODELS:
+            app.router.add_route(method, path, self._dispatch)
+        # Whoever gives up on an answer, or is killed, makes room for others.
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_LAST_WORDS_S)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port, backlog=1024).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise UsageError(f"inference: cannot listen on {host}:{port} ({error.strerror or error})") from error
+        self.port = self._runner.addresses[0][1]
+
+    def serve(self, models: ServedModels) -> None:
+        """Answer by these models from now on."""
+        texts = Texts(models.tokenizer)
+        openai, adapters = OpenAI(models, texts, self.door), Adapters(models, self.door)
+        handlers = (
+            Stretches(models, self.door).generate,
+            openai.names,
+            openai.complete,
+            openai.chat,
+            adapters.version,
+            adapters.load,
+            adapters.unload,
+        )
+        self._routes = dict(zip(_OF_MODELS, handlers, strict=True))
+        self._reports.begin(self._name, models.backend.stats)
+        self.door.open()
+
+    async def watch(self) -> None:
+        """Keep the pace up to date; for ever."""
+        while True:
+            await asyncio.sleep(1.0)
+            self._reports.look()
+
+    async def drain(self) -> None:
+        """Refuse new requests, and wait for those under way."""
+        await self.door.drain()
+
+    async def stop(self) -> None:
+        """Listen no more; requests under way are cut off."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _dispatch(self, request: web.Request) -> web.StreamResponse:
+        handler = self._routes.get((request.method, request.path))
+        if handler is None:
+            raise RefusedError(503, "the server is loading its model; another one may serve")
+        return await handler(request)
+
+
+_OF_MODELS = (
+    ("POST", "/generate"),
+    ("GET", "/v1/models"),
+    ("POST", "/v1/completions"),
+    ("POST", "/v1/chat/completions"),
+    ("GET", "/adapters/version"),
+    ("POST", "/v1/load_lora_adapter"),
+    ("POST", "/v1/unload_lora_adapter"),
+)
+
+
+@contextlib.asynccontextmanager
+async def serving(models: ServedModels, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+    """Serve models for the length of a block, in this event loop; gives the URL."""
+    server = InferenceServer()
+    await server.start(host, port)
+    try:
+        server.serve(models)
+        yield f"http://{host}:{server.port}"
+    finally:
+        await server.stop()
