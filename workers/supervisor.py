@@ -27,10 +27,10 @@ log = structlog.get_logger()
 Refresh = Callable[[], None]
 Announce = Callable[[str], None]
 
-ROLES = ("archivist", "rater", "trainer", "evaluator", "rollout")
+ROLES = ("archivist", "rater", "inference", "trainer", "evaluator", "rollout")
 """In the order of starting; stopping goes backward, so that what is played is still trained on, rated and sealed."""
 
-_GRACE_S = {"rollout": 120.0, "evaluator": 120.0, "trainer": 120.0, "rater": 60.0, "archivist": 120.0}
+_GRACE_S = dict.fromkeys(ROLES, 120.0) | {"rater": 60.0}
 _MAX_BACKOFF_S = 30.0
 _STEADY_S = 60.0
 _LINE_EVERY_S = 10.0
@@ -54,6 +54,7 @@ def processes(config: LeagueConfig) -> list[Process]:
     counts = {
         "archivist": config.history.archivists,
         "rater": 1,
+        "inference": config.inference.servers,
         "trainer": config.trainer.workers,
         "evaluator": config.evaluation.workers,
         "rollout": config.rollout.workers,

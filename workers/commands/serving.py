@@ -21,8 +21,15 @@ from workers.logs import set_up_logging
 from workers.run import DEFAULT_RUN, Run
 from workers.runtime import Serve, run_worker
 
-_ROLES = ("rollout", "evaluator", "rater", "trainer", "archivist")
-"""Each is a module of ``workers`` with a ``serve``."""
+_ROLES = {
+    "rollout": "rollout",
+    "evaluator": "evaluator",
+    "inference": "inference_process",
+    "rater": "rater",
+    "trainer": "trainer",
+    "archivist": "archivist",
+}
+"""Each is served by a module of ``workers`` with a ``serve``."""
 _OF_A_POLICY = ("rollout", "trainer")
 """Roles whose ``serve`` takes the policy to serve."""
 
@@ -61,13 +68,16 @@ def open_league(
 
 
 def worker(
-    role: Annotated[str, typer.Argument(help="rollout, evaluator, rater, trainer or archivist.")],
+    role: Annotated[str, typer.Argument(help="rollout, evaluator, inference, rater, trainer or archivist.")],
     run: RunOption = DEFAULT_RUN,
     nats: NatsOption = None,
     league: LeagueOption = None,
     name: Annotated[str | None, typer.Option(help="Name of this worker, different from all others.")] = None,
     policy: Annotated[
         str | None, typer.Option(help="Of a rollout worker or trainer: which policy; none is the league's main one.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Of an inference worker: where it listens; by default on a free port.")
     ] = None,
     supervised: Annotated[
         bool, typer.Option("--supervised", help="Log to the run's folder only; leave when the parent process ends.")
@@ -78,10 +88,13 @@ def worker(
         raise UsageError(f"worker {role!r}: no such role; expected {one_of(_ROLES)}")
     if policy is not None and role not in _OF_A_POLICY:
         raise UsageError(f"--policy {policy}: a worker {role!r} serves all policies; expected {one_of(_OF_A_POLICY)}")
+    if port is not None and (role != "inference" or not 0 <= port <= 65535):
+        raise UsageError(f"--port {port}: expected 0 to 65535, and for a worker 'inference' only")
     here = the_run(run, nats, league)
     kind = role if policy is None else f"{role}-{policy}"
     name = check_name("--name", name or f"{kind}-{secrets.token_hex(3)}")
     set_up_logging(name, here.logs / f"{name}.log", terminal=not supervised)
-    module = importlib.import_module(f"workers.{role}")
-    serve: Serve = partial(module.serve, policy=policy) if role in _OF_A_POLICY else module.serve
+    module = importlib.import_module(f"workers.{_ROLES[role]}")
+    told = {"policy": policy} if role in _OF_A_POLICY else {"port": port or 0} if role == "inference" else {}
+    serve: Serve = partial(module.serve, **told)
     raise typer.Exit(run_worker(here, role, name, serve, supervised))
