@@ -154,6 +154,30 @@ class Grammars:
         return place
 
 
+def spell(place: Constraint, vocabulary: Vocabulary, text: bytes) -> list[int]:
+    """Tokens that say a text along a constraint, its end token included where it needs one.
+
+    Each is the longest that is allowed: where nothing is forced, that is not always what the tokenizer would write.
+
+    Raises:
+        ModelError: no allowed tokens say it.
+    """
+    ids: list[int] = []
+    rest = text
+    while allowed := place.allowed():
+        fits = [token for token in allowed if (said := vocabulary.texts[token]) and rest.startswith(said)]
+        if not rest and vocabulary.end is not None and vocabulary.end in allowed:
+            fits = [vocabulary.end]
+        if not fits:
+            raise ModelError(f"constraint: {_shortly(repr(text))} is not allowed from {_shortly(repr(rest))} on")
+        ids.append(max(fits, key=lambda token: len(vocabulary.texts[token] or b"")))
+        rest = rest[len(vocabulary.texts[ids[-1]] or b"") :]
+        place = place.advance(ids[-1])
+    if rest:
+        raise ModelError(f"constraint: {_shortly(repr(text))} is too long by {_shortly(repr(rest))}")
+    return ids
+
+
 class _Wrapped:
     """A vocabulary as the library reads one: bytes that are no token, and an end token, are added after its ids."""
 

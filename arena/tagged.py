@@ -5,7 +5,7 @@ some token could say the rest of the tag and run on beyond it (``>`` and a line 
 forced, so that everywhere else the whole vocabulary can stay allowed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from arena.constraints import EVERYTHING, Constraint
@@ -127,6 +127,30 @@ class Tagged:
         for at in range(1, len(self._tag)):
             overrun[at] = self._tag[at:] in beyond or overrun[self._borders[at]]
         return overrun
+
+
+class Until:
+    """Anything, up to one of these tokens: for models that end their turns with another token than their texts."""
+
+    __slots__ = ("_ended", "_ends")
+
+    def __init__(self, ends: Collection[int], ended: bool = False) -> None:
+        """Allow everything.
+
+        Args:
+            ends: Tokens of which each ends the completion.
+            ended: Whether one has been said.
+        """
+        self._ends = ends
+        self._ended = ended
+
+    def allowed(self) -> Sequence[int]:
+        """Everything, or nothing after an end."""
+        return () if self._ended else EVERYTHING
+
+    def advance(self, token: int) -> Constraint:
+        """The same place, or the end."""
+        return Until(self._ends, ended=True) if token in self._ends else self
 
 
 class _Free:

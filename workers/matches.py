@@ -24,6 +24,7 @@ from workers.inference.base import Sampling
 from workers.metrics import PlayGauge
 from workers.models import Models
 from workers.players import AdapterProvider, PolicyPlayer
+from workers.prompting import prompting_of
 from workers.remote import RemotePlayer, Remotes
 from workers.runtime import Context
 
@@ -59,7 +60,7 @@ class Matches:
         self._context = context
         self._models = models
         self._game = make_game(context.config.game.name, context.config.game.settings)
-        self._text = self._game.text()
+        self._prompting = prompting_of(models.tokenizer, self._game, context.config.prompts)
         self._records = BrokerStore(context.client)
         self._remotes = Remotes(context.config.agents, lambda agent: context.state.budget_left(agent))
         self._since = context.state.sequence
@@ -173,7 +174,7 @@ class Matches:
         training = job.purpose == "training"
         temperature = inference.temperature if training else inference.evaluation_temperature
         sampling = Sampling(temperature=temperature, top_p=inference.top_p)
-        return PolicyPlayer(self._models.backend, self._models.tokenizer, self._text, provider, sampling)
+        return PolicyPlayer(self._models.backend, self._prompting, provider, sampling)
 
     async def _fixed(self, agent: str, held: contextlib.ExitStack) -> AdapterProvider:
         policy, version = split_agent(agent) or ("", 0)
@@ -265,7 +266,7 @@ class Matches:
 
 
 def _metrics(player: Player) -> dict[str, float]:
-    return player.metrics() if isinstance(player, RemotePlayer) else {}
+    return player.metrics() if isinstance(player, PolicyPlayer | RemotePlayer) else {}
 
 
 def _no_adapter() -> tuple[int, str | None]:

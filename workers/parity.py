@@ -26,7 +26,7 @@ from trainer.decoder import Decoder
 from trainer.model.tokenizer import Tokenizer
 from trainer.parity import recompute
 from workers.inference.base import Generation, InferenceBackend, Request, Sampling
-from workers.players import token_walks
+from workers.prompting import constrained
 
 TEMPERATURES = (0.7, 1.0, 1.3)
 TOP_PS = (1.0, 0.9)
@@ -119,12 +119,14 @@ def bounds_of(dtype: str) -> Bounds:
 
 def places(game: GameSpec, tokenizer: Tokenizer, bot: str, seed: int) -> Iterator[Place]:
     """Where a model would have to decide in games that a bot plays by itself, for ever."""
-    text, player, walks = game.text(), game.bot(bot), token_walks(tokenizer)
+    player, prompting = game.bot(bot), constrained(tokenizer, game.text())
     for number in count():
         play, rng = game.new(derive_seed(seed, "parity", number)), Random(derive_seed(seed, "parity moves", number))
         while moving := play.to_move():
             for seat in moving:
-                yield Place(tokenizer.encode(text.prompt(play, seat)), walks(text.completions(play, seat)))
+                question = prompting.ask(play, seat)
+                assert question.constraint is not None
+                yield Place(question.prompt_ids, question.constraint)
             play.apply({seat: player.act(play, seat, rng) for seat in moving})
 
 

@@ -1,73 +1,80 @@
-"""A language model in a seat: position to prompt, constrained completion, and the way back to an action."""
+"""A language model in a seat: position to prompt, completion, and the way back to an action."""
 
 from collections.abc import Callable
+from random import Random
 
 import msgspec
 
 from arena.constraints import read_branches
 from arena.games.base import Action, Game, TextFormat
 from schemas.errors import ModelError
+from schemas.ids import derive_seed
 from schemas.trajectories import Step
 from trainer.model.cloning import Example
 from trainer.model.tokenizer import Tokenizer
 from workers.inference.base import Generation, InferenceBackend, Request, Sampling
-from workers.prompting import Prompting, token_walks
-
-__all__ = ["AdapterProvider", "PolicyPlayer", "example", "token_walks"]
+from workers.prompting import constrained
+from workers.replies import Heard, Prompting
 
 AdapterProvider = Callable[[], tuple[int, str | None]]
 """Version and adapter digest to use now (None: the base model); asked at each decision."""
+
+METRICS = "reply_"
+"""How the names of a model seat's metrics begin. They tell how it answered, not how the game went."""
 
 
 class PolicyPlayer:
     """One seat of one match, played by a model. Every decision is kept as a ``Step``, to be trained on."""
 
     def __init__(
-        self,
-        backend: InferenceBackend,
-        tokenizer: Tokenizer,
-        text: TextFormat,
-        provider: AdapterProvider,
-        sampling: Sampling,
+        self, backend: InferenceBackend, prompting: Prompting, provider: AdapterProvider, sampling: Sampling
     ) -> None:
         """Sit down.
 
         Args:
             backend: Samples completions.
-            tokenizer: Of the backend's base model.
-            text: The game's language.
+            prompting: How the backend's base model is asked about the game.
             provider: Version and adapter of each decision.
             sampling: Temperature and most tokens; each decision has its own seed.
         """
         self.steps: list[Step] = []
         self._backend = backend
-        self._prompting = Prompting(tokenizer, text)
-        self._text = text
+        self._prompting = prompting
         self._provider = provider
         self._sampling = sampling
+        self._choices = 0
+        self._illegal = 0
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
-        """Sample a legal action.
+        """Sample a legal action, or what the rule for invalid replies puts in its place.
 
         Raises:
-            ModelError: the backend refused, or the completion did not come to its end.
+            GameError: an invalid reply is to fail.
+            ModelError: the backend refused, or a constrained completion did not come to its end.
         """
-        prompt_ids = self._prompting.prompt(game, seat)
-        phrases = self._text.completions(game, seat)
+        question = self._prompting.ask(game, seat)
         version, adapter = self._provider()
-        max_tokens = self._sampling.max_tokens + self._prompting.free_tokens
-        sampling = msgspec.structs.replace(self._sampling, seed=seed, max_tokens=max_tokens)
-        constraint = self._prompting.constraint(phrases)
-        generation = await self._backend.generate(Request(prompt_ids, adapter, constraint, sampling))
-        if generation.finish_reason != "stop":
+        sampling = self._sampling_of(seed)
+        request = Request(question.prompt_ids, adapter, question.constraint, sampling)
+        generation = await self._backend.generate(request)
+        ended = generation.finish_reason == "stop"
+        if question.must_end and not ended:
             raise ModelError(
                 f"{game.name}: the completion of seat {seat} has not ended after {len(generation.completion_ids)} "
                 f"tokens; expected an end within {sampling.max_tokens} and the model's room after the prompt"
             )
-        self._record(game, seat, prompt_ids, version, generation)
-        return self._prompting.read(game, seat, phrases, generation.completion_ids)
+        heard = question.read(generation.completion_ids, ended, Random(derive_seed(seed, "reply")))
+        self._record(game, seat, question.prompt_ids, version, generation, heard)
+        return heard.action
 
-    def _record(self, game: Game, seat: int, prompt_ids: list[int], version: int, generation: Generation) -> None:
+    def _sampling_of(self, seed: int) -> Sampling:
+        prompting = self._prompting
+        most = prompting.reply_tokens or self._sampling.max_tokens + prompting.free_tokens
+        return msgspec.structs.replace(self._sampling, seed=seed, max_tokens=most)
+
+    def _record(
+        self, game: Game, seat: int, prompt_ids: list[int], version: int, generation: Generation, heard: Heard
+    ) -> None:
         step = Step(
             prompt_ids=prompt_ids,
             completion_ids=generation.completion_ids,
@@ -78,13 +85,35 @@ class PolicyPlayer:
             clock=game.clock,
             progress=game.progress(seat),
             temperature=self._sampling.temperature,
+            formatted=heard.formatted,
+            invalid=heard.invalid,
         )
         self.steps.append(step)
+        self._choices += heard.choices
+        self._illegal += heard.illegal
+
+    def metrics(self) -> dict[str, float]:
+        """For ``SeatResult.metrics``; nothing where replies can only be legal.
+
+        ``reply_count``, ``reply_unformatted`` and ``reply_invalid`` of them, ``reply_choices`` that they had to make,
+        and ``reply_illegal``, how many of those were made for the model.
+        """
+        if not self._prompting.counts:
+            return {}
+        counted = {
+            "count": len(self.steps),
+            "unformatted": sum(not step.formatted for step in self.steps),
+            "invalid": sum(step.invalid for step in self.steps),
+            "choices": self._choices,
+            "illegal": self._illegal,
+        }
+        return {METRICS + name: float(count) for name, count in counted.items()}
 
 
 def example(tokenizer: Tokenizer, text: TextFormat, game: Game, seat: int, action: Action) -> Example:
     """A decision as a model would have to say it: what behaviour cloning learns from."""
-    prompting, phrases = Prompting(tokenizer, text), text.completions(game, seat)
-    completion_ids = prompting.write(game, seat, phrases, action)
-    branches, allowed = read_branches(prompting.constraint(phrases), completion_ids)
-    return Example(prompting.prompt(game, seat), completion_ids, branches, allowed)
+    question = constrained(tokenizer, text).ask(game, seat)
+    assert question.constraint is not None
+    completion_ids = question.write(action)
+    branches, allowed = read_branches(question.constraint, completion_ids)
+    return Example(question.prompt_ids, completion_ids, branches, allowed)

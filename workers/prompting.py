@@ -1,119 +1,222 @@
-"""From a game's text to a model's tokens and back: pieces for models made here, conversations for large ones."""
+"""How a model is asked about a game, as tokens: pieces for models made here, conversations for large ones.
+
+``prompting_of`` chooses by the configuration, the model's tokenizer and what the game can say; how replies are
+constrained and read is in ``replies``.
+"""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property
 
-from arena.constraints import Constraint, TokenWalks
-from arena.games.base import Action, Game, Phrases, TextFormat
-from arena.prompts import Chat, Message, folded, template_for
-from arena.tagged import Tagged
-from arena.vocabulary import read_vocabulary
-from schemas.errors import ModelError
+from arena.games.base import Game, GameSpec, Grammatical, InBrief, TextFormat, Words, words_of
+from arena.prompts import Chat, Message, Template, folded, headed, make_template, messages_of, template_for
+from arena.prompts.extraction import ASKS_FOR, extractor_named
+from arena.prompts.observations import observation_named
+from schemas.config import PromptsConfig
+from schemas.errors import ConfigError, GameError, ModelError, UsageError
 from trainer.model.tokenizer import Tokenizer
+from workers.free import Freely
+from workers.replies import ByGrammar, ByPhrases, Prompting
+
+AUTO = "auto"
 
 
-class Prompting:
-    """How one model is asked about one game."""
+def prompting_of(tokenizer: Tokenizer, game: GameSpec, config: PromptsConfig) -> Prompting:
+    """How a league asks its models. Making it reads the model's vocabulary where text is constrained: keep it.
 
-    def __init__(self, tokenizer: Tokenizer, text: TextFormat) -> None:
-        """Join a tokenizer to a game's language.
+    Raises:
+        ConfigError: the configuration wants what the model or the game cannot do; the message names the key.
+        ModelError: the tokenizer's vocabulary cannot be read, or cannot write what is asked for.
+    """
+    if config.reply == "free":
+        return _freely(tokenizer, game, config)
+    return constrained(tokenizer, _text_of(game, config), config)
 
-        A text that is a ``Chat`` is asked as a conversation, unless the tokenizer was made for the text's pieces.
-        """
-        self._tokenizer = tokenizer
+
+def constrained(tokenizer: Tokenizer, text: TextFormat, config: PromptsConfig | None = None) -> Prompting:
+    """The way to ask for replies that can only be legal: ``prompting_of`` without free replies."""
+    config = config or PromptsConfig()
+    asking = TextAsking(tokenizer, text, config)
+    if isinstance(text, Grammatical):
+        return ByGrammar(tokenizer, text, asking, asking.chat, config.invalid)
+    return ByPhrases(tokenizer, text, asking, asking.chat)
+
+
+def check_prompts(config: PromptsConfig, game: GameSpec, made: bool) -> None:
+    """Look at the configuration before there is a model.
+
+    Args:
+        config: How models are to be asked.
+        game: What about.
+        made: Whether the model is made for the game's pieces.
+
+    Raises:
+        ConfigError: it wants what the game cannot do, or names what there is not; the message names the key.
+    """
+    _named("template", config.template, lambda name: None if name == AUTO else make_template(name))
+    _named("extractor", config.extractor, extractor_named)
+    _named("observation", config.observation, lambda name: observation_named(name) if name else None)
+    if made and (odd := [key for key in _OF_CONVERSATIONS if getattr(config, key) != getattr(PromptsConfig(), key)]):
+        raise ConfigError(
+            f"prompts.{odd[0]}: {getattr(config, odd[0])!r} with model.base = 'made', which knows the game's pieces "
+            "only; expected a folder or a hub id, or the default"
+        )
+    if config.reply == "free":
+        _words_of(game, config)
+        return
+    text = _text_of(game, config)
+    if config.thinking and not getattr(text, "free_tokens", 0):
+        raise ConfigError(
+            "prompts.thinking: true, but the reply begins with what is constrained; expected free_tokens above 0, or "
+            "reply = 'free'"
+        )
+
+
+_OF_CONVERSATIONS = ("reply", "template", "thinking", "system", "free_tokens", "reduced")
+
+
+def _named(key: str, name: str, look_up: object) -> None:
+    assert callable(look_up)
+    try:
+        look_up(name)
+    except UsageError as error:
+        raise ConfigError(f"prompts.{key}: {error}") from None
+
+
+def _text_of(game: GameSpec, config: PromptsConfig) -> TextFormat:
+    """The game's text as the configuration wants it."""
+    text = game.text()
+    if config.free_tokens is not None:
+        if not isinstance(text, Chat):
+            raise ConfigError(
+                f"prompts.free_tokens: {config.free_tokens}, but {game.name} is not asked as a conversation with these "
+                "settings; expected a text that is (diplomacy: text = 'egocentric')"
+            )
+        text = text.with_free_tokens(config.free_tokens)
+    if config.reduced:
+        if not isinstance(text, InBrief):
+            raise ConfigError(f"prompts.reduced: true, but the text of {game.name} knows no shorter question")
+        text = text.brief()
+    return text
+
+
+def _words_of(game: GameSpec, config: PromptsConfig) -> Words:
+    """The game's words as the configuration wants them."""
+    try:
+        words = words_of(game)
+    except GameError as error:
+        raise ConfigError(f"prompts.reply: 'free', but {error}") from None
+    if not config.reduced:
+        return words
+    if not isinstance(words, InBrief):
+        raise ConfigError(f"prompts.reduced: true, but {game.name} in words knows no shorter question")
+    return words.brief()
+
+
+def _freely(tokenizer: Tokenizer, game: GameSpec, config: PromptsConfig) -> Freely:
+    if tokenizer.whole:
+        raise ConfigError(
+            f"prompts.reply: 'free', but the tokenizer of {tokenizer.folder} knows whole words only; expected a model "
+            "that writes text"
+        )
+    words, conversing = _words_of(game, config), Conversing(tokenizer, config)
+
+    def ask(table: Game, seat: int) -> list[int]:
+        messages = messages_of(words, table, seat)
+        if config.observation:
+            (told,) = folded(headed(messages, config.system))
+            return tokenizer.encode_text(observation_named(config.observation).render(told.content))
+        if closing := ASKS_FOR.get(config.extractor):
+            messages = [*messages[:-1], Message("user", f"{messages[-1].content}\n{closing}")]
+        return conversing.encode(messages)
+
+    return Freely(tokenizer, words, ask, conversing.template, config)
+
+
+class TextAsking:
+    """Asks in a game's text: its pieces, or where it is a ``Chat`` and the tokenizer knows sub-words, its messages."""
+
+    def __init__(self, tokenizer: Tokenizer, text: TextFormat, config: PromptsConfig) -> None:
+        self.chat = text if isinstance(text, Chat) and not tokenizer.whole else None
         self._text = text
-        self._chat = text if isinstance(text, Chat) and not tokenizer.whole else None
-        self._walks = token_walks(tokenizer, exact=self._chat is not None)
-        self._tagged: Tagged | None = None
-        self.free_tokens = 0
-        """Most tokens that the model may write of its own before what is constrained."""
-        if self._chat is not None and self._chat.free_tokens:
-            self.free_tokens = self._chat.free_tokens
-            self._tagged = tagged_text(tokenizer, self._chat.opening, self.free_tokens)
+        self._tokenizer = tokenizer
+        self._conversing = Conversing(tokenizer, config)
 
-    def prompt(self, game: Game, seat: int) -> list[int]:
+    def __call__(self, game: Game, seat: int) -> list[int]:
         """The position as tokens.
 
         Raises:
             GameError: the seat is not to move.
             ModelError: the tokenizer or its chat template cannot write it.
         """
-        if self._chat is None:
+        if self.chat is None:
             return self._tokenizer.encode(self._text.prompt(game, seat))
-        return self._tokenizer.encode_text(conversation(self._tokenizer, self._chat.messages(game, seat)))
+        return self._conversing.encode(self.chat.messages(game, seat))
 
-    def constraint(self, phrases: Phrases) -> Constraint:
-        """What may be said, token by token."""
-        if self._tagged is None:
-            return self._walks(phrases)
-        return self._tagged(self._walks(self._opened(phrases)))
 
-    def read(self, game: Game, seat: int, phrases: Phrases, completion_ids: Sequence[int]) -> Action:
-        """The action that was sampled under ``constraint``.
+class Conversing:
+    """Writes conversations for one model."""
 
-        Raises:
-            GameError: it is none of the game.
-            ModelError: the tokens are not a whole completion.
-        """
-        if self._tagged is None or self._chat is None:
-            return self._text.read(game, seat, self._walks.read(phrases, completion_ids))
-        place = self._opened(phrases)
-        ids = self._tagged.read(self._walks(place), completion_ids)
-        return self._text.read(game, seat, (self._chat.opening, *self._walks.read(place, ids)))
+    def __init__(self, tokenizer: Tokenizer, config: PromptsConfig) -> None:
+        self._tokenizer = tokenizer
+        self._config = config
 
-    def write(self, game: Game, seat: int, phrases: Phrases, action: Action) -> list[int]:
-        """The tokens with which a model would say an action and nothing else.
+    @cached_property
+    def template(self) -> Template:
+        """The configured family, or that of the model; it reads replies, even where the folder's own asks.
 
         Raises:
-            GameError: the action is not legal.
+            ConfigError: the model does not know the configured family's special tokens.
         """
-        return self._walks.write(phrases, self._text.write(game, seat, action))
+        family = family_of(self._config)
+        return template_for(self._tokenizer.model_type, self._tokenizer.knows) if family is None else family
 
-    def _opened(self, phrases: Phrases) -> Phrases:
-        assert self._chat is not None
-        return phrases.options()[self._chat.opening]
-
-
-@lru_cache(maxsize=16)
-def token_walks(tokenizer: Tokenizer, exact: bool = False) -> TokenWalks:
-    """The walks of a tokenizer, shared by everyone in this process who plays with it.
-
-    Args:
-        tokenizer: Of the model.
-        exact: Whether the game's pieces carry their own white space.
-    """
-    encode = tokenizer.encode_exactly if exact else tokenizer.encode_piece
-    return TokenWalks(encode, end=tokenizer.eos)
+    def encode(self, messages: Sequence[Message]) -> list[int]:
+        """A conversation as tokens, up to where the reply begins."""
+        return self._tokenizer.encode_text(conversation(self._tokenizer, messages, self._config))
 
 
-@lru_cache(maxsize=16)
-def tagged_text(tokenizer: Tokenizer, opening: str, free_tokens: int) -> Tagged:
-    """Free text up to a tag, for everyone in this process who plays with the tokenizer.
+def family_of(config: PromptsConfig) -> Template | None:
+    """The family whose template is to be used; None leaves it to the model.
 
     Raises:
-        ModelError: the tokenizer's vocabulary cannot be read, or cannot write the tag.
+        UsageError: the template or the observation is none that there is.
     """
-    file = (tokenizer.folder / "tokenizer.json").read_bytes()
-    vocabulary = read_vocabulary(file, tokenizer.eos, tokenizer.encode_text)
-    return Tagged(vocabulary, opening, closing="", free_tokens=free_tokens)
+    if config.observation:
+        return make_template(observation_named(config.observation).family)
+    return None if config.template == AUTO else make_template(config.template)
 
 
-def conversation(tokenizer: Tokenizer, messages: Sequence[Message]) -> str:
+def conversation(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig | None = None) -> str:
     """A conversation as the model was trained on it: by its folder's chat template, or else by that of its family.
 
-    Thinking is switched off where a model has the switch: what comes before the answer is the game's to ask for.
+    Thinking is switched off, unless configured, where a model has the switch: what comes before the answer is the
+    game's to ask for.
 
     Raises:
-        ModelError: the folder's chat template refuses it, with and without a system.
+        ModelError: the folder's chat template refuses it, with and without a system; or the model does not know the
+            special tokens of the configured family.
     """
+    config = config or PromptsConfig()
+    told = headed(messages, config.system)
+    if config.template != AUTO:
+        return _known(tokenizer, make_template(config.template), config.template).render(told, config.thinking)
     if not tokenizer.has_chat_template:
-        return template_for(tokenizer.model_type, tokenizer.knows).render(messages)
+        return template_for(tokenizer.model_type, tokenizer.knows).render(told, config.thinking)
     try:
-        return tokenizer.chat(_plain(messages))
+        return tokenizer.chat(_plain(told), config.thinking)
     except ModelError:
-        if messages[0].role != "system":
+        if told[0].role != "system":
             raise
-        return tokenizer.chat(_plain(folded(messages)))
+        return tokenizer.chat(_plain(folded(told)), config.thinking)
+
+
+def _known(tokenizer: Tokenizer, template: Template, name: str) -> Template:
+    if unknown := [mark for mark in template.marks if not tokenizer.knows(mark)]:
+        raise ModelError(
+            f"prompts.template: {name!r} needs the token {unknown[0]!r}, which the tokenizer of {tokenizer.folder} "
+            "does not know; expected a template that the model was trained on"
+        )
+    return template
 
 
 def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ simultaneous game, one in a turn-taking game, none once the game is over.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -194,6 +194,55 @@ class TextFormat(Protocol):
         Raises:
             GameError: the completion is not one of ``completions``.
         """
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """A language that a reply has to be in: one of the two ways to give it, and what ends it."""
+
+    regex: str = ""
+    """A regular expression, as ``arena.grammars.Grammars.regex`` takes it."""
+    schema: dict[str, Any] | None = None
+    """A JSON schema, as ``Grammars.json_schema`` takes it."""
+    closing: str = ""
+    """Follows it, literally: needed where a reply could end and also go on, for models without an end token."""
+
+
+@runtime_checkable
+class Grammatical(Protocol):
+    """What a ``TextFormat`` has beside the rest when replies are texts of a language, rather than walks over pieces.
+
+    Its ``completions``, ``write`` and ``read`` are not asked for then. The pieces of ``vocabulary`` have to be able to
+    write the language, for models that are made for them.
+    """
+
+    def grammar(self, game: Game, seat: int) -> Grammar:
+        """The language of the seat's reply. It may hold illegal actions, where rules are more than a language.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+
+    def said(self, game: Game, seat: int, action: Action) -> str:
+        """How an action is said, without the closing text.
+
+        Raises:
+            GameError: the action is not legal.
+        """
+
+    def heard(self, game: Game, seat: int, reply: str) -> Action:
+        """The action that a reply of the language says, without the closing text.
+
+        Raises:
+            GameError: the reply says no legal action.
+        """
+
+
+@runtime_checkable
+class InBrief(Protocol):
+    """What ``Words`` and a text that is a ``Chat`` have beside the rest when their question can be shorter."""
+
+    def brief(self) -> Self:
+        """The same, with questions that leave out what follows from the rest of them."""
 
 
 class Understood(NamedTuple):

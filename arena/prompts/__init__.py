@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeVar
 
-from arena.prompts.base import Chat, Message, Template, folded, messages_of
+from arena.prompts.base import Chat, Message, Template, folded, headed, messages_of
 from schemas.errors import UsageError, one_of
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Message",
     "Template",
     "folded",
+    "headed",
     "make_template",
     "messages_of",
     "register",

@@ -1,7 +1,7 @@
 """What a conversation is, and what writes it down for a model."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -20,6 +20,8 @@ class Template(Protocol):
 
     marks: Sequence[str]
     """The family's special tokens, without which a model does not know the form."""
+    end: str
+    """The one of them that ends a reply; empty where none does."""
 
     def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
         """The text that the model continues with its reply.
@@ -46,6 +48,9 @@ class Chat(Protocol):
     free_tokens: int
     """Most tokens that the model may write of its own before ``opening``."""
 
+    def with_free_tokens(self, free_tokens: int) -> Self:
+        """The same, with so much room for them; the question says so too."""
+
     def messages(self, game: Game, seat: int) -> list[Message]:
         """The question that ``seat`` is asked."""
 
@@ -57,6 +62,15 @@ def messages_of(words: Words, game: Game, seat: int) -> list[Message]:
         GameError: the seat is not to move.
     """
     return [Message("system", words.rules()), Message("user", words.question(game, seat))]
+
+
+def headed(messages: Sequence[Message], system: str) -> list[Message]:
+    """The conversation with more that the system says, before anything else; nothing changes where that is empty."""
+    if not system:
+        return list(messages)
+    if not messages or messages[0].role != "system":
+        return [Message("system", system), *messages]
+    return [Message("system", f"{system}\n\n{messages[0].content}"), *messages[1:]]
 
 
 def folded(messages: Sequence[Message]) -> list[Message]:

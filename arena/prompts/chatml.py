@@ -13,6 +13,7 @@ class ChatML:
     """The ``Template`` of models that answer at once."""
 
     marks: Sequence[str] = (START, END)
+    end = END
 
     def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
         """Turns between ``<|im_start|>`` and ``<|im_end|>``."""

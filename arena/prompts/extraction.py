@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from schemas.errors import UsageError, one_of
+
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
 
 
@@ -53,9 +55,30 @@ def tagged(tag: str) -> Extractor:
     return extract
 
 
+def whole(reply: str) -> Extracted:
+    """The reply as it stands, for games that say themselves how they are answered."""
+    return Extracted(reply, bool(reply.strip()))
+
+
 EXTRACTORS: Mapping[str, Extractor] = {
     "boxed": boxed,
     "default": bracketed,
     "orders": tagged("orders"),
+    "whole": whole,
 }
 """By name; ``default`` is that of UnstableBaselines."""
+
+IN_A_BOX = r"Think step by step. Then give your move as \boxed{move}."
+ASKS_FOR: Mapping[str, str] = {"boxed": IN_A_BOX, "default": IN_A_BOX}
+"""What the model is told, by name, where the game's rules do not ask for the form themselves."""
+
+
+def extractor_named(name: str) -> Extractor:
+    """The extractor of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in EXTRACTORS:
+        raise UsageError(f"extractor: none is called {name!r}; expected {one_of(EXTRACTORS)}")
+    return EXTRACTORS[name]

@@ -11,6 +11,7 @@ class Gemma:
     """The ``Template`` of Gemma 1 to 3. They have no thinking switch, and nobody but user and model speaks."""
 
     marks: Sequence[str] = ("<bos>", "<start_of_turn>", "<end_of_turn>")
+    end = "<end_of_turn>"
 
     def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
         """Turns between ``<start_of_turn>`` and ``<end_of_turn>``; the user says what the system would."""

@@ -11,6 +11,7 @@ class Llama:
     """The ``Template`` of Llama 3 to 3.3. They have no thinking switch."""
 
     marks: Sequence[str] = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+    end = "<|eot_id|>"
 
     def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
         """Turns behind a header with their role, each closed by ``<|eot_id|>``."""

@@ -11,11 +11,11 @@ import msgspec
 
 from arena.prompts import make_template
 from arena.prompts.base import Message
+from arena.prompts.extraction import IN_A_BOX
 from schemas.errors import UsageError, one_of
 
 _ZERO_SUM = "You are one of two players in a zero-sum game. Make legal moves, and win."
 _ALONE = "You play a game alone. Make legal moves until it is solved."
-_BOXED = r"Think step by step. Then give your move as \boxed{move}."
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -25,7 +25,7 @@ class Observation(msgspec.Struct, frozen=True):
     """Of ``template_names``."""
     framing: str
     """What kind of game it is."""
-    closing: str = _BOXED
+    closing: str = IN_A_BOX
     """Follows the observation; empty where the game says itself how it is answered."""
     system: bool = False
     """Whether the framing is said by the system rather than the user."""

@@ -11,6 +11,7 @@ class Plain:
     """The ``Template`` of base models and unknown families."""
 
     marks: Sequence[str] = ()
+    end = ""
 
     def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
         """What everybody said, with a blank line after each."""

@@ -15,6 +15,7 @@ class Qwen3:
     """The ``Template`` of Qwen3."""
 
     marks: Sequence[str] = (START, END, _THINK, _THOUGHT)
+    end = END
 
     def __init__(self) -> None:
         self._chat = ChatML()

@@ -18,6 +18,7 @@ from trainer.parity import recompute
 from trainer.shape import read_shape
 from workers.inference import Sampling, make_backend, settings_of
 from workers.players import PolicyPlayer
+from workers.prompting import constrained
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +59,9 @@ def test_a_step_from_a_nucleus_is_learned_from_under_the_nucleus(base: Path) -> 
 
     async def body() -> list[PolicyPlayer]:
         backend = make_backend("local", base)
-        text, bot = nim.text(), BotPlayer(nim.bot("random_bot"))
+        prompting, bot = constrained(Tokenizer(base), nim.text()), BotPlayer(nim.bot("random_bot"))
         sampling = Sampling(temperature=1.3, top_p=0.6)
-        models = [PolicyPlayer(backend, Tokenizer(base), text, lambda: (0, None), sampling) for _ in range(8)]
+        models = [PolicyPlayer(backend, prompting, lambda: (0, None), sampling) for _ in range(8)]
         for seed, model in enumerate(models):
             await play(nim.new(seed), [model, *[bot] * (len(nim.seats) - 1)], seed)
         await backend.close()

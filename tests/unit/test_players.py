@@ -14,7 +14,9 @@ from schemas.errors import ModelError
 from trainer.model import Tokenizer, make_base
 from trainer.model.cloning import CloningConfig, Example, clone_behaviour
 from workers.inference import InferenceBackend, Sampling, make_backend
-from workers.players import PolicyPlayer, example, token_walks
+from workers.players import PolicyPlayer, example
+from workers.prompting import constrained
+from workers.replies import token_walks
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,7 @@ def base(nim: GameSpec, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def player(backend: InferenceBackend, base: Path, nim: GameSpec, **sampling: float) -> PolicyPlayer:
-    return PolicyPlayer(backend, Tokenizer(base), nim.text(), lambda: (7, None), Sampling(**sampling))
+    return PolicyPlayer(backend, constrained(Tokenizer(base), nim.text()), lambda: (7, None), Sampling(**sampling))
 
 
 def games(base: Path, nim: GameSpec, count: int) -> list[tuple[bytes, list[PolicyPlayer]]]:
@@ -78,7 +80,7 @@ def test_newly_published_version_serves_the_next_decision(base: Path, nim: GameS
 
     async def run() -> list[int]:
         backend = make_backend("local", base)
-        model = PolicyPlayer(backend, Tokenizer(base), nim.text(), lambda: next(published), Sampling())
+        model = PolicyPlayer(backend, constrained(Tokenizer(base), nim.text()), lambda: next(published), Sampling())
         for seed in range(2):
             await model.act(nim.new(0), nim.new(0).to_move()[0], seed)
         await backend.close()

@@ -24,7 +24,8 @@ from trainer.model.make import make_base
 from trainer.model.tokenizer import TEMPLATE_FILES
 from workers.inference import Sampling, make_backend
 from workers.players import PolicyPlayer, example
-from workers.prompting import Prompting, conversation
+from workers.prompting import constrained, conversation
+from workers.replies import Heard
 
 FRANCE = 2
 TALK = [Message("system", "Be brief."), Message("user", "Go")]
@@ -129,14 +130,14 @@ def test_template_that_refuses_every_conversation_is_an_error_that_names_the_fol
 def test_orders_survive_being_said_in_sub_words(analysis: int, tmp_path: Path):
     spec, tokenizer = diplomacy(analysis), Tokenizer(folder_of(tmp_path, "llama"))
     text, game, rng = spec.text(), spec.new(0), Random(0)
-    prompting = Prompting(tokenizer, text)
+    prompting = constrained(tokenizer, text)
     while moving := game.to_move():
         actions = {seat: game.random_action(seat, rng) for seat in moving}
         for seat, action in actions.items():
-            phrases = text.completions(game, seat)
-            ids = prompting.write(game, seat, phrases, action)
+            question = prompting.ask(game, seat)
+            ids = question.write(action)
             assert tokenizer.decode(ids) == "".join(text.write(game, seat, action))
-            assert prompting.read(game, seat, phrases, ids) == action
+            assert question.read(ids, True, rng) == Heard(action)
             assert example(tokenizer, text, game, seat, action).completion_ids == ids
         game.apply(actions)
 
@@ -149,7 +150,7 @@ def test_model_plays_a_year_of_diplomacy_in_json_and_tags(analysis: int, make, t
 
     async def run() -> tuple[bytes, PolicyPlayer]:
         backend = make_backend("local", folder)
-        model = PolicyPlayer(backend, tokenizer, spec.text(), lambda: (3, None), Sampling(max_tokens=300))
+        model = PolicyPlayer(backend, constrained(tokenizer, spec.text()), lambda: (3, None), Sampling(max_tokens=300))
         bot = BotPlayer(spec.bot("random_bot"))
         game = spec.new(5)
         await play(game, [bot, bot, model, bot, bot, bot, bot], 5)
@@ -181,8 +182,7 @@ def test_model_made_for_the_pieces_plays_the_same_format(tmp_path: Path):
     text = spec.text()
     tokenizer = Tokenizer(make_base(tmp_path / "base", text.vocabulary()))
     game = spec.new(0)
-    prompting = Prompting(tokenizer, text)
-    assert tokenizer.decode(prompting.prompt(game, FRANCE)[:4]) == '{ " power "'
-    phrases = text.completions(game, FRANCE)
+    question = constrained(tokenizer, text).ask(game, FRANCE)
+    assert tokenizer.decode(question.prompt_ids[:4]) == '{ " power "'
     action = game.random_action(FRANCE, Random(1))
-    assert prompting.read(game, FRANCE, phrases, prompting.write(game, FRANCE, phrases, action)) == action
+    assert question.read(question.write(action), True, Random(0)) == Heard(action)

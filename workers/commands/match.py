@@ -16,6 +16,7 @@ from league.explaining import DrawExplained, EvaluationExplained, explain_draw, 
 from league.log.jetstream import JetStreamLog
 from schemas.errors import LeagueError, UsageError
 from schemas.events import AgentRegistered, MatchFinished
+from workers import players, remote
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
 from workers.reading.match_text import (
     header,
@@ -26,7 +27,6 @@ from workers.reading.match_text import (
     print_resimulation,
 )
 from workers.reading.matches import FoundMatch, find_match, load_record
-from workers.remote import METRICS
 from workers.run import DEFAULT_RUN, Run
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The match's id, such as rollout-1-0.")]
@@ -167,8 +167,9 @@ def _outcome(result: MatchFinished) -> Outcome:
 
 
 def _of_the_game(metrics: dict[str, float]) -> dict[str, float]:
-    """Without what it took to ask a remote agent, which playing the match again does not tell."""
-    return {name: value for name, value in metrics.items() if not name.startswith(METRICS)}
+    """Without how a model was asked and answered, which playing the match again does not tell."""
+    asked = (players.METRICS, remote.METRICS)
+    return {name: value for name, value in metrics.items() if not name.startswith(asked)}
 
 
 def _print_json(value: Any) -> None:

@@ -18,6 +18,7 @@ from trainer.model import BaseShape
 from trainer.model.cloning import CloningConfig
 from trainer.rewards.base import REWARDS
 from workers.inference import backend_config, settings_of
+from workers.prompting import check_prompts
 
 
 def check_config(config: LeagueConfig) -> None:
@@ -41,6 +42,7 @@ def check_config(config: LeagueConfig) -> None:
     for name, agent in config.agents.items():
         if agent.kind == "bot" and name not in game.bots:
             raise ConfigError(f"agents.{name}: {config.game.name} has no such bot; expected {one_of(game.bots)}")
+    check_prompts(config.prompts, game, made=config.model.base == "made")
     _check_remotes(config, game)
     if config.model.clone_bot not in game.bots:
         raise ConfigError(f"model.clone_bot: {config.model.clone_bot!r}; expected {one_of(game.bots)}")

@@ -101,8 +101,13 @@ class EgocentricText:
     opening = OPEN
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self.free_tokens = settings.analysis
         self._words = EgocentricWords(settings, analysis=settings.analysis > 0)
+
+    def with_free_tokens(self, free_tokens: int) -> "EgocentricText":
+        """The same, with so much room for an analysis."""
+        return EgocentricText(msgspec.structs.replace(self._settings, analysis=free_tokens))
 
     def vocabulary(self) -> Sequence[str]:
         """Every piece that a prompt or completion can hold, sorted."""

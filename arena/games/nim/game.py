@@ -1,0 +1,166 @@
+"""One play-through of Nim, its settings, and the JSON of positions and records."""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from arena.games.base import Action, Outcome, check_of, checked, ranks
+from schemas.errors import ConfigError, DecodeError, GameError
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The ``[game]`` settings of Nim."""
+
+    seats: int = 2
+    """Players, who move in turn."""
+    heaps: tuple[int, ...] = (3, 4, 5)
+    """Stones in each heap at the start."""
+    shuffle: bool = True
+    """Whether the seed decides who begins; otherwise seat 0 does."""
+
+    def __post_init__(self) -> None:
+        """Check ranges.
+
+        Raises:
+            ConfigError: the message names the key, what was found and what was expected.
+        """
+        if not 2 <= self.seats <= 16:
+            raise ConfigError(f"seats: found {self.seats}; expected 2 to 16")
+        if not 1 <= len(self.heaps) <= 9 or not all(1 <= heap <= 99 for heap in self.heaps):
+            raise ConfigError(f"heaps: found {list(self.heaps)}; expected 1 to 9 heaps of 1 to 99 stones")
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The bytes of ``NimGame.save``."""
+
+    heaps: tuple[int, ...]
+    mover: int
+    turns: int
+    taken: tuple[int, ...]
+    """Stones that each seat has taken."""
+    last: int | None
+    """Seat that took a stone last."""
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The bytes of ``NimGame.record``."""
+
+    game: str
+    settings: Settings
+    seed: int
+    start: State
+    turns: list[Action]
+    checks: list[str] = []
+    """``check_of`` the position after each turn."""
+
+
+class NimGame:
+    """One play-through. An action is ``("<heap>:<stones>",)``, heaps numbered from 1."""
+
+    name = "nim"
+
+    def __init__(self, settings: Settings, seed: int, start: State) -> None:
+        self.settings = settings
+        self.seats: Sequence[str] = seat_names(settings)
+        self.state = start
+        self._seed = seed
+        self._start = start
+        self._turns: list[Action] = []
+        self._after: list[State] = []
+
+    def moves(self) -> list[str]:
+        """All legal moves, whoever is to make them."""
+        return [f"{i}:{n}" for i, heap in enumerate(self.state.heaps, 1) for n in range(1, heap + 1)]
+
+    def to_move(self) -> Sequence[int]:
+        """The one seat whose turn it is; nobody once all heaps are empty."""
+        return (self.state.mover,) if any(self.state.heaps) else ()
+
+    def random_action(self, seat: int, rng: Random) -> Action:
+        """A uniformly random legal action of ``seat``, drawn with ``rng`` only.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        self.check_to_move(seat)
+        return (rng.choice(self.moves()),)
+
+    def is_legal(self, seat: int, action: Action) -> bool:
+        """Whether the action takes at least one stone, and none that isn't there, in the seat's turn."""
+        return seat in self.to_move() and isinstance(action, tuple) and len(action) == 1 and action[0] in self.moves()
+
+    def apply(self, actions: Mapping[int, Action]) -> None:
+        """Take the stones and pass the turn on.
+
+        Raises:
+            GameError: it is another seat's turn, or the action is illegal; the game is unchanged.
+        """
+        ((seat, action),) = checked(self, f"turn {self.state.turns}", actions)
+        heap, stones = map(int, action[0].split(":"))
+        heaps, taken = list(self.state.heaps), list(self.state.taken)
+        heaps[heap - 1] -= stones
+        taken[seat] += stones
+        mover = (seat + 1) % len(self.seats)
+        self.state = State(tuple(heaps), mover, self.state.turns + 1, tuple(taken), seat)
+        self._turns.append(action)
+        self._after.append(self.state)
+
+    @property
+    def clock(self) -> int:
+        """Full rounds played."""
+        return self.state.turns // len(self.seats)
+
+    def progress(self, seat: int) -> float:
+        """Stones that the seat has taken."""
+        return float(self.state.taken[seat])
+
+    def outcome(self) -> Outcome:
+        """One point for the seat that took the last stone.
+
+        Raises:
+            GameError: the game is not over.
+        """
+        if self.to_move():
+            raise GameError(f"nim: no outcome in turn {self.state.turns}; the game is not over")
+        scores = tuple(float(seat == self.state.last) for seat in range(len(self.seats)))
+        metrics = tuple({"taken": float(taken)} for taken in self.state.taken)
+        return Outcome(scores, ranks(scores), self.state.last, metrics, "last_stone", self.state.turns)
+
+    def save(self) -> bytes:
+        """The position as canonical JSON: equal positions give equal bytes."""
+        return _encode(self.state)
+
+    def record(self) -> bytes:
+        """The whole play-through as canonical JSON."""
+        checks = [check_of(_encode(state)) for state in self._after]
+        return _encode(Record(self.name, self.settings, self._seed, self._start, self._turns, checks))
+
+    def check_to_move(self, seat: int) -> None:
+        """Refuse a seat whose turn it is not.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        if seat not in self.to_move():
+            raise GameError(f"nim, turn {self.state.turns}: seat {seat} is not to move; expected {self.to_move()}")
+
+
+def seat_names(settings: Settings) -> tuple[str, ...]:
+    """Names of the seats: ``P1``, ``P2`` and so on."""
+    return tuple(f"P{seat + 1}" for seat in range(settings.seats))
+
+
+def decode(data: bytes, kind: type[Any]) -> Any:
+    """A position or a record from JSON.
+
+    Raises:
+        DecodeError: not such bytes.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"nim: {error}") from None

@@ -1,0 +1,101 @@
+"""Makes games of Nim: new ones, saved ones, recorded ones, and who can play them."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import cast
+
+from arena import bots
+from arena.games.base import Bot, Game, Recording, TextFormat, Turn, Words, replayed
+from arena.games.nim.game import NimGame, Record, Settings, State, decode, seat_names
+from arena.games.nim.language import NimLanguage
+from arena.games.nim.text import NimText
+from arena.games.nim.words import NimWords
+
+
+class NimSpec:
+    """Makes games of Nim with one set of settings."""
+
+    name = "nim"
+
+    def __init__(self, settings: Settings, text: str = "pieces") -> None:
+        """Prepare to make games.
+
+        Args:
+            settings: Of every game, recorded with it.
+            text: How models are asked, one of ``TEXTS``.
+        """
+        self.settings = settings
+        self._text = text
+        self.seats: Sequence[str] = seat_names(settings)
+        self.bots: Sequence[str] = bots.bot_names(self.name)
+
+    def new(self, seed: int) -> NimGame:
+        """A fresh game; the seed decides who begins."""
+        seats = self.settings.seats
+        mover = Random(seed).randrange(seats) if self.settings.shuffle else 0
+        return NimGame(self.settings, seed, State(self.settings.heaps, mover, 0, (0,) * seats, None))
+
+    def load(self, saved: bytes) -> NimGame:
+        """The position that ``Game.save`` wrote, ready to be played on.
+
+        Raises:
+            DecodeError: not such bytes.
+        """
+        return NimGame(self.settings, 0, decode(saved, State))
+
+    def replay(self, record: bytes) -> Game:
+        """Play a ``Game.record`` again under the settings it was played with.
+
+        Raises:
+            DecodeError: not such bytes.
+            GameError: an action in it is illegal.
+        """
+        return replayed(self.open_record(record))
+
+    def open_record(self, record: bytes) -> Recording:
+        """A ``Game.record`` turn by turn.
+
+        Raises:
+            DecodeError: not such bytes.
+        """
+        told = decode(record, Record)
+        first, seats = told.start.mover, told.settings.seats
+        turns = [{(first + nth) % seats: action} for nth, action in enumerate(told.turns)]
+        return Recording(told.seed, NimGame(told.settings, told.seed, told.start), turns, told.checks)
+
+    def transcript(self, record: bytes) -> list[Turn]:
+        """A ``Game.record`` for people to read.
+
+        Raises:
+            DecodeError: not such bytes.
+            GameError: an action in it is illegal.
+        """
+        recording = self.open_record(record)
+        game, turns = cast(NimGame, recording.start), []
+        for actions in recording.turns:
+            title = f"turn {game.state.turns + 1}"
+            game.apply(actions)
+            moves = {game.seats[seat]: [_said(action[0])] for seat, action in actions.items()}
+            turns.append(Turn(title, moves, ["heaps: " + " ".join(map(str, game.state.heaps))]))
+        return turns
+
+    def bot(self, name: str) -> Bot:
+        """The scripted agent of that name.
+
+        Raises:
+            GameError: no such bot.
+        """
+        return bots.make_bot(name, self.name)
+
+    def text(self) -> TextFormat:
+        """Heaps as numbers; a move as heap and stones, or in the language that the settings choose."""
+        return NimText(self.settings) if self._text == "pieces" else NimLanguage(self.settings, self._text)
+
+    def words(self) -> Words:
+        """Heaps and moves in English."""
+        return NimWords(self.settings)
+
+
+def _said(move: str) -> str:
+    heap, stones = move.split(":")
+    return f"takes {stones} from heap {heap}"
