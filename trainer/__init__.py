@@ -9,10 +9,14 @@
     archive.py      an adapter folder as bytes that a digest can name
     packing.py      sequences of many lengths as rectangles with little padding
     rewards/        what a step earned: one file each
+    transforms/     what is made of that on the way: one file each
     advantages/     what the estimator makes of it: one file each
+    credit.py       the three in a row, for a batch
+    critic.py       a learned value function, for the estimator that asks one
     losses/         what is minimised: one file each
     admission.py    which rollouts are trained on, and why the others are not
     batching.py     rollouts as flat arrays, and minibatches of them
+    terms.py        what a loss looks at, computed by the model
     learner.py      one gradient step after the other
     report.py       what a step says about itself
     state.py        what a killed trainer resumes from

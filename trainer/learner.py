@@ -16,22 +16,22 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
 
 from schemas.config import TrainerConfig, convert
 from schemas.errors import ConfigError, ModelError
+from schemas.ids import derive_seed
 from schemas.trajectories import Rollout
 from trainer import adapters, state
 from trainer.adapters import Lora
-from trainer.admission import check
-from trainer.advantages.base import ADVANTAGES, State
-from trainer.batching import Batch, Chunk, Floats, Ints, chunks, flatten, minibatches
-from trainer.decoder import Decoder, allowed_logits
-from trainer.forward import Weights, cut, forward_rectangle
-from trainer.losses.base import LOSSES, LossValue, Terms, allowed_distribution, whole_distribution
+from trainer.advantages.gae import Gae
+from trainer.batching import Batch, Ints, chunks, flatten, minibatches
+from trainer.credit import Credit, Credited, Memory
+from trainer.critic import TENSORS, Critic
+from trainer.decoder import Decoder
+from trainer.forward import cut
+from trainer.losses.base import LOSSES, LossValue, Terms
 from trainer.report import StepReport, Tally
-from trainer.rewards.base import REWARDS
+from trainer.terms import branch_terms, logprobs
 
 WIDE_BOUND, NARROW_BOUND = 1e-3, 5e-2
 """``LearnerConfig.ratio_bound`` of a base of 32 bits, and of fewer.
@@ -90,11 +90,11 @@ class Learner:
         self.lora = lora
         self.seed = seed
         self.steps = 0
-        self.baselines: State = {}
-        """What the advantage estimator remembers."""
+        self.memory = Memory()
+        """What advantage estimator and transformations remember."""
         self.config = convert(config.learner, LearnerConfig, "trainer.learner")
-        self._reward = REWARDS.build(config.reward)
-        self._advantage = ADVANTAGES.build(config.advantage)
+        self._credit = Credit(config, decoder.shape, self.config.filter_zero_advantage)
+        self.critic = self._new_critic()
         self._objective = LOSSES.build(config.loss)
         self._loss: Callable[[Terms], LossValue] = self._objective
         decay, rate = self.config.weight_decay, self.config.learning_rate
@@ -103,8 +103,8 @@ class Learner:
     def step(self, rollouts: Sequence[Rollout], progress: float = 0.0) -> StepReport:
         """Train on a batch of rollouts, all epochs of it.
 
-        Damaged rollouts are refused one by one. If a loss or gradient is not finite, weights, optimiser and baselines
-        are put back to what they were before the step, and the report says so.
+        Damaged rollouts are refused one by one. If a loss or gradient is not finite, weights, optimiser, critic and
+        what is remembered are put back to what they were before the step, and the report says so.
 
         Args:
             rollouts: fresh enough ones, see ``trainer.admission.is_stale``.
@@ -112,18 +112,24 @@ class Learner:
         """
         began = time.perf_counter()
         self.steps += 1
-        kept, rewards, refused = self._receive(rollouts)
-        report = StepReport(self.steps, refused=refused, rollouts=len(kept), epochs=self.config.epochs)
-        if not kept:
-            return msgspec.structs.replace(report, skipped="no usable rollout")
-        advantages, baselines = self._advantage(kept, rewards, self.baselines)
-        batch = flatten(kept, advantages)
+        credited = self.credit(rollouts)
+        report = StepReport(
+            self.steps,
+            refused=credited.refused,
+            filtered=credited.filtered,
+            rollouts=len(credited.rollouts),
+            epochs=self.config.epochs,
+            reward_mean=credited.reward_mean,
+            advantage_std=credited.advantage_std,
+        )
+        if not credited.rollouts:
+            reason = "every advantage is 0" if credited.filtered else "no usable rollout"
+            return msgspec.structs.replace(report, skipped=reason)
+        batch = flatten(credited.rollouts, credited.advantages)
         if not len(batch):
             return msgspec.structs.replace(report, skipped="no step with a choice")
         rate = self.config.learning_rate * (1.0 - min(max(progress, 0.0), 1.0))
-        tally, skipped = self._train(batch, rate)
-        if not skipped:
-            self.baselines = baselines
+        tally, skipped, value_loss = self._update(batch, credited, rate)
         return msgspec.structs.replace(
             report,
             skipped=skipped,
@@ -131,11 +137,17 @@ class Learner:
             branches=len(batch.position_W),
             tokens=batch.tokens,
             learning_rate=rate,
-            reward_mean=float(np.mean([rewards_S.sum() for rewards_S in rewards])),
-            advantage_std=float(np.concatenate(advantages).std()),
+            value_loss=value_loss,
             seconds=time.perf_counter() - began,
             **tally.numbers(self._ratio_bound()),
         )
+
+    def credit(self, rollouts: Sequence[Rollout]) -> Credited:
+        """What a step on these rollouts would give each of them; nothing is changed.
+
+        For a caller who wants to know before the step which of them would teach nothing.
+        """
+        return self._credit(rollouts, self.memory, None if self.critic is None else self.critic.values)
 
     def adapter(self, folder: Path, base_model: str = "") -> Path:
         """Save the adapter in PEFT's format and return the folder."""
@@ -152,11 +164,15 @@ class Learner:
             rank=self.lora.rank,
             alpha=self.lora.alpha,
             sizes=self.lora.sizes,
-            baselines=dict(self.baselines),
+            baselines=dict(self.memory.baselines),
+            transforms=dict(self.memory.transforms),
+            critic_updates=0 if self.critic is None else self.critic.updates,
         )
         # Separate zeros for each moment: the file format refuses tensors that share memory.
         tensors = {key: moments.get(key, torch.zeros_like(self.lora.flat_P)) for key in state.MOMENTS}
         tensors["flat"] = self.lora.flat_P
+        if self.critic is not None:
+            tensors |= self.critic.snapshot()[0]
         state.save(folder, saved, tensors)
 
     def load_state(self, folder: Path) -> None:
@@ -167,7 +183,10 @@ class Learner:
         """
         saved, tensors = state.load(folder, self.lora.rank, self.lora.alpha, self.lora.sizes)
         self._restore({name: tensor.to(self.decoder.device) for name, tensor in tensors.items()}, saved.updates)
-        self.steps, self.seed, self.baselines = saved.steps, saved.seed, saved.baselines
+        # A state from before there was a critic is gone on from with the new one.
+        if self.critic is not None and set(TENSORS) <= set(tensors):
+            self.critic.restore(tensors, saved.critic_updates)
+        self.steps, self.seed, self.memory = saved.steps, saved.seed, Memory(saved.baselines, saved.transforms)
 
     def load_adapter(self, folder: Path, steps: int) -> None:
         """Continue from an adapter alone, with fresh optimiser moments and nothing remembered.
@@ -186,25 +205,22 @@ class Learner:
                 f"expected rank {own.rank}, alpha {own.alpha:g} on {len(own.sizes)}"
             )
         self._restore({"flat": found.flat_P.detach()}, 0)
-        self.steps, self.baselines = steps, {}
+        self.steps, self.memory, self.critic = steps, Memory(), self._new_critic()
 
-    def _receive(
-        self, rollouts: Sequence[Rollout]
-    ) -> tuple[list[Rollout], list[NDArray[np.float64]], list[tuple[str, str]]]:
-        """Usable rollouts with their rewards, and the others with a reason."""
-        shape = self.decoder.shape
-        kept, rewards, refused = [], [], []
-        for rollout in rollouts:
-            reason = check(rollout, shape.vocab_size, shape.max_positions)
-            if reason is None:
-                rewards_S = self._reward(rollout)
-                if np.isfinite(rewards_S).all():
-                    kept.append(rollout)
-                    rewards.append(rewards_S)
-                    continue
-                reason = "a reward is not a finite number"
-            refused.append((rollout.match_id, reason))
-        return kept, rewards, refused
+    def _update(self, batch: Batch, credited: Credited, rate: float) -> tuple[Tally, str, float]:
+        """Train critic and policy, both or neither; why neither, and the critic's mean squared error."""
+        value_loss, before = 0.0, None
+        if self.critic is not None and credited.returns is not None:
+            before, rng = self.critic.snapshot(), np.random.default_rng([self.seed, self.steps, 1])
+            value_loss = self.critic.fit(credited.usable, credited.returns, rng, self.config.minibatch_sequences)
+        if not math.isfinite(value_loss):
+            return Tally(self.decoder.device, self.steps - 1), "the critic's gradient is not a finite number", 0.0
+        tally, skipped = self._train(batch, rate)
+        if not skipped:
+            self.memory = credited.memory
+        elif self.critic is not None and before is not None:
+            self.critic.restore(*before)
+        return tally, skipped, value_loss
 
     def _train(self, batch: Batch, rate: float) -> tuple[Tally, str]:
         """All epochs; on a number that is not finite, everything is put back and the reason returned."""
@@ -228,18 +244,10 @@ class Learner:
         """The batch with the log-probabilities of other weights that the loss asks for, each one forward pass."""
         proximal_W = reference_W = None
         if self._objective.needs_proximal:
-            proximal_W = self._logprobs(batch, self.lora)
+            proximal_W = logprobs(self.decoder, self.lora, batch, self.config.rectangle_tokens)
         if self._objective.kl.weight:
-            reference_W = self._logprobs(batch, None)
+            reference_W = logprobs(self.decoder, None, batch, self.config.rectangle_tokens)
         return dataclasses.replace(batch, proximal_W=proximal_W, reference_W=reference_W)
-
-    @torch.no_grad()
-    def _logprobs(self, batch: Batch, lora: Lora | None) -> Floats:
-        """Log-probabilities [W] of a batch's branches under the base with an adapter, or without one."""
-        logprob_W, weights = np.empty(len(batch.position_W), np.float32), self.decoder.weights(lora)
-        for chunk in chunks(batch, np.arange(len(batch)), self.config.rectangle_tokens, self.decoder.device):
-            logprob_W[chunk.branch_W] = branch_terms(weights, chunk).logprob_W.float().cpu().numpy()
-        return logprob_W
 
     def _accumulate(self, batch: Batch, sequences_S: Ints, tally: Tally) -> float:
         """Leave a minibatch's clipped gradient in the adapter; return its norm before clipping."""
@@ -256,6 +264,12 @@ class Learner:
         norm = float(torch.nn.utils.clip_grad_norm_([self.lora.flat_P], self.config.grad_clip))
         tally.grad_norms.append(norm)
         return norm
+
+    def _new_critic(self) -> Critic | None:
+        if not isinstance(self._credit.advantage, Gae):
+            return None
+        seed = derive_seed(self.seed, "critic")
+        return Critic(self.decoder, self._credit.advantage.critic, seed, self.config.rectangle_tokens)
 
     def _ratio_bound(self) -> float:
         if self.config.ratio_bound is not None:
@@ -274,34 +288,3 @@ class Learner:
         if updates:
             moments = {key: tensors[key].clone() for key in state.MOMENTS}
             self._optimizer.state[self.lora.flat_P] = moments | {"step": torch.tensor(float(updates))}
-
-
-def branch_terms(weights: Weights, chunk: Chunk) -> Terms:
-    """Run the model on a rectangle and look at its branches."""
-    hidden_BQD = forward_rectangle(weights, chunk.ids_BL, chunk.wanted_BQ)
-    hidden_WD = hidden_BQD.flatten(0, 1).index_select(0, chunk.cell_W)
-    logprob_W, entropy_W = _distribution(weights.head_VD, hidden_WD, chunk)
-    return Terms(
-        logprob_W,
-        chunk.old_logprob_W,
-        entropy_W,
-        chunk.advantage_W,
-        chunk.sequence_W,
-        chunk.branches_W,
-        chunk.proximal_W,
-        chunk.reference_W,
-    )
-
-
-def _distribution(head_VD: torch.Tensor, hidden_WD: torch.Tensor, chunk: Chunk) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability and entropy [W] of each branch, over its list or over the whole vocabulary."""
-    logits_N = allowed_logits(head_VD, hidden_WD, chunk.row_N, chunk.token_N)
-    chosen_W, temperature_W, whole_U = chunk.chosen_W, chunk.temperature_W, chunk.whole_U
-    if not len(whole_U):
-        return allowed_distribution(logits_N, chunk.row_N, chosen_W, temperature_W)
-    listed_K = chunk.listed_K
-    logprob_K, entropy_W = allowed_distribution(logits_N, chunk.row_N, chosen_W[listed_K], temperature_W)
-    logits_UV = F.linear(hidden_WD[whole_U], head_VD).to(logits_N.dtype)
-    logprob_U, entropy_U = whole_distribution(logits_UV, chosen_W[whole_U], temperature_W[whole_U])
-    logprob_W = logprob_U.new_empty(len(chosen_W)).index_copy(0, listed_K, logprob_K).index_copy(0, whole_U, logprob_U)
-    return logprob_W, entropy_W.index_copy(0, whole_U, entropy_U)

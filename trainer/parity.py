@@ -14,7 +14,7 @@ from trainer.adapters import Lora
 from trainer.admission import check
 from trainer.batching import Floats, chunks, flatten
 from trainer.decoder import Decoder
-from trainer.learner import branch_terms
+from trainer.terms import branch_terms
 
 CELLS = 2_048
 """Tokens computed at once, as ``LearnerConfig.rectangle_tokens``."""

@@ -54,6 +54,8 @@ class StepReport(msgspec.Struct, frozen=True):
     """The mean difference there, in nats, of what the version that the step started from sampled."""
     passed_over: int = 0
     """Minibatches that moved nothing, since too many of their branches were clipped."""
+    value_loss: float = 0.0
+    """Mean squared error of the critic, where there is one."""
     grad_norm: float = 0.0
     """Mean over minibatches, before clipping."""
 

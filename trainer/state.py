@@ -14,6 +14,8 @@ from schemas.errors import ModelError
 FILE = "learner.safetensors"
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """AdamW's running averages of the gradient and of its square."""
+OWN = (*MOMENTS, "flat")
+"""The tensors of every state: the adapter's."""
 
 
 class LearnerState(msgspec.Struct, frozen=True):
@@ -29,6 +31,10 @@ class LearnerState(msgspec.Struct, frozen=True):
     """(out, in) of every adapted linear, by name."""
     baselines: dict[str, float] = {}
     """What the advantage estimator remembers."""
+    transforms: dict[str, float] = {}
+    """What transformations of final scores remember."""
+    critic_updates: int = 0
+    """Optimiser updates of the critic, where there is one."""
 
 
 def save(folder: Path, saved: LearnerState, tensors: Mapping[str, Tensor]) -> None:
@@ -49,7 +55,7 @@ def save(folder: Path, saved: LearnerState, tensors: Mapping[str, Tensor]) -> No
 def load(
     folder: Path, rank: int, alpha: float, sizes: Mapping[str, tuple[int, int]]
 ) -> tuple[LearnerState, dict[str, Tensor]]:
-    """Read a state of an adapter of the given shape.
+    """Read a state of an adapter of the given shape, and whatever tensors were saved beside it.
 
     Raises:
         ModelError: no saved state, a damaged one, or one of an adapter of another shape.
@@ -58,7 +64,7 @@ def load(
     try:
         with safe_open(path, framework="pt") as file:
             saved = msgspec.json.decode((file.metadata() or {})["state"], type=LearnerState)
-            tensors = {name: file.get_tensor(name) for name in (*MOMENTS, "flat")}
+            tensors = {name: file.get_tensor(name) for name in sorted({*file.keys(), *OWN})}
     except (OSError, SafetensorError, KeyError, msgspec.MsgspecError) as error:
         raise ModelError(f"{path}: no readable learner state ({error})") from error
     if (saved.rank, saved.alpha, saved.sizes) != (rank, alpha, dict(sizes)):
@@ -67,6 +73,6 @@ def load(
             f"expected rank {rank}, alpha {alpha} on {len(sizes)} of this base model's"
         )
     expected = rank * sum(out + into for out, into in sizes.values())
-    if any(tuple(tensor.shape) != (expected,) for tensor in tensors.values()):
+    if any(tuple(tensors[name].shape) != (expected,) for name in OWN):
         raise ModelError(f"{path}: tensors have other sizes than the adapter's {expected} parameters")
     return saved, tensors

@@ -94,8 +94,7 @@ def test_on_policy_ratios_are_one_at_the_first_update(decoder: Decoder, rollouts
 def test_a_step_makes_good_tokens_likelier(decoder: Decoder, rollouts: list[Rollout]) -> None:
     player = learner(decoder, learner={"epochs": 4, "learning_rate": 0.01})
     batch = flatten(rollouts, [np.zeros(3)] * 10)
-    rewards = [player._reward(r) for r in rollouts]
-    batch = flatten(rollouts, player._advantage(rollouts, rewards, {}).advantages)
+    batch = flatten(rollouts, player.credit(rollouts).advantages)
 
     def agreement() -> float:
         total = 0.0
@@ -256,7 +255,7 @@ def test_resume_is_bit_identical(decoder: Decoder, rollouts: list[Rollout], tmp_
         player.step(rollouts[::-1], 0.5)
         player.step(rollouts, 0.75)
     assert torch.equal(flat(whole), flat(resumed))
-    assert (whole.steps, whole.baselines) == (resumed.steps, resumed.baselines)
+    assert (whole.steps, whole.memory) == (resumed.steps, resumed.memory)
     whole.save_state(tmp_path / "whole")
     resumed.save_state(tmp_path / "resumed")
     assert adapters.pack(tmp_path / "whole") == adapters.pack(tmp_path / "resumed")
@@ -317,7 +316,7 @@ def test_steps_are_reproducible_and_depend_on_the_seed(decoder: Decoder, rollout
 def test_a_loss_that_is_not_a_number_leaves_everything_untouched(decoder: Decoder, rollouts: list[Rollout]) -> None:
     player = learner(decoder, advantage=Plugin(name="rae"))
     player.step(rollouts)
-    before, moments, baselines = flat(player), player._snapshot(), dict(player.baselines)
+    before, moments, memory = flat(player), player._snapshot(), player.memory
     sound, calls = player._loss, 0
 
     def breaking(terms: Terms) -> LossValue:
@@ -332,7 +331,7 @@ def test_a_loss_that_is_not_a_number_leaves_everything_untouched(decoder: Decode
     assert report.skipped == "gradient norm is nan"
     assert all(np.isfinite(value) for value in report.metrics().values())
     assert torch.equal(flat(player), before)
-    assert player.baselines == baselines
+    assert player.memory == memory
     again, updates = player._snapshot()
     assert updates == moments[1]
     assert all(torch.equal(again[key], moments[0][key]) for key in moments[0])

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.errors import ConfigError, one_of
 from schemas.plugins import Registry
 from schemas.trajectories import Rollout
 
@@ -49,3 +50,24 @@ def totals(rewards: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
 def spread(values_G: NDArray[np.float64], rollouts: Sequence[Rollout]) -> list[NDArray[np.float64]]:
     """Give every step of a rollout the rollout's value."""
     return [np.full(len(r.steps), value) for value, r in zip(values_G, rollouts, strict=True)]
+
+
+KEYS = ("game", "group", "policy", "role", "seat")
+"""Fields of a rollout that groups can be made by."""
+
+
+def check_keys(by: Sequence[str]) -> None:
+    """Refuse groups by what a rollout has not.
+
+    Raises:
+        ConfigError: no key, or an unknown one.
+    """
+    if not by or set(by) - set(KEYS):
+        raise ConfigError(f"by: {list(by)}; expected some of {one_of(KEYS)}")
+
+
+def groups(rollouts: Sequence[Rollout], by: Sequence[str]) -> NDArray[np.int64]:
+    """Number [G] of each rollout's group: those that agree in all fields of ``by``."""
+    index: dict[tuple[object, ...], int] = {}
+    keys = [tuple(getattr(rollout, field) for field in by) for rollout in rollouts]
+    return np.array([index.setdefault(key, len(index)) for key in keys], dtype=np.int64)

@@ -17,13 +17,15 @@ class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     scale: float = 1.0
     """Multiplies the score."""
+    every_step: bool = False
+    """Every step earns the score, not only the last."""
 
     def build(self) -> "Outcome":
         """Settings and implementation are one."""
         return self
 
     def __call__(self, rollout: Rollout) -> NDArray[np.float64]:
-        """Rewards [S]: zeros, then the scaled score."""
+        """Rewards [S]: zeros, then the scaled score; or the score everywhere."""
         rewards_S = np.zeros(len(rollout.steps))
-        rewards_S[-1] = self.scale * rollout.score
+        rewards_S[0 if self.every_step else -1 :] = self.scale * rollout.score
         return rewards_S

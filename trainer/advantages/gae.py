@@ -1,0 +1,88 @@
+"""Generalised advantage estimation with a learned critic.
+
+Shape suffix: S step of a rollout.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.errors import ConfigError
+from schemas.trajectories import Rollout
+from trainer.advantages.base import Estimate, State, register
+
+Array = NDArray[np.float64]
+
+
+class CriticConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The value function: an adapter of its own on the policy's base, and a linear head on the prompt's last token."""
+
+    rank: int = 8
+    alpha: float = 16.0
+    learning_rate: float = 1e-3
+    """Constant: the critic has to keep up to the end."""
+    epochs: int = 1
+    """Passes over a step's rollouts."""
+    grad_clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ConfigError(f"critic.{name}: {getattr(self, name)}; expected more than 0")
+
+
+class Judged(NamedTuple):
+    """Advantages [S] per rollout, and returns [S] that the critic learns."""
+
+    advantages: list[Array]
+    returns: list[Array]
+
+
+@register("gae")
+class Gae(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A sum of later surprises, each step ahead discounted by ``gamma * lam``.
+
+    ``A_t = delta_t + gamma lam A_(t+1)`` with ``delta_t = r_t + gamma V_(t+1) - V_t`` (Schulman et al. 2016, eq. 16);
+    there is nothing after the last step. With the ``reinforce`` loss it makes A2C.
+    """
+
+    gamma: float = 1.0
+    lam: float = 0.95
+    normalize: bool = True
+    """Subtract the mean over the batch's steps, and divide by the standard deviation."""
+    critic: CriticConfig = CriticConfig()
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1):
+            raise ConfigError(f"gamma: {self.gamma} with lam {self.lam}; expected both from 0 to 1")
+
+    def build(self) -> "Gae":
+        """Settings and implementation are one."""
+        return self
+
+    def __call__(self, rollouts: Sequence[Rollout], rewards: Sequence[Array], state: State) -> Estimate:
+        """Advantages where the critic expects nothing yet."""
+        return Estimate(self.judge(rewards, [np.zeros(len(r.steps)) for r in rollouts]).advantages, state)
+
+    def judge(self, rewards: Sequence[Array], values: Sequence[Array]) -> Judged:
+        """Advantages and returns.
+
+        Args:
+            rewards: [S] per rollout.
+            values: [S] per rollout, the critic's, before each step.
+        """
+        advantages = [self._discounted(r_S, v_S) for r_S, v_S in zip(rewards, values, strict=True)]
+        returns = [a_S + v_S for a_S, v_S in zip(advantages, values, strict=True)]
+        if self.normalize:
+            whole = np.concatenate(advantages)
+            advantages = [(a_S - whole.mean()) / (whole.std() + 1e-8) for a_S in advantages]
+        return Judged(advantages, returns)
+
+    def _discounted(self, rewards_S: Array, values_S: Array) -> Array:
+        advantages_S = rewards_S + self.gamma * np.append(values_S[1:], 0.0) - values_S
+        for step in range(len(advantages_S) - 2, -1, -1):
+            advantages_S[step] += self.gamma * self.lam * advantages_S[step + 1]
+        return advantages_S

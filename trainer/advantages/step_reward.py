@@ -1,0 +1,27 @@
+"""A step's own reward is its advantage: what Unstable Baselines trains on."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.trajectories import Rollout
+from trainer.advantages.base import Estimate, State, register
+
+
+@register("step_reward")
+class StepReward(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A = r of the step, after all transformations.
+
+    With ``outcome`` and its ``every_step``, role advantages as final and ``normalise_by_env`` as sampling
+    transformation, it is the seed's algorithm.
+    """
+
+    def build(self) -> "StepReward":
+        """Settings and implementation are one."""
+        return self
+
+    def __call__(self, rollouts: Sequence[Rollout], rewards: Sequence[NDArray[np.float64]], state: State) -> Estimate:
+        """The rewards themselves."""
+        return Estimate([np.array(rewards_S, dtype=np.float64) for rewards_S in rewards], state)

@@ -1,0 +1,172 @@
+"""From rollouts to advantages: which are usable, what their steps earned, what the estimator makes of it.
+
+Everything that is remembered between batches is plain named numbers, handed in and out (``Memory``).
+
+Shape suffix: S step of a rollout.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.config import TrainerConfig, TransformsConfig
+from schemas.trajectories import Rollout
+from trainer.admission import check
+from trainer.advantages.base import ADVANTAGES, State
+from trainer.advantages.gae import Gae
+from trainer.rewards.base import REWARDS
+from trainer.shape import DecoderShape
+from trainer.transforms.base import FINAL, SAMPLING, STEP, own, scores
+
+Array = NDArray[np.float64]
+Values = Callable[[Sequence[Rollout]], list[Array]]
+"""A critic's values, before each step [S], of rollouts."""
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What is remembered between batches, by name."""
+
+    baselines: State = {}
+    """By the advantage estimator."""
+    transforms: State = {}
+    """By final transformations; a name says which: ``0.role_advantage/Austria``."""
+
+
+@dataclass(frozen=True)
+class Credited:
+    """A batch with the credit of its steps. Lists are as long as ``rollouts``, arrays [S]."""
+
+    rollouts: list[Rollout]
+    """Those that are usable and taught something."""
+    advantages: list[Array]
+    refused: list[tuple[str, str]]
+    """Match id and reason of every rollout that cannot be used."""
+    filtered: list[int]
+    """Places, in the batch as it was given, of rollouts whose advantages are all 0, where these are left out."""
+    memory: Memory
+    """What to remember once the batch was trained on."""
+    usable: list[Rollout] = field(default_factory=list)
+    """Those and the filtered ones."""
+    returns: list[Array] | None = None
+    """What a critic is to learn of the usable ones."""
+    reward_mean: float = 0.0
+    """Mean total reward of the usable ones, before any transformation."""
+    advantage_std: float = 0.0
+    """Standard deviation over the steps of the usable ones."""
+
+
+class Credit:
+    """The configured rewards, transformations and estimator."""
+
+    def __init__(self, config: TrainerConfig, shape: DecoderShape, filter_zero: bool) -> None:
+        """Build the plugins.
+
+        Args:
+            config: names them.
+            shape: of the model; rollouts must fit it.
+            filter_zero: leave out rollouts whose advantages are all 0.
+
+        Raises:
+            ConfigError: an unknown plugin or setting.
+        """
+        check_transforms(config.transforms)
+        self._shape = shape
+        self._filter_zero = filter_zero
+        self.reward = REWARDS.build(config.reward)
+        self.advantage = ADVANTAGES.build(config.advantage)
+        stages = config.transforms
+        self._final = [(f"{at}.{plugin.name}", FINAL.build(plugin)) for at, plugin in enumerate(stages.final)]
+        self._step = [STEP.build(plugin) for plugin in stages.step]
+        self._sampling = [SAMPLING.build(plugin) for plugin in stages.sampling]
+
+    def __call__(self, rollouts: Sequence[Rollout], memory: Memory, values: Values | None = None) -> Credited:
+        """Give every step its credit; pure in its arguments.
+
+        Args:
+            rollouts: as they were received; damaged ones are refused one by one.
+            memory: of the last batch that was trained on.
+            values: of a critic, for estimators that ask one.
+        """
+        places, refused = self._sound(rollouts)
+        kept, raw = [rollouts[place] for place in places], [self.reward(rollouts[place]) for place in places]
+        if not kept:
+            return Credited([], [], refused, [], memory)
+        rewards, transforms = self._rewarded(kept, raw, memory.transforms)
+        advantages, returns, baselines = self._estimated(kept, rewards, memory.baselines, values)
+        taught = [not self._filter_zero or bool(advantage_S.any()) for advantage_S in advantages]
+        return Credited(
+            rollouts=[rollout for rollout, use in zip(kept, taught, strict=True) if use],
+            advantages=[advantage_S for advantage_S, use in zip(advantages, taught, strict=True) if use],
+            refused=refused,
+            filtered=[place for place, use in zip(places, taught, strict=True) if not use],
+            memory=Memory(baselines, transforms),
+            usable=kept,
+            returns=returns,
+            reward_mean=float(np.mean([rewards_S.sum() for rewards_S in raw])),
+            advantage_std=float(np.concatenate(advantages).std()),
+        )
+
+    def _sound(self, rollouts: Sequence[Rollout]) -> tuple[list[int], list[tuple[str, str]]]:
+        """Places of the usable rollouts, and match id and reason of the others."""
+        places, refused = [], []
+        for place, rollout in enumerate(rollouts):
+            reason = check(rollout, self._shape.vocab_size, self._shape.max_positions) or self._unrewardable(rollout)
+            if reason is None:
+                places.append(place)
+            else:
+                refused.append((rollout.match_id, reason))
+        return places, refused
+
+    def _unrewardable(self, rollout: Rollout) -> str | None:
+        """Why a checked rollout has no reward, if so: alone, so that it does not spoil what is computed together."""
+        if rollout.scores and not (0 <= rollout.seat < len(rollout.scores) and np.isfinite(rollout.scores).all()):
+            return f"scores {rollout.scores} are not finite numbers with one of seat {rollout.seat}"
+        return None if np.isfinite(self.reward(rollout)).all() else "a reward is not a finite number"
+
+    def _rewarded(
+        self, rollouts: Sequence[Rollout], raw: Sequence[Array], state: State
+    ) -> tuple[Sequence[Array], State]:
+        """Rewards after all three stages, and what the final one remembers."""
+        rewards = raw
+        if self._final:
+            finals, state = self._finals(rollouts, state)
+            scored = [msgspec.structs.replace(r, score=final) for r, final in zip(rollouts, finals, strict=True)]
+            rewards = [self.reward(rollout) for rollout in scored]
+        for step in self._step:
+            rewards = [step(rollout, rewards_S) for rollout, rewards_S in zip(rollouts, rewards, strict=True)]
+        for sampling in self._sampling:
+            rewards = sampling(rollouts, rewards)
+        return rewards, state
+
+    def _finals(self, rollouts: Sequence[Rollout], state: State) -> tuple[list[float], State]:
+        """The rollouts' own final rewards; each transformation has the names under its own as its memory."""
+        values, remembered = [scores(rollout) for rollout in rollouts], dict(state)
+        for name, transform in self._final:
+            prefix = f"{name}/"
+            mine = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+            values, after = transform(rollouts, values, mine)
+            remembered |= {prefix + key: value for key, value in after.items()}
+        return [float(value_M[own(rollout)]) for rollout, value_M in zip(rollouts, values, strict=True)], remembered
+
+    def _estimated(
+        self, rollouts: Sequence[Rollout], rewards: Sequence[Array], state: State, values: Values | None
+    ) -> tuple[list[Array], list[Array] | None, State]:
+        if values is not None and isinstance(self.advantage, Gae):
+            judged = self.advantage.judge(rewards, values(rollouts))
+            return judged.advantages, judged.returns, state
+        estimate = self.advantage(rollouts, rewards, state)
+        return estimate.advantages, None, estimate.state
+
+
+def check_transforms(config: TransformsConfig) -> None:
+    """Build every transformation once.
+
+    Raises:
+        ConfigError: an unknown name or setting.
+    """
+    for registry, plugins in ((FINAL, config.final), (STEP, config.step), (SAMPLING, config.sampling)):
+        for plugin in plugins:
+            registry.build(plugin)

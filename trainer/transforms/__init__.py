@@ -1,0 +1,5 @@
+"""What is made of rewards on their way to the advantages: one file each; ``base.py`` states the stages' protocols."""
+
+from trainer.transforms.base import FINAL, SAMPLING, STEP, FinalTransform, SamplingTransform, StepTransform
+
+__all__ = ["FINAL", "SAMPLING", "STEP", "FinalTransform", "SamplingTransform", "StepTransform"]

@@ -1,0 +1,91 @@
+"""The protocols of reward transformations, one per stage, and their registries.
+
+A batch goes through the stages in this order: the seats' final scores through the ``final`` ones, the reward computes
+the steps' rewards from the result, ``step`` ones change each rollout's, ``sampling`` ones the whole batch's.
+
+Shape suffixes: S step of a rollout, M seat of a match.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.plugins import Registry
+from schemas.trajectories import Rollout
+from trainer.advantages.base import State
+
+Array = NDArray[np.float64]
+
+
+class Finals(NamedTuple):
+    """Final rewards of a batch, and what to remember."""
+
+    values: list[Array]
+    """[M] per rollout: every seat's, or the rollout's own alone where no other is known."""
+    state: State
+
+
+class FinalTransform(Protocol):
+    """A change of the seats' final scores."""
+
+    def __call__(self, rollouts: Sequence[Rollout], values: Sequence[Array], state: State) -> Finals:
+        """Change the final rewards of a batch; pure in its arguments.
+
+        Args:
+            rollouts: the batch, as it was played.
+            values: what the transformation before made of the scores; ``own`` says which is the rollout's.
+            state: what the last call returned; empty at first.
+        """
+
+
+class StepTransform(Protocol):
+    """A change of the rewards of a rollout's steps."""
+
+    def __call__(self, rollout: Rollout, rewards_S: Array) -> Array:
+        """New rewards [S]; pure in its arguments."""
+
+
+class SamplingTransform(Protocol):
+    """A change of the rewards of a whole batch."""
+
+    def __call__(self, rollouts: Sequence[Rollout], rewards: Sequence[Array]) -> list[Array]:
+        """New rewards, [S] per rollout; pure in its arguments."""
+
+
+FINAL: Registry[FinalTransform] = Registry("trainer.transforms.final", "trainer.transforms")
+STEP: Registry[StepTransform] = Registry("trainer.transforms.step", "trainer.transforms")
+SAMPLING: Registry[SamplingTransform] = Registry("trainer.transforms.sampling", "trainer.transforms")
+
+
+def scores(rollout: Rollout) -> Array:
+    """Every seat's final score [M], or the rollout's own [1] where it is the only one kept."""
+    return np.array(rollout.scores or [rollout.score], dtype=np.float64)
+
+
+def own(rollout: Rollout) -> int:
+    """Where the rollout's seat stands among its ``scores``."""
+    return rollout.seat if rollout.scores else 0
+
+
+def less_baseline(keys: Sequence[str], rollouts: Sequence[Rollout], finals: Finals, decay: float) -> Finals:
+    """Take a running mean off each rollout's own final reward, by key; then move the means towards the batch's.
+
+    A mean is used before it is updated, so that it does not depend on the rollouts it judges.
+    """
+    state, places = finals.state, [own(rollout) for rollout in rollouts]
+    values = [value_M.copy() for value_M in finals.values]
+    found: dict[str, list[float]] = {}
+    for key, value_M, place in zip(keys, values, places, strict=True):
+        found.setdefault(key, []).append(float(value_M[place]))
+        value_M[place] -= state.get(key, 0.0)
+    means = {key: decay * state.get(key, 0.0) + (1 - decay) * float(np.mean(found[key])) for key in sorted(found)}
+    return Finals(values, dict(state) | means)
+
+
+def standardised(rewards: Sequence[Array], z_score: bool) -> list[Array]:
+    """Rewards less the mean of them all, divided by their (population) standard deviation where asked for."""
+    whole = np.concatenate(rewards)
+    scale = whole.std() + 1e-8 if z_score else 1.0
+    return [(rewards_S - whole.mean()) / scale for rewards_S in rewards]

@@ -1,0 +1,30 @@
+"""No step's reward is larger or smaller than that."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from schemas.errors import ConfigError
+from schemas.trajectories import Rollout
+from trainer.transforms.base import SAMPLING, Array
+
+
+@SAMPLING.register("clamp")
+class Clamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every step's reward, held between two bounds."""
+
+    min: float = -1.0
+    max: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.min <= self.max:
+            raise ConfigError(f"min: {self.min} with max {self.max}; expected min <= max")
+
+    def build(self) -> "Clamp":
+        """Settings and implementation are one."""
+        return self
+
+    def __call__(self, rollouts: Sequence[Rollout], rewards: Sequence[Array]) -> list[Array]:
+        """New rewards, [S] per rollout."""
+        return [np.clip(rewards_S, self.min, self.max) for rewards_S in rewards]

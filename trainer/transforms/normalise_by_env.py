@@ -1,0 +1,29 @@
+"""A batch's rewards are centred game by game, so that no game drowns the others."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from schemas.trajectories import Rollout
+from trainer.transforms.base import SAMPLING, Array, standardised
+
+
+@SAMPLING.register("normalise_by_env")
+class NormaliseByEnv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Every step's reward, less the mean over the batch's steps of the same game."""
+
+    z_score: bool = False
+    """Divide by the game's standard deviation too; equal rewards stay 0."""
+
+    def build(self) -> "NormaliseByEnv":
+        """Settings and implementation are one."""
+        return self
+
+    def __call__(self, rollouts: Sequence[Rollout], rewards: Sequence[Array]) -> list[Array]:
+        """New rewards, [S] per rollout."""
+        changed = list(rewards)
+        for game in sorted({rollout.game for rollout in rollouts}):
+            places = [place for place, rollout in enumerate(rollouts) if rollout.game == game]
+            for place, rewards_S in zip(places, standardised([rewards[p] for p in places], self.z_score), strict=True):
+                changed[place] = rewards_S
+        return changed

@@ -1,0 +1,31 @@
+"""What a role usually gets in its game is taken off."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from schemas.errors import ConfigError
+from schemas.trajectories import Rollout
+from trainer.advantages.base import State
+from trainer.transforms.base import FINAL, Array, Finals, less_baseline
+
+
+@FINAL.register("role_advantage_by_env")
+class RoleAdvantageByEnv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The rollout's own final reward, less the exponential moving average of a role's rewards in a game, 0 at first."""
+
+    decay: float = 0.95
+    """Of the average, with every batch."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise ConfigError(f"decay: {self.decay}; expected 0 or more, and less than 1")
+
+    def build(self) -> "RoleAdvantageByEnv":
+        """Settings and implementation are one."""
+        return self
+
+    def __call__(self, rollouts: Sequence[Rollout], values: Sequence[Array], state: State) -> Finals:
+        """Final rewards; other seats' stay, since their roles are not known."""
+        keys = [f"{rollout.game}/{rollout.role}" for rollout in rollouts]
+        return less_baseline(keys, rollouts, Finals(list(values), state), self.decay)

@@ -1,0 +1,36 @@
+"""Who won, and nothing of by how much.
+
+Shape suffix: M seat of a match.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from schemas.trajectories import Rollout
+from trainer.advantages.base import State
+from trainer.transforms.base import FINAL, Array, Finals
+
+
+@FINAL.register("win_draw_loss")
+class WinDrawLoss(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """1 for the only best seat, 0 for each of several, -1 for the others.
+
+    In rollouts that keep no other seat's score the rank decides, and a shared first place counts as a win.
+    """
+
+    def build(self) -> "WinDrawLoss":
+        """Settings and implementation are one."""
+        return self
+
+    def __call__(self, rollouts: Sequence[Rollout], values: Sequence[Array], state: State) -> Finals:
+        """Final rewards of every seat."""
+        return Finals([_outcome(r, value_M) for r, value_M in zip(rollouts, values, strict=True)], state)
+
+
+def _outcome(rollout: Rollout, value_M: Array) -> Array:
+    if len(value_M) < 2:
+        return np.array([1.0 if rollout.rank == 1 else -1.0])
+    best_M = value_M == value_M.max()
+    return np.where(best_M, 1.0 if best_M.sum() == 1 else 0.0, -1.0)
