@@ -25,6 +25,9 @@ Array = NDArray[np.float64]
 Values = Callable[[Sequence[Rollout]], list[Array]]
 """A critic's values, before each step [S], of rollouts."""
 
+ZERO = 1e-6
+"""Largest advantage that counts as none: rounding leaves as much where all rewards are equal."""
+
 
 class Memory(msgspec.Struct, frozen=True):
     """What is remembered between batches, by name."""
@@ -96,7 +99,7 @@ class Credit:
             return Credited([], [], refused, [], memory)
         rewards, transforms = self._rewarded(kept, raw, memory.transforms)
         advantages, returns, baselines = self._estimated(kept, rewards, memory.baselines, values)
-        taught = [not self._filter_zero or bool(advantage_S.any()) for advantage_S in advantages]
+        taught = [not self._filter_zero or bool((np.abs(advantage_S) > ZERO).any()) for advantage_S in advantages]
         return Credited(
             rollouts=[rollout for rollout, use in zip(kept, taught, strict=True) if use],
             advantages=[advantage_S for advantage_S, use in zip(advantages, taught, strict=True) if use],

@@ -1,4 +1,4 @@
-"""Every registered reward, advantage estimator and loss keeps its protocol."""
+"""Every registered reward, transformation, advantage estimator and loss keeps its protocol."""
 
 import copy
 from typing import Any
@@ -15,8 +15,9 @@ from schemas.trajectories import Rollout, Step
 from trainer.advantages import ADVANTAGES
 from trainer.losses import LOSSES, Terms
 from trainer.rewards import REWARDS
+from trainer.transforms import FINAL, SAMPLING, STEP
 
-REGISTRIES: list[Registry[Any]] = [REWARDS, ADVANTAGES, LOSSES]
+REGISTRIES: list[Registry[Any]] = [REWARDS, FINAL, STEP, SAMPLING, ADVANTAGES, LOSSES]
 PLUGINS = [(registry, name) for registry in REGISTRIES for name in registry.names()]
 
 
@@ -28,7 +29,9 @@ def batch() -> list[Rollout]:
         steps = [Step([1], [2], [0], [-0.5], [[2, 3]], 0, clock, float(rng.integers(1, 9))) for clock in clocks]
         role = "ABC"[game % 3]
         score = float(rng.random())
-        rollouts.append(Rollout(f"m{game}", "game", "main", 0, role, role, steps, 5, 4.0, score, 1))
+        scores = [score, *rng.random(2).tolist()] if game % 4 else []
+        name = ("game", "other")[game % 2]
+        rollouts.append(Rollout(f"m{game}", name, "main", 0, role, role, steps, 5, 4.0, score, 1, scores))
     return rollouts
 
 
@@ -64,6 +67,49 @@ def test_a_reward_gives_each_step_a_finite_number_and_is_pure(name: str) -> None
         assert np.isfinite(rewards_S).all()
         assert rollout == before
         assert np.array_equal(reward(rollout), rewards_S)
+
+
+def finals(rollouts: list[Rollout]) -> list[np.ndarray]:
+    return [np.array(rollout.scores or [rollout.score]) for rollout in rollouts]
+
+
+@pytest.mark.parametrize("name", FINAL.names())
+def test_a_final_transformation_keeps_every_seat_and_is_pure(name: str) -> None:
+    transform, rollouts, state = FINAL.build(Plugin(name=name)), batch(), {"A": 0.5, "game/A": 0.25}
+    before = copy.deepcopy((rollouts, state))
+    values = finals(rollouts)
+    first = transform(rollouts, values, state)
+    again = transform(rollouts, finals(rollouts), state)
+    assert (rollouts, state) == before
+    assert all(np.array_equal(a, b) for a, b in zip(values, finals(rollouts), strict=True))
+    assert [a.shape for a in first.values] == [a.shape for a in values]
+    assert all(np.isfinite(a).all() for a in first.values)
+    assert all(np.array_equal(a, b) for a, b in zip(first.values, again.values, strict=True))
+    assert msgspec.json.decode(msgspec.json.encode(first.state)) == dict(again.state)
+
+
+@pytest.mark.parametrize("name", STEP.names())
+def test_a_step_transformation_gives_each_step_a_finite_number_and_is_pure(name: str) -> None:
+    transform = STEP.build(Plugin(name=name))
+    for rollout in batch():
+        before, rewards_S = copy.deepcopy(rollout), np.ones(len(rollout.steps))
+        changed_S = transform(rollout, rewards_S)
+        assert rollout == before
+        assert rewards_S.tolist() == [1.0] * len(rollout.steps)
+        assert changed_S.shape == rewards_S.shape
+        assert np.isfinite(changed_S).all()
+        assert np.array_equal(transform(rollout, rewards_S), changed_S)
+
+
+@pytest.mark.parametrize("name", SAMPLING.names())
+def test_a_sampling_transformation_is_pure_and_does_not_depend_on_the_order_of_the_batch(name: str) -> None:
+    transform, rollouts = SAMPLING.build(Plugin(name=name)), batch()
+    rewards = [REWARDS.build(Plugin(name="progress"))(r) for r in rollouts]
+    before = copy.deepcopy(rewards)
+    straight = transform(rollouts, rewards)
+    turned = transform(rollouts[::-1], rewards[::-1])[::-1]
+    assert all(np.array_equal(a, b) for a, b in zip(rewards, before, strict=True))
+    assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(straight, turned, strict=True))
 
 
 @pytest.mark.parametrize("name", ADVANTAGES.names())

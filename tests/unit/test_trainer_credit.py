@@ -10,6 +10,7 @@ from schemas.config import Plugin
 from schemas.errors import ConfigError
 from schemas.trajectories import Rollout, Step
 from trainer.advantages import ADVANTAGES
+from trainer.advantages.gae import Gae
 from trainer.rewards import REWARDS
 
 
@@ -131,8 +132,82 @@ def test_rae_uses_the_baseline_before_it_updates_it() -> None:
 
 
 def test_estimators_without_memory_hand_the_state_on() -> None:
-    for name in ("group_relative", "clock_leave_one_out"):
+    for name in sorted(set(ADVANTAGES.names()) - {"rae"}):
         assert estimate(name, [returning(1)], state={"kept": 1.0}).state == {"kept": 1.0}
+
+
+def test_groups_can_be_made_by_any_of_a_rollouts_fields() -> None:
+    batch = [returning(v, role=role, group=group) for v, role, group in ((1, "A", "x"), (5, "B", "x"), (9, "A", "y"))]
+    cases = {("group",): [-2, 2, 0], ("role",): [-4, 0, 4], ("group", "role"): [0, 0, 0], ("game",): [-4, 0, 4]}
+    for by, expected in cases.items():
+        assert [a[0] for a in estimate("group_relative", batch, by=list(by)).advantages] == expected
+    with pytest.raises(ConfigError, match=r"by: \['power'\]; expected some of 'game', 'group'"):
+        estimate("leave_one_out", batch, by=["power"])
+
+
+def test_leave_one_out_compares_with_the_others_of_the_group() -> None:
+    batch = [returning(1, group="x"), returning(5, group="x"), returning(7, group="y"), returning(3, group="x")]
+    advantages = estimate("leave_one_out", batch).advantages
+    assert [a.tolist() for a in advantages] == [[-3, -3], [3, 3], [0, 0], [0, 0]]
+
+
+def test_leave_one_out_is_group_relative_times_n_over_n_less_one() -> None:
+    batch = [returning(float(v)) for v in np.random.default_rng(0).normal(size=5)]
+    ratios = np.concatenate(estimate("leave_one_out", batch).advantages) / np.concatenate(
+        estimate("group_relative", batch).advantages
+    )
+    assert ratios == pytest.approx(5 / 4)
+
+
+def test_constant_episodic_and_step_reward_by_hand() -> None:
+    batch = [rollout([3, 3, 5], [1, 1, 2], final=6)]
+    assert estimate("constant", batch, value=0.5).advantages[0].tolist() == [0.5, 0.5, 0.5]
+    assert estimate("episodic", batch).advantages[0].tolist() == [3, 3, 3]
+    assert estimate("step_reward", batch).advantages[0].tolist() == [0, 2, 1]
+
+
+def test_gae_by_hand() -> None:
+    gae = ADVANTAGES.build(Plugin(name="gae", settings={"gamma": 0.5, "lam": 0.5, "normalize": False}))
+    assert isinstance(gae, Gae)
+    # Surprises: 1 + 0.5 * 4 - 2 = 1, then 2 + 0 - 4 = -2; the first advantage is 1 + 0.25 * -2.
+    judged = gae.judge([np.array([1.0, 2.0])], [np.array([2.0, 4.0])])
+    assert judged.advantages[0].tolist() == [0.5, -2.0]
+    assert judged.returns[0].tolist() == [2.5, 2.0]
+
+
+def test_gae_equals_the_sum_of_discounted_surprises() -> None:
+    rng = np.random.default_rng(3)
+    rewards = [rng.normal(size=n) for n in (1, 4, 9)]
+    values = [rng.normal(size=n) for n in (1, 4, 9)]
+    gae = ADVANTAGES.build(Plugin(name="gae", settings={"gamma": 0.9, "lam": 0.7}))
+    assert isinstance(gae, Gae)
+    expected = []
+    for r, v in zip(rewards, values, strict=True):
+        after = [*v[1:].tolist(), 0.0]
+        surprises = [r[t] + 0.9 * after[t] - v[t] for t in range(len(r))]
+        expected.append([sum((0.9 * 0.7) ** k * d for k, d in enumerate(surprises[t:])) for t in range(len(r))])
+    whole = np.concatenate(expected)
+    judged = gae.judge(rewards, values)
+    assert np.concatenate(judged.advantages) == pytest.approx((whole - whole.mean()) / whole.std(), abs=1e-7)
+    assert np.concatenate(judged.returns) == pytest.approx(whole + np.concatenate(values), abs=1e-12)
+
+
+def test_without_discounts_and_values_gae_is_the_reward_to_go() -> None:
+    batch = [rollout([3, 3, 5, 4], [1, 1, 2, 3], final=6)]
+    assert estimate("gae", batch, lam=1.0, normalize=False).advantages[0].tolist() == [3, 3, 1, 2]
+
+
+@pytest.mark.parametrize("name", ADVANTAGES.names())
+def test_equal_rewards_give_finite_advantages(name: str) -> None:
+    advantages = estimate(name, [returning(2.0) for _ in range(4)]).advantages
+    assert np.isfinite(np.concatenate(advantages)).all()
+    if name in ("group_relative", "leave_one_out", "clock_leave_one_out"):
+        assert np.concatenate(advantages) == pytest.approx(0.0)
+
+
+def test_outcome_can_reward_every_step() -> None:
+    reward = REWARDS.build(Plugin(name="outcome", settings={"every_step": True, "scale": 2.0}))
+    assert reward(rollout([3, 3, 5], [1, 1, 2], final=6, score=0.75)).tolist() == [1.5, 1.5, 1.5]
 
 
 def test_unknown_plugins_and_settings_list_the_valid_ones() -> None:

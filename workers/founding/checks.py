@@ -12,6 +12,7 @@ from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError, GameError, one_of
 from schemas.standings import Agent, Live, Standings
 from trainer.advantages.base import ADVANTAGES
+from trainer.credit import check_transforms
 from trainer.learner import LearnerConfig
 from trainer.losses.base import LOSSES
 from trainer.model import BaseShape
@@ -35,6 +36,7 @@ def check_config(config: LeagueConfig) -> None:
     REWARDS.build(config.trainer.reward)
     ADVANTAGES.build(config.trainer.advantage)
     LOSSES.build(config.trainer.loss)
+    check_transforms(config.trainer.transforms)
     convert(config.trainer.learner, LearnerConfig, "trainer.learner")
     convert(config.model.shape, BaseShape, "model.shape")
     convert(config.model.cloning, CloningConfig, "model.cloning")
