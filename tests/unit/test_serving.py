@@ -23,7 +23,6 @@ from trainer.model import Tokenizer, make_base
 from workers.inference import Generation, InferenceBackend, Request, Sampling, make_backend
 from workers.inference.wire import CONTENT_TYPE, Call, Reply
 from workers.serving import InferenceServer, LoadedModels
-from workers.serving.reports import WINDOW_S, Pace
 from workers.serving.server import MOST_BYTES
 
 SPECIAL = ["<pad>", "<eos>", "<unk>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
@@ -204,6 +203,10 @@ def test_a_conversation_follows_the_familys_template(served, base):
         own = await backend.generate(Request(choice["prompt_token_ids"], "a1", None, Sampling(1.0, 3, 6)))
         assert choice["token_ids"] == own.completion_ids
         assert choice["message"]["role"] == "assistant"
+        assert prompt.endswith("assistant\n<think>\n\n</think>\n\n")
+        asked["chat_template_kwargs"] = {"enable_thinking": True}
+        body = (await client.post("/v1/chat/completions", json=asked | {"return_token_ids": True})).json()
+        assert Tokenizer(base).decode(body["choices"][0]["prompt_token_ids"]).endswith("assistant\n")
         told = [one["logprob"] for one in choice["logprobs"]["content"]]
         assert told == pytest.approx(own.logprobs, abs=1e-5)
 
@@ -448,22 +451,8 @@ def test_metrics_are_prometheus_text_that_counts_what_was_done(served):
             assert kind == f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}"
         assert (samples["up"], samples["requests_total"], samples["adapters"]) == (1, 3, 1)
         assert samples["prompt_tokens_total"] == 3 * len(PROMPT)
+        assert samples["tokens_per_second"] > 0
         stats = (await client.get("/stats")).json()
         assert (stats["requests"], stats["running"], stats["inside"], stats["name"]) == (3, 0, 0, "here")
 
     served(ask)
-
-
-def test_the_pace_looks_back_over_a_window(base):
-    now = [0.0]
-    stats = make_backend("local", base).stats()
-    done = [0]
-    pace = Pace(lambda: msgspec.structs.replace(stats, sampled_tokens=done[0]), lambda: now[0])
-    assert pace.look() == 0
-    for second in range(1, 31):
-        now[0], done[0] = float(second), 100 * second
-        assert pace.look() == pytest.approx(100)
-    now[0] += WINDOW_S / 2
-    assert pace.look() == pytest.approx(50)
-    now[0] += WINDOW_S
-    assert pace.look() == 0

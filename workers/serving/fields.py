@@ -99,6 +99,16 @@ class ChatMessage(msgspec.Struct, frozen=True):
     content: str | list[Part]
 
 
+class TemplateSettings(msgspec.Struct, frozen=True):
+    """vLLM's ``chat_template_kwargs``."""
+
+    enable_thinking: bool | None = None
+
+    def told(self) -> Json:
+        """What it changes in how conversations are written."""
+        return {} if self.enable_thinking is None else {"thinking": self.enable_thinking}
+
+
 class AskedChat(Asked, frozen=True, kw_only=True):
     """``POST /v1/chat/completions``."""
 
@@ -106,6 +116,7 @@ class AskedChat(Asked, frozen=True, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = False
     top_logprobs: int | None = 0
+    chat_template_kwargs: TemplateSettings = TemplateSettings()
 
 
 class AskedAdapter(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from schemas.config import PromptsConfig
 from schemas.errors import one_of
 from schemas.ids import agent_name, split_agent
 from trainer.model import Tokenizer
@@ -30,6 +31,10 @@ class ServedModels(Protocol):
 
     backend: InferenceBackend
     tokenizer: Tokenizer
+
+    @property
+    def prompts(self) -> PromptsConfig:
+        """How conversations are written."""
 
     def names(self) -> Sequence[str]:
         """Names that can be asked for, the base model's first; adapters can also be asked for by digest."""
@@ -78,6 +83,12 @@ class LeagueModels:
         self.tokenizer = models.tokenizer
         self._context = context
         self._models = models
+
+    @property
+    def prompts(self) -> PromptsConfig:
+        """The league's template and thinking; the system is whoever asks."""
+        own = self._context.config.prompts
+        return PromptsConfig(template=own.template, thinking=own.thinking)
 
     def names(self) -> Sequence[str]:
         """The base model, the policies, the checkpoints, and digests that are loaded."""
@@ -130,6 +141,11 @@ class LoadedModels:
         self.backend = backend
         self.tokenizer = tokenizer
         self._adapters = list(adapters)
+
+    @property
+    def prompts(self) -> PromptsConfig:
+        """As the model's folder has it."""
+        return PromptsConfig()
 
     def names(self) -> Sequence[str]:
         """``base_model``, and the adapters."""

@@ -66,7 +66,8 @@ class OpenAI:
             raise RefusedError(400, "top_logprobs: only the sampled token's is told; expected 0", "top_logprobs")
         if not asked.messages:
             raise RefusedError(400, "messages: found none; expected the user's at least", "messages")
-        prompt = conversation(self._texts.tokenizer, [_message(message) for message in asked.messages])
+        prompts = msgspec.structs.replace(self._models.prompts, **asked.chat_template_kwargs.told())
+        prompt = conversation(self._texts.tokenizer, [_message(message) for message in asked.messages], prompts)
         limit = asked.max_completion_tokens if asked.max_completion_tokens is not None else asked.max_tokens
         named, found = await self._sampled(asked, [self._ids(prompt)], _MODEL_ROOM if limit is None else limit)
         return web.json_response(choices.chat(asked, named.name, found, self._texts), dumps=_dumped)

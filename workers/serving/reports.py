@@ -1,7 +1,5 @@
 """How a server is doing, for people, balancers and Prometheus."""
 
-import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +7,7 @@ import msgspec
 from aiohttp import web
 
 from workers.inference.base import Stats
+from workers.metrics import Lately
 from workers.serving.door import Door, Phase
 
 WINDOW_S = 10.0
@@ -33,51 +32,23 @@ _COUNTERS = {
 }
 
 
-class Pace:
-    """Completion tokens a second, over the last window or what there was of it.
-
-    Args:
-        stats: Where the count comes from.
-        clock: In seconds.
-    """
-
-    def __init__(self, stats: Callable[[], Stats], clock: Callable[[], float] = time.monotonic) -> None:
-        self._stats = stats
-        self._clock = clock
-        self._seen: deque[tuple[float, int]] = deque([(clock(), self._tokens())])
-
-    def look(self) -> float:
-        """Note how far it has come, and tell the pace; called about once a second."""
-        now = self._clock()
-        while len(self._seen) > 1 and self._seen[1][0] <= now - WINDOW_S:
-            self._seen.popleft()
-        (then, before), tokens = self._seen[0], self._tokens()
-        if now - self._seen[-1][0] >= WINDOW_S / 20:
-            self._seen.append((now, tokens))
-        return (tokens - before) / (now - then) if now > then else 0.0
-
-    def _tokens(self) -> int:
-        stats = self._stats()
-        return stats.sampled_tokens + stats.forced_tokens
-
-
 class Reports:
     """Answers ``/health``, ``/stats`` and ``/metrics``."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
         self._stats: Callable[[], Stats] | None = None
-        self._pace: Pace | None = None
+        self._pace = Lately(WINDOW_S)
         self._name = ""
 
     def begin(self, name: str, stats: Callable[[], Stats]) -> None:
         """Report on a backend, which is there from now on."""
-        self._name, self._stats, self._pace = name, stats, Pace(stats)
+        self._name, self._stats = name, stats
 
-    def look(self) -> None:
-        """Note how far the backend has come."""
-        if self._pace is not None:
-            self._pace.look()
+    def look(self) -> float:
+        """Note how far the backend has come, and tell its tokens a second; called about once a second."""
+        stats = self._stats() if self._stats is not None else None
+        return 0.0 if stats is None else self._pace.rate(stats.sampled_tokens + stats.forced_tokens)
 
     async def health(self, request: web.Request) -> web.Response:
         """200 while requests are taken, else 503."""
@@ -97,8 +68,8 @@ class Reports:
     def _all(self) -> dict[str, Any]:
         found: dict[str, Any] = {"status": self._door.phase.value, "inside": self._door.inside}
         found["refused"] = self._door.refused
-        if self._stats is not None and self._pace is not None:
-            found |= {"name": self._name, "tokens_per_second": self._pace.look()}
+        if self._stats is not None:
+            found |= {"name": self._name, "tokens_per_second": self.look()}
             found |= msgspec.structs.asdict(self._stats())
         return found
 
