@@ -35,11 +35,16 @@ _WINDOW_S = 30.0
 
 
 class Lately:
-    """How fast a total grows, over the last half minute of asking."""
+    """How fast a total grows, over the last half minute of asking.
 
-    def __init__(self, window_s: float = _WINDOW_S) -> None:
+    Args:
+        window_s: What counts as lately.
+        age_s: For how long the total has been growing already, from 0.
+    """
+
+    def __init__(self, window_s: float = _WINDOW_S, age_s: float = 0.0) -> None:
         self._window_s = window_s
-        self._seen: deque[tuple[float, float]] = deque([(time.monotonic(), 0.0)])
+        self._seen: deque[tuple[float, float]] = deque([(time.monotonic() - age_s, 0.0)])
 
     def rate(self, total: float) -> float:
         """Per second; to be asked now and then, with the total as it is."""
@@ -80,7 +85,10 @@ class _Source:
         self._context = context
         self._role = role
         self._process = psutil.Process()
-        self._cpu = Lately()
+        self._cpu = Lately(age_s=self._uptime_s())
+
+    def _uptime_s(self) -> float:
+        return max(time.time() - float(self._process.create_time()), 0.0)
 
     async def heartbeat(self) -> Heartbeat:
         context, process, gauges = self._context, self._process, self._context.gauges
@@ -92,7 +100,7 @@ class _Source:
             incarnation=context.incarnation,
             host=platform.node(),
             pid=os.getpid(),
-            uptime_s=round(time.time() - process.create_time(), 1),
+            uptime_s=round(self._uptime_s(), 1),
             memory_bytes=process.memory_info().rss,
             cpu_share=round(self._cpu.rate(times.user + times.system), 3),
             open_files=process.num_fds() if hasattr(process, "num_fds") else 0,

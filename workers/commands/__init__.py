@@ -13,6 +13,7 @@
 - ``matchmaking`` ``matchmaking audit``: what was drawn, beside what should have been
 - ``promotion`` ``promote``: who becomes elite and who leaves; certificates computed again
 - ``parity``   ``parity``: whether what plays and what learns compute the same probabilities
+- ``status``   ``status``, ``metrics``: how the workers are now, for people and for Prometheus
 - ``setup``    ``doctor`` and ``model init``: this machine and its model
 """
 
@@ -33,6 +34,7 @@ from workers.commands import (
     serving,
     setup,
     sql,
+    status,
 )
 
 app = typer.Typer(
@@ -51,6 +53,8 @@ app.add_typer(draws, name="matchmaking")
 app.command()(serving.up)
 app.command("open")(serving.open_league)
 app.command()(serving.worker)
+app.command()(status.status)
+app.command()(status.metrics)
 app.command()(history.leaderboard)
 app.command()(history.events)
 app.command()(sql.sql)

@@ -5,6 +5,7 @@
 - ``direct``   the same tables for queries of our own, in this process
 - ``leaderboard``  the leaderboard as a table, and what its numbers are not
 - ``matches``  finds a match and its record; ``match_text`` prints them
+- ``status``   how a league and its workers are at this moment; ``status_text`` prints it
 - ``voiding``  finds results to take back, and what had come of them
 - ``comparison_text``  two runs side by side
 """

@@ -1,0 +1,106 @@
+"""A league's status for a terminal."""
+
+from rich.console import Console
+from rich.table import Table
+
+from schemas.metrics import Heartbeat, Inference, Play, Training
+from workers.reading.status import Status, WorkerStatus
+
+_COLUMNS = ("worker", "role", "health", "up", "memory", "cores", "behind", "at work on")
+_LEFT = ("worker", "role", "health", "at work on")
+
+
+def print_status(console: Console, status: Status) -> None:
+    """Print what the league is at, and how each of its workers is."""
+    games = ", ".join(f"{count:,} {purpose}" for purpose, count in status.games.items()) or "none"
+    console.print(f"league {status.league!r} ({status.game}) at event {status.sequence:,}", highlight=False)
+    console.print(
+        f"games: {games}; {status.failed:,} failed, {status.voided:,} voided; {status.dead_letters:,} dead letters",
+        highlight=False,
+    )
+    if status.policies:
+        console.print(_policies(status))
+    if status.workers:
+        console.print(_workers(status))
+    else:
+        console.print("no worker serves this league now", highlight=False)
+    for worker in status.silent:
+        console.print(f"{worker.worker} on {worker.host} (process {worker.pid}) {silence(worker)}", highlight=False)
+
+
+def silence(worker: WorkerStatus) -> str:
+    """How long a silent worker has said nothing."""
+    if worker.silent_s is None:
+        return "has not been heard of in the last minute"
+    return f"was last heard of {worker.silent_s:.0f} s ago"
+
+
+def _policies(status: Status) -> Table:
+    table = Table(title="Policies", title_justify="left")
+    for column in ("policy", "version", "step", "rating", "in play", "waiting", "trainer waits"):
+        table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
+    for policy in status.policies:
+        table.add_row(
+            policy.policy,
+            str(policy.version),
+            str(policy.step),
+            f"{policy.rating:.0f}",
+            f"{policy.ahead:,}",
+            f"{policy.pending:,}",
+            f"{100 * policy.wait_share:.0f} %" if policy.finished is None else f"done: {policy.finished}",
+        )
+    return table
+
+
+def _workers(status: Status) -> Table:
+    table = Table(title="Workers", title_justify="left")
+    for column in _COLUMNS:
+        table.add_column(column, justify="left" if column in _LEFT else "right", no_wrap=column != "at work on")
+    for worker in status.workers:
+        beat = worker.heartbeat
+        figures = ["–"] * 4 if beat is None else _figures(beat)
+        table.add_row(worker.worker, worker.role, _health(worker), *figures, _work(worker))
+    return table
+
+
+def _health(worker: WorkerStatus) -> str:
+    if worker.health != "silent":
+        return worker.health
+    return "silent" if worker.silent_s is None else f"silent {worker.silent_s:.0f} s"
+
+
+def _figures(beat: Heartbeat) -> list[str]:
+    up = f"{beat.uptime_s:.0f} s" if beat.uptime_s < 120 else f"{beat.uptime_s / 60:.0f} min"
+    return [up, f"{beat.memory_bytes / 2**20:,.0f} MiB", f"{beat.cpu_share:.2f}", f"{beat.lag:,}"]
+
+
+def _work(worker: WorkerStatus) -> str:
+    beat = worker.heartbeat
+    if worker.left is not None:
+        return worker.left
+    if beat is None:
+        return "–"
+    parts = [
+        *([_play(beat.play)] if beat.play is not None else []),
+        *([_inference(beat.inference)] if beat.inference is not None else []),
+        *([_training(beat.training)] if beat.training is not None else []),
+    ]
+    return "; ".join(parts) or "–"
+
+
+def _play(play: Play) -> str:
+    failed = f", {play.failed:,} failed" if play.failed else ""
+    return f"{play.games_in_flight:,} games, {play.games_s:.1f}/s{failed}"
+
+
+def _inference(inference: Inference) -> str:
+    most = inference.most_adapters or inference.slots
+    swap = f", swap {inference.last_swap_s:.2f} s" if inference.published else ""
+    return (
+        f"{inference.queued:,} + {inference.running:,} requests, {inference.tokens_s:,.0f} tokens/s, "
+        f"adapters {inference.adapters}/{most or '∞'}{swap}"
+    )
+
+
+def _training(training: Training) -> str:
+    return f"{training.policy} step {training.step}, waits {100 * training.wait_share:.0f} %"
