@@ -296,6 +296,52 @@ class TransformsConfig(_Table, frozen=True):
     """Of the rewards of a whole batch."""
 
 
+class BufferConfig(_Table, frozen=True):
+    """Which of the waiting rollouts a batch is made of, and which are too old."""
+
+    level: str = "episode"
+    """``episode``: a batch is ``rollouts_per_step`` whole rollouts. ``step``: it is ``steps_per_batch`` model calls of
+    those that wait, so that a rollout is trained on in parts; credit is always that of the whole rollout."""
+    strategy: Plugin = Plugin(name="oldest")
+    """In what order: ``oldest``, ``prioritised`` or ``uniform``."""
+    batch_delay: float = 1.0
+    """Batches of rollouts that must wait before one is drawn, and that it is drawn from. At most
+    ``rollout.ahead_steps``, since play does not go further ahead."""
+    capacity: int | None = None
+    """The most rollouts that the trainer holds: those it draws from, and those it has read ahead. None for one batch
+    more than it draws from. The others wait in the stream, and when that is full its rollout workers wait."""
+    steps_per_batch: int | None = None
+    """At level ``step``, and only there."""
+    shares: dict[str, float] = {}
+    """Of a batch, by game. What a game has not enough of goes to the others."""
+    staleness: str = "oldest"
+    """The version that a rollout's lag is judged by: that of its ``oldest`` or ``newest`` step, or the ``mean``."""
+    drop_old_steps: bool = False
+    """Leave out the steps whose own lag is too large, and keep the rest of the rollout."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        _expect("level", self.level, ("episode", "step"))
+        _expect("staleness", self.staleness, ("mean", "newest", "oldest"))
+        if not 1.0 <= self.batch_delay < float("inf"):
+            raise ConfigError(f"batch_delay: {self.batch_delay}; expected 1 or more")
+        if (self.steps_per_batch is not None) != (self.level == "step"):
+            raise ConfigError("steps_per_batch: expected at level 'step', and only there")
+        if self.steps_per_batch is not None and self.steps_per_batch < 1:
+            raise ConfigError(f"steps_per_batch: {self.steps_per_batch}; expected 1 or more")
+        if not all(0 <= share <= 1 for share in self.shares.values()) or sum(self.shares.values()) > 1 + 1e-9:
+            raise ConfigError(f"shares: {self.shares}; expected numbers from 0 to 1, together no more than 1")
+
+    def window(self, rollouts_per_step: int) -> int:
+        """Rollouts that a batch is drawn from."""
+        return max(round(self.batch_delay * rollouts_per_step), 1)
+
+
+def _expect(key: str, found: str, names: tuple[str, ...]) -> None:
+    if found not in names:
+        raise ConfigError(f"{key}: {found!r}; expected {one_of(names)}")
+
+
 class TrainerConfig(_Table, frozen=True):
     """The trainer."""
 
@@ -304,6 +350,7 @@ class TrainerConfig(_Table, frozen=True):
     rollouts_per_step: int = 70
     max_lag_steps: int = 4
     """Rollouts sampled by a version more than so many steps old are dropped and counted."""
+    buffer: BufferConfig = BufferConfig()
     device: str = "cpu"
     threads: int = 1
     reward: Plugin = Plugin(name="progress")
@@ -468,6 +515,7 @@ class LeagueConfig(_Table, frozen=True):
                 raise ConfigError(f"policies.{policy}.against: {trained.against!r}; expected {one_of(others)}")
         if [a.kind for a in self.agents.values()].count("base") != 1:
             raise ConfigError("agents: expected exactly one of kind 'base'")
+        _check_buffer(self)
         for key, value in _positive(self).items():
             if value <= 0:
                 raise ConfigError(f"{key}: {value}; expected more than 0")
@@ -495,6 +543,23 @@ class LeagueConfig(_Table, frozen=True):
         """All policies that are trained: ``trainer.policy`` first, in the role ``main``; then the others by name."""
         hero = PolicyConfig(role="main", rollout_workers=self.rollout.workers)
         return {self.trainer.policy: hero} | dict(sorted(self.policies.items()))
+
+
+def _check_buffer(config: LeagueConfig) -> None:
+    trainer, limit = config.trainer, config.experience.max_messages
+    buffer, window = trainer.buffer, trainer.buffer.window(trainer.rollouts_per_step)
+    if buffer.batch_delay > max(config.rollout.ahead_steps, 1.0):
+        raise ConfigError(
+            f"trainer.buffer.batch_delay: {buffer.batch_delay}; expected at most rollout.ahead_steps, "
+            f"{config.rollout.ahead_steps}"
+        )
+    if buffer.batch_delay > 1.0 and window > limit:
+        raise ConfigError(
+            f"trainer.buffer.batch_delay: {window} rollouts would have to wait; expected at most "
+            f"experience.max_messages, {limit}"
+        )
+    if buffer.capacity is not None and buffer.capacity <= window:
+        raise ConfigError(f"trainer.buffer.capacity: {buffer.capacity}; expected more than the {window} drawn from")
 
 
 def _check_remote(where: str, remote: RemoteConfig) -> None:

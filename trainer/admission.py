@@ -9,16 +9,31 @@ from itertools import pairwise
 from schemas.trajectories import Rollout, Step
 
 
-def is_stale(rollout: Rollout, current_version: int, max_lag: int, begun: int = 0) -> bool:
+def is_stale(rollout: Rollout, current_version: int, max_lag: int, begun: int = 0, judged_by: str = "oldest") -> bool:
     """Whether a rollout with at least one step is too old to be trained on.
+
+    Long games span more versions than short ones. Judged by its oldest step, a game that lasts longer than ``max_lag``
+    steps of training is never trained on; by its mean or newest step it is, and what is too far off the policy is left
+    to the loss's bound on the ratio, or to ``fresh_steps``.
 
     Args:
         rollout: as it was received and found sound.
         current_version: version of the policy that the next step starts from.
-        max_lag: versions that its oldest step may be behind.
+        max_lag: versions that it may be behind.
         begun: version at which the policy last began anew; what it did before is another model's doing.
+        judged_by: ``oldest``, ``mean`` or ``newest``: the step, or the mean over steps, whose version counts.
     """
-    return current_version - rollout.version > max_lag or rollout.version < begun
+    versions = [step.version for step in rollout.steps]
+    if min(versions) < begun:
+        return True
+    if judged_by == "mean":
+        return current_version - sum(versions) / len(versions) > max_lag
+    return current_version - (max(versions) if judged_by == "newest" else min(versions)) > max_lag
+
+
+def fresh_steps(rollout: Rollout, current_version: int, max_lag: int) -> list[int]:
+    """Indices of the steps that are not too old, each judged by its own version."""
+    return [at for at, step in enumerate(rollout.steps) if current_version - step.version <= max_lag]
 
 
 def check(rollout: Rollout, vocab_size: int | None = None, max_positions: int | None = None) -> str | None:

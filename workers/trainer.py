@@ -11,25 +11,23 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import structlog
 import torch
 
 from league import schedule
-from league.log.experience import Received
 from league.roles import reset_due
 from schemas.errors import ArtifactError
 from schemas.events import Event, GradientStepTaken, PolicyPublished, PolicyReset, TrainingFinished
 from schemas.ids import agent_name, derive_seed, digest
-from schemas.trajectories import Rollout
 from trainer import adapters
 from trainer.adapters import LoraConfig
-from trainer.admission import check, is_stale
 from trainer.archive import pack
+from trainer.buffer import Outcome
 from trainer.decoder import Decoder
 from trainer.learner import Learner
 from trainer.report import StepReport
 from workers.budget import share_used, stop_reason
+from workers.gathering import Gathering
 from workers.metrics import training_of
 from workers.models import base_folder, unpack_artifact
 from workers.policies import served
@@ -54,18 +52,6 @@ async def load_decoder(context: Context) -> Decoder:
     return Decoder.load(await base_folder(context), device=context.config.trainer.device)
 
 
-class Batch(msgspec.Struct):
-    """Rollouts gathered for one step, and what became of the others on the way."""
-
-    first: int
-    """Sequence of ``EXPERIENCE`` at which gathering began."""
-    rollouts: list[Rollout] = []
-    last: int = 0
-    stale: int = 0
-    refused: int = 0
-    voided: int = 0
-
-
 class TrainerWorker:
     """One policy's trainer."""
 
@@ -75,11 +61,9 @@ class TrainerWorker:
         self._policy = policy
         self._decoder = decoder
         self._learner = self._untrained(0)
-        self._consumed = 0
+        self._gathering = Gathering(context, policy, decoder.shape)
         self._old_step: GradientStepTaken | None = None
         self._stepped_at = time.monotonic()
-        # What is received ahead lies in memory a second time, so only about a step's worth is.
-        self._received: asyncio.Queue[Received] = asyncio.Queue(self._config.rollouts_per_step)
 
     @property
     def learner(self) -> Learner:
@@ -98,6 +82,7 @@ class TrainerWorker:
 
     async def resume(self) -> None:
         """Continue after the last recorded step; without any, from the newest version, or from a fresh adapter."""
+        self._gathering.begin()
         step = self._context.state.last_step(self._policy)
         if step is None:
             await self._begin()
@@ -109,8 +94,11 @@ class TrainerWorker:
             await self._load_adapter(begun, begun)
         else:
             await self._load_state(step)
-        self._consumed, self._old_step = step.experience_to, step
-        log.info("resumed", step=self._learner.steps, experience=step.experience_to)
+        self._old_step = step
+        consumed = self._context.state.consumed(self._policy)
+        # It may have been killed before it could let go of what its last step had accounted for.
+        await self._gathering.forget(consumed)
+        log.info("resumed", step=self._learner.steps, experience=consumed.floor)
 
     async def _load_state(self, step: GradientStepTaken) -> None:
         try:
@@ -152,17 +140,15 @@ class TrainerWorker:
 
     async def receive(self) -> None:
         """Take rollouts from the stream, for ever."""
-        async for received in self._context.experience.follow(self._policy, self._consumed + 1):
-            await self._received.put(received)
+        await self._gathering.receive()
 
     async def train(self) -> None:
         """Take one step after another."""
         while not self._context.stopping.is_set():
             if await self._finished():
                 return
-            batch = await self._gather()
-            if batch is not None:
-                await self._step(batch)
+            if await self._gathering.fill(self._learner.steps, self._is_over):
+                await self._step()
 
     async def _finished(self) -> bool:
         state = self._context.state
@@ -189,49 +175,23 @@ class TrainerWorker:
         """Whether another policy's end is this one's, so that rollouts are not waited for any more."""
         return self._policy != self._config.policy and self._stop_reason() is not None
 
-    async def _gather(self) -> Batch | None:
-        """Enough fresh rollouts for a step, in the order of the stream; None when there is to be no step."""
-        batch = Batch(self._consumed + 1)
-        stopping = asyncio.create_task(self._context.until(self._is_over))
-        try:
-            while len(batch.rollouts) < self._config.rollouts_per_step:
-                getting = asyncio.create_task(self._received.get())
-                await asyncio.wait((getting, stopping), return_when=asyncio.FIRST_COMPLETED)
-                if not getting.done():
-                    getting.cancel()
-                    return None
-                self._admit(getting.result(), batch)
-        finally:
-            stopping.cancel()
-        return batch
-
-    def _admit(self, received: Received, batch: Batch) -> None:
-        batch.last = received.sequence
-        rollout = received.rollout
-        shape = self._learner.decoder.shape
-        damage = received.error if rollout is None else check(rollout, shape.vocab_size, shape.max_positions)
-        if rollout is None or damage:
-            batch.refused += 1
-            log.warning("rollout refused", sequence=received.sequence, reason=damage)
-        elif self._context.state.is_voided(rollout.match_id):
-            batch.voided += 1
-        elif is_stale(rollout, self._learner.steps, self._config.max_lag_steps, self._begun()):
-            batch.stale += 1
-        else:
-            batch.rollouts.append(rollout)
-
-    async def _step(self, batch: Batch) -> None:
+    async def _step(self) -> None:
         waited_s = time.monotonic() - self._stepped_at
+        buffer, before = self._gathering.buffer, self._learner.steps
+        drawn = buffer.draw(before + 1, before)
+        numbers = buffer.numbers(drawn, before)
+        rollouts = [one.to_train for one in drawn]
         # In a thread: the connection to the broker must stay alive while the cores compute.
-        report = await asyncio.to_thread(self._learner.step, batch.rollouts, self._budget_used())
+        report = await asyncio.to_thread(self._learner.step, rollouts, self._budget_used())
         if report.skipped:
             log.error("step skipped, weights untouched", step=report.step, reason=report.skipped)
         adapter = await self._store(self._learner.adapter)
         state = await self._store(self._learner.save_state)
         now = time.monotonic()
-        times = {"wait_s": round(waited_s, 3), "wall_s": round(now - self._stepped_at, 3)}
+        numbers |= {"wait_s": round(waited_s, 3), "wall_s": round(now - self._stepped_at, 3)}
         self._stepped_at = now
-        events = self._events(batch, report, adapter, state, times)
+        outcome = buffer.settle(drawn, report.filtered, [match_id for match_id, _ in report.refused])
+        events = self._events(outcome, report, adapter, state, numbers)
         reason = self._reset_reason(report.step)
         after = self._learner if reason is None else self._untrained(report.step + 1)
         events += self._joining(report.step, adapter, reason)
@@ -243,29 +203,34 @@ class TrainerWorker:
         await self._forget(next(event for event in events if isinstance(event, GradientStepTaken)))
 
     def _events(
-        self, batch: Batch, report: StepReport, adapter: str, state: str, times: dict[str, float]
+        self, outcome: Outcome, report: StepReport, adapter: str, state: str, numbers: dict[str, float]
     ) -> list[Event]:
-        matches = [rollout.match_id for rollout in batch.rollouts]
         published = PolicyPublished(
             policy=self._policy,
             version=report.step,
             adapter=adapter,
             parent=agent_name(self._policy, report.step - 1),
         )
+        first, last = self._gathering.buffer.looked_at
         step = GradientStepTaken(
             policy=self._policy,
             step=report.step,
-            batch=digest("\n".join(matches).encode()),
-            matches=matches,
-            experience_from=batch.first,
-            experience_to=batch.last,
-            accepted=len(matches),
-            stale=batch.stale,
-            refused=batch.refused,
-            voided=batch.voided,
+            batch=digest("\n".join(outcome.matches).encode()),
+            matches=outcome.matches,
+            experience_from=first,
+            experience_to=last,
+            accepted=outcome.accepted,
+            stale=outcome.count("stale"),
+            refused=outcome.count("refused"),
+            voided=outcome.count("voided"),
+            filtered=outcome.count("filtered"),
+            floor=self._gathering.buffer.floor,
+            trained=outcome.trained,
+            dropped=outcome.dropped,
+            parts=outcome.parts,
             state=state,
             skipped=bool(report.skipped),
-            metrics=report.metrics() | times,
+            metrics=report.metrics() | numbers,
         )
         return [published, step]
 
@@ -314,11 +279,9 @@ class TrainerWorker:
 
         States of versions that joined the league stay: a branch can begin there as if nothing had been in between.
         """
-        self._consumed, old = step.experience_to, self._old_step
-        self._old_step = step
-        await self._context.persistently(
-            lambda: self._context.experience.forget_through(self._policy, step.experience_to)
-        )
+        old, self._old_step = self._old_step, step
+        self._gathering.buffer.begin_anew()
+        await self._gathering.forget(self._context.state.consumed(self._policy))
         if old is not None and old.state != step.state and not self._joined(old.step):
             await self._context.persistently(lambda: self._context.artifacts.delete(old.state))
 

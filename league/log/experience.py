@@ -1,6 +1,7 @@
 """The bounded stream of rollouts between rollout workers and trainers."""
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 import nats.js.errors
@@ -14,6 +15,9 @@ from schemas.ids import digest
 from schemas.subjects import EXPERIENCE_STREAM, experience_subject
 from schemas.trajectories import Rollout
 
+_GONE = (nats.js.errors.BadRequestError, nats.js.errors.NotFoundError, nats.js.errors.ServerError)
+"""What the broker answers about a message that is not there any more, or not yet."""
+
 
 class Received(msgspec.Struct, frozen=True):
     """A rollout and its place in the stream."""
@@ -22,6 +26,8 @@ class Received(msgspec.Struct, frozen=True):
     rollout: Rollout | None
     """None when the message could not be decoded."""
     error: str = ""
+    match_id: str = ""
+    """As its publisher labelled the message; empty when it did not."""
 
 
 class Experience:
@@ -54,7 +60,7 @@ class Experience:
         subject = experience_subject(self.league, policy)
         async for messages in pull(self._client, EXPERIENCE_STREAM, subject, first, None):
             for pulled in messages:
-                yield _received(pulled)
+                yield _received(pulled, self.league)
 
     async def forget_through(self, policy: str, sequence: int) -> None:
         """Drop rollouts of ``policy`` up to ``sequence``, which the trainer's saved state has accounted for."""
@@ -66,9 +72,21 @@ class Experience:
             except nats.js.errors.NotFoundError:
                 return
 
+    async def forget(self, sequences: Iterable[int]) -> None:
+        """Drop single rollouts, which recorded steps have accounted for; those that are gone already are passed over.
 
-def _received(pulled: Pulled) -> Received:
+        Otherwise one old rollout that waits would keep all that came after it in the stream, until the stream is full
+        of what nobody needs and nothing new comes in.
+        """
+        with broker_errors(f"dropping rollouts from {EXPERIENCE_STREAM}"):
+            for sequence in sequences:
+                with contextlib.suppress(*_GONE):
+                    await self._js.delete_msg(EXPERIENCE_STREAM, sequence)
+
+
+def _received(pulled: Pulled, league: str) -> Received:
+    label = (pulled.msg.headers or {}).get("Nats-Msg-Id", "").rpartition(":")[0].removeprefix(f"{league}:")
     try:
-        return Received(pulled.sequence, decode_rollout(pulled.msg.data))
+        return Received(pulled.sequence, decode_rollout(pulled.msg.data), match_id=label)
     except DecodeError as error:
-        return Received(pulled.sequence, None, str(error))
+        return Received(pulled.sequence, None, str(error), label)

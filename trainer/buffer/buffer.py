@@ -1,0 +1,199 @@
+"""What waits to be trained on.
+
+Everything here follows from the order of the stream, the recorded steps and the seed, never from when a rollout
+arrived: a batch is drawn once just so many rollouts wait (``window``), and the next ones are looked at after that. So a
+trainer that was killed and has read the same stream again draws the same batch again.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+import numpy as np
+
+from schemas.config import TrainerConfig
+from schemas.ids import derive_seed
+from schemas.ranges import Ranges, holds
+from schemas.trajectories import Rollout
+from trainer.admission import fresh_steps
+from trainer.buffer.base import STRATEGIES, Unit, take
+from trainer.buffer.batch import Drawn, Left, Outcome, outcome, trainable
+
+Judge = Callable[[Rollout], str | None]
+"""Says why a rollout is not to be trained on any more."""
+
+_QUANTILES = (0.1, 0.5, 0.9)
+
+
+class _Waiting:
+    """A rollout and its steps that are still to be trained on."""
+
+    def __init__(self, sequence: int, rollout: Rollout, steps: list[int]) -> None:
+        self.sequence, self.rollout, self.steps = sequence, rollout, steps
+
+
+class Buffer:
+    """The rollouts of one policy that its trainer holds."""
+
+    def __init__(self, config: TrainerConfig, seed: int, looked_at: int = 0) -> None:
+        """Make an empty buffer.
+
+        Args:
+            config: of the trainer.
+            seed: decides what is drawn, together with a step's number.
+            looked_at: the last sequence of ``EXPERIENCE`` that a recorded step had looked at.
+
+        Raises:
+            ConfigError: an unknown strategy, or settings that it does not have.
+        """
+        self._config = config
+        self._buffer = config.buffer
+        self._seed = seed
+        self._strategy = STRATEGIES.build(config.buffer.strategy)
+        self._waiting: dict[int, _Waiting] = {}
+        self._left: list[Left] = []
+        self._looked_before = looked_at
+        self._looked_at = looked_at
+        self._lengths: list[int] = []
+        self.window = config.buffer.window(config.rollouts_per_step)
+        """Rollouts that must wait before a batch is drawn, and that it is drawn from."""
+
+    def __len__(self) -> int:
+        """Rollouts that wait."""
+        return len(self._waiting)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a batch can be drawn."""
+        return len(self) >= self.window
+
+    @property
+    def looked_at(self) -> tuple[int, int]:
+        """First and last sequence that were looked at since the last step; the last may be before the first."""
+        return self._looked_before + 1, self._looked_at
+
+    @property
+    def floor(self) -> int:
+        """Everything up to here has left."""
+        return min(self._waiting, default=self._looked_at + 1) - 1
+
+    def holds(self, match_id: str) -> bool:
+        """Whether a match's rollout waits."""
+        return any(one.rollout.match_id == match_id for one in self._waiting.values())
+
+    def add(self, sequence: int, rollout: Rollout, done: Ranges) -> None:
+        """Let a sound rollout wait.
+
+        Args:
+            sequence: of ``EXPERIENCE``.
+            rollout: as it was received.
+            done: its steps that recorded gradient steps have trained on.
+        """
+        self._look_at(sequence, rollout)
+        self._waiting[sequence] = _Waiting(sequence, rollout, [s for s in trainable(rollout) if not holds(done, s)])
+
+    def drop(self, sequence: int, match_id: str, reason: str, rollout: Rollout | None = None) -> None:
+        """Note that a rollout is not to be trained on."""
+        self._look_at(sequence, rollout)
+        self._left.append(Left(sequence, match_id, reason))
+
+    def _look_at(self, sequence: int, rollout: Rollout | None) -> None:
+        # Below, it was looked at before the trainer began again, and counted then.
+        if sequence > self._looked_at:
+            self._looked_at = sequence
+            if rollout is not None:
+                self._lengths.append(len(rollout.steps))
+
+    def sweep(self, judge: Judge, version: int) -> None:
+        """Drop what has become too old, or otherwise useless, while it waited.
+
+        Args:
+            judge: says which.
+            version: of the policy that the next step starts from.
+        """
+        for sequence, one in list(self._waiting.items()):
+            if self._buffer.drop_old_steps:
+                fresh = set(fresh_steps(one.rollout, version, self._config.max_lag_steps))
+                one.steps = [step for step in one.steps if step in fresh]
+            reason = judge(one.rollout) or self._emptied(one)
+            if reason is not None:
+                del self._waiting[sequence]
+                self._left.append(Left(sequence, one.rollout.match_id, reason))
+
+    def _emptied(self, one: _Waiting) -> str | None:
+        """Why nothing is left of a rollout, where that leaves nothing to draw."""
+        if one.steps or (self._buffer.level == "episode" and not trainable(one.rollout)):
+            return None
+        return "stale" if trainable(one.rollout) else "filtered"
+
+    def draw(self, number: int, version: int) -> list[Drawn]:
+        """The next batch, by sequence; nothing leaves before it is settled.
+
+        Args:
+            number: of the step that it is for.
+            version: of the policy that the step starts from.
+        """
+        rng = Random(derive_seed(self._seed, "batch", number))
+        count = self._buffer.steps_per_batch or self._config.rollouts_per_step
+        units = take(self._strategy(self._units(version), rng), count, self._buffer.shares)
+        chosen: dict[int, list[int]] = {}
+        for unit in units:
+            chosen.setdefault(unit.sequence, []).append(unit.step)
+        return [self._drawn(sequence, steps) for sequence, steps in chosen.items()]
+
+    def _units(self, version: int) -> list[Unit]:
+        units = []
+        for sequence in sorted(self._waiting):
+            one = self._waiting[sequence]
+            r = one.rollout
+            if self._buffer.level == "episode":
+                units.append(Unit(sequence, -1, r.game, r.role, version - r.version, r.score))
+            else:
+                lags = [(at, version - r.steps[at].version) for at in one.steps]
+                units += [Unit(sequence, at, r.game, r.role, lag, r.score) for at, lag in lags]
+        return units
+
+    def _drawn(self, sequence: int, steps: list[int]) -> Drawn:
+        one = self._waiting[sequence]
+        taken = one.steps if steps == [-1] else steps
+        return Drawn(sequence, one.rollout, taken, len(one.steps) - len(taken))
+
+    def settle(self, drawn: Sequence[Drawn], filtered: Sequence[int], refused: Sequence[str]) -> Outcome:
+        """Let a batch go that was trained on, and say what became of everything that left since the last one.
+
+        Args:
+            drawn: the batch.
+            filtered: places in it of what there was nothing to learn from.
+            refused: match ids of what turned out to be damaged.
+        """
+        trained = []
+        for place, one in enumerate(drawn):
+            reason = "refused" if one.rollout.match_id in refused else "filtered" if place in filtered else None
+            waiting = self._waiting[one.sequence]
+            waiting.steps = [step for step in waiting.steps if step not in one.steps]
+            if reason is not None:
+                self._left.append(Left(one.sequence, one.rollout.match_id, reason))
+            else:
+                trained.append(one)
+            if reason is not None or not one.left:
+                del self._waiting[one.sequence]
+        found, self._left = outcome(trained, self._left), []
+        return found
+
+    def begin_anew(self) -> None:
+        """A step was recorded: from here on, what is looked at counts for the next one."""
+        self._looked_before, self._lengths = self._looked_at, []
+
+    def numbers(self, drawn: Sequence[Drawn], version: int) -> dict[str, float]:
+        """What a batch was drawn from: lags in versions, lengths in model calls of what came in and what is trained."""
+        lags = [version - one.rollout.steps[at].version for one in drawn for at in one.steps]
+        numbers = {"buffer_waiting": float(len(self)), "lag_mean": float(np.mean(lags)) if lags else 0.0}
+        numbers["lag_max"] = float(max(lags, default=0))
+        lengths = {"generated": self._lengths, "trained": [len(one.rollout.steps) for one in drawn]}
+        return numbers | {name: value for kind, of in lengths.items() for name, value in _spread(kind, of).items()}
+
+
+def _spread(kind: str, lengths: Sequence[int]) -> dict[str, float]:
+    if not lengths:
+        return {}
+    quantiles = {f"p{round(100 * q)}": float(np.quantile(lengths, q)) for q in _QUANTILES}
+    return {f"length_{kind}_{name}": value for name, value in ({"mean": float(np.mean(lengths))} | quantiles).items()}

@@ -1,0 +1,25 @@
+"""At random, everything that waits with the same probability, without replacement.
+
+It breaks up matches that were played side by side, which share a version and often opponents; that needs more to wait
+than a batch takes (``trainer.buffer.batch_delay`` above 1).
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+
+from trainer.buffer.base import Unit, register
+
+
+@register("uniform")
+class Uniform(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A random order."""
+
+    def build(self) -> "Uniform":
+        """Settings and implementation are one."""
+        return self
+
+    def __call__(self, units: Sequence[Unit], rng: Random) -> list[Unit]:
+        """Shuffled."""
+        return rng.sample(units, len(units))

@@ -1,0 +1,119 @@
+"""From the stream of rollouts into a trainer's buffer: what is admitted, and what is let go of once it was used."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from league.log.experience import Received
+from league.state.consumption import Consumed
+from schemas.ids import derive_seed
+from schemas.ranges import expand
+from schemas.trajectories import Rollout
+from trainer.admission import check, is_stale
+from trainer.buffer import Buffer
+from trainer.shape import DecoderShape
+from workers.runtime import Context
+
+log = structlog.get_logger()
+
+
+class Gathering:
+    """One policy's rollouts on their way to its trainer.
+
+    Args:
+        context: of the trainer's worker.
+        policy: whose rollouts.
+        shape: of the model, which they must fit.
+    """
+
+    def __init__(self, context: Context, policy: str, shape: DecoderShape) -> None:
+        self._context = context
+        self._config = context.config.trainer
+        self._policy = policy
+        self._shape = shape
+        self._consumed = Consumed()
+        self._forgotten = Consumed()
+        self.buffer = self._empty()
+        ahead = (self._config.buffer.capacity or 0) - self.buffer.window
+        # What is read ahead lies in memory a second time, so only about a step's worth is.
+        self._received: asyncio.Queue[Received] = asyncio.Queue(ahead if ahead > 0 else self._config.rollouts_per_step)
+
+    def _empty(self) -> Buffer:
+        seed = derive_seed(self._context.config.seed, "buffer", self._policy)
+        return Buffer(self._config, seed, self._consumed.looked_at)
+
+    def begin(self) -> None:
+        """Begin where the history says that the policy's trainer has come."""
+        self._consumed = self._context.state.consumed(self._policy)
+        self.buffer = self._empty()
+
+    async def receive(self) -> None:
+        """Take rollouts from the stream, for ever; those that wait since before come again."""
+        async for received in self._context.experience.follow(self._policy, self._consumed.floor + 1):
+            if not self._consumed.covers(received.sequence):
+                await self._received.put(received)
+
+    async def fill(self, version: int, is_over: Callable[[], bool]) -> bool:
+        """Admit rollouts in the order of the stream until a batch can be drawn; False when there is to be none.
+
+        Args:
+            version: of the policy that the next step starts from.
+            is_over: says that waiting is of no use any more.
+        """
+        stopping = asyncio.create_task(self._context.until(is_over))
+        try:
+            # Swept again when it is full: matches may have been voided while it filled.
+            while self._is_short(version):
+                getting = asyncio.create_task(self._received.get())
+                await asyncio.wait((getting, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if not getting.done():
+                    getting.cancel()
+                    return False
+                self._admit(getting.result(), version)
+        finally:
+            stopping.cancel()
+        return True
+
+    def _is_short(self, version: int) -> bool:
+        if self.buffer.is_ready:
+            self.buffer.sweep(lambda rollout: self._useless(rollout, version), version)
+        return not self.buffer.is_ready
+
+    def _admit(self, received: Received, version: int) -> None:
+        rollout = received.rollout
+        damage = (
+            received.error if rollout is None else check(rollout, self._shape.vocab_size, self._shape.max_positions)
+        )
+        if rollout is None or damage:
+            log.warning("rollout refused", sequence=received.sequence, reason=damage)
+            match_id = received.match_id or (rollout.match_id if rollout is not None else f"#{received.sequence}")
+            self.buffer.drop(received.sequence, match_id, "refused", rollout)
+        elif self.buffer.holds(rollout.match_id) or self._context.state.is_used(rollout.match_id):
+            log.warning("a second rollout of a match left out", sequence=received.sequence, match=rollout.match_id)
+            self.buffer.drop(received.sequence, rollout.match_id, "copy")
+        elif (reason := self._useless(rollout, version)) is not None:
+            self.buffer.drop(received.sequence, rollout.match_id, reason, rollout)
+        else:
+            self.buffer.add(received.sequence, rollout, self._consumed.steps_of(received.sequence))
+
+    def _useless(self, rollout: Rollout, version: int) -> str | None:
+        """Why a sound rollout is not to be trained on by the step that starts from ``version``."""
+        state, judged_by = self._context.state, self._config.buffer.staleness
+        if state.is_voided(rollout.match_id):
+            return "voided"
+        # Step by step, a rollout is too old once its newest step is.
+        judged_by = "newest" if self._config.buffer.drop_old_steps else judged_by
+        begun = state.begun(self._policy)
+        return "stale" if is_stale(rollout, version, self._config.max_lag_steps, begun, judged_by) else None
+
+    async def forget(self, consumed: Consumed) -> None:
+        """Let go of what recorded steps have accounted for.
+
+        Args:
+            consumed: by now.
+        """
+        fresh = [sequence for sequence in expand(consumed.above) if not self._forgotten.covers(sequence)]
+        experience, self._forgotten = self._context.experience, consumed
+        await self._context.persistently(lambda: experience.forget_through(self._policy, consumed.floor))
+        await self._context.persistently(lambda: experience.forget(fresh))
