@@ -5,7 +5,6 @@ constrained and read is in ``replies``.
 """
 
 from collections.abc import Sequence
-from functools import cached_property
 
 from arena.games.base import Game, GameSpec, Grammatical, InBrief, TextFormat, Words, words_of
 from arena.prompts import Chat, Message, Template, folded, headed, make_template, messages_of, template_for
@@ -157,33 +156,39 @@ class Conversing:
     """Writes conversations for one model."""
 
     def __init__(self, tokenizer: Tokenizer, config: PromptsConfig) -> None:
-        self._tokenizer = tokenizer
-        self._config = config
-
-    @cached_property
-    def template(self) -> Template:
-        """The configured family, or that of the model; it reads replies, even where the folder's own asks.
+        """Look for the template.
 
         Raises:
-            ConfigError: the model does not know the configured family's special tokens.
+            ModelError: the model does not know the configured family's special tokens.
+            UsageError: no template or observation is called as configured.
         """
-        family = family_of(self._config)
-        return template_for(self._tokenizer.model_type, self._tokenizer.knows) if family is None else family
+        self.template = family_of(tokenizer, config)
+        """The configured family's, or that of the model's; it reads replies, even where the folder's own asks."""
+        self._tokenizer = tokenizer
+        self._config = config
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """A conversation as tokens, up to where the reply begins."""
         return self._tokenizer.encode_text(conversation(self._tokenizer, messages, self._config))
 
 
-def family_of(config: PromptsConfig) -> Template | None:
-    """The family whose template is to be used; None leaves it to the model.
+def family_of(tokenizer: Tokenizer, config: PromptsConfig) -> Template:
+    """The template of the configured family, or else of the model's.
 
     Raises:
-        UsageError: the template or the observation is none that there is.
+        ModelError: the model does not know the configured family's special tokens.
+        UsageError: no template or observation is called as configured.
     """
-    if config.observation:
-        return make_template(observation_named(config.observation).family)
-    return None if config.template == AUTO else make_template(config.template)
+    name = observation_named(config.observation).family if config.observation else config.template
+    if name == AUTO:
+        return template_for(tokenizer.model_type, tokenizer.knows)
+    template = make_template(name)
+    if unknown := [mark for mark in template.marks if not tokenizer.knows(mark)]:
+        raise ModelError(
+            f"prompts.{'observation' if config.observation else 'template'}: {name!r} needs the token {unknown[0]!r}, "
+            f"which the tokenizer of {tokenizer.folder} does not know; expected one that the model was trained on"
+        )
+    return template
 
 
 def conversation(tokenizer: Tokenizer, messages: Sequence[Message], config: PromptsConfig | None = None) -> str:
@@ -198,25 +203,14 @@ def conversation(tokenizer: Tokenizer, messages: Sequence[Message], config: Prom
     """
     config = config or PromptsConfig()
     told = headed(messages, config.system)
-    if config.template != AUTO:
-        return _known(tokenizer, make_template(config.template), config.template).render(told, config.thinking)
-    if not tokenizer.has_chat_template:
-        return template_for(tokenizer.model_type, tokenizer.knows).render(told, config.thinking)
+    if config.template != AUTO or not tokenizer.has_chat_template:
+        return family_of(tokenizer, config).render(told, config.thinking)
     try:
         return tokenizer.chat(_plain(told), config.thinking)
     except ModelError:
         if told[0].role != "system":
             raise
         return tokenizer.chat(_plain(folded(told)), config.thinking)
-
-
-def _known(tokenizer: Tokenizer, template: Template, name: str) -> Template:
-    if unknown := [mark for mark in template.marks if not tokenizer.knows(mark)]:
-        raise ModelError(
-            f"prompts.template: {name!r} needs the token {unknown[0]!r}, which the tokenizer of {tokenizer.folder} "
-            "does not know; expected a template that the model was trained on"
-        )
-    return template
 
 
 def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:

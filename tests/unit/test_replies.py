@@ -1,0 +1,326 @@
+r"""What models may reply: a language that the game gives, or anything at all; and what is made of what they say."""
+
+import asyncio
+import json
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers, trainers
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from arena.constraints import EVERYTHING
+from arena.games import make_game
+from arena.games.base import GameSpec
+from arena.match import BotPlayer, play
+from arena.prompts import make_template, messages_of
+from schemas.config import PromptsConfig, convert
+from schemas.errors import ConfigError, GameError, ModelError
+from trainer.decoder import Decoder
+from trainer.model import Tokenizer, make_base
+from trainer.parity import recompute
+from workers.inference import Sampling, make_backend
+from workers.players import PolicyPlayer, example
+from workers.prompting import check_prompts, prompting_of
+from workers.replies import Heard
+
+SHAPE = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+LANGUAGES = ["json", "regex"]
+
+
+def nim(text: str = "pieces") -> GameSpec:
+    return make_game("nim", {"shuffle": False, "text": text})
+
+
+def prompts(**settings: object) -> PromptsConfig:
+    return convert(settings, PromptsConfig, "")
+
+
+@cache
+def library(family: str) -> str:
+    """A byte-level tokenizer as hub models have it, taught what a question about Nim looks like."""
+    made = Library(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<eos>", *make_template(family).marks],
+        show_progress=False,
+    )
+    asked = messages_of(nim().words(), nim().new(0), 0)
+    made.train_from_iterator([message.content for message in asked] * 3, trainer)
+    return str(made.to_str())
+
+
+def folder_of(tmp_path: Path, family: str = "qwen3", eos: str = "<eos>") -> Path:
+    folder = tmp_path / family
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(library(family))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": eos}))
+    torch.manual_seed(0)
+    config = Qwen3Config(vocab_size=410, num_key_value_heads=1, head_dim=8, max_position_embeddings=2048, **SHAPE)
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    if family != "qwen3":
+        (folder / "config.json").write_text(json.dumps({"model_type": family}))
+    return folder
+
+
+@pytest.fixture
+def qwen(tmp_path: Path) -> Path:
+    return folder_of(tmp_path, eos="<|im_end|>")
+
+
+def made(tmp_path: Path, game: GameSpec) -> Path:
+    return make_base(tmp_path / "made", game.text().vocabulary())
+
+
+def heard(folder: Path, reply: str, ended: bool = True, **settings: object) -> Heard:
+    """What is made of a reply to the first question of a game of Nim (heaps of 3, 4 and 5)."""
+    tokenizer = Tokenizer(folder)
+    question = prompting_of(tokenizer, nim(), prompts(reply="free", **settings)).ask(nim().new(0), 0)
+    return question.read(tokenizer.encode_text(reply), ended, Random(5))
+
+
+def played(folder: Path, game: GameSpec, config: PromptsConfig, count: int, **sampling: float) -> list[PolicyPlayer]:
+    """Seats of a model in whole games against the random bot."""
+
+    async def run() -> list[PolicyPlayer]:
+        backend, bot = make_backend("local", folder), BotPlayer(game.bot("random_bot"))
+        prompting = prompting_of(Tokenizer(folder), game, config)
+        seated = [PolicyPlayer(backend, prompting, lambda: (0, None), Sampling(**sampling)) for _ in range(count)]
+        await asyncio.gather(*(play(game.new(seed), [model, bot], seed) for seed, model in enumerate(seated)))
+        await backend.close()
+        return seated
+
+    return asyncio.run(run())
+
+
+def gap(folder: Path, seats: list[PolicyPlayer]) -> float:
+    """The largest difference between the learner's log-probabilities and those that were sampled with."""
+    decoder = Decoder.load(folder)
+    pairs = (recompute(decoder, None, seat.steps) for seat in seats)
+    return max(float(abs(learnt - stated).max()) for learnt, stated in pairs)
+
+
+@pytest.mark.parametrize("text", LANGUAGES)
+@pytest.mark.parametrize("whole", [True, False], ids=["made", "sub-words"])
+def test_every_move_survives_being_said_in_a_language(text: str, whole: bool, tmp_path: Path):
+    game = nim(text)
+    tokenizer = Tokenizer(made(tmp_path, game) if whole else folder_of(tmp_path))
+    prompting, table, rng = prompting_of(tokenizer, game, PromptsConfig()), game.new(0), Random(1)
+    while moving := table.to_move():
+        (seat,) = moving
+        question = prompting.ask(table, seat)
+        for move in table.moves():
+            ids = question.write((move,))
+            assert question.read(ids, True, rng) == Heard((move,), choices=1)
+        place = question.constraint
+        for token in ids:
+            place = place.advance(token)
+        assert not place.allowed(), "nothing may follow a move"
+        with pytest.raises(GameError):
+            question.write(("9:9",))
+        table.apply({seat: table.random_action(seat, rng)})
+
+
+@pytest.mark.parametrize("text", LANGUAGES)
+def test_model_plays_in_a_language_and_learns_under_the_distribution_it_sampled(text: str, tmp_path: Path):
+    game = nim(text)
+    folder = made(tmp_path, game)
+    seats = played(folder, game, PromptsConfig(), 6, temperature=0.9)
+    steps = [step for seat in seats for step in seat.steps]
+    assert all(step.formatted and not step.invalid for step in steps)
+    assert any(len(step.branches) > 1 for step in steps)
+    assert gap(folder, seats) < 1e-5
+    assert seats[0].metrics()["reply_count"] == len(seats[0].steps)
+
+
+def test_bots_moves_in_a_language_are_examples_to_learn_from(tmp_path: Path):
+    game = nim("json")
+    tokenizer, table = Tokenizer(made(tmp_path, game)), game.new(0)
+    taught = example(tokenizer, game.text(), table, 0, ("2:3",))
+    assert tokenizer.decode(taught.completion_ids).replace(" ", "") == '{"heap":2,"stones":3}'
+    assert len(taught.branches) == len(taught.allowed) > 0
+
+
+def test_model_may_think_before_it_answers_in_a_language(qwen: Path):
+    game, config = nim("json"), prompts(free_tokens=12, thinking=True)
+    check_prompts(config, game, made=False)
+    tokenizer = Tokenizer(qwen)
+    for step in played(qwen, game, config, 3)[0].steps:
+        free, tag, move = tokenizer.decode(step.completion_ids).partition("<move>")
+        assert free
+        assert tag
+        assert set(json.loads(move)) == {"heap", "stones"}
+        assert tokenizer.decode(step.prompt_ids).endswith("<|im_start|>assistant\n"), "no empty thought stands there"
+
+
+def test_language_that_holds_more_than_the_rules_allow_costs_a_random_move_or_the_match(tmp_path: Path):
+    game = nim("regex")
+    tokenizer, table = Tokenizer(made(tmp_path, game)), game.new(0)
+    early = prompting_of(tokenizer, game, PromptsConfig()).ask(table, 0)
+    strict = prompting_of(tokenizer, game, prompts(invalid="fail")).ask(table, 0)
+    ids = early.write(("3:5",))
+    table.apply({0: ("3:5",)})
+    table.apply({1: ("1:1",)})
+    spent = early.read(ids, True, Random(0))
+    assert (spent.invalid, spent.formatted) == (True, True)
+    assert table.is_legal(0, spent.action)
+    with pytest.raises(GameError, match=r"'3:5' is not a legal move"):
+        strict.read(ids, True, Random(0))
+
+
+@pytest.mark.parametrize(
+    ("extractor", "reply", "ended", "move", "formatted", "invalid"),
+    [
+        ("whole", "I take three. MOVE 2:3<|im_end|>", True, "2:3", True, False),
+        ("whole", "MOVE 2:3", False, "2:3", False, False),
+        ("whole", "<think>\nMOVE 1:1\n</think>\n\nMOVE 2:3<|im_end|>", True, "2:3", True, False),
+        ("whole", "<think>\nMOVE 2:3", False, None, False, True),
+        ("whole", "", True, None, False, True),
+        ("whole", "MOVE 2:9<|im_end|>", True, None, True, True),
+        ("boxed", r"First 1:1, so \boxed{2:3}<|im_end|>", True, "2:3", True, False),
+        ("boxed", "2:3<|im_end|>", True, "2:3", False, False),
+        ("default", r"\boxed{2:3}<|im_end|>", True, "2:3", True, False),
+    ],
+)
+def test_move_form_and_validity_of_a_free_reply(
+    extractor: str, reply: str, ended: bool, move: str | None, formatted: bool, invalid: bool, qwen: Path
+):
+    found = heard(qwen, reply, ended, extractor=extractor)
+    assert (found.formatted, found.invalid) == (formatted, invalid)
+    assert nim().new(0).is_legal(0, found.action)
+    assert move is None or found.action == (move,)
+
+
+def test_rule_for_invalid_replies_is_followed(qwen: Path):
+    egocentric = make_game("diplomacy", {"text": "egocentric", "max_year": 1901})
+    table, tokenizer = egocentric.new(0), Tokenizer(qwen)
+
+    def france(reply: str, rule: str) -> Heard:
+        config = prompts(reply="free", extractor="orders", invalid=rule)
+        question = prompting_of(tokenizer, egocentric, config).ask(table, 2)
+        return question.read(tokenizer.encode_text(reply), True, Random(5))
+
+    holds = ("A MAR H", "A PAR H", "F BRE H")
+    nothing, some = "I resign.", "<orders>\nA PAR - BUR\n</orders>"
+    assert france(nothing, "default") == Heard(holds, False, 3, 3)
+    drawn = france(nothing, "random")
+    assert drawn.action != holds
+    assert table.is_legal(2, drawn.action)
+    assert drawn == france(nothing, "random"), "the seed decides"
+    for rule in ("default", "random"):
+        assert france(some, rule) == Heard(("A MAR H", "A PAR - BUR", "F BRE H"), True, 3, 2)
+        assert france(some, rule).invalid
+    with pytest.raises(GameError, match=r"seat 2 says no legal action in its reply .*'A PAR - BUR'; prompts.invalid"):
+        france(some, "fail")
+
+
+def test_free_replies_are_steps_with_facts_and_counted_for_the_match(qwen: Path):
+    seats = played(qwen, nim(), prompts(reply="free", reply_tokens=9, extractor="boxed"), 4)
+    steps = [step for seat in seats for step in seat.steps]
+    assert steps
+    assert all(step.invalid and not step.formatted for step in steps), "the model was never taught"
+    for step in steps:
+        assert 1 <= len(step.completion_ids) <= 9
+        assert step.branches == list(range(len(step.completion_ids))), "every token was sampled"
+        assert not any(step.allowed), "from the whole vocabulary"
+    moves = float(len(seats[0].steps))
+    assert seats[0].metrics() == {
+        "reply_count": moves,
+        "reply_unformatted": moves,
+        "reply_invalid": moves,
+        "reply_choices": moves,
+        "reply_illegal": moves,
+    }
+    assert gap(qwen, seats) < 1e-5
+
+
+def test_constrained_replies_are_not_worth_a_metric(tmp_path: Path):
+    assert all(seat.metrics() == {} for seat in played(made(tmp_path, nim()), nim(), PromptsConfig(), 2))
+
+
+def test_free_reply_ends_with_the_turn_where_that_is_not_the_models_end_token(tmp_path: Path):
+    tokenizer = Tokenizer(folder_of(tmp_path, "gemma"))
+    place = prompting_of(tokenizer, nim(), prompts(reply="free")).ask(nim().new(0), 0).constraint
+    assert place is not None
+    (turn,) = tokenizer.encode_text("<end_of_turn>")
+    assert place.allowed() is EVERYTHING
+    assert place.advance(turn + 1).allowed() is EVERYTHING
+    assert place.advance(turn).allowed() == place.advance(tokenizer.eos).allowed() == ()
+
+
+def test_nothing_is_watched_where_the_models_end_token_ends_its_turns(qwen: Path):
+    assert prompting_of(Tokenizer(qwen), nim(), prompts(reply="free")).ask(nim().new(0), 0).constraint is None
+
+
+def test_free_question_is_the_games_rules_and_position_and_the_form_of_the_answer(qwen: Path):
+    def asked(**settings: object) -> str:
+        question = prompting_of(Tokenizer(qwen), nim(), prompts(reply="free", **settings)).ask(nim().new(0), 0)
+        return Tokenizer(qwen).decode(question.prompt_ids)
+
+    told = messages_of(nim().words(), nim().new(0), 0)
+    qwen3 = make_template("qwen3")
+    assert asked() == qwen3.render(told)
+    assert asked(thinking=True) == qwen3.render(told, thinking=True)
+    assert asked(template="chatml") == make_template("chatml").render(told)
+    assert r"Then give your move as \boxed{move}.<|im_end|>" in asked(extractor="boxed")
+    zero_sum = asked(observation="qwen3-zs", extractor="boxed", system="Be brief.")
+    assert zero_sum.startswith("<|im_start|>user\nYou are one of two players in a zero-sum game.")
+    assert f"Observation: Be brief.\n\n{told[0].content}\n\n{told[1].content}" in zero_sum
+    assert zero_sum.endswith(r"as \boxed{move}.<|im_end|>" + "\n<|im_start|>assistant\n")
+
+
+def test_system_text_comes_before_the_rules(qwen: Path):
+    question = prompting_of(Tokenizer(qwen), nim("json"), prompts(system="Win.")).ask(nim().new(0), 0)
+    assert Tokenizer(qwen).decode(question.prompt_ids).startswith("<|im_start|>system\nWin.\n\nYou are playing Nim.")
+
+
+def test_template_that_the_model_was_not_trained_on_is_refused(qwen: Path):
+    with pytest.raises(ModelError, match=r"prompts.template: 'llama' needs the token '<.begin_of_text.>'"):
+        prompting_of(Tokenizer(qwen), nim("json"), prompts(template="llama"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "says"),
+    [
+        ({"template": "mistral"}, "json", "prompts.template: .*'mistral'; expected 'chatml'"),
+        ({"reply": "free", "extractor": "braces"}, "json", "prompts.extractor: .*'braces'; expected 'boxed'"),
+        ({"reply": "free", "observation": "gpt"}, "json", "prompts.observation: .*'gpt'; expected 'default'"),
+        ({"free_tokens": 3}, "pieces", "prompts.free_tokens: 3, but nim is not asked as a conversation"),
+        ({"thinking": True}, "json", "prompts.thinking: true, but the reply begins"),
+        ({"reduced": True}, "json", "prompts.reduced: true, but the text of nim knows no shorter question"),
+        ({"reduced": True, "reply": "free"}, "json", "prompts.reduced: true, but nim in words"),
+    ],
+)
+def test_what_a_game_cannot_do_is_said_when_the_league_opens(settings: dict[str, object], text: str, says: str):
+    with pytest.raises(ConfigError, match=says):
+        check_prompts(prompts(**settings), nim(text), made=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"reply": "maybe"}, "prompts.reply: 'maybe'; expected 'constrained' or 'free'"),
+        ({"invalid": "forfeit"}, "prompts.invalid: 'forfeit'; expected 'default', 'fail' or 'random'"),
+        ({"free_tokens": -1}, "prompts.free_tokens: -1; expected 0 or more"),
+        ({"reply_tokens": 0}, "prompts.reply_tokens: 0; expected 1 or more"),
+        ({"reply": "free", "free_tokens": 9}, "prompts.free_tokens: a free reply has no constrained part"),
+        ({"extractor": "boxed"}, "prompts.extractor: 'boxed'; expected it with reply = 'free'"),
+        ({"observation": "qwen3-sp"}, "prompts.observation: 'qwen3-sp'; expected it with reply = 'free'"),
+    ],
+)
+def test_wrong_settings_are_named(settings: dict[str, object], says: str):
+    with pytest.raises(ConfigError, match=says):
+        prompts(**settings)
+
+
+def test_model_of_whole_words_keeps_the_games_own_language(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"prompts.thinking: True with model.base = 'made'"):
+        check_prompts(prompts(thinking=True), nim(), made=True)
+    with pytest.raises(ConfigError, match=r"prompts.reply: 'free', but the tokenizer of .* knows whole words only"):
+        prompting_of(Tokenizer(made(tmp_path, nim())), nim(), prompts(reply="free"))
