@@ -1,5 +1,6 @@
 """``league status`` and ``league metrics``: how a league is doing now, for people and for Prometheus."""
 
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -48,7 +49,7 @@ def metrics(
     # Here and not above: every command imports this module, and only this one serves.
     from workers.scraping import serve_metrics
 
-    uvloop.run(serve_metrics(the_run(run, nats, league), host, port, print))
+    uvloop.run(serve_metrics(the_run(run, nats, league), host, port, partial(print, flush=True)))
 
 
 def _address(listen: str) -> tuple[str, int]:
