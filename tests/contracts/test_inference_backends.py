@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import functools
 import math
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,15 @@ from trainer.decoder import Decoder, allowed_logits
 from trainer.model import Tokenizer, make_base
 from workers.inference import Generation, InferenceBackend, Request, Sampling, backend_names, make_backend
 from workers.inference.base import Span, Stats
+from workers.inference.servers import ServersBackend, ServersConfig
+from workers.serving import LoadedModels, serving
 
 VOCABULARY = 40
 MASKED = "vllm-masked"
 """vLLM that follows constraints by itself, as far as an excerpt of so many places goes: not to the end of ``PLANS``."""
 MASK_PLACES = 5
+SERVERS, PIECEWISE = "servers", "servers-piecewise"
+"""A server that is sent whole constraints, and one that is sent three places at a time."""
 RANKS = {"a2": 2, "b5": 5, "c16": 16}
 PLANS = Fixed([(5, 9, 3), (5, 9, 4, 7, 7), (5, 9, 4, 7, 8), (6, 10), (11, 12, 13, 14), (11, 12, 13, 20)])
 
@@ -48,8 +54,56 @@ def adapters(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return folders
 
 
+class Everybody(LoadedModels):
+    """Leaves it to the backend which adapters it knows."""
+
+    async def hold(self, adapter: str, held: contextlib.ExitStack) -> None:
+        pass
+
+
+class OverServers(ServersBackend):
+    """The ``servers`` backend, and a server with the local backend in a thread of its own."""
+
+    def __init__(self, base: Path, places: int) -> None:
+        self._behind, self._loop = make_backend("local", base), asyncio.new_event_loop()
+        self._done, self._thread = asyncio.Event(), threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        started: Future[str] = Future()
+        self._serving = asyncio.run_coroutine_threadsafe(self._serve(Tokenizer(base), started), self._loop)
+        url = started.result(20)
+        super().__init__(ServersConfig(places=places), lambda: [url])
+
+    async def _serve(self, tokenizer: Tokenizer, started: "Future[str]") -> None:
+        async with serving(Everybody(self._behind, tokenizer)) as url:
+            started.set_result(url)
+            await self._done.wait()
+        await self._behind.close()
+
+    def load_adapter(self, digest: str, folder: Path) -> None:
+        self._there(lambda: self._behind.load_adapter(digest, folder))
+        super().load_adapter(digest, folder)
+
+    def drop_adapter(self, digest: str) -> None:
+        self._there(lambda: self._behind.drop_adapter(digest))
+        super().drop_adapter(digest)
+
+    def _there(self, do: Callable[[], None]) -> None:
+        async def body() -> None:
+            do()
+
+        asyncio.run_coroutine_threadsafe(body(), self._loop).result(20)
+
+    async def close(self) -> None:
+        await super().close()
+        self._loop.call_soon_threadsafe(self._done.set)
+        await asyncio.wrap_future(self._serving)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
 @pytest.fixture(scope="module")
-def open_backend(base: Path) -> Iterator[Callable[[str], InferenceBackend]]:
+def open_backend(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], InferenceBackend]]:
     """Opens a backend on the base. All of vLLM's share its processes, which take half a minute to start."""
     with contextlib.ExitStack() as engines:
 
@@ -61,7 +115,22 @@ def open_backend(base: Path) -> Iterator[Callable[[str], InferenceBackend]]:
             engines.callback(engine.close)
             return engine
 
+        @functools.cache
+        def vllm_server() -> Any:
+            from workers.inference.vllm_process import VllmConfig
+            from workers.inference.vllm_serve import AdapterSource, serving
+            from workers.inference.vllm_server import VllmServerConfig
+
+            folder, log = tmp_path_factory.mktemp("served"), tmp_path_factory.mktemp("log") / "vllm.log"
+            config = VllmConfig(mask_places=MASK_PLACES)
+            url = engines.enter_context(serving(config, base, AdapterSource(str(folder)), log))
+            return VllmServerConfig(urls=(url,), adapters=str(folder), mask_places=MASK_PLACES)
+
         def opened(name: str) -> InferenceBackend:
+            if name in (SERVERS, PIECEWISE):
+                return OverServers(base, places=3 if name == PIECEWISE else 1000)
+            if name == "vllm_server":
+                return vllm_server().build(base)
             if not name.startswith("vllm"):
                 return make_backend(name, base)
             from workers.inference.vllm_engine import VllmBackend
@@ -73,7 +142,9 @@ def open_backend(base: Path) -> Iterator[Callable[[str], InferenceBackend]]:
         yield opened
 
 
-@pytest.fixture(params=[name for name in [*backend_names(), MASKED] if "vllm" not in name or find_spec("vllm")])
+@pytest.fixture(
+    params=[name for name in [*backend_names(), MASKED, PIECEWISE] if "vllm" not in name or find_spec("vllm")]
+)
 def start(
     request: pytest.FixtureRequest,
     open_backend: Callable[[str], InferenceBackend],

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -120,3 +120,15 @@ class InferenceBackend(Protocol):
 
     async def close(self) -> None:
         """Finish what is in flight and release memory."""
+
+
+@runtime_checkable
+class ElsewhereBackend(InferenceBackend, Protocol):
+    """A backend in other processes. They find adapters by digest, and make room for them by themselves."""
+
+    async def prepare(self, digest: str) -> None:
+        """Have an adapter loaded before anything is sampled from it.
+
+        Raises:
+            ModelError: it cannot be used, or nobody is there to load it.
+        """

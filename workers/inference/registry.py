@@ -10,7 +10,12 @@ from schemas.errors import ConfigError, one_of
 from workers.inference.base import InferenceBackend
 
 # Imported on first use: torch and other engines are slow to import, and not every process needs them.
-_MODULES = {"local": "workers.inference.local", "vllm": "workers.inference.vllm_engine"}
+_MODULES = {
+    "local": "workers.inference.local",
+    "servers": "workers.inference.servers",
+    "vllm": "workers.inference.vllm_engine",
+    "vllm_server": "workers.inference.vllm_server",
+}
 
 
 class BackendConfig(Protocol):
