@@ -7,7 +7,7 @@ RUN ?= .league
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-oracles test-vllm check bench clean
+.PHONY: help install demo test test-faults test-oracles test-vllm check bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ demo: $(STAMP)  ## train a small league on this machine, then print its leaderbo
 test: $(STAMP)  ## run the test suite
 	@echo "==> pytest"
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-faults: $(STAMP)  ## kill a trainer at 50 random moments, with every kind of buffer
+	@LEAGUE_KILLS=50 $(BIN)/python -m pytest tests/integration/test_trainer_killed.py
 
 # arena-rank brings JAX and pins another NumPy, hence an environment of its own.
 test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and compare the boards with them

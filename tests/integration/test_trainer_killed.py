@@ -1,0 +1,210 @@
+"""A trainer that is killed again and again ends where one that never was ends, bit for bit, and loses count of nothing.
+
+``LEAGUE_KILLS`` says how often; ``make test-faults`` kills it 50 times.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import random
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from nats.aio.client import Client
+
+import workers.rollout
+import workers.trainer
+from league.log.base import Recorded
+from league.log.connection import connect
+from league.log.jetstream import JetStreamLog, wait_closed
+from league.log.server import EmbeddedServer
+from league.state import LeagueState
+from schemas.config import BufferConfig, LeagueConfig, Plugin, RolloutConfig, StopConfig, load_config
+from schemas.events import GradientStepTaken, PolicyPublished
+from schemas.subjects import EXPERIENCE_STREAM
+from workers.founding.opening import open_league
+from workers.run import Run
+from workers.runtime import run_worker
+
+KILLS = int(os.environ.get("LEAGUE_KILLS", "5"))
+STEPS = max(16, 2 * KILLS)
+PER_STEP = 4
+SLACK = 8
+"""Rollouts beyond those that are trained on, so that a batch is always drawn from a full buffer."""
+BUFFERS = {
+    "oldest": BufferConfig(),
+    "uniform": BufferConfig(strategy=Plugin(name="uniform"), batch_delay=2.0),
+    "steps": BufferConfig(level="step", steps_per_batch=6, strategy=Plugin(name="prioritised"), batch_delay=2.0),
+}
+_FORKS = multiprocessing.get_context("forkserver")
+# A child that is forked from a process with torch in it starts at once.
+_FORKS.set_forkserver_preload(["workers.trainer", "workers.rollout"])
+
+
+def config(buffer: BufferConfig) -> LeagueConfig:
+    tiny = load_config(Path(__file__).parents[2] / "configs" / "nim-tiny.toml")
+    trainer = msgspec.structs.replace(tiny.trainer, rollouts_per_step=PER_STEP, max_lag_steps=10_000, buffer=buffer)
+    rollout = RolloutConfig(games_in_flight=8, ahead_steps=float(STEPS + SLACK))
+    experience = msgspec.structs.replace(tiny.experience, max_messages=100_000)
+    return msgspec.structs.replace(
+        tiny, trainer=trainer, rollout=rollout, experience=experience, stop=StopConfig(steps=STEPS)
+    )
+
+
+def begin(folder: Path, role: str) -> BaseProcess:
+    serve = {"trainer": workers.trainer.serve, "rollout": workers.rollout.serve}[role]
+    process = _FORKS.Process(target=run_worker, args=(Run(folder), role, f"{role}-1", serve))
+    process.start()
+    return process
+
+
+@asynccontextmanager
+async def broker(folder: Path) -> AsyncIterator[Client]:
+    with EmbeddedServer(folder / "nats") as server:
+        client = await connect(server.url, "test")
+        try:
+            yield client
+        finally:
+            await wait_closed(client)
+
+
+async def history(client: Client) -> list[Recorded]:
+    return [recorded async for recorded in JetStreamLog(client, "nim", "test").read()]
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = 120.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while True:
+            if await condition():
+                return
+            await asyncio.sleep(0.02)
+
+
+class Pass(NamedTuple):
+    """What one pass over the recorded stream came to."""
+
+    batches: list[tuple[str, list[list[int]], list[Any]]]
+    weights: list[str]
+    state: str
+
+
+async def passed(client: Client) -> Pass:
+    events = [recorded.event for recorded in await history(client)]
+    steps = [event for event in events if isinstance(event, GradientStepTaken)]
+    published = {event.version: event.adapter for event in events if isinstance(event, PolicyPublished)}
+    return Pass(
+        [(step.batch, step.trained, step.parts) for step in steps],
+        [published[version] for version in sorted(published)],
+        steps[-1].state,
+    )
+
+
+async def record(folder: Path, buffer: BufferConfig) -> None:
+    """Open a league, let a trainer publish its first version, and play ahead of training."""
+    async with broker(folder) as client:
+        await open_league(Run(folder), client, config(buffer), lambda text, share: None)
+
+        async def published() -> bool:
+            return any(isinstance(recorded.event, PolicyPublished) for recorded in await history(client))
+
+        async def played() -> bool:
+            info = await client.jetstream().stream_info(EXPERIENCE_STREAM)
+            return info.state.messages >= (STEPS + SLACK) * PER_STEP - 2 * PER_STEP
+
+        for role, condition in (("trainer", published), ("rollout", played)):
+            process = begin(folder, role)
+            await until(condition)
+            process.kill() if role == "trainer" else process.terminate()
+            process.join(60)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    asyncio.run(record(folder, BUFFERS["oldest"]))
+    return folder
+
+
+def copied(recorded: Path, folder: Path, buffer: BufferConfig) -> Path:
+    """The recorded league, told to train with a buffer."""
+    shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("logs", "server.json", "*.lock"))
+
+    async def configure() -> None:
+        async with broker(folder) as client:
+            await open_league(Run(folder), client, config(buffer), lambda text, share: None)
+
+    asyncio.run(configure())
+    return folder
+
+
+async def whole(folder: Path) -> Pass:
+    async with broker(folder) as client:
+        process = begin(folder, "trainer")
+        await asyncio.to_thread(process.join, 240)
+        assert process.exitcode == 0
+        return await passed(client)
+
+
+async def killed(folder: Path, kills: int, seed: int) -> tuple[Pass, int]:
+    """The same, killed at random moments: before, in, between and after steps."""
+    rng, landed = random.Random(seed), 0
+    async with broker(folder) as client:
+        while True:
+            process, begun = begin(folder, "trainer"), len(await passed_steps(client))
+            wanted = begun + rng.randint(0, 2)
+
+            async def there(process: BaseProcess = process, wanted: int = wanted) -> bool:
+                return not process.is_alive() or len(await passed_steps(client)) >= wanted
+
+            await until(there)
+            await asyncio.sleep(rng.uniform(0.0, 0.4))
+            if landed >= kills or not process.is_alive():
+                await asyncio.to_thread(process.join, 240)
+                assert process.exitcode == 0
+                return await passed(client), landed
+            process.kill()
+            process.join()
+            landed += 1
+            await assert_balanced(client)
+
+
+async def passed_steps(client: Client) -> list[GradientStepTaken]:
+    return [r.event for r in await history(client) if isinstance(r.event, GradientStepTaken)]
+
+
+async def assert_balanced(client: Client) -> None:
+    """Every rollout has left once or waits, and what waits lies in the stream."""
+    state, events = LeagueState(), await history(client)
+    for each in events:
+        state.apply(each.sequence, each.event)
+    fates, consumed = state.fates("main"), state.consumed("main")
+    used = [match for r in events if isinstance(r.event, GradientStepTaken) for match in r.event.matches]
+    parts = [part for r in events if isinstance(r.event, GradientStepTaken) for part in r.event.parts]
+    assert parts or len(used) == len(set(used)) == fates.trained
+    assert fates.generated == fates.gone + fates.pending
+    js = client.jetstream()
+    last = (await js.stream_info(EXPERIENCE_STREAM)).state.last_seq
+    lying = 0
+    for sequence in range(consumed.floor + 1, last + 1):
+        if not consumed.covers(sequence):
+            await js.get_msg(EXPERIENCE_STREAM, sequence)
+            lying += 1
+    assert lying == fates.pending
+
+
+@pytest.mark.parametrize("kind", BUFFERS if KILLS > 5 else ["uniform"])
+def test_a_trainer_killed_again_and_again_ends_with_the_same_weights(recorded: Path, tmp_path: Path, kind: str) -> None:
+    expected = asyncio.run(whole(copied(recorded, tmp_path / "whole", BUFFERS[kind])))
+    found, landed = asyncio.run(killed(copied(recorded, tmp_path / "killed", BUFFERS[kind]), KILLS, seed=4))
+    assert landed == KILLS
+    assert len(expected.batches) == STEPS
+    assert found.batches == expected.batches
+    assert found.weights == expected.weights
+    assert found.state == expected.state
+    assert len(set(expected.weights)) == STEPS + 1, "every step moved the weights"
