@@ -65,19 +65,30 @@ class Gauges:
     training: Callable[[], Training] | None = None
 
 
-async def publish(context: "Context", role: str) -> None:
-    """Publish heartbeats, for ever. Whatever goes wrong with them is logged and harms nobody."""
-    stream = MetricsStream(context.client, context.log.league)
-    source, trouble = _Source(context, role), ""
-    while True:
+class Heart:
+    """Publishes a process's heartbeats. Whatever goes wrong with them is logged and harms nobody."""
+
+    def __init__(self, context: "Context", role: str) -> None:
+        self._client = context.client
+        self._stream = MetricsStream(context.client, context.log.league)
+        self._source = _Source(context, role)
+        self._trouble = ""
+
+    async def beat(self) -> None:
+        """Publish one, unless the broker is away: then there is nobody to tell."""
         try:
-            # While the broker is away there is nothing to tell it, and nothing to keep for it.
-            if context.client.is_connected:
-                await stream.publish(await source.heartbeat())
+            if self._client.is_connected:
+                await self._stream.publish(await self._source.heartbeat())
         except Exception as error:  # a figure that cannot be had must not end a worker
-            if trouble != (trouble := str(error)):
-                log.warning("no heartbeat", error=trouble, exc_info=not isinstance(error, LogError))
-        await asyncio.sleep(EVERY_S)
+            if self._trouble != str(error):
+                self._trouble = str(error)
+                log.warning("no heartbeat", error=self._trouble, exc_info=not isinstance(error, LogError))
+
+    async def go_on(self) -> None:
+        """Publish one now and then, for ever."""
+        while True:
+            await asyncio.sleep(EVERY_S)
+            await self.beat()
 
 
 class _Source:

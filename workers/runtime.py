@@ -29,7 +29,7 @@ from schemas.codec import UnknownEventError
 from schemas.config import LeagueConfig
 from schemas.errors import BackpressureError, DecodeError, LeagueError, LogUnavailableError, StoreFullError
 from schemas.events import Event, PolicyPublished, WorkerJoined, WorkerLeft
-from workers.metrics import Gauges, publish
+from workers.metrics import Gauges, Heart
 from workers.run import Run
 
 log = structlog.get_logger()
@@ -177,7 +177,10 @@ async def _main(run: Run, role: str, name: str, serve: Serve, supervised: bool) 
         await context.begin()
         async with beside(context.follow(), *([_outlive_nobody(context)] if supervised else [])):
             await context.reached(await history.last_sequence())
-            async with _membership(context, role) as leave, beside(publish(context, role)):
+            heart = Heart(context, role)
+            async with _membership(context, role) as leave, beside(heart.go_on()):
+                # Before what may keep this thread busy for long, such as loading a model.
+                await heart.beat()
                 leave.reason = await _served(context, serve)
     return 0 if leave.reason == "done" else 1
 
