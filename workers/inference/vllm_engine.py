@@ -6,8 +6,6 @@ Log-probabilities are vLLM's ``processed_logprobs``: after temperature and allow
 import asyncio
 import shutil
 import tempfile
-import time
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,11 @@ from schemas.errors import ModelError
 from trainer.adapters import load
 from trainer.model.tokenizer import Tokenizer
 from trainer.shape import read_shape
-from workers.inference.base import Generation, Request, Span, Stats, Timing
+from workers.inference.base import Generation, Request, Stats
 from workers.inference.registry import register
 from workers.inference.vllm_draw import Draw, Drawn
 from workers.inference.vllm_process import VllmConfig, VllmEngine
+from workers.inference.vllm_tally import Tally
 from workers.inference.vllm_walk import Model, Walk, expect_sound
 
 
@@ -56,11 +55,8 @@ class VllmBackend:
         self._engine = engine or VllmEngine(Path(folder), self._config)
         self._copies = Path(tempfile.mkdtemp(prefix="league-adapters-"))
         self._adapters: dict[str | None, _Adapter] = {None: _Adapter(None)}
-        self._idle = asyncio.Event()
         self._excerpt = partial(excerpt_of, limit=self._config.mask_places) if self._config.mask_places else None
-        self._running = 0
-        self._counts = Counter[str]()
-        self._seconds = 0.0
+        self._tally = Tally()
         self._closed = False
 
     def load_adapter(self, digest: str, folder: Path) -> None:
@@ -81,7 +77,7 @@ class VllmBackend:
             shutil.rmtree(copy)
             raise ModelError(f"{folder}: vLLM cannot use the adapter ({type(error).__name__}: {error})") from error
         self._adapters[digest] = _Adapter(lora)
-        self._counts["swaps"] += 1
+        self._tally.swaps += 1
 
     def drop_adapter(self, digest: str) -> None:
         """Forget an adapter; requests that run keep it until they end."""
@@ -92,20 +88,7 @@ class VllmBackend:
 
     def stats(self) -> Stats:
         """What it is at; requests that wait inside vLLM count as running."""
-        done = self._counts
-        return Stats(
-            queued=0,
-            running=self._running,
-            requests=done["requests"],
-            prompt_tokens=done["prompt"],
-            cached_tokens=done["cached"],
-            sampled_tokens=done["sampled"],
-            forced_tokens=done["forced"],
-            seconds=self._seconds,
-            adapters=len(self._adapters) - 1,
-            slots=self._config.max_loras,
-            swaps=done["swaps"],
-        )
+        return self._tally.stats(adapters=len(self._adapters) - 1, slots=self._config.max_loras)
 
     async def generate(self, request: Request) -> Generation:
         """Sample one completion; see ``InferenceBackend``."""
@@ -115,27 +98,17 @@ class VllmBackend:
         expect_sound(request, self._model)
         adapter = self._adapters[request.adapter]
         adapter.users += 1
-        self._running += 1
-        self._idle.clear()
-        began = time.monotonic()
         try:
             walk = Walk(partial(self._ask, adapter.lora), request, self._model, self._excerpt)
-            reason = await walk.run()
-            return self._generation(request, walk, reason, time.monotonic() - began)
+            return await self._tally.run(walk, request)
         finally:
-            self._seconds += time.monotonic() - began
-            self._counts["requests"] += 1
             adapter.users -= 1
             self._release(adapter)
-            self._running -= 1
-            if not self._running:
-                self._idle.set()
 
     async def close(self) -> None:
         """Wait for what is in flight, then end vLLM's processes if they were started by this backend."""
         self._closed = True
-        if self._running:
-            await self._idle.wait()
+        await self._tally.idle()
         for digest in [digest for digest in self._adapters if digest is not None]:
             self.drop_adapter(digest)
         shutil.rmtree(self._copies, ignore_errors=True)
@@ -159,15 +132,6 @@ class VllmBackend:
         if adapter not in self._adapters:
             known = [digest for digest in self._adapters if digest is not None]
             raise ModelError(f"inference: adapter {adapter!r} is not loaded; loaded are {known}")
-
-    def _generation(self, request: Request, walk: Walk, reason: str, seconds: float) -> Generation:
-        self._counts["prompt"] += len(request.prompt_ids)
-        self._counts["cached"] += walk.cached
-        self._counts["sampled"] += len(walk.branches)
-        self._counts["forced"] += len(walk.completion) - len(walk.branches)
-        timing = Timing(queued_s=0.0, seconds=seconds, cached_tokens=walk.cached)
-        spans = [Span(0, request.adapter)]
-        return Generation(walk.completion, walk.branches, walk.logprobs, walk.allowed, reason, spans, timing)
 
     def _release(self, adapter: _Adapter) -> None:
         """Let vLLM forget a dropped adapter once nothing uses it: it would look for the files in mid-step."""

@@ -210,9 +210,8 @@ class VllmEngine:
         self._loop.close()
 
 
-@contextlib.contextmanager
-def _environment(config: VllmConfig) -> Iterator[None]:
-    """What vLLM and the processes that it starts read from the environment; what a person has set stays."""
+def environment(config: VllmConfig) -> dict[str, str]:
+    """What vLLM and the processes that it starts should read from the environment."""
     wanted = {
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
@@ -223,6 +222,13 @@ def _environment(config: VllmConfig) -> Iterator[None]:
         # With adapters nothing but a rank that nobody asks for would be compiled, for half a minute.
         wanted |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
         wanted |= {"OMP_NUM_THREADS": str(config.threads)}
+    return wanted
+
+
+@contextlib.contextmanager
+def _environment(config: VllmConfig) -> Iterator[None]:
+    """The environment while vLLM starts; what a person has set stays."""
+    wanted = environment(config)
     ours = [name for name in wanted if name not in os.environ]
     os.environ.update({name: wanted[name] for name in ours})
     try:
