@@ -1,0 +1,99 @@
+"""A model that was taught nothing plays by saying anything, in a whole league: what it says is learnt from."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import ByteLevelBPETokenizer
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from arena.games import make_game
+from arena.prompts import messages_of
+
+LEAGUE = """
+name = "free"
+seed = 3
+
+[game]
+name = "nim"
+settings = {{ heaps = [2, 2] }}
+
+[prompts]
+reply = "free"
+extractor = "boxed"
+invalid = "random"
+reply_tokens = 6
+
+[agents]
+base_model = {{ kind = "base", rating = 1000.0, baseline = true }}
+random_bot = {{ kind = "bot", rating = 800.0, baseline = true }}
+
+[model]
+base = "{model}"
+
+[rollout]
+games_in_flight = 2
+
+[evaluation]
+every = 1
+gatekeepers = ["random_bot"]
+gatekeeper_games = 1
+benchmark_opponents = ["random_bot"]
+benchmark_games = 1
+
+[trainer]
+rollouts_per_step = 4
+
+[stop]
+steps = 1
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder, nim = tmp_path / "model", make_game("nim", {"shuffle": False})
+    tokenizer = ByteLevelBPETokenizer()
+    asked = messages_of(nim.words(), nim.new(0), 0)
+    tokenizer.train_from_iterator([part.content for part in asked] * 3, vocab_size=400, special_tokens=["<eos>"])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, eos_token="<eos>").save_pretrained(folder)
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=400,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=1024,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def test_what_is_said_freely_is_trained_on_and_its_form_is_counted(model: Path, tmp_path: Path):
+    (tmp_path / "league.toml").write_text(LEAGUE.format(model=model))
+
+    def league(*arguments: str) -> str:
+        command = [sys.executable, "-m", "workers", *arguments, "--run", str(tmp_path / "run")]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    assert "identical" in league("up", "--config", str(tmp_path / "league.toml"))
+    (line,) = league("events", "--type", "GradientStepTaken", "--json").splitlines()
+    step = json.loads(line)["event"]
+    assert (step["accepted"], step["refused"]) == (4, 0)
+    assert step["metrics"]["sampler_gap"] < 1e-5, "the learner sees the distribution that was sampled from"
+    assert not league("events", "--type", "MatchFailed", "--json"), "an invalid reply costs a move, not the match"
+    for line in league("events", "--type", "MatchFinished", "--json").splitlines():
+        for seat in json.loads(line)["event"]["seats"]:
+            counted = {name: count for name, count in seat["metrics"].items() if name.startswith("reply_")}
+            assert bool(counted) == (seat["agent"] != "random_bot")
+            if counted:
+                assert counted["reply_count"] == counted["reply_unformatted"] == counted["reply_invalid"] > 0
+    match = json.loads(line)["event"]["match_id"]
+    assert "identical" in league("match", "resimulate", match), "the substituted moves are in the record"
