@@ -72,6 +72,10 @@ class InferenceConfig(_Table, frozen=True):
     """Address that they listen on; other machines reach only what is not loopback."""
     urls: tuple[str, ...] = ()
     """Inference servers that the league does not start, vLLM's own for example: ``http://host:8000``."""
+    request_timeout_s: float = 300.0
+    """For one request to a server; then another one is asked."""
+    patience_s: float = 120.0
+    """How long a request waits where no server answers; then its match fails."""
     options: dict[str, Any] = {}
     """Further settings of the backend; its config struct explains them: ``reuse_tokens`` of ``local``, ``max_loras`` of
     ``vllm``."""

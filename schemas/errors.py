@@ -11,7 +11,8 @@
     ├── DecodeError                 bytes that are not the message they should be
     ├── ArtifactError               a stored file is missing or is not what its digest says
     ├── ModelError                  a model or adapter directory that cannot be used
-    │   └── MemoryShortError        no memory for another adapter, or for so many requests at once
+    │   ├── MemoryShortError        no memory for another adapter, or for so many requests at once
+    │   └── NoServerError           no inference server answers
     ├── BusyError                   a file that another process is using: wait and retry
     ├── RemoteError                 a remote agent's server did not give a reply
     ├── GameError                   a game was asked for something its rules do not allow
@@ -73,6 +74,10 @@ class ModelError(LeagueError, ValueError):
 
 class MemoryShortError(ModelError):
     """No memory for another adapter, or for so many requests at once; with fewer it goes on."""
+
+
+class NoServerError(ModelError):
+    """No inference server answers; once one does, the same request may succeed."""
 
 
 class BusyError(LeagueError):

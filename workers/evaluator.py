@@ -25,7 +25,7 @@ async def serve(context: Context) -> None:
     """Measure agents until told to stop; matches in hand are played to their end."""
     check_keys(context.config, played_in_evaluation(context.config))
     await context.work.open()
-    models = await Models.open(context)
+    models = await Models.open(context, routed=True)
     evaluator = Evaluator(context, models)
     async with beside(evaluator.plan(), evaluator.extend(), evaluator.report()):
         await evaluator.take()

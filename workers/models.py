@@ -8,14 +8,15 @@ from pathlib import Path
 
 import structlog
 
-from schemas.errors import LeagueError
+from schemas.errors import LeagueError, NoServerError
 from trainer.archive import unpack
 from trainer.model import Tokenizer
 from trainer.model.load import find_base
 from workers.inference import make_backend, settings_of
-from workers.inference.base import InferenceBackend
+from workers.inference.base import ElsewhereBackend, InferenceBackend
 from workers.metrics import BackendGauge
 from workers.players import AdapterProvider
+from workers.reaching import is_served, reach_servers
 from workers.runtime import Context
 from workers.swaps import Swaps, TimedBackend
 
@@ -74,6 +75,7 @@ class Models:
         self.swaps = Swaps()
         self.backend: InferenceBackend = TimedBackend(backend, self.swaps)
         self.tokenizer = tokenizer
+        self._elsewhere = backend if isinstance(backend, ElsewhereBackend) else None
         self._context = context
         self._policy = policy
         self._loaded: OrderedDict[str, None] = OrderedDict()
@@ -82,13 +84,22 @@ class Models:
         self._in_use = Counter[str]()
         """Matches under way that an adapter plays in, besides as the live one."""
         self._loading = asyncio.Lock()
-        self._gauge = BackendGauge(context.config.inference.backend, self.backend, self.swaps)
+        name = context.config.inference.backend if self._elsewhere is None else "servers"
+        self._gauge = BackendGauge(name, self.backend, self.swaps)
         context.gauges.inference = lambda: self._gauge.figures(context.config.inference.max_adapters)
 
     @classmethod
-    async def open(cls, context: Context, policy: str | None = None) -> "Models":
-        """Load the base model, to serve one policy or all of them."""
+    async def open(cls, context: Context, policy: str | None = None, routed: bool = False) -> "Models":
+        """Load the base model, to serve one policy or all of them.
+
+        Args:
+            context: Of the process.
+            policy: The served one; None for every policy.
+            routed: Where the league has inference processes, leave the model to them and load its tokenizer alone.
+        """
         folder = await base_folder(context)
+        if routed and is_served(context.config):
+            return cls(context, await reach_servers(context), Tokenizer(folder), policy)
         backend = make_backend(context.config.inference.backend, folder, **settings_of(context.config))
         return cls(context, backend, Tokenizer(folder), policy)
 
@@ -107,16 +118,27 @@ class Models:
             if self._tried.get(policy) == live.version or live.adapter is None:
                 continue
             try:
-                await self.ensure(live.adapter)
+                await self._offer(live.adapter)
                 self._live[policy] = (live.version, live.adapter)
                 version, recorded_ns = self._context.published_ns.get(policy, (-1, 0))
                 if version == live.version:
                     self.swaps.expect(policy, live.adapter, recorded_ns)
+            except NoServerError as error:
+                # The version may be sound: it is offered again.
+                log.warning("nobody to load a published adapter", policy=policy, error=str(error))
+                continue
             except LeagueError as error:
                 # The version before goes on serving; the next one may be sound.
                 log.error("a published adapter cannot be used", policy=policy, version=live.version, error=str(error))
             self._tried[policy] = live.version
             self._context.wake()
+
+    async def _offer(self, adapter: str) -> None:
+        """Have a version ready before it is asked for: a swap costs no request the time to load it."""
+        if self._elsewhere is not None:
+            await self._elsewhere.prepare(adapter)
+        else:
+            await self.ensure(adapter)
 
     def is_current(self, policy: str) -> bool:
         """Whether the newest published version of a policy has been loaded, or found to be unusable."""
@@ -134,6 +156,9 @@ class Models:
             ArtifactError: it is missing or damaged.
             ModelError: it does not fit the base model.
         """
+        if self._elsewhere is not None:
+            # Found by its digest there, and held by the request that asks for it.
+            return
         if adapter in self._loaded:
             # Not behind the lock: who asks for what is here does not wait for what others have to fetch.
             self._take(adapter, held)

@@ -34,7 +34,10 @@ async def serve(context: Context, policy: str | None = None) -> None:
     if context.stopping.is_set():
         return
     check_keys(context.config, played_in_training(context.config))
-    models = await Models.open(context, policy)
+    models = await Models.open(context, policy, routed=True)
+    if context.stopping.is_set():
+        await models.close()
+        return
     await models.swap()
     worker = RolloutWorker(context, models, policy)
     async with beside(models.follow(), worker.report()):
@@ -58,7 +61,7 @@ class RolloutWorker:
 
     def _say_if_slots_are_short(self) -> None:
         opponents, most = self._matches.seats - 1, self._sampled_by.settings.get("max_distinct")
-        free = free_slots(self._context.config)
+        free = free_slots(self._context.config, self._context.state.standings())
         if free < min(opponents, most or opponents):
             log.info("fewer adapter slots than opponents: checkpoints are cloned over seats", slots=free)
 

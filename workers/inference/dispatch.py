@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
-from schemas.errors import ModelError
+from schemas.errors import ModelError, NoServerError
 from workers.inference.routing import Routes, Server
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class Dispatch:
         """Send a request to all servers that are open, and wait for the first that has answered.
 
         Raises:
-            ModelError: the request is at fault, or no server answered for long.
+            ModelError: the request is at fault.
+            NoServerError: no server answered for long.
         """
         self._look()
         told = [self._spawn(self._sent(server, posted)) for server in self.routes.open_ones(self._now())]
@@ -107,7 +108,8 @@ class Dispatch:
             posted: The request.
 
         Raises:
-            ModelError: the request is at fault, or too many servers failed over it, or none was there for long.
+            ModelError: the request is at fault.
+            NoServerError: too many servers failed over it, or none was there for long.
         """
         failed: list[Server] = []
         why = "none is known"
@@ -119,7 +121,7 @@ class Dispatch:
                 why = f"{server.url}: {error}"
                 if error.counts:
                     failed.append(server)
-        raise ModelError(f"inference: {len(failed)} tries failed, the last one at {why}")
+        raise NoServerError(f"inference: {len(failed)} tries failed, the last one at {why}")
 
     async def _free_server(self, key: bytes, avoid: Sequence[Server], why: str) -> Server:
         """A server to ask, once there is one."""
@@ -132,7 +134,7 @@ class Dispatch:
         try:
             while server is None:
                 if self._now() >= until:
-                    raise ModelError(
+                    raise NoServerError(
                         f"inference: no server to ask for {self._limits.patience_s:g} s, of "
                         f"{', '.join(self.routes.servers) or 'none that the league tells of'} (last: {why}); expected "
                         "an inference process to be running"
