@@ -8,12 +8,14 @@ from trainer.decoder import Decoder
 from trainer.model import make_base
 from workers.inference.linears import FEW_ROWS, NAMES, Ready, Span, Stacks, layer_of, prepare
 
+RANKS = (4, 2, 7)
+
 
 @pytest.fixture(scope="module")
 def line_up(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, list[Ready]]:
     """The base and three adapters, beside it or merged into it."""
     decoder = Decoder.load(make_base(tmp_path_factory.mktemp("base"), [f"w{i}" for i in range(17)]))
-    loras = [create(decoder.shape, LoraConfig(rank=4), seed) for seed in range(3)]
+    loras = [create(decoder.shape, LoraConfig(rank=rank), seed) for seed, rank in enumerate(RANKS)]
     with torch.no_grad():
         for lora in loras:
             lora.flat_P.add_(0.2 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(1)))
@@ -57,6 +59,15 @@ def test_few_rows_of_a_line_up_that_stays_are_batched_and_others_are_not(line_up
     assert stacks.plans(few)[0].stack is not None
 
 
-def test_adapters_beside_the_base_are_never_stacked(line_up):
+def test_adapters_of_different_ranks_beside_one_base_share_its_product(line_up):
     spans, stacks = spans_of(line_up[False], [2, 2, 2, 2]), Stacks()
+    assert [stacks.plans(spans)[0].stack is None for _ in range(3)] == [True, False, False]
+    linear = stacks.plans(spans)[0].stack.layers[1]["o"]
+    assert linear.base.weight_OI is layer_of(spans[0], 1).o.weight_OI
+    assert linear.a_SIR.shape[2] == max(RANKS)
+    assert not linear.a_SIR[0].any()
+
+
+def test_adapters_merged_and_beside_are_not_stacked_together(line_up):
+    spans, stacks = spans_of([*line_up[False][1:3], *line_up[True][1:3]], [2, 2, 2, 2]), Stacks()
     assert [stacks.plans(spans)[0].stack for _ in range(3)] == [None] * 3

@@ -64,6 +64,26 @@ def test_weights_that_overflow_when_they_are_used_fail_their_own_requests(folder
         assert "log-probability of nan from adapter 'huge'" in str(error)
 
 
+def test_row_after_one_whose_weights_overflowed_reads_nothing_of_it(folders, expected, tmp_path) -> None:
+    lora = create(Decoder.load(folders["base"]).shape, LoraConfig(rank=2), seed=0)
+    with torch.no_grad():
+        lora.flat_P.fill_(1e30)
+    save(lora, tmp_path / "huge")
+
+    async def run() -> list[Generation]:
+        backend = start(folders, max_rows=2)
+        backend.load_adapter("huge", tmp_path / "huge")
+        huge = Request([3] * 40, "huge", ANY, Sampling())
+        failed = await asyncio.gather(*map(backend.generate, [huge, huge]), return_exceptions=True)
+        assert all(isinstance(error, ModelError) for error in failed)
+        # Beside a longer row, attention passes over what lies behind a shorter one.
+        long = Request([3] * 30, None, ANY, Sampling())
+        pairs = [await asyncio.gather(*map(backend.generate, [long, request_of(index)])) for index in range(4)]
+        return [short for _, short in pairs]
+
+    same(asyncio.run(run()), expected[:4])
+
+
 def request_of(index: int) -> Request:
     prompt = [3 + (index * 5 + position) % 14 for position in range(2 + index * 7 % 11)]
     return Request(prompt, [None, "a0", "a1"][index % 3], ANY, Sampling(seed=index))

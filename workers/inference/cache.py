@@ -1,9 +1,14 @@
 """The key/value cache of a batch: one slot per row, grown on demand, kept dense by moving rows into holes.
 
-Shape suffixes: S slot, T position in a slot, N token of a packed batch, G key/value head, K dimension of a head.
+Positions of one head lie side by side, as attention reads them.
+
+Shape suffixes: S slot, T position in a slot, N token of a packed batch, G key/value head, M = N * G, K dimension of a
+head.
 """
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.shape import DecoderShape
@@ -19,7 +24,7 @@ class Cache:
         self._most_slots = most_slots
         self._size = (shape.layers, 2)
         self._heads = (shape.kv_heads, shape.head_dim)
-        self._kv = torch.zeros(*self._size, 0, 0, *self._heads, device=device, dtype=dtype)
+        self._kv = self._empty(torch.zeros(0, device=device, dtype=dtype), 0, 0)
 
     @property
     def slots(self) -> int:
@@ -29,7 +34,7 @@ class Cache:
     @property
     def positions(self) -> int:
         """Tokens that fit into one slot now."""
-        return self._kv.shape[3]
+        return self._kv.shape[4]
 
     @property
     def device(self) -> torch.device:
@@ -47,27 +52,37 @@ class Cache:
             return
         slots = self.slots if slots <= self.slots else max(slots, min(2 * self.slots, self._most_slots))
         positions = max(self.positions, -(-positions // GRAIN) * GRAIN)
-        grown = self._kv.new_zeros(*self._size, slots, positions, *self._heads)
-        grown[:, :, : self.slots, : self.positions] = self._kv
+        grown = self._empty(self._kv, slots, positions)
+        grown[:, :, : self.slots, :, : self.positions] = self._kv
         self._kv = grown
 
-    def write(self, layer: int, place_N: Tensor, k_NGK: Tensor, v_NGK: Tensor) -> None:
-        """Store keys and values at flat places ``slot * positions + position``."""
+    def places(self, slot_N: NDArray[np.int64], position_N: NDArray[np.int64]) -> Tensor:
+        """Where ``write`` puts each token's heads [N * G]."""
+        heads, _ = self._heads
+        place_NG = (slot_N[:, None] * heads + np.arange(heads)) * self.positions + position_N[:, None]
+        return torch.from_numpy(place_NG.ravel()).to(self.device)
+
+    def write(self, layer: int, place_M: Tensor, k_NGK: Tensor, v_NGK: Tensor) -> None:
+        """Store keys and values at the ``places`` of their tokens."""
         for part, values in zip(self._kv[layer], (k_NGK, v_NGK), strict=True):
-            part.flatten(0, 1).index_copy_(0, place_N, values)
+            part.flatten(0, 2).index_copy_(0, place_M, values.flatten(0, 1))
 
     def read(self, layer: int, first: int, last: int, positions: int) -> tuple[Tensor, Tensor]:
         """Keys and values [S, G, T, K] of slots ``first`` to ``last``; views, not copies."""
-        k_STGK, v_STGK = self._kv[layer, :, first:last, :positions]
-        return k_STGK.transpose(1, 2), v_STGK.transpose(1, 2)
+        k_SGTK, v_SGTK = self._kv[layer, :, first:last, :, :positions]
+        return k_SGTK, v_SGTK
 
-    def get(self, place_N: Tensor) -> Tensor:
-        """A copy of all layers' keys and values [layers, 2, N, G, K] at flat places."""
-        return self._kv.flatten(2, 3).index_select(2, place_N)
+    def get(self, slot_N: Tensor, position_N: Tensor) -> Tensor:
+        """A copy of all layers' keys and values [N, layers, 2, G, K]."""
+        return self._kv[:, :, slot_N, :, position_N]
 
-    def put(self, place_N: Tensor, values: Tensor) -> None:
-        """Store what ``get`` has given at other places."""
-        self._kv.flatten(2, 3).index_copy_(2, place_N, values)
+    def put(self, slot_N: Tensor, position_N: Tensor, values: Tensor) -> None:
+        """Store what ``get`` has given elsewhere."""
+        self._kv[:, :, slot_N, :, position_N] = values
+
+    def forget(self, slots: list[int]) -> None:
+        """Clear slots; where weights have overflowed, what is left there would not be finite."""
+        self._kv[:, :, slots] = 0
 
     def move(self, sources: list[int], targets: list[int]) -> None:
         """Copy whole slots; sources and targets do not overlap."""
@@ -75,4 +90,8 @@ class Cache:
 
     def release(self) -> None:
         """Give the memory back."""
-        self._kv = self._kv.new_zeros(*self._size, 0, 0, *self._heads)
+        self._kv = self._empty(self._kv, 0, 0)
+
+    def _empty(self, like: Tensor, slots: int, positions: int) -> Tensor:
+        heads, width = self._heads
+        return like.new_zeros(*self._size, slots, heads, positions, width)

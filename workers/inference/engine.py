@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from schemas.errors import ModelError
-from trainer.decoder import allowed_logits
 from trainer.forward import Weights
 from workers.inference.base import Stats
 from workers.inference.cache import Cache
@@ -23,7 +22,7 @@ from workers.inference.forward import Chunk, Forward, make_chunk
 from workers.inference.linears import Ready
 from workers.inference.prefixes import BLOCK, Found, Key, Prefixes
 from workers.inference.rows import Row
-from workers.inference.sampling import draw, flatten
+from workers.inference.sampling import sample
 
 NOTHING = Found([], None)
 
@@ -60,8 +59,7 @@ class Engine:
         """
         self.counters = Counters()
         self._base = base
-        self._device = base.embed_VD.device
-        self._cache = Cache(base.shape, max_rows, self._device, base.embed_VD.dtype)
+        self._cache = Cache(base.shape, max_rows, base.embed_VD.device, base.embed_VD.dtype)
         self._forward = Forward(base, self._cache)
         self._prefixes = Prefixes(self._cache, reuse_tokens)
         self._max_rows = max_rows
@@ -148,7 +146,8 @@ class Engine:
         if len(self._waiting) < enough and self._waiting[0].waited <= PATIENCE:
             return
         joining = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
-        joining = [row for row in joining if not row.future.cancelled()]
+        # By adapter, as passes lay them out: then attention finds them in the order of their slots.
+        joining = sorted((row for row in joining if not row.future.cancelled()), key=lambda row: row.ready.identity)
         while joining:
             batch, joining = self._fitting(joining)
             yield batch
@@ -191,20 +190,10 @@ class Engine:
         if reuse:
             joined = ((slot, self._running[slot]) for slot in range(first, last))
             self._prefixes.keep([(row.ready.identity, row.ids, slot) for slot, row in joined])
-        tokens_N, counts_R = flatten([row.choices for row in rows], self._base.shape.vocab_size)
-        row_N = torch.from_numpy(np.repeat(np.arange(len(rows)), counts_R)).to(self._device)
-        token_N = torch.from_numpy(tokens_N).to(self._device)
-        logits_N = allowed_logits(self._base.head_VD, hidden_RD, row_N, token_N).cpu().numpy()
-        temperatures_R = np.array([row.temperature for row in rows])
-        uniforms_R = np.array([row.uniform() for row in rows])
-        top_ps_R = np.array([row.top_p for row in rows])
-        draws = draw(logits_N, counts_R, temperatures_R, uniforms_R, top_ps_R)
-        starts_R = np.cumsum(counts_R) - counts_R
-        sampled_R = tokens_N[starts_R + draws.drawn_R].tolist()
-        nuclei = {index: tokens_N[starts_R[index] + kept].tolist() for index, kept in draws.nuclei.items()}
+        draws = sample(self._base.head_VD, hidden_RD, [row.wish() for row in rows])
         self.counters.passes += 1
-        for index, (row, logprob) in enumerate(zip(rows, draws.logprobs_R.tolist(), strict=True)):
-            attempt(row, sampled_R[index], logprob, nuclei.get(index))
+        for index, (row, token, logprob) in enumerate(zip(rows, draws.tokens, draws.logprobs, strict=True)):
+            attempt(row, token, logprob, draws.nuclei.get(index))
 
     def _chunk(self, first: int, last: int) -> tuple[Chunk, list[Row]]:
         """Lay out the rows' pending tokens, rows of one adapter side by side; they count as cached from here on."""
@@ -220,14 +209,15 @@ class Engine:
         for row in rows:
             row.cached += len(row.pending)
             row.pending.clear()
-        positions = self._cache.positions
-        return make_chunk(ids, counts, cached, np.array(slots), owners, positions, self._device), rows
+        return make_chunk(ids, counts, cached, np.array(slots), owners, self._cache), rows
 
     def _compact(self) -> None:
         """Let finished rows leave."""
         gone = {slot for slot, row in enumerate(self._running) if row.finished or row.future.done()}
         for slot in gone:
             self._leave(self._running[slot])
+        if torn := [slot for slot in gone if self._running[slot].torn]:
+            self._cache.forget(torn)
         self._vacate(gone)
 
     def _vacate(self, gone: set[int]) -> None:

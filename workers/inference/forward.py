@@ -24,14 +24,19 @@ from trainer.shape import DecoderShape
 from workers.inference.cache import Cache
 from workers.inference.linears import Plan, Ready, Span, Stacks, layer_of
 
+FEW_COLUMNS = 4
+"""Columns up to which batched products attend faster than torch's kernel (float32, one thread, widths of 64 to 256)."""
+
 
 class Chunk(NamedTuple):
     """What one pass computes; index tensors are on the device."""
 
     ids_N: Tensor
     positions_N: Tensor
-    places_N: Tensor
-    """Where keys and values go: ``slot * cache.positions + position``."""
+    owners_N: Tensor
+    """Index of each token's span."""
+    places_M: Tensor
+    """Where keys and values go: ``Cache.places``."""
     cells_N: Tensor
     """Where queries go in the rectangle: ``(slot - first slot) * C + column``."""
     last_R: Tensor
@@ -49,6 +54,8 @@ class Chunk(NamedTuple):
     """Cached positions that attention must see, including this chunk's."""
     fresh: bool
     """Whether nothing was cached before this pass."""
+    in_order: bool
+    """Whether rows lie in the order of their slots."""
     cached_S: Tensor
     """Tokens cached before this pass, by slot."""
     ends_S: Tensor
@@ -61,8 +68,7 @@ def make_chunk(
     cached: NDArray[np.int64],
     slots: NDArray[np.int64],
     owners: Sequence[tuple[Ready, int]],
-    positions: int,
-    device: torch.device,
+    cache: Cache,
 ) -> Chunk:
     """Lay out a pass over rows whose slots are consecutive numbers, in any order.
 
@@ -72,8 +78,7 @@ def make_chunk(
         cached: Tokens of each row that are in the cache.
         slots: Each row's slot.
         owners: Weights and number of consecutive rows that use them.
-        positions: Positions in a slot of the cache.
-        device: Where the pass runs.
+        cache: With room for the rows.
     """
     first_slot, columns = int(slots.min()), int(counts.max())
     ends = np.cumsum(counts)
@@ -83,13 +88,14 @@ def make_chunk(
     by_slot = np.argsort(slots)
 
     def there(array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(array).to(device)
+        return torch.from_numpy(array).to(cache.device)
 
     spans, last_spans = _spans(owners, ends)
     return Chunk(
-        ids_N=torch.tensor(ids, device=device),
+        ids_N=torch.tensor(ids, device=cache.device),
         positions_N=there(position_N),
-        places_N=there(slot_N * positions + position_N),
+        owners_N=there(np.repeat(np.arange(len(spans)), [span.last - span.first for span in spans])),
+        places_M=cache.places(slot_N, position_N),
         cells_N=there((slot_N - first_slot) * columns + column_N),
         last_R=there(ends - 1),
         slots_R=there(slots - first_slot),
@@ -100,6 +106,7 @@ def make_chunk(
         columns=columns,
         length=int((cached + counts).max()),
         fresh=not cached.any(),
+        in_order=bool((np.diff(slots) > 0).all()),
         cached_S=there(cached[by_slot]),
         ends_S=there((cached + counts)[by_slot]),
     )
@@ -124,6 +131,9 @@ class Forward:
         self._shape = base.shape
         self._cache = cache
         self._stacks = Stacks()
+        weights = base.embed_VD
+        self._narrow = weights.device.type == "cpu" and weights.dtype == torch.float32
+        """Whether few columns attend by batched products; scores of narrower types would lose too much."""
         self._qk_norms = [_qk_norm(base.shape, layer) for layer in base.layers]
         self._tables = rotary_tables(
             torch.arange(0, device=base.embed_VD.device), base.frequencies_P, base.embed_VD.dtype
@@ -133,16 +143,19 @@ class Forward:
         """Write the chunk's keys and values; final hidden states [R, D] of each row's last token."""
         plan, last_plan = self._stacks.plans(chunk.spans, chunk.last_spans)
         tables = tuple(table.index_select(0, chunk.positions_N) for table in self._tables_for(chunk.length))
-        mask_SCT = _mask(chunk)
+        mask = _mask(chunk, self._shape, few=self._narrow and chunk.columns <= FEW_COLUMNS)
         hidden_ND = F.embedding(chunk.ids_N, self._base.embed_VD)
         last = len(self._base.layers) - 1
         for index in range(last):
             q_NHK = self._project(index, chunk, plan, hidden_ND, tables)
-            attended = self._attend(index, chunk, q_NHK, mask_SCT)
+            attended = self._attend(index, chunk, q_NHK, mask)
             hidden_ND = self._rest(index, plan, hidden_ND, attended)
         q_NHK = self._project(last, chunk, plan, hidden_ND, tables)
-        attended_RD = self._attend_last(last, chunk, q_NHK.index_select(0, chunk.last_R))
-        hidden_RD = self._rest(last, last_plan, hidden_ND.index_select(0, chunk.last_R), attended_RD)
+        if chunk.columns == 1:
+            hidden_RD = self._rest(last, plan, hidden_ND, self._attend(last, chunk, q_NHK, mask))
+        else:
+            attended_RD = self._attend_last(last, chunk, q_NHK.index_select(0, chunk.last_R))
+            hidden_RD = self._rest(last, last_plan, hidden_ND.index_select(0, chunk.last_R), attended_RD)
         return rms_norm(hidden_RD, self._base.norm_D, self._shape.norm_eps)
 
     def _project(self, index: int, chunk: Chunk, plan: Plan, hidden_ND: Tensor, tables: tuple[Tensor, ...]) -> Tensor:
@@ -150,7 +163,7 @@ class Forward:
         shape, layer = self._shape, self._base.layers[index]
         looked_up = index == 0 and chunk.spans[0].ready.table_VQ is not None
         if looked_up:
-            qkv_NQ = _look_up(chunk)
+            qkv_NQ = _look_up(chunk, plan)
         else:
             normal_ND = rms_norm(hidden_ND, layer.input_norm_D, shape.norm_eps)
             qkv_NQ = plan.linear(index, "qkv", normal_ND)
@@ -161,25 +174,31 @@ class Forward:
         if norm_HK is not None and not looked_up:
             qk_NHK = rms_norm(qk_NHK, norm_HK, shape.norm_eps)
         qk_NHK = rotary(qk_NHK, *tables)
-        self._cache.write(index, chunk.places_N, qk_NHK[:, shape.heads :], v_NGK)
+        self._cache.write(index, chunk.places_M, qk_NHK[:, shape.heads :], v_NGK)
         return qk_NHK[:, : shape.heads]
 
     def _attend_last(self, index: int, chunk: Chunk, q_RHK: Tensor) -> Tensor:
         """Attention output [R, H * K] of each row's last token."""
         k_SGTK, v_SGTK = self._cache.read(index, chunk.first_slot, chunk.first_slot + chunk.slots, chunk.length)
-        mask_ST = torch.arange(chunk.length, device=q_RHK.device) < chunk.ends_S.unsqueeze(-1)
-        q_SHK = torch.empty_like(q_RHK).index_copy_(0, chunk.slots_R, q_RHK)
-        out_SHCK = _attention(q_SHK.unsqueeze(2), k_SGTK, v_SGTK, mask_ST[:, None, None])
-        return out_SHCK.flatten(1).index_select(0, chunk.slots_R)
+        q_SHK = q_RHK if chunk.in_order else torch.empty_like(q_RHK).index_copy_(0, chunk.slots_R, q_RHK)
+        visible_SCT = _visible(chunk.ends_S.unsqueeze(-1) - 1, chunk.length)
+        mask = _bias(visible_SCT, self._shape) if self._narrow else visible_SCT.unsqueeze(1)
+        out_SHCK = _attention(q_SHK.unsqueeze(2), k_SGTK, v_SGTK, mask)
+        out_SD = out_SHCK.flatten(1)
+        return out_SD if chunk.in_order else out_SD.index_select(0, chunk.slots_R)
 
-    def _attend(self, index: int, chunk: Chunk, q_NHK: Tensor, mask_SCT: Tensor | None) -> Tensor:
+    def _attend(self, index: int, chunk: Chunk, q_NHK: Tensor, mask: Tensor | None) -> Tensor:
         """Attention output [N, H * K] of every token."""
         k_SGTK, v_SGTK = self._cache.read(index, chunk.first_slot, chunk.first_slot + chunk.slots, chunk.length)
-        q_cells = q_NHK.new_zeros(chunk.slots * chunk.columns, *q_NHK.shape[1:]).index_copy_(0, chunk.cells_N, q_NHK)
+        packed = chunk.in_order and len(q_NHK) == chunk.slots * chunk.columns
+        q_cells = q_NHK
+        if not packed:
+            shape = chunk.slots * chunk.columns, *q_NHK.shape[1:]
+            q_cells = q_NHK.new_zeros(shape).index_copy_(0, chunk.cells_N, q_NHK)
         q_SHCK = q_cells.view(chunk.slots, chunk.columns, *q_NHK.shape[1:]).transpose(1, 2)
-        mask = None if mask_SCT is None else mask_SCT.unsqueeze(1)
         out_SHCK = _attention(q_SHCK, k_SGTK, v_SGTK, mask)
-        return out_SHCK.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, chunk.cells_N)
+        out_cells = out_SHCK.transpose(1, 2).flatten(2).flatten(0, 1)
+        return out_cells if packed else out_cells.index_select(0, chunk.cells_N)
 
     def _rest(self, index: int, plan: Plan, hidden_ND: Tensor, attended_ND: Tensor) -> Tensor:
         """Output projection and feed-forward, with both residuals."""
@@ -205,8 +224,11 @@ def _qk_norm(shape: DecoderShape, layer: Layer) -> Tensor | None:
     return torch.cat([layer.q_norm_K.expand(shape.heads, -1), layer.k_norm_K.expand(shape.kv_heads, -1)])
 
 
-def _look_up(chunk: Chunk) -> Tensor:
+def _look_up(chunk: Chunk, plan: Plan) -> Tensor:
     """First-layer projections [N, Q], each span's from its own table."""
+    if plan.stack is not None and plan.stack.tables_VQ is not None:
+        size = len(plan.stack.tables_VQ) // len(plan.spans)
+        return plan.stack.tables_VQ.index_select(0, torch.add(chunk.ids_N, chunk.owners_N, alpha=size))
     first_VQ = chunk.spans[0].ready.table_VQ
     assert first_VQ is not None
     out_NQ = first_VQ.new_empty(len(chunk.ids_N), first_VQ.shape[1])
@@ -218,16 +240,41 @@ def _look_up(chunk: Chunk) -> Tensor:
     return out_NQ
 
 
-def _mask(chunk: Chunk) -> Tensor | None:
-    """True where a chunk's column may look [S, C, T]; None where plain causality says the same."""
-    if chunk.fresh:
+def _mask(chunk: Chunk, shape: DecoderShape, few: bool) -> Tensor | None:
+    """Where a chunk's columns may look, as ``_attention`` takes it."""
+    if chunk.fresh and not few:
         return None
-    device = chunk.ids_N.device
-    last_SC = chunk.cached_S.unsqueeze(-1) + torch.arange(chunk.columns, device=device)
-    return torch.arange(chunk.length, device=device) <= last_SC.unsqueeze(-1)
+    columns = torch.arange(chunk.columns, device=chunk.ids_N.device)
+    visible_SCT = _visible(chunk.cached_S.unsqueeze(-1) + columns, chunk.length)
+    return _bias(visible_SCT, shape) if few else visible_SCT.unsqueeze(1)
+
+
+def _visible(last_SC: Tensor, length: int) -> Tensor:
+    """Whether a position is at or before the last one that a column may look at [S, C, T]."""
+    return torch.arange(length, device=last_SC.device) <= last_SC.unsqueeze(-1)
+
+
+def _bias(visible_SCT: Tensor, shape: DecoderShape) -> Tensor:
+    """0 or minus infinity, repeated for every head [S * G, H / G * C, T]."""
+    bias_SCT = torch.where(visible_SCT, 0.0, -torch.inf)
+    repeated = bias_SCT[:, None, None].expand(-1, shape.kv_heads, shape.heads // shape.kv_heads, -1, -1)
+    return repeated.flatten(2, 3).flatten(0, 1)
 
 
 def _attention(q_SHCK: Tensor, k_SGTK: Tensor, v_SGTK: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention output [S, H, C, K].
+
+    Args:
+        q_SHCK: Queries.
+        k_SGTK: Keys.
+        v_SGTK: Values.
+        mask: What ``_bias`` gives, for which two batched products are faster than torch's kernel; or whether a column
+            may look at a position [S, 1, C, T]; or None for plain causality.
+    """
+    if mask is not None and mask.is_floating_point():
+        q = q_SHCK.reshape(len(mask), -1, q_SHCK.shape[-1])
+        scores = torch.baddbmm(mask, q, k_SGTK.flatten(0, 1).transpose(1, 2), alpha=q.shape[-1] ** -0.5)
+        return torch.bmm(scores.softmax(-1), v_SGTK.flatten(0, 1)).view(q_SHCK.shape)
     grouped = q_SHCK.shape[1] != k_SGTK.shape[1]
     return F.scaled_dot_product_attention(
         q_SHCK, k_SGTK, v_SGTK, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped

@@ -2,10 +2,10 @@
 
 Rows of one adapter lie side by side: a *span*. Where adapters are merged into small matrices, a product for each span
 costs more in calls than in arithmetic, so few rows go through one batched product of the stacked matrices instead;
-where adapters ride beside big ones, the base's product is shared.
+where adapters ride beside big ones, the base's product is shared and their own, of whatever ranks, are batched.
 
-Shape suffixes: N row, S span, W rows of the widest span, V vocabulary, I/O input and output of a linear, Q fused
-queries, keys and values.
+Shape suffixes: N row, S span, W rows of the widest span, V vocabulary, I/O input and output of a linear, R the largest
+rank of a stack (smaller ones are padded with zeros), Q fused queries, keys and values.
 """
 
 from collections import OrderedDict
@@ -24,6 +24,9 @@ TABLE_LIMIT = 4096
 
 FEW_ROWS = 48
 """Rows a span up to which one batched product is faster than one for each span (measured at widths of 64 and 128)."""
+
+MOST_TABLES = 1 << 22
+"""Elements of all first-layer tables of a line-up up to which they are stacked too."""
 
 MOST_STACKS = 2
 """Line-ups of adapters whose stacked weights are kept."""
@@ -45,6 +48,8 @@ class Ready:
     """Number of these very weights, never given to others; 0 is the base."""
     single: bool = False
     """Whether every linear is one matrix: no adapter beside it, no bias."""
+    matrices: tuple[int, ...] = ()
+    """Identities of the matrices of all linears; equal where adapters ride beside one base."""
 
 
 class Span(NamedTuple):
@@ -63,7 +68,7 @@ def prepare(weights: Weights, adapter: str | None = None, identity: int = 0) -> 
         table_VQ = torch.cat([part.flatten(-2) for part in parts], dim=-1)
     linears: list[Linear] = [getattr(layer, name) for layer in weights.layers for name in NAMES]
     single = all(linear.a_RI is None and linear.bias_O is None for linear in linears)
-    return Ready(weights, table_VQ, adapter, identity, single)
+    return Ready(weights, table_VQ, adapter, identity, single, tuple(id(linear.weight_OI) for linear in linears))
 
 
 def layer_of(span: Span, index: int) -> Layer:
@@ -91,8 +96,35 @@ def spread(linears: Sequence[tuple[Span, Linear]], x_NI: Tensor) -> Tensor:
     return out_NO
 
 
-Stack = list[dict[Name, Tensor]]
-"""For each layer, each linear's weights [S, I, O]."""
+class Merged(NamedTuple):
+    """A linear of a line-up whose adapters are merged."""
+
+    weight_SIO: Tensor
+
+    def __call__(self, x_SWI: Tensor) -> Tensor:
+        """Each span's rows by its own matrix [S, W, O]."""
+        return torch.bmm(x_SWI, self.weight_SIO)
+
+
+class Beside(NamedTuple):
+    """A linear of a line-up whose adapters ride beside one base; a span without one has zeros."""
+
+    base: Linear
+    a_SIR: Tensor
+    b_SRO: Tensor
+
+    def __call__(self, x_SWI: Tensor) -> Tensor:
+        """The base's product of all rows, and to each span's the product of its adapter [S, W, O]."""
+        out_SWO = F.linear(x_SWI, self.base.weight_OI, self.base.bias_O)
+        return torch.baddbmm(out_SWO, torch.bmm(x_SWI, self.a_SIR), self.b_SRO)
+
+
+class Stack(NamedTuple):
+    """All linears of a line-up, side by side."""
+
+    layers: list[dict[Name, Merged | Beside]]
+    tables_VQ: Tensor | None
+    """First-layer tables one after the other, S * V rows; None where there are none, or they are big."""
 
 
 @dataclass(frozen=True)
@@ -110,12 +142,11 @@ class Plan:
         """A layer's linear on every row, each with its own weights."""
         if self.stack is None:
             return spread([(span, getattr(layer_of(span, index), name)) for span in self.spans], x_NI)
-        weight_SIO = self.stack[index][name]
-        if self.cells_N is None:
-            return torch.bmm(x_NI.view(len(weight_SIO), self.width, -1), weight_SIO).flatten(0, 1)
-        cells = x_NI.new_zeros(len(weight_SIO) * self.width, x_NI.shape[1]).index_copy_(0, self.cells_N, x_NI)
-        out_SWO = torch.bmm(cells.view(len(weight_SIO), self.width, -1), weight_SIO)
-        return out_SWO.flatten(0, 1).index_select(0, self.cells_N)
+        linear, cells = self.stack.layers[index][name], x_NI
+        if self.cells_N is not None:
+            cells = x_NI.new_zeros(len(self.spans) * self.width, x_NI.shape[1]).index_copy_(0, self.cells_N, x_NI)
+        out_NO = linear(cells.view(len(self.spans), self.width, -1)).flatten(0, 1)
+        return out_NO if self.cells_N is None else out_NO.index_select(0, self.cells_N)
 
 
 class Stacks:
@@ -128,7 +159,7 @@ class Stacks:
     def plans(self, *layouts: Sequence[Span]) -> tuple[Plan, ...]:
         """The faster way through the spans of one line-up, for each of the layouts of a pass."""
         line_up = [span.ready for span in layouts[0]]
-        stack = self._stack(line_up) if len(line_up) > 1 and all(ready.single for ready in line_up) else None
+        stack = self._stack(line_up) if stackable(line_up) else None
         return tuple(_plan(spans, stack) for spans in layouts)
 
     def _stack(self, line_up: Sequence[Ready]) -> Stack | None:
@@ -145,12 +176,38 @@ class Stacks:
         return self._stacks[key]
 
 
+def stackable(line_up: Sequence[Ready]) -> bool:
+    """Whether several weights fit side by side: all merged, or all beside one base."""
+    merged = all(ready.single for ready in line_up)
+    return len(line_up) > 1 and (merged or len({ready.matrices for ready in line_up}) == 1)
+
+
 def stacked(line_up: Sequence[Ready]) -> Stack:
     """All linears of several weights, side by side."""
-    return [
-        {name: torch.stack([getattr(layer, name).weight_OI.t() for layer in layers]) for name in NAMES}
+    merged = all(ready.single for ready in line_up)
+    join = _merged if merged else _beside
+    layers: list[dict[Name, Merged | Beside]] = [
+        {name: join([getattr(layer, name) for layer in layers]) for name in NAMES}
         for layers in zip(*(ready.weights.layers for ready in line_up), strict=True)
     ]
+    tables = [ready.table_VQ for ready in line_up if ready.table_VQ is not None]
+    small = len(tables) == len(line_up) and sum(table.numel() for table in tables) <= MOST_TABLES
+    return Stack(layers, torch.cat(tables) if small else None)
+
+
+def _merged(linears: Sequence[Linear]) -> Merged:
+    return Merged(torch.stack([linear.weight_OI.t() for linear in linears]))
+
+
+def _beside(linears: Sequence[Linear]) -> Beside:
+    (out, into), like = linears[0].weight_OI.shape, linears[0].weight_OI
+    rank = max([0 if linear.a_RI is None else len(linear.a_RI) for linear in linears])
+    a_SIR, b_SRO = like.new_zeros(len(linears), into, rank), like.new_zeros(len(linears), rank, out)
+    for span, linear in enumerate(linears):
+        if linear.a_RI is not None and linear.b_OR is not None:
+            a_SIR[span, :, : len(linear.a_RI)] = linear.a_RI.t()
+            b_SRO[span, : len(linear.a_RI)] = linear.b_OR.t()
+    return Beside(linears[0], a_SIR, b_SRO)
 
 
 def _plan(spans: Sequence[Span], stack: Stack | None) -> Plan:
@@ -161,4 +218,4 @@ def _plan(spans: Sequence[Span], stack: Stack | None) -> Plan:
     if width * len(spans) == rows:
         return Plan(spans, stack, None, width)
     places = [place * width + row for place, rows in enumerate(widths) for row in range(rows)]
-    return Plan(spans, stack, torch.tensor(places, device=stack[0]["o"].device), width)
+    return Plan(spans, stack, torch.tensor(places, device=spans[0].ready.weights.embed_VD.device), width)

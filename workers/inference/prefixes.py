@@ -51,7 +51,7 @@ class Prefixes:
         self._most_blocks = most_tokens // BLOCK
         self._blocks: OrderedDict[Key, Block] = OrderedDict()
         self._numbers = count(1)
-        self._pool_L2NGK: Tensor | None = None
+        self._pool_NL2GK: Tensor | None = None
 
     @property
     def enabled(self) -> bool:
@@ -61,7 +61,7 @@ class Prefixes:
     @property
     def bytes(self) -> int:
         """Memory held."""
-        return 0 if self._pool_L2NGK is None else self._pool_L2NGK.numel() * self._pool_L2NGK.element_size()
+        return 0 if self._pool_NL2GK is None else self._pool_NL2GK.numel() * self._pool_NL2GK.element_size()
 
     def find(self, weights: int, ids: Sequence[int]) -> Found:
         """The longest beginning that is kept, in whole blocks; the last token is always left to be read."""
@@ -83,16 +83,17 @@ class Prefixes:
     def load(self, found: Iterable[tuple[int, list[int]]]) -> None:
         """Copy found blocks to the beginning of slots: (slot, places) of each."""
         sources: list[int] = []
-        targets: list[int] = []
+        targets: list[tuple[int, int]] = []
         for slot, places in found:
             sources += places
-            targets += [slot * self._cache.positions + index * BLOCK for index in range(len(places))]
-        if sources and self._pool_L2NGK is not None:
-            self._cache.put(self._tokens(targets), self._pool_L2NGK.index_select(2, self._tokens(sources)))
+            targets += [(slot, index * BLOCK) for index in range(len(places))]
+        if sources and self._pool_NL2GK is not None:
+            self._cache.put(*self._in_cache(targets), self._pool_NL2GK.index_select(0, self._tokens(sources)))
 
     def keep(self, read: Iterable[tuple[int, Sequence[int], int]]) -> None:
         """Keep the whole blocks of prompts that lie in the cache: (weights, ids, slot) of each."""
-        copies: dict[int, int] = {}  # by place in the pool: should a block make room at once, the later one counts
+        # By place in the pool: should a block make room at once, the later one counts.
+        copies: dict[int, tuple[int, int]] = {}
         for weights, ids, slot in read:
             keys: list[Key] = []
             parent = -weights
@@ -101,7 +102,7 @@ class Prefixes:
                 block = self._blocks.get(keys[-1])
                 if block is None:
                     block = self._blocks[keys[-1]] = Block(next(self._numbers), self._room())
-                    copies[block.place] = slot * self._cache.positions + start
+                    copies[block.place] = slot, start
                 parent = block.number
             self._touch(keys)
         self._copy(copies)
@@ -109,7 +110,7 @@ class Prefixes:
     def clear(self) -> None:
         """Forget everything and give the memory back."""
         self._blocks.clear()
-        self._pool_L2NGK = None
+        self._pool_NL2GK = None
 
     def _room(self) -> int:
         """A place in the pool, the one used longest ago if all are taken."""
@@ -122,25 +123,30 @@ class Prefixes:
             if key in self._blocks:
                 self._blocks.move_to_end(key)
 
-    def _copy(self, copies: dict[int, int]) -> None:
+    def _copy(self, copies: dict[int, tuple[int, int]]) -> None:
         """From places in the cache to places in the pool."""
         if not copies:
             return
-        values_L2NGK = self._cache.get(self._tokens(copies.values()))
-        pool = self._grown(values_L2NGK, max(copies) + BLOCK)
-        pool.index_copy_(2, self._tokens(copies), values_L2NGK)
+        values_NL2GK = self._cache.get(*self._in_cache(copies.values()))
+        pool = self._grown(values_NL2GK, max(copies) + BLOCK)
+        pool.index_copy_(0, self._tokens(copies), values_NL2GK)
 
-    def _grown(self, like_L2NGK: Tensor, tokens: int) -> Tensor:
+    def _grown(self, like_NL2GK: Tensor, tokens: int) -> Tensor:
         """The pool with room for so many tokens; it doubles, so that growth is rare."""
-        pool = self._pool_L2NGK
-        held = 0 if pool is None else pool.shape[2]
+        pool = self._pool_NL2GK
+        held = 0 if pool is None else len(pool)
         if pool is None or held < tokens:
             room = min(max(tokens, 2 * held), self._most_blocks * BLOCK)
-            grown = like_L2NGK.new_zeros(*like_L2NGK.shape[:2], room, *like_L2NGK.shape[3:])
+            grown = like_NL2GK.new_zeros(room, *like_NL2GK.shape[1:])
             if pool is not None:
-                grown[:, :, :held] = pool
-            pool = self._pool_L2NGK = grown
+                grown[:held] = pool
+            pool = self._pool_NL2GK = grown
         return pool
+
+    def _in_cache(self, firsts: Iterable[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+        """Slots and positions of all tokens of blocks, from those of their first tokens."""
+        slots, starts = zip(*firsts, strict=True)
+        return torch.tensor(slots, device=self._cache.device).repeat_interleave(BLOCK), self._tokens(starts)
 
     def _tokens(self, firsts: Iterable[int]) -> Tensor:
         """Places of all tokens of blocks, from those of their first tokens."""

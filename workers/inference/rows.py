@@ -10,6 +10,7 @@ from arena.constraints import EVERYTHING, Constraint
 from schemas.errors import ModelError
 from workers.inference.base import Generation, Request, Span, Timing
 from workers.inference.linears import Ready
+from workers.inference.sampling import Choices, Wish
 
 
 class Row:
@@ -27,6 +28,9 @@ class Row:
         "_sampled_first",
         "_spans",
         "_started",
+        "_temperature",
+        "_top_p",
+        "_uniform",
         "_vocabulary",
         "cached",
         "choices",
@@ -37,9 +41,7 @@ class Row:
         "places",
         "ready",
         "reused",
-        "temperature",
-        "top_p",
-        "uniform",
+        "torn",
         "waited",
     )
 
@@ -65,8 +67,8 @@ class Row:
         """What the request called its adapter; its weights can be replaced under that name."""
         self.ready = ready
         self.future = future
-        self.temperature = request.sampling.temperature
-        self.top_p = request.sampling.top_p
+        self._temperature = request.sampling.temperature
+        self._top_p = request.sampling.top_p
         self._prompt = list(request.prompt_ids)
         self.pending = list(self._prompt)
         self.places: list[int] = []
@@ -77,12 +79,12 @@ class Row:
         """Tokens of this row in the cache."""
         self.waited = 0
         """Rounds spent in the queue."""
-        self.choices: Sequence[int] | None = None
-        """Tokens to draw the next one from, ascending; None is the whole vocabulary."""
+        self.choices: Choices = None
         self.finished: str | None = None
+        self.torn = False
+        """Whether its weights gave no probabilities, so that its keys and values may not be numbers."""
         self._place: Constraint = Unconstrained(eos) if request.constraint is None else request.constraint
-        self.uniform = Random(request.sampling.seed).random
-        """The next uniform number of this request; one a branch."""
+        self._uniform = Random(request.sampling.seed).random
         self._limit = limit
         self._vocabulary = ready.weights.shape.vocab_size
         self._completion: list[int] = []
@@ -130,6 +132,10 @@ class Row:
             self._spans.pop()
         self._spans.append(Span(len(self._completion), ready.adapter))
 
+    def wish(self) -> Wish:
+        """How its next token is drawn; takes one of the request's uniform numbers."""
+        return Wish(self.choices, self._temperature, self._uniform(), self._top_p)
+
     def take(self, token: int, logprob: float, nucleus: list[int] | None = None) -> None:
         """Record a sampled token and whatever it forces; a nucleus of one token is no branch.
 
@@ -137,6 +143,7 @@ class Row:
             ModelError: the weights gave no probabilities: sound files can overflow when they are used.
         """
         if not isfinite(logprob):
+            self.torn = True
             adapter = self.ready.adapter
             raise ModelError(f"inference: a log-probability of {logprob} from adapter {adapter!r}; expected a number")
         if self._sampled_first is None:
@@ -201,4 +208,4 @@ class Unconstrained:
 
     def advance(self, token: int) -> Constraint:
         """The same place, or the end."""
-        return Unconstrained(self._eos, ended=token == self._eos)
+        return Unconstrained(self._eos, ended=True) if token == self._eos else self
