@@ -77,7 +77,7 @@ class Critic:
             rng: decides the order.
             minibatch: about so many steps per update.
         """
-        prompts, returns_S = _Prompts(rollouts), torch.from_numpy(np.concatenate(returns)).float()
+        prompts, returns_S = _Prompts(rollouts), torch.from_numpy(np.concatenate(returns)).to(self.flat_C.dtype)
         count = len(returns_S)
         before, errors = self.snapshot(), []
         for _ in range(self.config.epochs):
@@ -113,9 +113,9 @@ class Critic:
     def _read(self, weights: Weights, ids_BL: Tensor, last_B: Tensor) -> Tensor:
         """Values [B] at the last tokens."""
         device = self.decoder.device
-        hidden_BD = forward_rectangle(weights, ids_BL.to(device), last_B.to(device)[:, None])[:, 0].float()
+        hidden_BD = forward_rectangle(weights, ids_BL.to(device), last_B.to(device)[:, None])[:, 0]
         head = self.flat_C[self._lora.flat_P.numel() :]
-        return hidden_BD @ head[:-1] + head[-1]
+        return hidden_BD.to(head.dtype) @ head[:-1] + head[-1]
 
     def _accumulate(self, prompts: "_Prompts", returns_S: Tensor, steps_S: NDArray[np.int64]) -> tuple[float, float]:
         """Leave a minibatch's clipped gradient; its mean squared error, and the gradient's norm before clipping."""
