@@ -159,7 +159,7 @@ def _target(state: LeagueState, hero: str) -> _Target | str:
         # One draw that does not fit the history must not take the audit of all others away.
         return str(error)
     # Bots need no slot, so where slots are short a draw may hold more that are different than there are slots.
-    return _Target(shares, min(plugin.settings.get("max_distinct") or inf, max(free_slots(state.config), 1)))
+    return _Target(shares, min(plugin.settings.get("max_distinct") or inf, max(free_slots(state.config, standings), 1)))
 
 
 def _shares(

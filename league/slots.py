@@ -1,7 +1,7 @@
 """Cluster sampling where adapter slots are short: a match never needs more adapters than a process keeps ready.
 
-A process keeps ``inference.max_adapters`` ready, the live one of its own policy among them. What is left is for
-opponents: every checkpoint, or live version of another policy, takes one, however many seats it sits in; bots, the base
+A process keeps ``inference.max_adapters`` ready, the live one of its own policy among them, or fewer where its memory
+is short (``Standings.slots``). What is left is for opponents: every checkpoint, or live version of another policy, takes one, however many seats it sits in; bots, the base
 model, remote agents and whoever plays with the hero's own adapter take none.
 
 A draw that needs more is dealt again: the seats form as many groups as there are slots, in turn, and within a group
@@ -21,9 +21,16 @@ from schemas.ids import split_agent
 from schemas.standings import Standings
 
 
-def free_slots(config: LeagueConfig) -> int:
-    """Adapters that the opponents of one match may need beside the hero's own; 0 or more."""
-    return max(config.inference.max_adapters - 1, 0)
+def free_slots(config: LeagueConfig, standings: Standings | None = None) -> int:
+    """Adapters that the opponents of one match may need beside the hero's own; 0 or more.
+
+    Args:
+        config: Gives the slots.
+        standings: Say whether a worker's memory is short; None for what is configured.
+    """
+    fewest = None if standings is None else standings.slots
+    most = config.inference.max_adapters
+    return max((most if fewest is None else min(most, fewest)) - 1, 0)
 
 
 def fitted(draws: Sequence[SeatDraw], standings: Standings, config: LeagueConfig, policy: str) -> list[SeatDraw]:
@@ -34,10 +41,10 @@ def fitted(draws: Sequence[SeatDraw], standings: Standings, config: LeagueConfig
     Args:
         draws: Of all seats but the hero's.
         standings: What they were drawn from.
-        config: Gives the slots.
+        config: Gives the slots, where the standings don't say that they are fewer.
         policy: The hero's.
     """
-    free = free_slots(config)
+    free = free_slots(config, standings)
     if len(draws) <= free:
         return list(draws)
     hero, live = live_hero(standings, policy)

@@ -60,3 +60,5 @@ class Standings(msgspec.Struct, frozen=True):
     novelty: Mapping[str, Mapping[str, float]] = {}
     """``novelty[policy][agent]``, for those whose matches were sketched: which share of the n-grams that the agent
     plays in a match is expected to be new to the policy, 0 to 1."""
+    slots: int | None = None
+    """Adapters that the worker with the least memory keeps ready; None while all have memory for those configured."""

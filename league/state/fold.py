@@ -79,6 +79,8 @@ class LeagueState:
         self._in_play = InPlay()
         self._coverage = Coverage()
         self._consumption = Consumption()
+        self._slots: int | None = None
+        """The fewest adapter slots of workers that serve and have said so."""
         self._changed_at = 0
         self._rows = Rows()
         self._standings: Standings | None = None
@@ -111,6 +113,7 @@ class LeagueState:
                 records=self._records.table(),
                 pairs=self._pairs.table(),
                 novelty=self._coverage.table(),
+                slots=self._slots,
             )
         return self._standings
 
@@ -288,6 +291,7 @@ class LeagueState:
         state.agents = {agent.name: agent for agent in saved.agents}
         state.published = {policy: {p.version: p for p in versions} for policy, versions in saved.published.items()}
         state.workers = saved.workers
+        state._count_slots()
         state._starts.ratings, state._starts.base, state._starts.resets = saved.starts, saved.base, saved.resets
         for table in saved.tables:
             state._table(table.game, table.system).replace(table.ratings)
@@ -465,7 +469,7 @@ class LeagueState:
         for name, worker in self.workers.items():
             if worker.left is None:
                 self.workers[name] = Worker(worker.joined, f"stayed with {event.origin}")
-        return False
+        return self._count_slots()
 
     def _rated(self, event: e.RatingUpdated) -> bool:
         place = (event.game, event.system)
@@ -552,6 +556,7 @@ class LeagueState:
         if known is None or known.joined.incarnation != event.incarnation:
             self.workers[event.worker] = Worker(event)
             self._in_play.forget(event.worker)
+            return self._slots is not None and self._count_slots()
         return False
 
     def _left(self, event: e.WorkerLeft) -> bool:
@@ -559,6 +564,7 @@ class LeagueState:
         if worker is not None and worker.joined.incarnation == event.incarnation and worker.left is None:
             self.workers[event.worker] = Worker(worker.joined, event.reason)
             self._in_play.forget(event.worker)
+            return self._slots is not None and self._count_slots()
         return False
 
     def _serving(self, event: e.InferenceServing) -> bool:
@@ -567,7 +573,14 @@ class LeagueState:
 
     def _slots_reduced(self, event: e.AdapterSlotsReduced) -> bool:
         self._tell_of(event, slots=max(event.slots, 1))
-        return False
+        return self._count_slots()
+
+    def _count_slots(self) -> bool:
+        """Look again who serves with how many; whether the least of them changed."""
+        before = self._slots
+        told = (worker.slots for worker in self.workers.values() if worker.left is None and worker.slots is not None)
+        self._slots = min(told, default=None)
+        return self._slots != before
 
     def _tell_of(self, event: e.InferenceServing | e.AdapterSlotsReduced, **told: Any) -> None:
         """Note what a process that serves has said of itself; one that has left or begun again says nothing."""

@@ -12,6 +12,7 @@ from league.samplers.base import SeatDraw, make_sampler
 from league.simulation import Simulation
 from league.slots import fitted
 from league.state import LeagueState
+from schemas import events as e
 from schemas.config import EvaluationConfig, InferenceConfig, LeagueConfig, MatchmakingConfig, Plugin, ScheduleConfig
 from schemas.events import OpponentsSampled, Pick
 from schemas.ids import digest
@@ -135,3 +136,76 @@ def test_a_league_short_of_slots_and_with_a_pool_records_draws_that_can_be_compu
         free = msgspec.structs.replace(given, inference=InferenceConfig(max_adapters=16))
         cloned += not explain(event, table, free).agrees
     assert cloned > 10
+
+
+def worker(name: str, incarnation: str = "a") -> e.WorkerJoined:
+    return e.WorkerJoined(worker=name, role="rollout", incarnation=incarnation, host="h", pid=1, version="1")
+
+
+def reduced(name: str, slots: int, incarnation: str = "a") -> e.AdapterSlotsReduced:
+    return e.AdapterSlotsReduced(worker=name, incarnation=incarnation, slots=slots, reason="memory")
+
+
+def left(name: str, incarnation: str = "a") -> e.WorkerLeft:
+    return e.WorkerLeft(worker=name, incarnation=incarnation, reason="done")
+
+
+def test_slots_are_those_of_the_worker_with_the_least_memory_and_come_back_when_it_leaves() -> None:
+    simulation = Simulation(LeagueConfig())
+    simulation.open()
+    told = []
+    for event in (
+        worker("a"),
+        worker("b"),
+        reduced("a", 5),
+        reduced("b", 3),
+        reduced("b", 2),
+        reduced("nobody", 1),
+        reduced("a", 1, "of another start"),
+        left("b"),
+        worker("a", "of another start"),
+        reduced("a", 0, "of another start"),
+        e.LeagueBranched(origin="o", at=3, digest=""),
+    ):
+        simulation.append(event)
+        told.append(simulation.state.standings().slots)
+        again = LeagueState.restored(simulation.state.saved())
+        assert again.standings() == simulation.state.standings()
+        assert again.digest() == simulation.state.digest()
+    assert told == [None, None, 5, 3, 2, 2, 2, 5, None, 1, None]
+
+
+def test_standings_stay_the_same_object_while_workers_with_memory_enough_come_and_go() -> None:
+    simulation = Simulation(LeagueConfig())
+    simulation.open()
+    before = simulation.state.standings()
+    for event in (worker("a"), left("a"), worker("a", "b")):
+        simulation.append(event)
+    assert simulation.state.standings() is before
+
+
+def test_draws_go_by_the_fewest_slots_and_can_be_computed_again_before_and_after() -> None:
+    given = LeagueConfig(
+        seed=5,
+        schedule=ScheduleConfig(recent_every=1, recent_window=20, landmark_every=5),
+        evaluation=EvaluationConfig(every=50, gatekeeper_games=0, benchmark_games=0),
+        matchmaking=MatchmakingConfig(sampler=Plugin(name="random")),
+    )
+    simulation, state = Simulation(given), LeagueState()
+    simulation.run(8, 1)
+    most = {}
+    for phase, happening in (("enough", worker("w")), ("short", reduced("w", 3)), ("left", left("w"))):
+        simulation.append(happening)
+        matches = [simulation.play_training("rollout-0") for _ in range(60)]
+        assert len(matches) == 60
+        drawn = [r.event for r in simulation.records if isinstance(r.event, OpponentsSampled)][-60:]
+        most[phase] = max(len({pick.agent for pick in one.picks if "@" in pick.agent} - {one.hero}) for one in drawn)
+    assert most["short"] == 2
+    assert min(most["enough"], most["left"]) > 4
+    records = iter(simulation.records)
+    draws = [r.event for r in simulation.records if isinstance(r.event, OpponentsSampled)]
+    for event in draws:
+        while state.sequence < event.standings_sequence:
+            recorded = next(records)
+            state.apply(recorded.sequence, recorded.event)
+        assert explain(event, state.standings(), given).agrees
