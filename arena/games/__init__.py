@@ -6,7 +6,7 @@ not installed breaks nothing else. ``base`` is the contract, not a game.
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from arena.games.base import GameSpec
@@ -15,16 +15,34 @@ from schemas.errors import ConfigError, one_of
 Factory = Callable[[Mapping[str, Any]], GameSpec]
 
 _FACTORIES: dict[str, Factory] = {}
+_TEXTS: dict[str, tuple[str, ...]] = {}
 
 
-def register(name: str) -> Callable[[Factory], Factory]:
-    """Make a factory known under ``name``."""
+def register(name: str, texts: Sequence[str] = ()) -> Callable[[Factory], Factory]:
+    """Make a factory known under ``name``.
+
+    Args:
+        name: Of the game, and of its module.
+        texts: Values of the setting ``text``, for a game that models can be asked about in several ways; the first is
+            the default.
+    """
 
     def add(factory: Factory) -> Factory:
         _FACTORIES[name] = factory
+        _TEXTS[name] = tuple(texts)
         return factory
 
     return add
+
+
+def text_settings(name: str) -> list[dict[str, str]]:
+    """Settings that choose each of the ways in which models can be asked about a game, the default first.
+
+    Raises:
+        ConfigError: unknown name.
+    """
+    _import(name)
+    return [{"text": text} for text in _TEXTS[name]] or [{}]
 
 
 def game_names() -> list[str]:
@@ -38,7 +56,11 @@ def make_game(name: str, settings: Mapping[str, Any]) -> GameSpec:
     Raises:
         ConfigError: unknown name, a package that is not installed, or a bad setting.
     """
+    _import(name)
+    return _FACTORIES[name](settings)
+
+
+def _import(name: str) -> None:
     if name not in game_names():
         raise ConfigError(f"game.name: no game is called {name!r}; expected {one_of(game_names())}")
     importlib.import_module(f"{__name__}.{name}")
-    return _FACTORIES[name](settings)

@@ -12,7 +12,7 @@ from random import Random
 import msgspec
 import pytest
 
-from arena.games import game_names, make_game
+from arena.games import game_names, make_game, text_settings
 from arena.games.base import Action, Game, GameSpec, Outcome, Phrases, Pieces, check_of
 from schemas.errors import ConfigError, DecodeError, GameError
 from schemas.ids import derive_seed
@@ -46,6 +46,22 @@ print(game.record(), game.save(), game.outcome())
 def spec(request: pytest.FixtureRequest) -> GameSpec:
     try:
         return make_game(request.param, {})
+    except ConfigError as error:
+        if "pip install" in str(error):
+            pytest.skip(str(error))
+        raise
+
+
+def texts() -> list[tuple[str, dict[str, str]]]:
+    return [(name, settings) for name in game_names() for settings in text_settings(name)]
+
+
+@pytest.fixture(params=texts(), ids=lambda mode: "-".join((mode[0], *mode[1].values())))
+def spoken(request: pytest.FixtureRequest) -> GameSpec:
+    """A game in each of the ways that models can be asked about it."""
+    name, settings = request.param
+    try:
+        return make_game(name, settings)
     except ConfigError as error:
         if "pip install" in str(error):
             pytest.skip(str(error))
@@ -131,8 +147,8 @@ def test_bad_actions_are_refused_and_change_nothing(spec: GameSpec) -> None:
         assert (now.save(), now.record()) == before
 
 
-def test_seats_that_are_not_to_move_are_asked_for_nothing(spec: GameSpec) -> None:
-    game, text = finished(spec, 2), spec.text()
+def test_seats_that_are_not_to_move_are_asked_for_nothing(spoken: GameSpec) -> None:
+    game, text = finished(spoken, 2), spoken.text()
     for ask in (game.random_action, lambda seat, _: text.prompt(game, seat)):
         with pytest.raises(GameError, match="not to move"):
             ask(0, Random(0))
@@ -228,12 +244,12 @@ def test_broken_bytes_are_refused(spec: GameSpec) -> None:
             spec.transcript(broken)
 
 
-def test_text_says_every_action_and_only_legal_ones(spec: GameSpec) -> None:
-    text = spec.text()
+def test_text_says_every_action_and_only_legal_ones(spoken: GameSpec) -> None:
+    text = spoken.text()
     vocabulary = set(text.vocabulary())
     assert list(text.vocabulary()) == sorted(vocabulary)
     for seed in range(2):
-        game, rng = spec.new(seed), Random(derive_seed(seed, "text"))
+        game, rng = spoken.new(seed), Random(derive_seed(seed, "text"))
         for now in random_play(game, rng):
             for seat in now.to_move():
                 assert vocabulary.issuperset(text.prompt(now, seat))
@@ -246,8 +262,8 @@ def test_text_says_every_action_and_only_legal_ones(spec: GameSpec) -> None:
                 assert text.read(now, seat, text.write(now, seat, action)) == action
 
 
-def test_text_refuses_what_it_cannot_say(spec: GameSpec) -> None:
-    game, text = spec.new(7), spec.text()
+def test_text_refuses_what_it_cannot_say(spoken: GameSpec) -> None:
+    game, text = spoken.new(7), spoken.text()
     seat = game.to_move()[0]
     completion = random_walk(text.completions(game, seat), Random(7))
     for bad in ((), completion[:-1], ("nonsense",), (*completion, completion[0])):
@@ -257,8 +273,8 @@ def test_text_refuses_what_it_cannot_say(spec: GameSpec) -> None:
         text.write(game, seat, ("nonsense",))
 
 
-def test_walking_is_repeatable(spec: GameSpec) -> None:
-    game, text = spec.new(8), spec.text()
+def test_walking_is_repeatable(spoken: GameSpec) -> None:
+    game, text = spoken.new(8), spoken.text()
     for now in random_play(game, Random(8)):
         seat = now.to_move()[0]
         place = text.completions(now, seat)
@@ -319,6 +335,11 @@ def test_golden_playthrough(spec: GameSpec) -> None:
     seat = opening.to_move()[0]
     assert list(text.prompt(opening, seat)) == golden["first_prompt"]
     assert list(text.vocabulary()) == golden["vocabulary"]
+
+
+def test_an_unknown_way_to_ask_is_refused(spoken: GameSpec) -> None:
+    with pytest.raises(ConfigError, match=r"game\.settings\.text"):
+        make_game(spoken.name, {"text": "nonsense"})
 
 
 def test_an_unknown_game_is_answered_with_the_names_there_are() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arena.games import game_names, make_game
+from arena.games import game_names, make_game, text_settings
 from arena.games.base import LONGEST_REPLY, Game, GameSpec, InWords, Words, words_of
 from schemas.errors import ConfigError, GameError
 
@@ -28,9 +28,14 @@ GAMES = spoken_games()
 RUBBISH = ["", "I resign.", "```json\n{}\n```", "- \n* \n1. \n", "A A A - - - H H H", "1:1000 0:0 9:9", "\0\ud800 ∑ ½"]
 
 
-@pytest.fixture(params=GAMES)
+MODES = [(name, settings) for name in GAMES for settings in text_settings(name)]
+
+
+@pytest.fixture(params=MODES, ids=lambda mode: "-".join((mode[0], *mode[1].values())))
 def spec(request: pytest.FixtureRequest) -> GameSpec:
-    return make_game(request.param, {})
+    """A game in each of the ways that models can be asked about it, some of which have words of their own."""
+    name, settings = request.param
+    return make_game(name, settings)
 
 
 def words(spec: GameSpec) -> Words:
@@ -68,11 +73,11 @@ def test_every_reply_means_a_legal_action_and_what_is_missing_is_counted(spec: G
         assert game.save() == before
 
 
-@pytest.mark.parametrize("name", GAMES)
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: "-".join((mode[0], *mode[1].values())))
 @given(reply=st.text(max_size=200))
 @settings(max_examples=100, deadline=None)
-def test_no_text_at_all_fails(name: str, reply: str) -> None:
-    spec = make_game(name, {})
+def test_no_text_at_all_fails(mode: tuple[str, dict[str, str]], reply: str) -> None:
+    spec = make_game(*mode)
     game = spec.new(1)
     seat = game.to_move()[0]
     assert game.is_legal(seat, words(spec).understand(game, seat, reply, Random(1)).action)

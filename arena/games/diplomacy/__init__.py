@@ -23,7 +23,7 @@ from schemas.config import convert
 from schemas.errors import ConfigError
 
 
-@register("diplomacy")
+@register("diplomacy", texts=("compact", "egocentric"))
 def make(settings: Mapping[str, Any]) -> GameSpec:
     """Diplomacy with these settings.
 

@@ -27,7 +27,7 @@ class Table(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a model answers: pieces of the game's own, JSON of a schema, or a text that a regular expression gives."""
 
 
-@register("nim")
+@register("nim", texts=("pieces", "json", "regex"))
 def make(settings: Mapping[str, Any]) -> NimSpec:
     """Nim with these settings.
 
