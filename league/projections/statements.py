@@ -168,7 +168,8 @@ SMALL_STATEMENTS = [
         "gradient_steps",
         "policy, step",
         _same("policy, step, sequence, time, batch, matches, experience_from, experience_to")
-        | _same("accepted, stale, refused, voided, state, skipped, metrics"),
+        | _same("accepted, stale, refused, voided, state, skipped, metrics")
+        | _same("filtered, floor, trained, dropped, parts"),
     ),
     _first_of(
         "EvaluationRequested",

@@ -13,7 +13,7 @@ import re
 
 from schemas.config import LeagueConfig
 
-VERSION = 4
+VERSION = 5
 
 BULKY = {
     "matches": """
@@ -88,7 +88,9 @@ TABLES = {
     "gradient_steps": """
         policy VARCHAR, step BIGINT, sequence BIGINT, time TIMESTAMP, batch VARCHAR, matches VARCHAR[],
         experience_from BIGINT, experience_to BIGINT, accepted BIGINT, stale BIGINT, refused BIGINT, voided BIGINT,
-        state VARCHAR, skipped BOOLEAN, metrics MAP(VARCHAR, DOUBLE)
+        state VARCHAR, skipped BOOLEAN, metrics MAP(VARCHAR, DOUBLE), filtered BIGINT, floor BIGINT, trained BIGINT[][],
+        dropped STRUCT(reason VARCHAR, sequences BIGINT[][], matches VARCHAR[])[],
+        parts STRUCT("sequence" BIGINT, match_id VARCHAR, steps BIGINT[][], "left" BIGINT)[]
     """,
     "policies": """
         policy VARCHAR, version BIGINT, adapter VARCHAR, parent VARCHAR, sequence BIGINT, time TIMESTAMP

@@ -70,6 +70,54 @@ VIEWS = {
         FROM policies p LEFT JOIN made m USING (policy, version)
              LEFT JOIN checkpoints c USING (policy, version)
     """,
+    "rollout_ledger": f"""
+        WITH generated AS (
+            SELECT DISTINCT {_POLICY} AS policy, m.match_id, m.sequence
+            FROM kept.all_matches m JOIN kept.all_match_seats s USING (sequence)
+            WHERE m.purpose = 'training' AND m.experience <> '' AND s.trainable AND {_POLICY} <> ''
+        ), used AS (
+            SELECT policy, match_id, max(step) AS step
+            FROM (SELECT policy, step, unnest(matches) AS match_id FROM gradient_steps) GROUP BY ALL
+        ), begun AS (
+            SELECT policy, p.match_id AS match_id, min(p."left") AS remain
+            FROM (SELECT policy, unnest(parts) AS p FROM gradient_steps) GROUP BY ALL
+        ), dropped AS (
+            SELECT policy, match_id, arg_min(reason, step) AS reason, min(step) AS step
+            FROM (SELECT policy, step, d.reason AS reason, unnest(d.matches) AS match_id
+                  FROM (SELECT policy, step, unnest(dropped) AS d FROM gradient_steps))
+            WHERE reason <> 'copy' GROUP BY ALL
+        ), branched AS (SELECT coalesce(max(through), 0) AS through FROM branches)
+        SELECT policy, match_id,
+               CASE WHEN d.reason IS NOT NULL THEN d.reason WHEN u.step IS NOT NULL AND coalesce(b.remain, 0) = 0
+                    THEN 'trained' WHEN g.sequence <= (FROM branched) THEN 'abandoned' ELSE 'pending' END AS fate,
+               coalesce(d.step, u.step) AS step, g.sequence
+        FROM generated g FULL JOIN used u USING (policy, match_id) FULL JOIN dropped d USING (policy, match_id)
+             LEFT JOIN begun b USING (policy, match_id)
+    """,
+    # Two sources that must agree: the matches, each of which is followed to its end, and what the steps counted. Steps
+    # of before buffers counted what they dropped without naming it, so of these some stand as pending there.
+    "ledger": """
+        WITH followed AS (
+            SELECT policy, count(*) AS generated, count(*) FILTER (fate = 'trained') AS trained,
+                   count(*) FILTER (fate = 'abandoned') AS abandoned, count(*) FILTER (fate = 'pending') AS pending,
+                   count(*) FILTER (sequence IS NULL) AS unrecorded
+            FROM rollout_ledger GROUP BY policy
+        ), counted AS (
+            SELECT policy, sum(accepted)::BIGINT AS trained, sum(stale)::BIGINT AS stale,
+                   sum(filtered)::BIGINT AS filtered, sum(voided)::BIGINT AS voided, sum(refused)::BIGINT AS refused
+            FROM gradient_steps GROUP BY policy
+        ), summed AS (
+            SELECT policy, coalesce(f.generated, 0) AS generated, coalesce(c.trained, 0) AS trained,
+                   coalesce(c.stale, 0) AS stale, coalesce(c.filtered, 0) AS filtered, coalesce(c.voided, 0) AS voided,
+                   coalesce(c.refused, 0) AS refused, coalesce(f.abandoned, 0) AS abandoned,
+                   coalesce(f.unrecorded, 0) AS unrecorded, f.trained AS followed, f.pending AS waiting
+            FROM followed f FULL JOIN counted c USING (policy)
+        )
+        SELECT policy, generated, trained, stale, filtered, voided, refused, abandoned,
+               generated - trained - stale - filtered - voided - refused - abandoned AS pending, unrecorded,
+               coalesce(followed, 0) = trained AND pending BETWEEN 0 AND coalesce(waiting, 0) AS balanced
+        FROM summed ORDER BY policy
+    """,
     "spending": """
         WITH budgets AS (
             SELECT b.key AS agent, try_cast(b.value->>'$.remote.budget' AS DOUBLE) AS budget

@@ -4,6 +4,7 @@
 - ``history``  ``leaderboard``, ``events``: reading it
 - ``replay``   ``replay``: folding it again, as it was or under other rules
 - ``corrections`` ``void``: taking results back
+- ``ledger``   ``ledger``: what became of every rollout
 - ``lineage``  ``lineage``: what an agent was made of
 - ``sql``      ``sql``, ``export``: the history as tables
 - ``match``    ``match show``, ``explain``, ``resimulate``: one match
@@ -23,6 +24,7 @@ from workers.commands import (
     archive,
     corrections,
     history,
+    ledger,
     lineage,
     match,
     matchmaking,
@@ -61,6 +63,7 @@ app.command()(sql.sql)
 app.command()(sql.export)
 app.command()(replay.replay)
 app.command()(corrections.void)
+app.command()(ledger.ledger)
 app.command()(lineage.lineage)
 app.command()(payoff.payoff)
 app.command()(promotion.promote)

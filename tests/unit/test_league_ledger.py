@@ -1,0 +1,153 @@
+"""The ledger in SQL: every rollout has one fate, and what steps counted agrees with it and with the state's fold."""
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from league.log.base import Recorded
+from league.projections.projection import Projection
+from league.state import LeagueState
+from schemas import events as e
+from schemas.codec import encode_event
+from schemas.ranges import compact
+
+NAMES = ("generated", "trained", "stale", "filtered", "voided", "refused", "abandoned", "pending")
+
+
+def finished(n: int, policy: str = "main") -> e.MatchFinished:
+    seat = e.SeatResult(seat=0, role="A", agent=f"{policy}@3", score=1.0, rank=1, trainable=True)
+    return e.MatchFinished(
+        match_id=f"w-{n}",
+        game="nim",
+        purpose="training",
+        worker="w",
+        seed=0,
+        seats=[seat, e.SeatResult(seat=1, role="B", agent="random_bot", score=0.0, rank=2)],
+        winner=None,
+        reason="",
+        length=1,
+        seconds=0.0,
+        experience="digest",
+    )
+
+
+def step(number: int, used: list[int], *left: tuple[str, list[int]], **fields: Any) -> e.GradientStepTaken:
+    counts = Counter({reason: len(of) for reason, of in left})
+    base: dict[str, Any] = {
+        "policy": "main",
+        "step": number,
+        "batch": "",
+        "matches": [f"w-{n}" for n in used],
+        "experience_from": 1,
+        "experience_to": 0,
+        "accepted": len(used),
+        "floor": 0,
+        "trained": compact(used),
+        "dropped": [
+            e.Dropped(reason=reason, sequences=compact(of), matches=[f"w-{n}" for n in of]) for reason, of in left
+        ],
+        "state": "",
+    } | {reason: counts[reason] for reason in ("stale", "filtered", "voided", "refused")}
+    return e.GradientStepTaken(**(base | fields))
+
+
+def recorded(events: list[e.Event]) -> list[Recorded]:
+    return [Recorded(n, n * 1_000_000, "s", "w", encode_event(event)) for n, event in enumerate(events, 1)]
+
+
+def ledger(events: list[e.Event]) -> dict[str, dict[str, Any]]:
+    with Projection() as projection:
+        projection.apply(recorded(events))
+        rows = projection.query("FROM ledger")
+        columns = [name for name, *_ in projection.connection.description or []]
+        assert columns[1:9] == list(NAMES)
+        fates = Counter(projection.query("SELECT policy, fate FROM rollout_ledger"))
+        found = {row[0]: dict(zip(columns[1:], row[1:], strict=True)) for row in rows}
+        for policy, row in found.items():
+            if row["balanced"] and all(isinstance(s, e.GradientStepTaken) and s.floor is not None for s in events[-1:]):
+                named = {name: fates[policy, name] for name in NAMES[1:]}
+                assert named == {name: row[name] for name in NAMES[1:]}
+        return found
+
+
+def fold(events: list[e.Event]) -> LeagueState:
+    state = LeagueState()
+    for sequence, event in enumerate(events, 1):
+        state.apply(sequence, event)
+    return state
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10_000))
+def test_any_history_balances_and_the_fold_says_the_same(seed: int) -> None:
+    rng = Random(seed)
+    waiting, events, steps, made = [], [], 0, 0
+    for _ in range(30):
+        if rng.random() < 0.7:
+            made += 1
+            waiting.append(made)
+            events.append(finished(made))
+            continue
+        rng.shuffle(waiting)
+        taken = [waiting[:2], waiting[2:3], waiting[3:4]]
+        waiting, steps = waiting[4:], steps + 1
+        events.append(step(steps, taken[0], ("stale", taken[1]), (rng.choice(["voided", "filtered"]), taken[2])))
+    row = ledger(events).get("main", dict.fromkeys(NAMES, 0) | {"balanced": True})
+    fates = fold(events).fates("main")
+    assert row["balanced"]
+    assert {name: row[name] for name in NAMES} == {name: getattr(fates, name) for name in NAMES}
+    assert row["pending"] == len(waiting)
+
+
+def test_a_rollout_trained_on_twice_shows() -> None:
+    events = [finished(1), finished(2), step(1, [1]), step(2, [1, 2])]
+    assert not ledger(events)["main"]["balanced"]
+
+
+def test_a_rollout_counted_and_not_named_shows() -> None:
+    assert not ledger([finished(1), step(1, [], accepted=1)])["main"]["balanced"]
+
+
+def test_a_rollout_whose_result_was_never_recorded_counts_and_is_marked() -> None:
+    row = ledger([finished(1), step(1, [1, 2], ("refused", [3]))])["main"]
+    assert (row["generated"], row["trained"], row["refused"], row["unrecorded"]) == (3, 2, 1, 2)
+    assert row["balanced"]
+
+
+def test_a_copy_is_no_rollout() -> None:
+    copy = e.Dropped(reason="copy", sequences=[[9, 9]], matches=["w-1"])
+    row = ledger([finished(1), step(1, [1], dropped=[copy])])["main"]
+    assert (row["generated"], row["trained"], row["pending"], row["balanced"]) == (1, 1, 0, True)
+
+
+def test_a_rollout_trained_on_in_parts_is_pending_until_its_last_step() -> None:
+    def part(left: int) -> list[e.Part]:
+        return [e.Part(sequence=1, match_id="w-1", steps=[[left, left]], left=left)]
+
+    first = step(1, [1], accepted=0, trained=[], parts=part(1))
+    assert ledger([finished(1), first])["main"]["pending"] == 1
+    last = ledger([finished(1), first, step(2, [1], parts=part(0))])["main"]
+    assert (last["trained"], last["pending"], last["balanced"]) == (1, 0, True)
+    late = ledger([finished(1), first, step(2, [], ("stale", [1]))])["main"]
+    assert (late["trained"], late["stale"], late["balanced"]) == (0, 1, True)
+
+
+def test_what_steps_of_before_buffers_dropped_is_counted_without_being_named() -> None:
+    old = step(1, [1], ("stale", [2]), floor=None, trained=[], dropped=[])
+    row = ledger([finished(1), finished(2), finished(3), old])["main"]
+    assert [row[name] for name in NAMES] == [3, 1, 1, 0, 0, 0, 0, 1]
+    assert row["balanced"]
+
+
+def test_what_waited_where_a_branch_began_was_left_behind() -> None:
+    events = [finished(1), finished(2), step(1, [1]), e.LeagueBranched(origin="o", at=3, digest=""), finished(5)]
+    row = ledger(events)["main"]
+    assert (row["abandoned"], row["pending"], row["balanced"]) == (1, 1, True)
+
+
+def test_policies_have_ledgers_of_their_own() -> None:
+    found = ledger([finished(1), finished(2, "rogue"), step(1, [1])])
+    assert {policy: row["pending"] for policy, row in found.items()} == {"main": 0, "rogue": 1}
