@@ -1,0 +1,330 @@
+"""The ``servers`` backend against real server processes: some are killed, some hang, some join; no request is lost."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from arena.constraints import Fixed
+from schemas.errors import ConfigError, ModelError, NoServerError
+from trainer.model import Tokenizer, make_base
+from workers.inference import Generation, Request, Sampling, make_backend
+from workers.inference.servers import ServersBackend, ServersConfig
+from workers.serving import InferenceServer, LoadedModels, serving
+
+SERVER = """
+import asyncio, sys
+from pathlib import Path
+from trainer.model import Tokenizer
+from workers.inference import make_backend
+from workers.serving import LoadedModels, serving
+
+async def main(base, port):
+    backend = make_backend("local", base)
+    async with serving(LoadedModels(backend, Tokenizer(base)), port=port) as url:
+        print(url, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+"""
+PLANS = Fixed([(5, 9, 3), (5, 9, 4, 7, 7), (5, 9, 4, 7, 8), (6, 10), (11, 12, 13, 14), (11, 12, 13, 20)])
+
+
+class Process:
+    """A server in a process of its own."""
+
+    def __init__(self, base: Path, port: int = 0) -> None:
+        command = [sys.executable, "-c", SERVER, str(base), str(port)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("base"), [f"w{i}" for i in range(37)], seed=1)
+
+
+@pytest.fixture
+def start(base: Path) -> Iterator[Callable[..., Process]]:
+    with contextlib.ExitStack() as processes:
+
+        def started(port: int = 0) -> Process:
+            process = Process(base, port)
+            processes.callback(process.kill)
+            return process
+
+        yield started
+
+
+def request_of(index: int, prompt: int | None = None) -> Request:
+    prompt_ids = [3 + ((index if prompt is None else prompt) * 7 + place) % 37 for place in range(5)]
+    constraint = (PLANS, None)[index % 2]
+    return Request(prompt_ids, None, constraint, Sampling(seed=index, max_tokens=30))
+
+
+def by_the_local_backend(base: Path, requests: list[Request]) -> list[list[int]]:
+    async def run() -> list[Generation]:
+        backend = make_backend("local", base)
+        done = await asyncio.gather(*map(backend.generate, requests))
+        await backend.close()
+        return list(done)
+
+    return [generation.completion_ids for generation in asyncio.run(run())]
+
+
+@contextlib.asynccontextmanager
+async def backend_of(*urls: str, known: list[str] | None = None, **config: float) -> AsyncIterator[ServersBackend]:
+    backend = ServersBackend(ServersConfig(urls=urls, **config), lambda: known or [])  # type: ignore[arg-type]
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+async def ask(backend: ServersBackend, requests: list[Request], at_once: int) -> list[Generation]:
+    room = asyncio.Semaphore(at_once)
+
+    async def one(request: Request) -> Generation:
+        async with room:
+            return await backend.generate(request)
+
+    return list(await asyncio.gather(*map(one, requests)))
+
+
+def test_a_server_killed_at_work_loses_no_request(base: Path, start: Callable[..., Process]) -> None:
+    first, second = start(), start()
+    requests = [request_of(index) for index in range(300)]
+
+    async def run() -> list[Generation]:
+        async with backend_of(first.url, second.url) as backend:
+
+            async def kill() -> None:
+                while backend.stats().requests < 60:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0)
+                assert backend.routes.servers[first.url].running > 0
+                first.kill()
+
+            killing = asyncio.create_task(kill())
+            done = await ask(backend, requests, at_once=40)
+            await killing
+            assert backend.routes.servers[first.url].down
+            assert (backend.stats().running, backend.stats().requests) == (0, 300)
+            return done
+
+    done = asyncio.run(run())
+    assert [generation.completion_ids for generation in done] == by_the_local_backend(base, requests)
+
+
+def test_a_server_that_joins_takes_its_share_and_one_that_comes_back_is_asked_again(
+    start: Callable[..., Process],
+) -> None:
+    first, known = start(), list[str]()
+    known.append(first.url)
+
+    async def run() -> None:
+        async with backend_of(known=known) as backend:
+            await ask(backend, [request_of(index) for index in range(40)], at_once=8)
+            second = await asyncio.to_thread(start)
+            known.append(second.url)
+            await ask(backend, [request_of(index) for index in range(80)], at_once=8)
+            joined = backend.routes.servers[second.url]
+            assert joined.sent > 20
+            second.kill()
+            await ask(backend, [request_of(index) for index in range(40)], at_once=8)
+            assert joined.down
+            await asyncio.to_thread(start, second.port)
+            async with asyncio.timeout(10):
+                while joined.down:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.02)
+            before = joined.sent
+            await ask(backend, [request_of(index) for index in range(80)], at_once=8)
+            assert joined.sent > before + 20
+            assert known == [first.url, second.url]
+
+    asyncio.run(run())
+
+
+@contextlib.asynccontextmanager
+async def here(base: Path, count: int = 2) -> AsyncIterator[list[str]]:
+    """Servers in this event loop."""
+    async with contextlib.AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(serving(LoadedModels(make_backend("local", base), Tokenizer(base))))
+            for _ in range(count)
+        ]
+
+
+def test_prompts_that_begin_alike_go_to_the_same_server_while_it_is_well(base: Path) -> None:
+    async def run() -> None:
+        async with here(base, 3) as urls, backend_of(*urls, sticky_tokens=3) as backend:
+            used = []
+            for prompt in range(12):
+                before = {url: server.sent for url, server in backend.routes.servers.items()}
+                for index in range(4):
+                    await backend.generate(request_of(index, prompt))
+                servers = backend.routes.servers.values()
+                used.append([server.url for server in servers if server.sent > before.get(server.url, 0)])
+            assert all(len(urls) == 1 for urls in used)
+            assert len({urls[0] for urls in used}) == 3
+
+    asyncio.run(run())
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@contextlib.asynccontextmanager
+async def odd_server(handler: Handler) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_post("/generate", handler)
+    app.router.add_post("/v1/load_lora_adapter", handler)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def hanging(_: web.Request) -> web.Response:
+    await asyncio.sleep(60)
+    return web.Response()
+
+
+async def cut_off(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def broken(_: web.Request) -> web.Response:
+    return web.json_response({"error": {"message": "out of order"}}, status=500)
+
+
+async def draining(_: web.Request) -> web.Response:
+    return web.json_response({"error": {"message": "the server is draining"}}, status=503)
+
+
+@pytest.mark.parametrize("handler", [hanging, cut_off, broken, draining])
+def test_what_one_server_does_not_answer_is_asked_of_another(base: Path, handler: Handler) -> None:
+    requests = [request_of(index) for index in range(20)]
+
+    async def run() -> list[Generation]:
+        async with here(base, 1) as urls, odd_server(handler) as odd, backend_of(odd, *urls, timeout_s=1) as backend:
+            done = await ask(backend, requests, at_once=10)
+            assert backend.routes.servers[odd].sent > 0
+            return done
+
+    done = asyncio.run(run())
+    assert [generation.completion_ids for generation in done] == by_the_local_backend(base, requests)
+
+
+def test_a_server_with_room_for_one_serves_all_in_the_end(base: Path) -> None:
+    async def run() -> None:
+        server = InferenceServer(most=1)
+        await server.start()
+        server.serve(LoadedModels(make_backend("local", base), Tokenizer(base)))
+        async with backend_of(f"http://127.0.0.1:{server.port}") as backend:
+            assert len(await ask(backend, [request_of(index) for index in range(4)], at_once=4)) == 4
+        assert server.door.refused > 0
+        await server.stop()
+
+    asyncio.run(run())
+
+
+def test_tries_that_a_server_worked_on_are_bounded(base: Path) -> None:
+    async def run() -> None:
+        async with odd_server(broken) as odd, backend_of(odd, tries=3) as backend:
+            with pytest.raises(NoServerError, match=r"3 tries failed.*out of order"):
+                await backend.generate(request_of(0))
+            assert backend.routes.servers[odd].sent == 3
+
+    asyncio.run(run())
+
+
+def test_with_no_server_a_request_waits_so_long_and_no_longer() -> None:
+    async def run() -> None:
+        async with backend_of("http://127.0.0.1:9", patience_s=0.6) as backend:
+            began = time.monotonic()
+            with pytest.raises(NoServerError, match=r"no server to ask for 0.6 s, of http://127.0.0.1:9"):
+                await backend.generate(request_of(0))
+            assert 0.5 < time.monotonic() - began < 5
+
+    asyncio.run(run())
+
+
+def test_a_request_that_waits_is_served_by_the_first_server_that_joins(base: Path) -> None:
+    async def run() -> None:
+        known: list[str] = []
+        async with here(base, 1) as urls, backend_of(known=known) as backend:
+            waiting = asyncio.create_task(backend.generate(request_of(0)))
+            await asyncio.sleep(0.1)
+            assert (backend.stats().queued, backend.stats().running) == (1, 0)
+            known += urls
+            assert (await waiting).completion_ids
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_is_no_reply_is_said_to_be_one(base: Path) -> None:
+    async def garbage(_: web.Request) -> web.Response:
+        return web.Response(body=b"\xc1 nonsense")
+
+    async def run() -> None:
+        async with odd_server(garbage) as odd, backend_of(odd) as backend:
+            with pytest.raises(ModelError, match="is no reply"):
+                await backend.generate(request_of(0))
+
+    asyncio.run(run())
+
+
+def test_an_adapter_is_offered_to_all_servers_and_what_one_finds_wrong_is_told(base: Path) -> None:
+    told: list[bytes] = []
+
+    async def loads(request: web.Request) -> web.Response:
+        told.append(await request.read())
+        return web.Response()
+
+    async def refuses(_: web.Request) -> web.Response:
+        return web.json_response({"error": {"message": "adapter of rank 99"}}, status=400)
+
+    async def run() -> None:
+        async with odd_server(loads) as one, odd_server(loads) as other, backend_of(one, other) as backend:
+            await backend.prepare("d1")
+            async with asyncio.timeout(5):
+                while len(told) < 2:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.01)
+            assert (backend.stats().adapters, backend.stats().swaps) == (1, 1)
+        async with odd_server(refuses) as odd, backend_of(odd) as backend:
+            with pytest.raises(ModelError, match="rank 99"):
+                await backend.prepare("d2")
+        async with odd_server(draining) as odd, backend_of(odd, patience_s=0.3) as backend:
+            with pytest.raises(NoServerError, match="draining"):
+                await backend.prepare("d3")
+
+    asyncio.run(run())
+    assert told == [b'{"lora_name":"d1"}'] * 2
+
+
+@pytest.mark.parametrize("wrong", [{"timeout_s": 0}, {"tries": 0}, {"places": -1}, {"urls": ("host:80",)}])
+def test_settings_are_checked(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        ServersConfig(**wrong)  # type: ignore[arg-type]
