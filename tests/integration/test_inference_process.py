@@ -1,0 +1,263 @@
+"""A real inference worker: it follows the history, finds adapters by digest, refuses bad ones, drains and leaves."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import msgspec
+import pytest
+import torch
+
+from arena.constraints import Fixed
+from arena.excerpts import excerpt_of
+from league.log.server import EmbeddedServer
+from schemas.config import LeagueConfig, convert
+from schemas.events import PolicyPublished, WorkerLeft
+from trainer.adapters import LoraConfig, create, pack, save
+from trainer.decoder import Decoder
+from workers.founding.opening import open_league
+from workers.inference import Request, Sampling, make_backend
+from workers.inference.wire import Call, Reply
+from workers.run import Run
+from workers.runtime import Context, beside
+
+CONFIG = {
+    "name": "nim",
+    "game": {"name": "nim", "settings": {"seats": 2, "heaps": [2, 3]}},
+    "agents": {
+        "base_model": {"kind": "base", "rating": 1000.0, "baseline": True},
+        "random_bot": {"kind": "bot", "rating": 800.0, "baseline": True},
+    },
+    "model": {"cloning": {"sequences": 32}, "lora_rank": 4},
+    "inference": {"max_adapters": 2},
+}
+PROMPT, PLANS = [3, 4, 5], Fixed([(3, 4), (5, 6, 7), (8,)])
+
+
+class Serving(NamedTuple):
+    """A league, and a worker that serves it."""
+
+    run: Run
+    url: str
+    process: subprocess.Popen[bytes]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """An open league. Its broker outlives the connections, since the worker is slow to come."""
+    folder = tmp_path_factory.mktemp("serving") / "run"
+    with EmbeddedServer(folder / "nats"):
+        run = Run(folder)
+
+        async def opened() -> None:
+            async with run.connected("test") as client:
+                await open_league(run, client, convert(CONFIG, LeagueConfig, ""), lambda *_: None)
+
+        asyncio.run(opened())
+        yield run
+
+
+def start(run: Run, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    worker = ["worker", "inference", "--run", str(run.folder), "--name", name]
+    command = [sys.executable, "-m", "workers", *worker, *arguments]
+    with (run.folder / f"{name}.out").open("wb") as log:
+        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+
+@contextlib.asynccontextmanager
+async def following(run: Run) -> AsyncIterator[Context]:
+    async with run.history("test") as history:
+        context = Context(run, history.client, history, "test")
+        await context.begin()
+        async with beside(context.follow()):
+            await context.reached(await history.last_sequence())
+            yield context
+
+
+def url_of(run: Run, name: str) -> str:
+    async def told() -> str:
+        async with following(run) as context, asyncio.timeout(60):
+            await context.until(lambda: bool((worker := context.state.workers.get(name)) and worker.url))
+            return context.state.workers[name].url
+
+    return asyncio.run(told())
+
+
+@pytest.fixture(scope="module")
+def serving(run: Run) -> Iterator[Serving]:
+    process = start(run, "inference-1")
+    try:
+        yield Serving(run, url_of(run, "inference-1"), process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+Ask = Callable[[Context, httpx2.AsyncClient], Awaitable[None]]
+
+
+def asked(serving: Serving, ask: Ask) -> None:
+    async def all_of_it() -> None:
+        async with following(serving.run) as context, httpx2.AsyncClient(base_url=serving.url, timeout=30) as client:
+            await ask(context, client)
+
+    asyncio.run(all_of_it())
+
+
+def made_adapter(run: Run, folder: Path, seed: int) -> bytes:
+    lora = create(Decoder.load(run.model).shape, LoraConfig(rank=4), seed=seed)
+    with torch.no_grad():
+        lora.flat_P.add_(0.3 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(seed)))
+    save(lora, folder)
+    return pack(folder)
+
+
+async def publish(context: Context, version: int, adapter: bytes) -> str:
+    digest = await context.artifacts.put(adapter)
+    await context.record(PolicyPublished(policy="main", version=version, adapter=digest, parent="base_model"))
+    return digest
+
+
+async def until(client: httpx2.AsyncClient, path: str, holds: Callable[[httpx2.Response], bool]) -> dict[str, Any]:
+    async with asyncio.timeout(20):
+        while not holds(answer := await client.get(path)):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.02)
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def version_at_least(client: httpx2.AsyncClient, version: int) -> dict[str, Any]:
+    return await until(client, "/adapters/version", lambda answer: answer.json()["version"] >= version)
+
+
+def test_the_newest_version_is_served_soon_after_it_was_published(serving: Serving, tmp_path: Path) -> None:
+    async def ask(context: Context, client: httpx2.AsyncClient) -> None:
+        before = (await client.get("/adapters/version?policy=main")).json()
+        assert before == {"policy": "main", "version": 0, "adapter": None}
+        digest = await publish(context, 1, made_adapter(serving.run, tmp_path, 1))
+        began = time.monotonic()
+        assert await version_at_least(client, 1) == {"policy": "main", "version": 1, "adapter": digest}
+        assert time.monotonic() - began < 10
+        body = {"prompt": PROMPT, "max_tokens": 6, "seed": 2, "return_token_ids": True}
+        said = {}
+        for model in ("main", "main@1", digest, "base_model"):
+            answer = (await client.post("/v1/completions", json=body | {"model": model})).json()
+            said[model] = (answer["model"], answer["choices"][0]["token_ids"])
+        assert said["main"] == said["main@1"]
+        assert (said["main"][0], said[digest][1]) == ("main@1", said["main"][1])
+        assert said["base_model"][0] == "base_model"
+
+    asked(serving, ask)
+
+
+def test_an_adapter_is_found_by_its_digest_and_sampled_from(serving: Serving, tmp_path: Path) -> None:
+    async def ask(context: Context, client: httpx2.AsyncClient) -> None:
+        digest = await context.artifacts.put(made_adapter(serving.run, tmp_path, 2))
+        backend = make_backend("local", serving.run.model)
+        backend.load_adapter(digest, tmp_path)
+        for seed in range(5):
+            call = Call(PROMPT, digest, Sampling(seed=seed), excerpt_of(PLANS, 50))
+            answer = await client.post("/generate", content=msgspec.msgpack.encode(call))
+            reply = msgspec.msgpack.decode(answer.content, type=Reply)
+            own = await backend.generate(Request(PROMPT, digest, PLANS, Sampling(seed=seed)))
+            assert reply.generation.completion_ids == own.completion_ids
+            assert reply.generation.logprobs == pytest.approx(own.logprobs, abs=1e-5)
+            assert [span.adapter for span in reply.generation.spans] == [digest]
+        await backend.close()
+
+    asked(serving, ask)
+
+
+def test_adapters_that_nobody_uses_make_room(serving: Serving, tmp_path: Path) -> None:
+    async def ask(context: Context, client: httpx2.AsyncClient) -> None:
+        digests = []
+        for seed in range(3, 6):
+            digests.append(await context.artifacts.put(made_adapter(serving.run, tmp_path / str(seed), seed)))
+            answer = await client.post("/v1/load_lora_adapter", json={"lora_name": digests[-1]})
+            assert (answer.status_code, "Success" in answer.text) == (200, True)
+        assert (await client.get("/stats")).json()["adapters"] == 2
+        body = {"model": digests[0], "prompt": PROMPT, "max_tokens": 2}
+        answers = await asyncio.gather(*(client.post("/v1/completions", json=body | {"model": d}) for d in digests * 3))
+        assert {answer.status_code for answer in answers} == {200}
+        (last,) = [m["id"] for m in (await client.get("/v1/models")).json()["data"] if m["id"] in digests]
+        assert (await client.post("/v1/unload_lora_adapter", json={"lora_name": last})).status_code == 200
+        again = await client.post("/v1/unload_lora_adapter", json={"lora_name": last})
+        assert (again.status_code, "not loaded" in again.text) == (404, True)
+        live = (await client.get("/adapters/version")).json()["adapter"]
+        kept = await client.post("/v1/unload_lora_adapter", json={"lora_name": live})
+        assert (kept.status_code, "in use" in kept.text) == (400, True)
+
+    asked(serving, ask)
+
+
+def test_missing_and_unsound_adapters_are_refused_and_the_version_before_serves_on(
+    serving: Serving, tmp_path: Path
+) -> None:
+    async def ask(context: Context, client: httpx2.AsyncClient) -> None:
+        missing = await client.post("/v1/completions", json={"model": "ab" * 32, "prompt": PROMPT})
+        assert (missing.status_code, "is not in" in missing.text) == (404, True)
+        torn = await context.artifacts.put(made_adapter(serving.run, tmp_path, 7)[:2000])
+        answer = await client.post("/generate", content=msgspec.msgpack.encode(Call(PROMPT, torn, Sampling())))
+        assert (answer.status_code, "truncated" in answer.text) == (400, True)
+        before = await version_at_least(client, 1)
+        await publish(context, 2, b"no adapter at all")
+        await publish(context, 3, made_adapter(serving.run, tmp_path, 8))
+        after = await version_at_least(client, 3)
+        assert (before["version"], after["version"]) == (1, 3)
+        await publish(context, 4, b"none again")
+        await asyncio.sleep(1.0)
+        assert await version_at_least(client, 3) == after
+        assert (await client.post("/v1/completions", json={"model": "main", "prompt": PROMPT})).status_code == 200
+
+    asked(serving, ask)
+
+
+def test_names_that_are_nothing_here_are_told_what_there_is(serving: Serving) -> None:
+    async def ask(_: Context, client: httpx2.AsyncClient) -> None:
+        for model in ("mian", "main@99", "main@01", "random_bot"):
+            answer = await client.post("/v1/completions", json={"model": model, "prompt": PROMPT})
+            error = answer.json()["error"]
+            assert (answer.status_code, error["param"]) == (404, "model")
+            assert f"model {model!r}: no such one; expected 'base_model' or 'main'" in error["message"]
+
+    asked(serving, ask)
+
+
+def test_a_second_worker_on_the_same_port_says_so_and_leaves(serving: Serving) -> None:
+    port = serving.url.rpartition(":")[2]
+    other = start(serving.run, "inference-2", "--port", port)
+    assert other.wait(timeout=60) == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in (serving.run.folder / "inference-2.out").read_text()
+
+
+def test_port_is_for_inference_workers_alone(run: Run) -> None:
+    command = [sys.executable, "-m", "workers", "worker", "rater", "--run", str(run.folder), "--port", "1"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, "--port 1: expected" in result.stderr) == (2, True)
+
+
+def test_told_to_stop_it_finishes_what_it_has_and_leaves(serving: Serving) -> None:
+    async def ask(context: Context, client: httpx2.AsyncClient) -> None:
+        body = {"model": "base_model", "prompt": PROMPT, "max_tokens": 1500, "allowed_token_ids": [3, 4], "seed": 1}
+        under_way = asyncio.create_task(client.post("/v1/completions", json=body))
+        await until(client, "/health", lambda answer: answer.json()["inside"] == 1)
+        os.kill(serving.process.pid, signal.SIGTERM)
+        await until(client, "/health", lambda answer: answer.status_code == 503)
+        assert (await client.post("/v1/completions", json=body)).status_code == 503
+        done = await under_way
+        assert (done.status_code, done.json()["usage"]["completion_tokens"]) == (200, 1500)
+        assert await asyncio.to_thread(serving.process.wait, 30) == 0
+        await context.reached(await context.log.last_sequence())
+        assert context.state.workers["inference-1"].left == "done"
+        left = await context.log.newest(WorkerLeft)
+        assert left is not None
+
+    asked(serving, ask)
