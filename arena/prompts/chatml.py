@@ -10,7 +10,10 @@ START, END = "<|im_start|>", "<|im_end|>"
 
 @register("chatml", model_types=("qwen2", "qwen2_moe"))
 class ChatML:
-    """The ``Template`` of models that answer at once."""
+    """The ``Template`` of models that answer at once.
+
+    Where no system speaks, Qwen's own templates say that the model is a helpful assistant; this one says nothing.
+    """
 
     marks: Sequence[str] = (START, END)
     end = END

@@ -15,7 +15,7 @@ class Gemma:
 
     def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
         """Turns between ``<start_of_turn>`` and ``<end_of_turn>``; the user says what the system would."""
-        turns = "".join(_turn(message) for message in folded(messages))
+        turns = "".join(_turn(message) for message in folded(list(map(_trimmed, messages))))
         return f"<bos>{turns}<start_of_turn>model\n"
 
     def answer(self, reply: str) -> str:
@@ -25,4 +25,9 @@ class Gemma:
 
 def _turn(message: Message) -> str:
     role = "model" if message.role == "assistant" else message.role
-    return f"<start_of_turn>{role}\n{message.content.strip()}<end_of_turn>\n"
+    return f"<start_of_turn>{role}\n{message.content}<end_of_turn>\n"
+
+
+def _trimmed(message: Message) -> Message:
+    """As Gemma 3's own template has it: what the system says keeps its white space."""
+    return message if message.role == "system" else Message(message.role, message.content.strip())

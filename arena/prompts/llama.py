@@ -8,7 +8,11 @@ from arena.prompts.base import Message
 
 @register("llama", model_types=("llama",))
 class Llama:
-    """The ``Template`` of Llama 3 to 3.3. They have no thinking switch."""
+    """The ``Template`` of Llama 3. It has no thinking switch.
+
+    From 3.1 on, the models' own templates put two lines with dates before what the system says; a folder that has its
+    template is asked with them.
+    """
 
     marks: Sequence[str] = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
     end = "<|eot_id|>"

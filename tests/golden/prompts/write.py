@@ -1,13 +1,14 @@
 """Writes the golden prompts: ``python tests/golden/prompts/write.py``. Read the result before use.
 
-The positions are the questions that ``tests/unit/test_arena_egocentric.py`` and ``test_arena_prompts.py`` ask.
+The positions are the questions that ``tests/unit/test_arena_egocentric.py``, ``test_arena_prompts.py`` and
+``test_chat_templates.py`` ask.
 """
 
 from pathlib import Path
 
 from arena.games import make_game
 from arena.games.base import words_of
-from arena.prompts import make_template, messages_of, template_names
+from arena.prompts import headed, make_template, messages_of, template_names
 
 DIPLOMACY = Path(__file__).with_name("diplomacy-position.json")
 """The position, as ``Game.save`` writes it; France is asked."""
@@ -23,3 +24,7 @@ if __name__ == "__main__":
     for family in template_names():
         for game, messages in asked.items():
             Path(__file__).with_name(f"{game}-{family}.txt").write_text(make_template(family).render(messages))
+        led = headed(asked["nim"], "Play to win.")
+        Path(__file__).with_name(f"system-{family}.txt").write_text(make_template(family).render(led))
+    thoughtful = make_template("qwen3").render(led, thinking=True)
+    Path(__file__).with_name("system-qwen3-thinking.txt").write_text(thoughtful)
