@@ -45,11 +45,16 @@ def save(folder: Path, saved: LearnerState, tensors: Mapping[str, Tensor]) -> No
     metadata = {"state": msgspec.json.encode(saved, order="deterministic").decode()}
     data = to_bytes({name: tensor.detach().cpu() for name, tensor in tensors.items()}, metadata)
     partial = folder / f".{FILE}.{os.getpid()}"
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(folder / FILE)
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(folder / FILE)
+    except OSError:
+        # Half a file would keep the disk full.
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def load(

@@ -5,6 +5,7 @@ A step's events are appended as one atomic batch, so a killed trainer either too
 """
 
 import asyncio
+import errno
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import torch
 
 from league import schedule
 from league.roles import reset_due
-from schemas.errors import ArtifactError
+from schemas.errors import ArtifactError, StoreFullError
 from schemas.events import Event, GradientStepTaken, PolicyPublished, PolicyReset, TrainingFinished
 from schemas.ids import agent_name, derive_seed, digest
 from trainer import adapters
@@ -268,10 +269,20 @@ class TrainerWorker:
         return share_used(self._context.state, self._config.policy, self._context.config.stop)
 
     async def _store(self, write: Callable[[Path], object]) -> str:
-        """Store what the learner writes into a folder; return its digest."""
-        with tempfile.TemporaryDirectory() as folder:
-            write(Path(folder) / "part")
-            data = pack(Path(folder) / "part")
+        """Store what the learner writes into a folder; return its digest.
+
+        Raises:
+            StoreFullError: no space left. What was stored before is whole: a state is dropped only once the step after
+                it is recorded.
+        """
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                write(Path(folder) / "part")
+                data = pack(Path(folder) / "part")
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            raise StoreFullError(f"{tempfile.gettempdir()}: no space left to save the trainer's state") from error
         return await self._context.persistently(lambda: self._context.artifacts.put(data))
 
     async def _forget(self, step: GradientStepTaken) -> None:

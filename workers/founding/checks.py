@@ -14,6 +14,7 @@ from schemas.standings import Agent, Live, Standings
 from trainer.advantages.base import ADVANTAGES
 from trainer.credit import check_transforms
 from trainer.learner import LearnerConfig
+from trainer.buffer import STRATEGIES
 from trainer.losses.base import LOSSES
 from trainer.model import BaseShape
 from trainer.model.cloning import CloningConfig
@@ -36,6 +37,7 @@ def check_config(config: LeagueConfig) -> None:
     REWARDS.build(config.trainer.reward)
     ADVANTAGES.build(config.trainer.advantage)
     LOSSES.build(config.trainer.loss)
+    STRATEGIES.build(config.trainer.buffer.strategy)
     check_transforms(config.trainer.transforms)
     convert(config.trainer.learner, LearnerConfig, "trainer.learner")
     convert(config.model.shape, BaseShape, "model.shape")
