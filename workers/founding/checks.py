@@ -12,9 +12,9 @@ from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError, GameError, one_of
 from schemas.standings import Agent, Live, Standings
 from trainer.advantages.base import ADVANTAGES
+from trainer.buffer import STRATEGIES
 from trainer.credit import check_transforms
 from trainer.learner import LearnerConfig
-from trainer.buffer import STRATEGIES
 from trainer.losses.base import LOSSES
 from trainer.model import BaseShape
 from trainer.model.cloning import CloningConfig
