@@ -2,21 +2,31 @@
 
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 
 def main() -> int:
-    """Run all benchmarks, or those named on the command line (``python -m benchmarks log trainer``)."""
+    """Run all benchmarks, or those named on the command line (``python -m benchmarks log trainer``).
+
+    What begins with a dash, and all behind it, is for the one that is named: ``inference --shape small --alone``.
+    """
     here = Path(__file__).parent
     known = sorted(path.stem.removeprefix("bench_") for path in here.glob("bench_*.py"))
-    wanted = sys.argv[1:] or known
+    names = list(takewhile(lambda argument: not argument.startswith("-"), sys.argv[1:]))
+    options = sys.argv[1 + len(names) :]
+    if options and len(names) != 1:
+        print(f"options {options} are for one benchmark; found {names}", file=sys.stderr)
+        return 2
+    wanted = names or known
     if unknown := sorted(set(wanted) - set(known)):
         print(f"no benchmark called {', '.join(unknown)}; expected some of {', '.join(known)}", file=sys.stderr)
         return 2
     codes = []
     for name in wanted:
         print(f"── {name} " + "─" * (70 - len(name)), flush=True)
-        codes.append(subprocess.run([sys.executable, "-m", f"benchmarks.bench_{name}"], check=False).returncode)
+        command = [sys.executable, "-m", f"benchmarks.bench_{name}", *options]
+        codes.append(subprocess.run(command, check=False).returncode)
     return max(codes)
 
 

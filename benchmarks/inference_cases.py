@@ -17,8 +17,8 @@ import torch
 
 from arena.constraints import Constraint
 from trainer.adapters import LoraConfig, create, save
-from trainer.decoder import Decoder
 from trainer.model import BaseShape, make_base
+from trainer.shape import read_shape
 from workers.inference import InferenceBackend, Request, Sampling
 
 RANKS = (16, 8, 4)
@@ -88,7 +88,7 @@ def make_models(folder: Path, case: Case, adapters: int, ranks: Sequence[int] = 
     """A base model without an end token, so that everybody samples equally many, and its adapters beside it."""
     base = make_base(folder / "base", [f"word{index}" for index in range(case.vocabulary - 3)], case.shape)
     (base / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    shape = Decoder.load(base).shape
+    shape = read_shape(base)
     for seed, name in enumerate(adapter_names(adapters)):
         lora = create(shape, LoraConfig(rank=ranks[seed % len(ranks)]), seed)
         with torch.no_grad():

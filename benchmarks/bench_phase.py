@@ -1,0 +1,203 @@
+"""Seconds a Diplomacy phase takes with a model in every seat, and where they go; what kept prefixes save.
+
+First 64 games side by side in the made language of small models, eight adapters over the seats. Then a few games with
+``text = "egocentric"``, whose prompts of JSON are long, with and without ``reuse_tokens``.
+"""
+
+import asyncio
+import gc
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tokenizers
+import torch
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from arena.games import make_game
+from arena.games.base import GameSpec
+from arena.games.diplomacy.game import DiplomacyGame
+from arena.match import play
+from arena.prompts import Chat
+from benchmarks.decision_parts import Parts
+from benchmarks.inference_cases import CASES, adapter_names
+from schemas.errors import GameError
+from trainer.adapters import LoraConfig, create, save
+from trainer.decoder import Decoder
+from trainer.model import BaseShape, make_base
+from trainer.model.tokenizer import Tokenizer
+from workers import replies
+from workers.inference import Sampling
+from workers.inference import engine as engine_module
+from workers.inference.base import Stats
+from workers.inference.local import LocalBackend, LocalConfig
+from workers.inference.rows import Row
+from workers.players import PolicyPlayer
+from workers.prompting import TextAsking, constrained
+
+GAMES, PHASES, ADAPTERS = 64, 5, 8
+LONG_GAMES, LONG_PHASES = 3, 4
+LONG_SHAPES = [msgspec.structs.replace(CASES[name].shape, max_positions=8192) for name in ("tiny", "small")]
+TOKENS_KEPT = 65_536
+WORDS = 2000
+
+
+@contextmanager
+def timed_parts() -> Iterator[Parts]:
+    """Parts of decisions, timed within the block."""
+    parts = Parts()
+    with ExitStack() as stack:
+        for owner, name, part in (
+            (DiplomacyGame, "apply", "adjudication"),
+            (DiplomacyGame, "choices", "legal orders"),
+            (TextAsking, "__call__", "prompts"),
+            (replies.PhraseQuestion, "read", "reading replies"),
+            (engine_module, "make_chunk", "layout of passes"),
+            (engine_module, "sample", "drawing"),
+            (engine_module.Forward, "__call__", lambda _, chunk: "prefill" if chunk.columns > 8 else "decode"),
+            (Row, "_go_on", "walking constraints"),
+            (Row, "take", "rows"),
+            (Row, "__init__", "rows"),
+            (engine_module.Prefixes, "load", "kept prefixes"),
+            (engine_module.Prefixes, "keep", "kept prefixes"),
+            (engine_module.Prefixes, "find", "kept prefixes"),
+            (engine_module, "worth_waiting", "kept prefixes"),
+            (engine_module.Engine, "round", "rounds"),
+        ):
+            stack.enter_context(parts.of(owner, name, part))
+        yield parts
+
+
+async def play_games(backend: LocalBackend, folder: Path, spec: GameSpec, games: int, phases: int) -> None:
+    """All seats of all games by the backend's adapters, for so many phases."""
+    prompting = constrained(Tokenizer(folder), spec.text())
+    names = adapter_names(ADAPTERS)
+
+    async def one(seed: int) -> None:
+        players = [
+            PolicyPlayer(backend, prompting, lambda name=names[(seed + seat) % ADAPTERS]: (0, name), Sampling())
+            for seat in range(7)
+        ]
+        try:
+            await play(spec.new(seed), players, seed, max_turns=phases)
+        except GameError as error:  # that it is not over is what was asked for
+            if "not over" not in str(error):
+                raise
+
+    await asyncio.gather(*map(one, range(games)))
+
+
+def run(backend: LocalBackend, folder: Path, spec: GameSpec, games: int, phases: int) -> tuple[float, Parts, Stats]:
+    """Clock seconds, parts and figures of some phases."""
+    with timed_parts() as parts:
+        began = time.perf_counter()
+        asyncio.run(play_games(backend, folder, spec, games, phases))
+        seconds = time.perf_counter() - began
+        parts.total()
+    return seconds, parts, backend.stats()
+
+
+def started(folder: Path, **settings: Any) -> LocalBackend:
+    """The engine with its adapters."""
+    backend = LocalBackend(folder, LocalConfig(**settings))
+    for name in adapter_names(ADAPTERS):
+        backend.load_adapter(name, folder.parent / name)
+    return backend
+
+
+def add_adapters(folder: Path) -> None:
+    """Adapters beside the base."""
+    shape = Decoder.load(folder).shape
+    for seed, name in enumerate(adapter_names(ADAPTERS)):
+        lora = create(shape, LoraConfig(rank=16), seed)
+        with torch.no_grad():
+            lora.flat_P.add_(0.02 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(seed)))
+        save(lora, folder.parent / name, str(folder))
+
+
+def compact(folder: Path) -> tuple[Path, GameSpec]:
+    """The demo's untrained model and game."""
+    spec = make_game("diplomacy", {"max_year": 1905})
+    base = make_base(folder / "base", list(spec.text().vocabulary()))
+    add_adapters(base)
+    return base, spec
+
+
+def conversing(folder: Path, shape: BaseShape) -> tuple[Path, GameSpec]:
+    """A model whose tokenizer knows sub-words, as those of large models do, and a game in JSON."""
+    spec = make_game("diplomacy", {"text": "egocentric", "analysis": 0, "max_year": 1905})
+    base = make_base(folder / "base", [f"word{index}" for index in range(WORDS - 3)], shape)
+    made = tokenizers.Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    marks = ["<|im_start|>", "<|im_end|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=WORDS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=["<eos>", *marks],
+        show_progress=False,
+    )
+    text, game = spec.text(), spec.new(0)
+    assert isinstance(text, Chat)
+    made.train_from_iterator(
+        [message.content for seat in range(7) for message in text.messages(game, seat)] * 3, trainer
+    )
+    (base / "tokenizer.json").write_text(made.to_str())
+    config = {"eos_token": "<eos>", "tokenizer_class": "PreTrainedTokenizerFast"}
+    (base / "tokenizer_config.json").write_text(json.dumps(config))
+    add_adapters(base)
+    return base, spec
+
+
+def show_parts(seconds: float, parts: Parts, stats: Stats, games: int, phases: int) -> None:
+    """Seconds a phase, by part."""
+    print(f"{games} games, {ADAPTERS} adapters: {seconds / phases:.2f} s a phase; of each phase")
+    counts = {
+        "decisions": stats.requests,
+        "prompt tokens": stats.prompt_tokens,
+        "tokens sampled": stats.sampled_tokens,
+        "forced": stats.forced_tokens,
+        "passes": stats.passes,
+    }
+    print("  " + ", ".join(f"{count / phases:,.0f} {what}" for what, count in counts.items()))
+    for part, spent in parts.seconds.most_common():
+        print(f"  {part:24}{spent / phases:>9.3f} s{spent / seconds:>8.0%}")
+
+
+def show_reuse(folder: Path, spec: GameSpec, kept: Sequence[int]) -> None:
+    """The same long prompts with and without what was read before."""
+    for reuse_tokens in kept:
+        seconds, parts, stats = run(started(folder, reuse_tokens=reuse_tokens), folder, spec, LONG_GAMES, LONG_PHASES)
+        print(
+            f"  reuse_tokens {reuse_tokens:>6}: {seconds / LONG_PHASES:.2f} s a phase, of it reading prompts "
+            f"{parts.seconds['prefill'] / LONG_PHASES:.2f} s, keeping and copying "
+            f"{parts.seconds['kept prefixes'] / LONG_PHASES:.2f} s"
+        )
+    length, share = stats.prompt_tokens / stats.requests, stats.cached_tokens / stats.prompt_tokens
+    print(f"  {length:,.0f} tokens a prompt, {share:.0%} kept from others; {stats.cache_bytes / 2**20:.0f} MiB")
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder, spec = compact(Path(name))
+        gc.freeze()  # as the league's workers do
+        gc.set_threshold(50_000, 20, 20)
+        run(started(folder), folder, spec, 8, 2)
+        print("made language:", end=" ")
+        show_parts(*run(started(folder), folder, spec, GAMES, PHASES), GAMES, PHASES)
+    for shape in LONG_SHAPES:
+        with tempfile.TemporaryDirectory() as name:
+            folder, spec = conversing(Path(name), shape)
+            print(f"egocentric JSON, {LONG_GAMES} games, a model of {shape.layers} layers, {shape.hidden} wide:")
+            show_reuse(folder, spec, (0, TOKENS_KEPT))
+
+
+if __name__ == "__main__":
+    main()
