@@ -1,8 +1,9 @@
 """Cluster sampling where adapter slots are short: a match never needs more adapters than a process keeps ready.
 
 A process keeps ``inference.max_adapters`` ready, the live one of its own policy among them, or fewer where its memory
-is short (``Standings.slots``). What is left is for opponents: every checkpoint, or live version of another policy, takes one, however many seats it sits in; bots, the base
-model, remote agents and whoever plays with the hero's own adapter take none.
+is short (``Standings.slots``). What is left is for opponents: every checkpoint, or live version of another policy,
+takes one, however many seats it sits in; bots, the base model, remote agents and whoever plays with the hero's own
+adapter take none.
 
 A draw that needs more is dealt again: the seats form as many groups as there are slots, in turn, and within a group
 whoever needs an adapter plays as the first one who does. Seats are drawn alike and independently of each other, so

@@ -13,7 +13,8 @@ from arena.games import make_game
 from arena.games.base import Outcome, words_of
 from arena.match import BotPlayer, Player, play
 from league.artifacts import BrokerStore
-from schemas.errors import LeagueError, LogError, RemoteError, UsageError
+from league.state.saved import Published
+from schemas.errors import LeagueError, LogError, MemoryShortError, RemoteError, UsageError
 from schemas.events import MatchFailed, MatchFinished, RemoteAsked, SeatResult
 from schemas.ids import digest, split_agent
 from schemas.jobs import PlayMatch
@@ -89,8 +90,8 @@ class Matches:
         except LogError:
             raise
         except Exception as error:
-            # A server of others that is down says nothing about this process.
-            self._failures += not isinstance(error, RemoteError)
+            # A server of others that is down says nothing about this process, and with fewer adapters it goes on.
+            self._failures += not isinstance(error, RemoteError | MemoryShortError)
             if not isinstance(error, LeagueError):
                 log.exception("match failed unexpectedly", match=job.match_id)
             await self._report_asked(job.match_id, self._remotes.ended(job.match_id))
@@ -144,7 +145,9 @@ class Matches:
         game = self._game.new(job.seed)
         # Other matches' adapters make no room of theirs while these are played with.
         with contextlib.ExitStack() as held:
-            players = [await self._player(job, seat, seat in live, held) for seat in range(self.seats)]
+            fixed = self._fixed(job, live)
+            await self._models.ensure_all([published.adapter for published in fixed.values()], held)
+            players = [await self._player(job, seat, fixed.get(seat)) for seat in range(self.seats)]
             outcome = await play(game, players, job.seed)
         return Played(
             job=job,
@@ -156,33 +159,43 @@ class Matches:
             seconds=time.monotonic() - started,
         )
 
-    async def _player(self, job: PlayMatch, seat: int, live: bool, held: contextlib.ExitStack) -> Player:
-        """Who acts in a seat. In a live seat it is a policy's newest version at each decision, else the named agent."""
+    def _fixed(self, job: PlayMatch, live: Collection[int]) -> dict[int, Published]:
+        """The seats in which a named version plays, whatever is published meanwhile.
+
+        Raises:
+            UsageError: a seat's agent is neither registered nor a published version.
+        """
+        agents, found = self._context.state.standings().agents, {}
+        for seat, agent in enumerate(job.seats):
+            known, version = agents.get(agent), split_agent(agent)
+            if (known is not None and known.kind != "checkpoint") or (version is not None and seat in live):
+                continue
+            policy, number = version or ("", 0)
+            published = self._context.state.published.get(policy, {}).get(number)
+            if published is None:
+                raise UsageError(f"seat of {agent!r}: no such agent; expected a registered one or a published version")
+            found[seat] = published
+        return found
+
+    async def _player(self, job: PlayMatch, seat: int, fixed: Published | None) -> Player:
+        """Who acts in a seat: the fixed version; else the agent, or the newest version of its policy."""
         agent = job.seats[seat]
         known = self._context.state.standings().agents.get(agent)
         if known is not None and known.kind == "bot":
             return BotPlayer(self._game.bot(agent))
         if known is not None and known.kind == "remote":
             return await self._remotes.player(agent, words_of(self._game), job.match_id)
-        if known is not None and known.kind == "base":
-            provider: AdapterProvider = _no_adapter
-        elif live and (version := split_agent(agent)) is not None:
-            provider = self._models.live(version[0])
+        if fixed is not None:
+            provider: AdapterProvider = _always(fixed)
+        elif known is not None and known.kind == "base":
+            provider = _no_adapter
         else:
-            provider = await self._fixed(agent, held)
+            provider = self._models.live((split_agent(agent) or ("", 0))[0])
         inference = self._context.config.inference
         training = job.purpose == "training"
         temperature = inference.temperature if training else inference.evaluation_temperature
         sampling = Sampling(temperature=temperature, top_p=inference.top_p)
         return PolicyPlayer(self._models.backend, self._prompting, provider, sampling)
-
-    async def _fixed(self, agent: str, held: contextlib.ExitStack) -> AdapterProvider:
-        policy, version = split_agent(agent) or ("", 0)
-        published = self._context.state.published.get(policy, {}).get(version)
-        if published is None:
-            raise UsageError(f"seat of {agent!r}: no such agent; expected a registered one or a published version")
-        await self._models.ensure(published.adapter, held)
-        return lambda: (version, published.adapter)
 
     async def finish(
         self, played: Played, trainable: Sequence[int] = (), experience: str = "", ngram: int | None = None
@@ -267,6 +280,10 @@ class Matches:
 
 def _metrics(player: Player) -> dict[str, float]:
     return player.metrics() if isinstance(player, PolicyPlayer | RemotePlayer) else {}
+
+
+def _always(published: Published) -> AdapterProvider:
+    return lambda: (published.version, published.adapter)
 
 
 def _no_adapter() -> tuple[int, str | None]:

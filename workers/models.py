@@ -1,14 +1,14 @@
 """The base model and adapters of a process that plays: fetched by digest, swapped as they are published."""
 
-import asyncio
 import contextlib
 import tempfile
-from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 
 from schemas.errors import LeagueError, NoServerError
+from schemas.events import AdapterSlotsReduced
 from trainer.archive import unpack
 from trainer.model import Tokenizer
 from trainer.model.load import find_base
@@ -18,6 +18,7 @@ from workers.metrics import BackendGauge
 from workers.players import AdapterProvider
 from workers.reaching import is_served, reach_servers
 from workers.runtime import Context
+from workers.shelf import Shelf
 from workers.swaps import Swaps, TimedBackend
 
 log = structlog.get_logger()
@@ -78,15 +79,18 @@ class Models:
         self._elsewhere = backend if isinstance(backend, ElsewhereBackend) else None
         self._context = context
         self._policy = policy
-        self._loaded: OrderedDict[str, None] = OrderedDict()
         self._live: dict[str, tuple[int, str | None]] = {}
         self._tried: dict[str, int] = {}
-        self._in_use = Counter[str]()
-        """Matches under way that an adapter plays in, besides as the live one."""
-        self._loading = asyncio.Lock()
+        self._shelf = Shelf(
+            self.backend,
+            lambda: context.config.inference.max_adapters,
+            self._pinned,
+            self._fetch,
+            self._say_slots_are_fewer,
+        )
         name = context.config.inference.backend if self._elsewhere is None else "servers"
         self._gauge = BackendGauge(name, self.backend, self.swaps)
-        context.gauges.inference = lambda: self._gauge.figures(context.config.inference.max_adapters)
+        context.gauges.inference = lambda: self._gauge.figures(self._shelf.most)
 
     @classmethod
     async def open(cls, context: Context, policy: str | None = None, routed: bool = False) -> "Models":
@@ -118,7 +122,7 @@ class Models:
             if self._tried.get(policy) == live.version or live.adapter is None:
                 continue
             try:
-                await self._offer(live.adapter)
+                await self._offer(live.adapter, self._live.get(policy, (0, None))[1])
                 self._live[policy] = (live.version, live.adapter)
                 version, recorded_ns = self._context.published_ns.get(policy, (-1, 0))
                 if version == live.version:
@@ -133,12 +137,18 @@ class Models:
             self._tried[policy] = live.version
             self._context.wake()
 
-    async def _offer(self, adapter: str) -> None:
+    async def _offer(self, adapter: str, before: str | None) -> None:
         """Have a version ready before it is asked for: a swap costs no request the time to load it."""
         if self._elsewhere is not None:
             await self._elsewhere.prepare(adapter)
-        else:
-            await self.ensure(adapter)
+            return
+        try:
+            await self._shelf.ensure([adapter], instead=before)
+        except LeagueError:
+            # Where memory is short it had to go first.
+            if before is not None:
+                await self._shelf.ensure([before])
+            raise
 
     def is_current(self, policy: str) -> bool:
         """Whether the newest published version of a policy has been loaded, or found to be unusable."""
@@ -154,55 +164,44 @@ class Models:
 
         Raises:
             ArtifactError: it is missing or damaged.
-            ModelError: it does not fit the base model.
+            ModelError: it does not fit the base model, or there is no memory for it.
         """
         if self._elsewhere is not None:
             # Found by its digest there, and held by the request that asks for it.
             return
-        if adapter in self._loaded:
-            # Not behind the lock: who asks for what is here does not wait for what others have to fetch.
-            self._take(adapter, held)
-            return
-        async with self._loading:
-            if adapter not in self._loaded:
-                with tempfile.TemporaryDirectory() as folder:
-                    unpack(await self._context.artifacts.get(adapter), Path(folder) / "adapter")
-                    self.backend.load_adapter(adapter, Path(folder) / "adapter")
-            self._take(adapter, held)
+        await self._shelf.ensure([adapter], held)
+
+    async def ensure_all(self, adapters: Sequence[str], held: contextlib.ExitStack) -> None:
+        """Have all adapters of a match ready at once, as ``ensure`` does; none where there is not memory for all.
+
+        Raises:
+            ArtifactError: one is missing or damaged.
+            ModelError: one does not fit the base model, or they are more than there is memory for.
+        """
+        if self._elsewhere is None:
+            await self._shelf.ensure(adapters, held)
 
     @property
     def loaded(self) -> list[str]:
         """Adapters that are ready, the one used last at the end."""
-        return list(self._loaded)
+        return self._shelf.loaded
 
     def unload(self, adapter: str) -> bool:
         """Make an adapter's room free; False where it is live or held."""
-        if self._in_use[adapter] or any(adapter == live for _, live in self._live.values()):
-            return False
-        if adapter in self._loaded:
-            self.backend.drop_adapter(adapter)
-            del self._loaded[adapter]
-        return True
+        return self._shelf.unload(adapter)
 
-    def _take(self, adapter: str, held: contextlib.ExitStack | None) -> None:
-        self._loaded[adapter] = None
-        self._loaded.move_to_end(adapter)
-        if held is not None:
-            self._in_use[adapter] += 1
-            held.callback(self._release, adapter)
-        # The one that was asked for is about to be used, though nothing says so yet.
-        self._make_room(but=adapter)
+    def _pinned(self) -> set[str]:
+        return {adapter for _, adapter in self._live.values() if adapter is not None}
 
-    def _release(self, adapter: str) -> None:
-        self._in_use[adapter] -= 1
-        self._make_room()
+    async def _fetch(self, adapter: str, folder: Path) -> None:
+        unpack(await self._context.artifacts.get(adapter), folder)
 
-    def _make_room(self, but: str | None = None) -> None:
-        needed = {but, *(adapter for _, adapter in self._live.values())}
-        idle = [adapter for adapter in self._loaded if adapter not in needed and not self._in_use[adapter]]
-        for adapter in idle[: max(len(self._loaded) - self._context.config.inference.max_adapters, 0)]:
-            self.backend.drop_adapter(adapter)
-            del self._loaded[adapter]
+    async def _say_slots_are_fewer(self, slots: int, reason: str) -> None:
+        log.warning("memory for fewer adapters than configured", slots=slots, reason=reason)
+        context = self._context
+        reduced = AdapterSlotsReduced(context.name, context.incarnation, slots, reason)
+        # Before the next match is made: it is to need no more.
+        await context.reached(await context.record(reduced))
 
     def live(self, policy: str) -> AdapterProvider:
         """Version and adapter of a policy at the moment of asking."""

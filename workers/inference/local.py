@@ -13,13 +13,14 @@ from typing import NamedTuple
 import msgspec
 import torch
 
-from schemas.errors import ConfigError, ModelError, one_of
+from schemas.errors import ConfigError, MemoryShortError, ModelError, one_of
 from trainer.adapters import Lora, load
 from trainer.decoder import Decoder
 from trainer.model.tokenizer import Tokenizer
 from workers.inference.base import Generation, Request, Stats
 from workers.inference.engine import Engine
 from workers.inference.linears import Ready, prepare
+from workers.inference.memory import told
 from workers.inference.registry import register
 from workers.inference.rows import Row
 
@@ -48,6 +49,9 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     none."""
     max_lora_rank: int | None = None
     """Largest rank of an adapter that is loaded; None for any."""
+    adapter_bytes: int = 0
+    """Memory for the weights of adapters, low-rank matrices and what is merged of them; one that would need more is
+    refused as if there were none left. 0 sets no bound but the machine's."""
     max_ready: int = 64
     """Adapters kept ready; others are made ready again when asked for."""
     turns: int = 4
@@ -59,6 +63,9 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in ("threads", "max_rows", "max_prefill_tokens", "max_ready", "turns"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"inference.{name}: {getattr(self, name)}; expected at least 1")
+
+        if self.adapter_bytes < 0:
+            raise ConfigError(f"inference.adapter_bytes: {self.adapter_bytes}; expected 0 or more")
 
     def build(self, folder: Path) -> "LocalBackend":
         """The backend of the base model in ``folder``."""
@@ -72,6 +79,8 @@ class Adapter(NamedTuple):
     digest: str | None
     identity: int
     """Number of these very weights, never given to others; 0 is the base."""
+    bytes: int = 0
+    """Memory that they take, merged ones included."""
 
 
 @register("local", LocalConfig)
@@ -155,10 +164,34 @@ class LocalBackend:
         return self._engine.stats(adapters=max(len(self._adapters) - 1, 0), swaps=self._swaps)
 
     def _load(self, name: str, digest: str, folder: Path) -> None:
-        lora = load(folder, self._decoder.shape, self._config.max_lora_rank, self._config.device)
+        with told(f"adapter {name!r}"):
+            lora = load(folder, self._decoder.shape, self._config.max_lora_rank, self._config.device)
+            self._expect_room(name, size := self._size(lora))
+            before = self._adapters.get(name)
+            self._adapters[name] = Adapter(lora, digest, self._swaps + 1, size)
+            try:
+                self._prepared(name)
+            except Exception:
+                # What is under the name serves on, or nothing is.
+                self._adapters.pop(name)
+                if before is not None:
+                    self._adapters[name] = before
+                raise
         self._swaps += 1
-        self._adapters[name] = Adapter(lora, digest, self._swaps)
-        self._prepared(name)
+
+    def _size(self, lora: Lora) -> int:
+        """Memory for an adapter's weights, in bytes."""
+        item = DTYPES[self._config.dtype].itemsize
+        merged = sum(out * into for out, into in lora.sizes.values()) if self._merge else lora.flat_P.numel()
+        return lora.flat_P.numel() * lora.flat_P.element_size() + merged * item
+
+    def _expect_room(self, name: str, size: int) -> None:
+        bound, used = self._config.adapter_bytes, sum(a.bytes for n, a in self._adapters.items() if n != name)
+        if bound and used + size > bound:
+            raise MemoryShortError(
+                f"inference: no memory for adapter {name!r}: it needs {size:,} bytes beside {used:,}; expected at most "
+                f"inference.adapter_bytes, {bound:,}"
+            )
 
     def _adapter(self, name: str | None) -> Adapter:
         if name not in self._adapters:
@@ -184,7 +217,7 @@ class LocalBackend:
     @torch.inference_mode()
     def _prepared(self, name: str | None) -> Ready:
         """The adapter's weights, from those used last or made again."""
-        lora, digest, identity = self._adapters[name]
+        lora, digest, identity, _ = self._adapters[name]
         ready = self._ready.get(identity)
         if ready is None:
             ready = prepare(self._decoder.weights(lora, self._merge), digest, identity)
