@@ -10,7 +10,7 @@ import pytest
 
 from arena.games import make_game
 from arena.games.base import Game, GameSpec, Phrases, Pieces
-from arena.games.diplomacy.egocentric import EgocentricText
+from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.spec import DiplomacySpec
 from arena.games.diplomacy.text import DiplomacyText
@@ -124,6 +124,22 @@ def test_analysis_is_asked_for_only_where_there_is_room_for_it(spec: DiplomacySp
     assert "<analysis>" in EgocentricText(spec.settings).messages(game, FRANCE)[0].content
     assert "<analysis>" not in EgocentricText(curt.settings).messages(game, FRANCE)[0].content
     assert "<analysis>" in curt.words().rules()
+
+
+def test_brief_question_leaves_out_what_follows_from_the_rest_and_says_nothing_of_it(spec: DiplomacySpec):
+    listed, whole = ("threats", "legal_orders", "free_centers"), EgocentricWords(spec.settings)
+    for game, seat in decisions(spec, 3):
+        told, left = (json.loads(words.question(game, seat)) for words in (whole, whole.brief()))
+        assert left == {key: value for key, value in told.items() if key not in listed}
+    text, game = EgocentricText(spec.settings), spec.new(0)
+    whole_talk, brief_talk = text.messages(game, FRANCE), text.brief().messages(game, FRANCE)
+    assert not any(key in message.content for key in listed for message in brief_talk)
+    assert 3 * len(brief_talk[1].content) < 2 * len(whole_talk[1].content)
+    assert text.with_free_tokens(7).brief().free_tokens == text.brief().with_free_tokens(7).free_tokens == 7
+    assert text.brief().with_free_tokens(64).messages(game, FRANCE) == brief_talk
+    assert text.brief().write(game, FRANCE, ("A MAR H", "A PAR H", "F BRE H")) == text.write(
+        game, FRANCE, ("A MAR H", "A PAR H", "F BRE H")
+    )
 
 
 def test_a_completion_reads_as_the_reply_that_is_asked_for(spec: DiplomacySpec):

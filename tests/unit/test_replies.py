@@ -275,6 +275,20 @@ def test_free_question_is_the_games_rules_and_position_and_the_form_of_the_answe
     assert zero_sum.endswith(r"as \boxed{move}.<|im_end|>" + "\n<|im_start|>assistant\n")
 
 
+@pytest.mark.parametrize("reply", ["constrained", "free"])
+def test_reduced_question_is_the_short_one_of_a_game_that_has_one(reply: str, qwen: Path):
+    egocentric = make_game("diplomacy", {"text": "egocentric"})
+    check_prompts(prompts(reply=reply, reduced=True), egocentric, made=False)
+
+    def asked(**settings: object) -> str:
+        question = prompting_of(Tokenizer(qwen), egocentric, prompts(reply=reply, **settings)).ask(egocentric.new(0), 2)
+        return Tokenizer(qwen).decode(question.prompt_ids)
+
+    assert '"legal_orders"' in asked()
+    assert '"legal_orders"' not in asked(reduced=True)
+    assert '"my_units":["A MAR","A PAR","F BRE"]' in asked(reduced=True)
+
+
 def test_system_text_comes_before_the_rules(qwen: Path):
     question = prompting_of(Tokenizer(qwen), nim("json"), prompts(system="Win.")).ask(nim().new(0), 0)
     assert Tokenizer(qwen).decode(question.prompt_ids).startswith("<|im_start|>system\nWin.\n\nYou are playing Nim.")

@@ -42,15 +42,18 @@ takes more support than they have; a supporter that is attacked from elsewhere s
 armies. Whoever stands on a supply centre after the autumn moves owns it. In winter each power builds (in its own free \
 home centres, at most one unit in each) or disbands until it has as many units as centres.
 The game ends after the winter of {max_year}: one point for each centre, half a point for each unit{bonus}.
-The position comes as JSON, seen from your side. "threats" names, for each province that you hold, the units of others \
-that can move there without a convoy. "legal_orders" lists what each of your units may do; an order is the unit \
-followed by one of its entries. In winter give as many orders as there are "builds" or "disbands"; WAIVE leaves \
-a build out.
+The position comes as JSON, seen from your side. {lists}In winter give as many orders as there are "builds" or \
+"disbands"; WAIVE leaves a build out.
 Answer in this form, with one order to a line for every unit that is ordered:
 {analysis}<orders>
 A PAR - BUR
 F BRE H
 </orders>"""
+_LISTS = """\
+"threats" names, for each province that you hold, the units of others that can move there without a convoy. \
+"legal_orders" lists what each of your units may do; an order is the unit followed by one of its entries. """
+_LISTED = ("threats", "free_centers", "legal_orders")
+"""Keys of what follows from the rest of the position and the map: about half of a question."""
 _ANALYSIS = """\
 <analysis>
 what matters, in a few sentences
@@ -64,23 +67,31 @@ _orders_in = EXTRACTORS["orders"]
 class EgocentricWords:
     """The ``Words`` of the format. What a reply leaves out or has wrong is filled in as by ``DiplomacyWords``."""
 
-    def __init__(self, settings: Settings, analysis: bool = True) -> None:
+    def __init__(self, settings: Settings, analysis: bool = True, lists: bool = True) -> None:
         """Prepare to ask.
 
         Args:
             settings: Of the game.
             analysis: Whether to ask for an analysis before the orders.
+            lists: Whether a question lists threats and legal orders too.
         """
         self._settings = settings
+        self._asks = analysis
+        self._lists = lists
         self._analysis = _ANALYSIS if analysis else ""
         self._reader = DiplomacyWords(settings)
+
+    def brief(self) -> "EgocentricWords":
+        """The same without threats and legal orders, which follow from the map."""
+        return EgocentricWords(self._settings, self._asks, lists=False)
 
     def rules(self) -> str:
         """The rules in brief, what the keys mean, and the form of a reply."""
         settings = self._settings
         bonus = _BONUS.format(points=settings.win_bonus, centers=settings.winner_threshold_sc)
         bonus = bonus if settings.win_bonus else ""
-        return _RULES.format(max_year=settings.max_year, bonus=bonus, analysis=self._analysis)
+        lists = _LISTS if self._lists else ""
+        return _RULES.format(max_year=settings.max_year, bonus=bonus, lists=lists, analysis=self._analysis)
 
     def question(self, game: Game, seat: int) -> str:
         """The position as JSON, a key to a line.
@@ -88,7 +99,8 @@ class EgocentricWords:
         Raises:
             GameError: the seat is not to move.
         """
-        return _json(view(_to_move(game, seat), seat))
+        seen = view(_to_move(game, seat), seat)
+        return _json({key: value for key, value in seen.items() if self._lists or key not in _LISTED})
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> Understood:
         """The orders between the last ``<orders>`` and its end; in the whole reply where the tag is missing."""
@@ -100,14 +112,19 @@ class EgocentricText:
 
     opening = OPEN
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, lists: bool = True) -> None:
         self._settings = settings
+        self._lists = lists
         self.free_tokens = settings.analysis
-        self._words = EgocentricWords(settings, analysis=settings.analysis > 0)
+        self._words = EgocentricWords(settings, settings.analysis > 0, lists)
+
+    def brief(self) -> "EgocentricText":
+        """The same without threats and legal orders, which follow from the map."""
+        return EgocentricText(self._settings, lists=False)
 
     def with_free_tokens(self, free_tokens: int) -> "EgocentricText":
         """The same, with so much room for an analysis."""
-        return EgocentricText(msgspec.structs.replace(self._settings, analysis=free_tokens))
+        return EgocentricText(msgspec.structs.replace(self._settings, analysis=free_tokens), self._lists)
 
     def vocabulary(self) -> Sequence[str]:
         """Every piece that a prompt or completion can hold, sorted."""
