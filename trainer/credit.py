@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.config import TrainerConfig, TransformsConfig
-from schemas.trajectories import Rollout
+from schemas.config import TrainerConfig
+from schemas.errors import ConfigError
+from schemas.trajectories import Rollout, Step
 from trainer.admission import check
 from trainer.advantages.base import ADVANTAGES, State
 from trainer.advantages.gae import Gae
@@ -75,7 +76,7 @@ class Credit:
         Raises:
             ConfigError: an unknown plugin or setting.
         """
-        check_transforms(config.transforms)
+        check_transforms(config)
         self._shape = shape
         self._filter_zero = filter_zero
         self.reward = REWARDS.build(config.reward)
@@ -164,12 +165,21 @@ class Credit:
         return estimate.advantages, None, estimate.state
 
 
-def check_transforms(config: TransformsConfig) -> None:
+def check_transforms(config: TrainerConfig) -> None:
     """Build every transformation once.
 
     Raises:
-        ConfigError: an unknown name or setting.
+        ConfigError: an unknown name or setting, or final transformations of scores that the reward does not look at.
     """
-    for registry, plugins in ((FINAL, config.final), (STEP, config.step), (SAMPLING, config.sampling)):
+    stages = config.transforms
+    for registry, plugins in ((FINAL, stages.final), (STEP, stages.step), (SAMPLING, stages.sampling)):
         for plugin in plugins:
             registry.build(plugin)
+    reward = REWARDS.build(config.reward)
+    step = Step([0], [0], [], [], [], 0, 0, 0.0)
+    lost, won = (Rollout("", "", "", 0, "", "", [step], 0, 0.0, score, 1) for score in (0.0, 1.0))
+    if stages.final and np.array_equal(reward(lost), reward(won)):
+        raise ConfigError(
+            f"trainer.transforms.final: the reward {config.reward.name!r} does not look at the score as it is set, so "
+            f"they would change nothing; expected 'outcome', for example, or a 'score_weight' of 'progress'"
+        )

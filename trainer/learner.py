@@ -3,8 +3,7 @@
 The random order of a step's minibatches derives from the seed and the step's number, so a learner that resumes from
 ``save_state`` continues bit for bit on a CPU with one thread.
 
-Shape suffixes: P parameters of the adapter, S step of a rollout, B sequence of a rectangle, Q branch of a sequence,
-D model width, W branch.
+Shape suffixes: P parameters of the adapter, S sequence of a minibatch, W branch.
 """
 
 import dataclasses
@@ -80,7 +79,7 @@ class Learner:
         Args:
             decoder: the base model, frozen.
             lora: the adapter to train, on the decoder's device; changed in place.
-            config: reward, advantage estimator, loss, and the ``LearnerConfig`` table.
+            config: reward, transformations, advantage estimator, loss, and the ``LearnerConfig`` table.
             seed: decides the order of minibatches.
 
         Raises:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -163,12 +164,35 @@ def test_rollouts_that_teach_nothing_are_named_by_their_place() -> None:
     assert found.usable == batch[1:]
 
 
+def test_rollouts_of_before_the_scores_were_kept_still_decode() -> None:
+    now = rollout([1.0, 0.0])
+    plain = msgspec.to_builtins(now)
+    del plain["scores"]
+    for step in plain["steps"]:
+        del step["formatted"], step["invalid"]
+    old = msgspec.msgpack.decode(msgspec.msgpack.encode(plain), type=Rollout)
+    assert old == msgspec.structs.replace(now, scores=[])
+    assert first(credited([old], final=(plugin("win_draw_loss"),))) == [1.0]
+
+
+def check(reward: Plugin | None = None, **stages: Any) -> None:
+    reward = reward or plugin("outcome")
+    check_transforms(TrainerConfig(reward=reward, transforms=TransformsConfig(**stages)))
+
+
 def test_unknown_and_senseless_settings_are_config_errors() -> None:
     with pytest.raises(ConfigError, match=r"trainer\.transforms\.final\.name: 'clamp'.*'win_draw_loss'"):
-        check_transforms(TransformsConfig(final=(plugin("clamp"),)))
+        check(final=(plugin("clamp"),))
     with pytest.raises(ConfigError, match="min: 2"):
-        check_transforms(TransformsConfig(sampling=(plugin("clamp", min=2.0),)))
+        check(sampling=(plugin("clamp", min=2.0),))
     with pytest.raises(ConfigError, match="gamma: 0"):
-        check_transforms(TransformsConfig(step=(plugin("discount", gamma=0.0),)))
+        check(step=(plugin("discount", gamma=0.0),))
     with pytest.raises(ConfigError, match="decay: 1"):
-        check_transforms(TransformsConfig(final=(plugin("role_advantage", decay=1.0),)))
+        check(final=(plugin("role_advantage", decay=1.0),))
+
+
+def test_final_transformations_of_scores_that_nobody_looks_at_are_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="'progress' does not look at the score"):
+        check(plugin("progress"), final=(plugin("win_draw_loss"),))
+    check(plugin("progress", score_weight=1.0), final=(plugin("win_draw_loss"),))
+    check(plugin("progress"), step=(plugin("discount"),))

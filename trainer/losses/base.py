@@ -19,7 +19,10 @@ from schemas.plugins import Registry
 
 
 class Terms(NamedTuple):
-    """What a loss may look at: per branch, those of a sequence side by side, whole sequences only."""
+    """What a loss may look at: per branch, those of a sequence side by side, whole sequences only.
+
+    A sequence is one model call: a step of a rollout.
+    """
 
     logprob_W: Tensor
     """Log-probability (nats) of the sampled token under the current weights."""

@@ -12,7 +12,9 @@ from trainer.losses.base import Clipping, LossValue, Terms, register
 class Gspo(Clipping, frozen=True, kw_only=True):
     """The clipped loss of ``s = exp(mean of the sequence's log-ratios)`` (Zheng et al. 2025, eq. 5 and 7).
 
-    The bounds are the paper's: a geometric mean moves far less than one token's ratio does.
+    The bounds are the paper's, for long replies and full fine-tuning at a learning rate of 1e-6, where a mean over many
+    tokens hardly moves. Short replies and LoRA's learning rates need wider ones, as ``ppo_clip`` has: with these, most
+    branches were clipped from the second minibatch on and nothing was learned (``StepReport.clipped`` tells).
     """
 
     low: float = 1 - 3e-4

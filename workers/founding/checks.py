@@ -38,7 +38,7 @@ def check_config(config: LeagueConfig) -> None:
     ADVANTAGES.build(config.trainer.advantage)
     LOSSES.build(config.trainer.loss)
     STRATEGIES.build(config.trainer.buffer.strategy)
-    check_transforms(config.trainer.transforms)
+    check_transforms(config.trainer)
     convert(config.trainer.learner, LearnerConfig, "trainer.learner")
     convert(config.model.shape, BaseShape, "model.shape")
     convert(config.model.cloning, CloningConfig, "model.cloning")
