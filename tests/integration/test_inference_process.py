@@ -25,7 +25,7 @@ from trainer.adapters import LoraConfig, create, pack, save
 from trainer.decoder import Decoder
 from workers.founding.opening import open_league
 from workers.inference import Request, Sampling, make_backend
-from workers.inference.wire import Call, Reply
+from workers.inference.wire import Call, Reply, Served
 from workers.run import Run
 from workers.runtime import Context, beside
 
@@ -120,10 +120,13 @@ def made_adapter(run: Run, folder: Path, seed: int) -> bytes:
     return pack(folder)
 
 
-async def publish(context: Context, version: int, adapter: bytes) -> str:
-    digest = await context.artifacts.put(adapter)
-    await context.record(PolicyPublished(policy="main", version=version, adapter=digest, parent="base_model"))
-    return digest
+async def publish(context: Context, adapter: bytes) -> Served:
+    """What is to be served once the next version of the policy is."""
+    digest, live = await context.artifacts.put(adapter), context.state.live("main")
+    version = 1 if live is None else live.version + 1
+    published = PolicyPublished(policy="main", version=version, adapter=digest, parent="base_model")
+    await context.reached(await context.record(published))
+    return Served("main", version, digest)
 
 
 async def until(client: httpx2.AsyncClient, path: str, holds: Callable[[httpx2.Response], bool]) -> dict[str, Any]:
@@ -134,25 +137,24 @@ async def until(client: httpx2.AsyncClient, path: str, holds: Callable[[httpx2.R
     return found
 
 
-async def version_at_least(client: httpx2.AsyncClient, version: int) -> dict[str, Any]:
-    return await until(client, "/adapters/version", lambda answer: answer.json()["version"] >= version)
+async def served(client: httpx2.AsyncClient, published: Served) -> None:
+    await until(client, "/adapters/version", lambda answer: answer.json() == msgspec.to_builtins(published))
 
 
 def test_the_newest_version_is_served_soon_after_it_was_published(serving: Serving, tmp_path: Path) -> None:
     async def ask(context: Context, client: httpx2.AsyncClient) -> None:
-        before = (await client.get("/adapters/version?policy=main")).json()
-        assert before == {"policy": "main", "version": 0, "adapter": None}
-        digest = await publish(context, 1, made_adapter(serving.run, tmp_path, 1))
+        published = await publish(context, made_adapter(serving.run, tmp_path, 1))
         began = time.monotonic()
-        assert await version_at_least(client, 1) == {"policy": "main", "version": 1, "adapter": digest}
+        await served(client, published)
         assert time.monotonic() - began < 10
+        digest, agent = published.adapter, f"main@{published.version}"
         body = {"prompt": PROMPT, "max_tokens": 6, "seed": 2, "return_token_ids": True}
         said = {}
-        for model in ("main", "main@1", digest, "base_model"):
+        for model in ("main", agent, digest, "base_model"):
             answer = (await client.post("/v1/completions", json=body | {"model": model})).json()
             said[model] = (answer["model"], answer["choices"][0]["token_ids"])
-        assert said["main"] == said["main@1"]
-        assert (said["main"][0], said[digest][1]) == ("main@1", said["main"][1])
+        assert said["main"] == said[agent]
+        assert (said["main"][0], said[digest][1]) == (agent, said["main"][1])
         assert said["base_model"][0] == "base_model"
 
     asked(serving, ask)
@@ -178,6 +180,8 @@ def test_an_adapter_is_found_by_its_digest_and_sampled_from(serving: Serving, tm
 
 def test_adapters_that_nobody_uses_make_room(serving: Serving, tmp_path: Path) -> None:
     async def ask(context: Context, client: httpx2.AsyncClient) -> None:
+        live = await publish(context, made_adapter(serving.run, tmp_path / "live", 9))
+        await served(client, live)
         digests = []
         for seed in range(3, 6):
             digests.append(await context.artifacts.put(made_adapter(serving.run, tmp_path / str(seed), seed)))
@@ -191,8 +195,7 @@ def test_adapters_that_nobody_uses_make_room(serving: Serving, tmp_path: Path) -
         assert (await client.post("/v1/unload_lora_adapter", json={"lora_name": last})).status_code == 200
         again = await client.post("/v1/unload_lora_adapter", json={"lora_name": last})
         assert (again.status_code, "not loaded" in again.text) == (404, True)
-        live = (await client.get("/adapters/version")).json()["adapter"]
-        kept = await client.post("/v1/unload_lora_adapter", json={"lora_name": live})
+        kept = await client.post("/v1/unload_lora_adapter", json={"lora_name": live.adapter})
         assert (kept.status_code, "in use" in kept.text) == (400, True)
 
     asked(serving, ask)
@@ -207,14 +210,12 @@ def test_missing_and_unsound_adapters_are_refused_and_the_version_before_serves_
         torn = await context.artifacts.put(made_adapter(serving.run, tmp_path, 7)[:2000])
         answer = await client.post("/generate", content=msgspec.msgpack.encode(Call(PROMPT, torn, Sampling())))
         assert (answer.status_code, "truncated" in answer.text) == (400, True)
-        before = await version_at_least(client, 1)
-        await publish(context, 2, b"no adapter at all")
-        await publish(context, 3, made_adapter(serving.run, tmp_path, 8))
-        after = await version_at_least(client, 3)
-        assert (before["version"], after["version"]) == (1, 3)
-        await publish(context, 4, b"none again")
+        await publish(context, b"no adapter at all")
+        sound = await publish(context, made_adapter(serving.run, tmp_path, 8))
+        await served(client, sound)
+        await publish(context, b"none again")
         await asyncio.sleep(1.0)
-        assert await version_at_least(client, 3) == after
+        await served(client, sound)
         assert (await client.post("/v1/completions", json={"model": "main", "prompt": PROMPT})).status_code == 200
 
     asked(serving, ask)
