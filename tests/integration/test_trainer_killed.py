@@ -8,8 +8,9 @@ import multiprocessing
 import os
 import random
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +18,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 import workers.rollout
 import workers.trainer
+from league.artifacts import BrokerStore
 from league.log.base import Recorded
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, wait_closed
@@ -27,7 +30,8 @@ from league.log.server import EmbeddedServer
 from league.state import LeagueState
 from schemas.config import BufferConfig, LeagueConfig, Plugin, RolloutConfig, StopConfig, load_config
 from schemas.events import GradientStepTaken, PolicyPublished
-from schemas.subjects import EXPERIENCE_STREAM
+from schemas.ids import digest
+from schemas.subjects import EXPERIENCE_STREAM, kind_subject
 from workers.founding.opening import open_league
 from workers.run import Run
 from workers.runtime import run_worker
@@ -51,7 +55,8 @@ def config(buffer: BufferConfig) -> LeagueConfig:
     tiny = load_config(Path(__file__).parents[2] / "configs" / "nim-tiny.toml")
     trainer = msgspec.structs.replace(tiny.trainer, rollouts_per_step=PER_STEP, max_lag_steps=10_000, buffer=buffer)
     rollout = RolloutConfig(games_in_flight=8, ahead_steps=float(STEPS + SLACK))
-    experience = msgspec.structs.replace(tiny.experience, max_messages=100_000)
+    # Not more bytes than the small store of a test has: the broker sets them aside.
+    experience = msgspec.structs.replace(tiny.experience, max_messages=100_000, max_bytes=4_000_000)
     return msgspec.structs.replace(
         tiny, trainer=trainer, rollout=rollout, experience=experience, stop=StopConfig(steps=STEPS)
     )
@@ -65,8 +70,8 @@ def begin(folder: Path, role: str) -> BaseProcess:
 
 
 @asynccontextmanager
-async def broker(folder: Path) -> AsyncIterator[Client]:
-    with EmbeddedServer(folder / "nats") as server:
+async def broker(folder: Path, max_store_bytes: int | None = None) -> AsyncIterator[Client]:
+    with EmbeddedServer(folder / "nats", max_store_bytes=max_store_bytes) as server:
         client = await connect(server.url, "test")
         try:
             yield client
@@ -78,7 +83,10 @@ async def history(client: Client) -> list[Recorded]:
     return [recorded async for recorded in JetStreamLog(client, "nim", "test").read()]
 
 
-async def until(condition: Callable[[], Any], timeout_s: float = 120.0) -> None:
+Condition = Callable[[], Awaitable[bool]]
+
+
+async def until(condition: Condition, timeout_s: float = 120.0) -> None:
     async with asyncio.timeout(timeout_s):
         while True:
             if await condition():
@@ -119,7 +127,12 @@ async def record(folder: Path, buffer: BufferConfig) -> None:
 
         for role, condition in (("trainer", published), ("rollout", played)):
             process = begin(folder, role)
-            await until(condition)
+
+            async def there(process: BaseProcess = process, condition: Condition = condition) -> bool:
+                assert process.is_alive(), f"the {process.name} ended"
+                return await condition()
+
+            await until(there)
             process.kill() if role == "trainer" else process.terminate()
             process.join(60)
 
@@ -131,13 +144,24 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def copied(recorded: Path, folder: Path, buffer: BufferConfig) -> Path:
-    """The recorded league, told to train with a buffer."""
+@pytest.fixture(scope="module")
+def uninterrupted(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], "Pass"]:
+    """What a pass that nobody disturbs comes to, with a kind of buffer."""
+
+    @cache
+    def passed_with(kind: str) -> Pass:
+        return asyncio.run(whole(copied(recorded, tmp_path_factory.mktemp("whole") / "run", kind)))
+
+    return passed_with
+
+
+def copied(recorded: Path, folder: Path, kind: str) -> Path:
+    """The recorded league, told to train with a kind of buffer."""
     shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("logs", "server.json", "*.lock"))
 
     async def configure() -> None:
         async with broker(folder) as client:
-            await open_league(Run(folder), client, config(buffer), lambda text, share: None)
+            await open_league(Run(folder), client, config(BUFFERS[kind]), lambda text, share: None)
 
     asyncio.run(configure())
     return folder
@@ -153,14 +177,19 @@ async def whole(folder: Path) -> Pass:
 
 async def killed(folder: Path, kills: int, seed: int) -> tuple[Pass, int]:
     """The same, killed at random moments: before, in, between and after steps."""
-    rng, landed = random.Random(seed), 0
+    rng, landed, steps = random.Random(seed), 0, 0
+
+    async def count(_: Msg) -> None:
+        nonlocal steps
+        steps += 1
+
     async with broker(folder) as client:
+        await client.subscribe(kind_subject("nim", GradientStepTaken), cb=count)
         while True:
-            process, begun = begin(folder, "trainer"), len(await passed_steps(client))
-            wanted = begun + rng.randint(0, 2)
+            process, wanted = begin(folder, "trainer"), steps + rng.randint(0, 2)
 
             async def there(process: BaseProcess = process, wanted: int = wanted) -> bool:
-                return not process.is_alive() or len(await passed_steps(client)) >= wanted
+                return not process.is_alive() or steps >= wanted
 
             await until(there)
             await asyncio.sleep(rng.uniform(0.0, 0.4))
@@ -172,10 +201,6 @@ async def killed(folder: Path, kills: int, seed: int) -> tuple[Pass, int]:
             process.join()
             landed += 1
             await assert_balanced(client)
-
-
-async def passed_steps(client: Client) -> list[GradientStepTaken]:
-    return [r.event for r in await history(client) if isinstance(r.event, GradientStepTaken)]
 
 
 async def assert_balanced(client: Client) -> None:
@@ -198,13 +223,37 @@ async def assert_balanced(client: Client) -> None:
     assert lying == fates.pending
 
 
+Uninterrupted = Callable[[str], Pass]
+
+
 @pytest.mark.parametrize("kind", BUFFERS if KILLS > 5 else ["uniform"])
-def test_a_trainer_killed_again_and_again_ends_with_the_same_weights(recorded: Path, tmp_path: Path, kind: str) -> None:
-    expected = asyncio.run(whole(copied(recorded, tmp_path / "whole", BUFFERS[kind])))
-    found, landed = asyncio.run(killed(copied(recorded, tmp_path / "killed", BUFFERS[kind]), KILLS, seed=4))
+def test_a_trainer_killed_again_and_again_ends_with_the_same_weights(
+    recorded: Path, uninterrupted: Uninterrupted, tmp_path: Path, kind: str
+) -> None:
+    expected = uninterrupted(kind)
+    found, landed = asyncio.run(killed(copied(recorded, tmp_path / "run", kind), KILLS, seed=4))
     assert landed == KILLS
     assert len(expected.batches) == STEPS
     assert found.batches == expected.batches
     assert found.weights == expected.weights
     assert found.state == expected.state
     assert len(set(expected.weights)) == STEPS + 1, "every step moved the weights"
+
+
+def test_a_full_store_leaves_the_last_checkpoint_whole_and_more_room_lets_training_go_on_alike(
+    recorded: Path, uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    async def full(folder: Path) -> None:
+        async with broker(folder) as client:
+            used = (await client.jetstream().account_info()).storage
+        async with broker(folder, used + 2_200_000) as client:
+            process = begin(folder, "trainer")
+            await asyncio.to_thread(process.join, 120)
+            steps = [r.event for r in await history(client) if isinstance(r.event, GradientStepTaken)]
+            assert 0 < len(steps) < STEPS
+            assert digest(await BrokerStore(client).get(steps[-1].state)) == steps[-1].state
+            await assert_balanced(client)
+
+    folder = copied(recorded, tmp_path / "run", "uniform")
+    asyncio.run(full(folder))
+    assert asyncio.run(whole(folder)) == uninterrupted("uniform")
