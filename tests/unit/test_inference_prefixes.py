@@ -13,6 +13,7 @@ from trainer.adapters import LoraConfig, create, save
 from trainer.decoder import Decoder
 from trainer.model import BaseShape, make_base
 from workers.inference import Generation, Request, Sampling
+from workers.inference import local as local_module
 from workers.inference.local import LocalBackend, LocalConfig
 from workers.inference.prefixes import BLOCK
 
@@ -149,3 +150,16 @@ def test_swap_while_requests_run_keeps_what_it_read_apart(folders, expected):
     after = asyncio.run(run())
     mine = [i for i, request in enumerate(REQUESTS) if request.adapter == "a1"]
     same([after[i] for i in mine], [expected[i] for i in mine])
+
+
+def test_models_that_adapters_ride_beside_keep_prefixes_unless_told_not_to(folders, monkeypatch):
+    def cached(**settings: int) -> int:
+        backend = start(folders, **settings)
+        for _ in range(2):
+            sample(backend, [game_of(0, "a0")])
+        return backend.stats().cached_tokens
+
+    assert cached() == 0
+    monkeypatch.setattr(local_module, "MERGE_LIMIT", 0)
+    assert cached() > BLOCK
+    assert cached(reuse_tokens=0) == 0

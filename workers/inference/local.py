@@ -28,6 +28,9 @@ MERGE_LIMIT = 65_536
 """Largest matrix, in elements, into which adapters are merged. Above it they ride beside the base, whose product all
 rows then share: as fast with one adapter, faster with eight (measured up to a width of 512), and far less memory."""
 
+REUSE_TOKENS = 16_384
+"""Room for the rules of a game as sixteen adapters have read them, and as much again for what changes."""
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -44,9 +47,10 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Most prompt tokens a pass."""
     join_share: float = 0.125
     """New requests join a running batch when they are at least this share of it."""
-    reuse_tokens: int = 0
+    reuse_tokens: int | None = None
     """Prompt tokens whose keys and values are kept for prompts of the same adapter that begin like them; 0 keeps
-    none."""
+    none. None is ``REUSE_TOKENS`` for models too large to merge adapters into, and 0 for others, which read a prompt
+    sooner than they copy it."""
     max_lora_rank: int | None = None
     """Largest rank of an adapter that is loaded; None for any."""
     adapter_bytes: int = 0
@@ -104,7 +108,10 @@ class LocalBackend:
         base = self._prepared(None).weights
         self._max_positions = base.shape.max_positions
         limits = self._config.max_rows, self._config.max_prefill_tokens, self._config.join_share
-        self._engine = Engine(base, *limits, self._config.reuse_tokens)
+        reuse_tokens = self._config.reuse_tokens
+        if reuse_tokens is None:
+            reuse_tokens = 0 if self._merge else REUSE_TOKENS
+        self._engine = Engine(base, *limits, reuse_tokens)
         self._asked = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
