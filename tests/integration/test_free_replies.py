@@ -74,6 +74,16 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
+def test_template_that_the_model_does_not_know_is_refused_when_the_league_opens(model: Path, tmp_path: Path):
+    asked = LEAGUE.format(model=model).replace('reply = "free"', 'reply = "free"\ntemplate = "llama"')
+    (tmp_path / "league.toml").write_text(asked)
+    command = [sys.executable, "-m", "workers", "up", "--config", str(tmp_path / "league.toml")]
+    command += ["--run", str(tmp_path / "run")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 1
+    assert "prompts.template: 'llama' needs the token '<|begin_of_text|>'" in " ".join(result.stderr.split())
+
+
 def test_what_is_said_freely_is_trained_on_and_its_form_is_counted(model: Path, tmp_path: Path):
     (tmp_path / "league.toml").write_text(LEAGUE.format(model=model))
 

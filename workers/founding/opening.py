@@ -6,6 +6,7 @@ import msgspec
 import structlog
 from nats.aio.client import Client
 
+from arena.games import make_game
 from league.custody.snapshots import state_at
 from league.founders import founders
 from league.log.jetstream import JetStreamLog, league_on
@@ -19,6 +20,7 @@ from trainer.archive import pack
 from trainer.model import load_base
 from workers.founding.basemodel import make_model
 from workers.progress import Report
+from workers.prompting import prompting_of
 from workers.run import Run
 
 log = structlog.get_logger()
@@ -38,7 +40,8 @@ async def open_league(run: Run, client: Client, config: LeagueConfig | None, rep
 
     Raises:
         UsageError: no league and no configuration, or one that would make it another league.
-        ModelError: the configured base model cannot be used.
+        ModelError: the configured base model cannot be used, or not be asked as configured.
+        ConfigError: it cannot be asked as configured.
     """
     found = await _open_already(run, client, config)
     if found is not None:
@@ -68,7 +71,9 @@ async def _open_already(run: Run, client: Client, config: LeagueConfig | None) -
 async def _base_model(run: Run, client: Client, config: LeagueConfig, report: Report) -> str:
     """Where workers find the base model; one made here is handed to them through the broker."""
     if config.model.base != "made":
-        load_base(config.model.base)
+        base = load_base(config.model.base)
+        # Said now, rather than by the first workers: the model may not know what the league is to ask it.
+        prompting_of(base.tokenizer, make_game(config.game.name, config.game.settings), config.prompts)
         return config.model.base
     if not (run.model / "config.json").exists():
         make_model(run.model, config, report)
