@@ -16,6 +16,7 @@ import torch
 
 from arena.constraints import Constraint, Fixed
 from arena.excerpts import excerpt_of
+from schemas.config import InferenceConfig, LeagueConfig
 from schemas.errors import UsageError
 from trainer.adapters import LoraConfig, create, save
 from trainer.decoder import Decoder
@@ -24,6 +25,7 @@ from workers.inference import Generation, InferenceBackend, Request, Sampling, m
 from workers.inference.wire import CONTENT_TYPE, Call, Reply
 from workers.serving import InferenceServer, LoadedModels
 from workers.serving.server import MOST_BYTES
+from workers.supervisor import processes
 
 SPECIAL = ["<pad>", "<eos>", "<unk>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 VOCABULARY = len(SPECIAL) + 256
@@ -456,3 +458,11 @@ def test_metrics_are_prometheus_text_that_counts_what_was_done(served):
         assert (stats["requests"], stats["running"], stats["inside"], stats["name"]) == (3, 0, 0, "here")
 
     served(ask)
+
+
+def test_inference_processes_start_before_and_stop_after_everybody_who_asks_them():
+    config = LeagueConfig(inference=InferenceConfig(servers=2))
+    names = [process.name for process in processes(config)]
+    assert names.index("rater-1") < names.index("inference-1") < names.index("inference-2")
+    assert names.index("inference-2") < min(names.index(f"{role}-1") for role in ("trainer", "evaluator", "rollout"))
+    assert not [process for process in processes(LeagueConfig()) if process.role == "inference"]
