@@ -355,6 +355,11 @@ class TrainerConfig(_Table, frozen=True):
     max_lag_steps: int = 4
     """Rollouts sampled by a version more than so many steps old are dropped and counted."""
     buffer: BufferConfig = BufferConfig()
+    dump: str = ""
+    """Folder that every batch is written to as Parquet, for looking at; beside the run's other files unless it begins
+    with ``/``. Empty for none."""
+    dump_files: int = 50
+    """The newest so many are kept."""
     device: str = "cpu"
     threads: int = 1
     reward: Plugin = Plugin(name="progress")
@@ -604,6 +609,7 @@ def _positive(config: LeagueConfig) -> dict[str, float]:
         "evaluation.games_in_flight": config.evaluation.games_in_flight,
         "evaluation.every": config.evaluation.every,
         "trainer.rollouts_per_step": config.trainer.rollouts_per_step,
+        "trainer.dump_files": config.trainer.dump_files,
         "inference.temperature": config.inference.temperature,
         "inference.evaluation_temperature": config.inference.evaluation_temperature,
         "inference.max_rows": config.inference.max_rows,

@@ -8,7 +8,7 @@ import asyncio
 import errno
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,8 +23,9 @@ from schemas.ids import agent_name, derive_seed, digest
 from trainer import adapters
 from trainer.adapters import LoraConfig
 from trainer.archive import pack
-from trainer.buffer import Outcome
+from trainer.buffer import Drawn, Outcome
 from trainer.decoder import Decoder
+from trainer.dump import write_batch
 from trainer.learner import Learner
 from trainer.report import StepReport
 from workers.budget import share_used, stop_reason
@@ -182,6 +183,8 @@ class TrainerWorker:
         drawn = buffer.draw(before + 1, before)
         numbers = buffer.numbers(drawn, before)
         rollouts = [one.to_train for one in drawn]
+        if self._config.dump:
+            await asyncio.to_thread(self._dump, drawn)
         # In a thread: the connection to the broker must stay alive while the cores compute.
         report = await asyncio.to_thread(self._learner.step, rollouts, self._budget_used())
         if report.skipped:
@@ -202,6 +205,14 @@ class TrainerWorker:
         await self._context.reached(max(sequences))
         self._learner = after
         await self._forget(next(event for event in events if isinstance(event, GradientStepTaken)))
+
+    def _dump(self, drawn: Sequence[Drawn]) -> None:
+        folder = self._context.run.folder / self._config.dump
+        try:
+            write_batch(folder, self._policy, self._learner, drawn, self._config)
+        except OSError as error:
+            # It is there for looking at; training does not depend on it.
+            log.warning("the batch could not be written", folder=str(folder), error=str(error))
 
     def _events(
         self, outcome: Outcome, report: StepReport, adapter: str, state: str, numbers: dict[str, float]

@@ -1,0 +1,59 @@
+"""Batches on disk: what a learner is about to train on, as it will."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from schemas.config import TrainerConfig
+from schemas.trajectories import Rollout, Step
+from trainer import adapters
+from trainer.buffer import Drawn
+from trainer.decoder import Decoder
+from trainer.dump import write_batch
+from trainer.learner import Learner
+from trainer.shape import DecoderShape
+
+SHAPE = DecoderShape("qwen3", 30, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
+CONFIG = TrainerConfig(dump="batches", dump_files=2)
+
+
+def learner() -> Learner:
+    decoder = Decoder.random(SHAPE, seed=0).requires_grad_(False)
+    return Learner(decoder, adapters.create(SHAPE, adapters.LoraConfig(rank=4, alpha=8), seed=1), CONFIG, 5)
+
+
+def drawn(n: int, progress: float, steps: int = 2) -> Drawn:
+    made = [Step([1, 2, 3 + n], [4 + at], [0], [-0.7], [[4 + at, 9]], at, at, float(at)) for at in range(steps)]
+    rollout = Rollout(f"m-{n}", "nim", "main", 0, "first", "g", made, steps, progress, progress, 1)
+    return Drawn(10 + n, rollout, [0, 1], steps - 2)
+
+
+def test_a_batch_is_written_as_it_is_trained_on(tmp_path: Path) -> None:
+    batch, trained = [drawn(0, 5.0), drawn(1, 2.0, steps=3)], learner()
+    rows = pq.read_table(write_batch(tmp_path / "batches", "main", trained, batch, CONFIG)).to_pylist()
+    assert [(row["match_id"], row["index"], row["version"], row["sequence"]) for row in rows] == [
+        ("m-0", 0, 0, 10),
+        ("m-0", 1, 1, 10),
+        ("m-1", 0, 0, 11),
+        ("m-1", 1, 1, 11),
+    ]
+    assert (rows[3]["prompt_ids"], rows[3]["completion_ids"], rows[3]["logprobs"]) == ([1, 2, 4], [5], [-0.7])
+    expected = np.concatenate([a_S[:2] for a_S in trained.credit([one.to_train for one in batch]).advantages])
+    assert [row["advantage"] for row in rows] == expected.tolist()
+    assert rows[0]["advantage"] > 0 > rows[2]["advantage"]
+    assert trained.steps == 0
+
+
+def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
+    other = tmp_path / "mine.parquet"
+    other.write_bytes(b"")
+    trained = learner()
+    for step in range(4):
+        trained.steps = step
+        write_batch(tmp_path, "main", trained, [drawn(0, 5.0), drawn(1, 2.0)], CONFIG)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "main-00000003.parquet",
+        "main-00000004.parquet",
+        "mine.parquet",
+    ]

@@ -1,0 +1,73 @@
+"""Batches as Parquet, for looking at what is trained on: ``SELECT * FROM 'batches/*.parquet'`` in DuckDB."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from schemas.config import TrainerConfig
+from trainer.buffer.batch import Drawn
+from trainer.learner import Learner
+from trainer.rewards.base import REWARDS
+
+
+def write_batch(folder: Path, policy: str, learner: Learner, drawn: Sequence[Drawn], config: TrainerConfig) -> Path:
+    """Write the batch that a learner is about to train on, a row per step, and drop the oldest files.
+
+    ``reward`` is of before transformations; ``advantage`` is what the learner will use, and empty where it uses none.
+
+    Args:
+        folder: made if need be.
+        policy: whose batch; part of the file's name, with the number of the step.
+        learner: before the step; it is not changed.
+        drawn: the batch.
+        config: of the trainer.
+
+    Returns:
+        The file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    # Imported here: only who looks at batches needs Arrow.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{policy}-{learner.steps + 1:08d}.parquet"
+    draft = path.with_suffix(".part")
+    try:
+        pq.write_table(pa.Table.from_pylist(list(_rows(learner, drawn, config))), draft, compression="zstd")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    for old in sorted(folder.glob(f"{policy}-????????.parquet"))[: -config.dump_files]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def _rows(learner: Learner, drawn: Sequence[Drawn], config: TrainerConfig) -> Iterator[dict[str, Any]]:
+    credited = learner.credit([one.to_train for one in drawn])
+    advantages = {r.match_id: a_S for r, a_S in zip(credited.rollouts, credited.advantages, strict=True)}
+    reward = REWARDS.build(config.reward)
+    for one in drawn:
+        rollout, advantage_S, rewards_S = one.rollout, advantages.get(one.rollout.match_id), reward(one.rollout)
+        for at in one.steps:
+            step = rollout.steps[at]
+            yield {
+                "step": learner.steps + 1,
+                "sequence": one.sequence,
+                "match_id": rollout.match_id,
+                "game": rollout.game,
+                "role": rollout.role,
+                "score": rollout.score,
+                "index": at,
+                "version": step.version,
+                "clock": step.clock,
+                "reward": float(rewards_S[at]),
+                "advantage": None if advantage_S is None else float(advantage_S[at]),
+                "prompt_ids": step.prompt_ids,
+                "completion_ids": step.completion_ids,
+                "branches": step.branches,
+                "logprobs": step.logprobs,
+                "temperature": step.temperature,
+            }
