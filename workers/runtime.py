@@ -182,6 +182,7 @@ async def _main(run: Run, role: str, name: str, serve: Serve, supervised: bool) 
                 # Before what may keep this thread busy for long, such as loading a model.
                 await heart.beat()
                 leave.reason = await _served(context, serve)
+                await heart.beat()
     return 0 if leave.reason == "done" else 1
 
 
