@@ -38,11 +38,13 @@ LINE_UPS = (1, 2, 4, 8, 16)
 OURS, VLLM = "local engine", "vLLM"
 ONE_BY_ONE, MIXED = "generate, adapter by adapter", "generate, mixed adapters"
 
+PEERS = ("vllm", "generate")
+
 Sampler = Callable[[Sequence[str | None], bool, int], Took]
 """Samples for all prompts of a run: adapters in turn, whether constrained, number of the run."""
 
-Rates = dict[tuple[str, bool], list[Took]]
-"""By who sampled and whether constrained: the best run of each line-up."""
+Rates = dict[str, list[Took]]
+"""By who sampled: the best run of each line-up."""
 
 
 class Ours:
@@ -108,43 +110,36 @@ class Peer:
         return int(out[:, self._case.prompt :].numel())
 
 
-def compare(samplers: dict[str, Sampler], line_ups: Sequence[int], repeats: int) -> Rates:
-    """The best of some runs of everybody in every cell, taken in turn, after one that warms up."""
-    best: Rates = {(who, constrained): [] for constrained in (True, False) for who in samplers}
-    run = 0
-    for constrained in (True, False):
-        for count in line_ups:
-            took: dict[str, list[Took]] = {who: [] for who in samplers}
-            for _ in range(1 + repeats):
-                run += 1
-                for who, sampler in samplers.items():
-                    took[who].append(sampler(adapter_names(count), constrained, run))
-            for who, runs in took.items():
-                best[who, constrained].append(min(runs[1:], key=lambda one: one.seconds))
+def compare(samplers: dict[str, Sampler], line_ups: Sequence[int], constrained: bool, repeats: int) -> Rates:
+    """The best of some runs of everybody with each line-up, taken in turn, after one that warms up."""
+    best: Rates = {who: [] for who in samplers}
+    for place, count in enumerate(line_ups):
+        took: dict[str, list[Took]] = {who: [] for who in samplers}
+        for repeat in range(1 + repeats):
+            run = (2 * place + constrained) * (1 + repeats) + repeat
+            for who, sampler in samplers.items():
+                took[who].append(sampler(adapter_names(count), constrained, run))
+        for who, runs in took.items():
+            best[who].append(min(runs[1:], key=lambda one: one.seconds))
     return best
 
 
-def show(best: Rates, line_ups: Sequence[int]) -> None:
-    """A table a kind, with how many times as fast ours is as each peer."""
-    for constrained, title in ((True, "a game's constraint"), (False, "free")):
-        print(f"\n{title:40}" + "".join(f"{count:>11}" for count in line_ups) + "  adapters")
-        ours = best[OURS, constrained]
-        for who in [who for who, kind in best if kind == constrained]:
-            theirs = best[who, constrained]
-            row(f"{who}, tokens/s", [f"{one.tokens / one.seconds:,.0f}" for one in theirs])
-            if who != OURS:
-                pairs = list(zip(ours, theirs, strict=True))
-                row("  ratio, by the clock", [f"{b.seconds / a.seconds:.1f}×" for a, b in pairs])
-                row("  ratio, by processor time", [f"{b.cpu_s / a.cpu_s:.1f}×" for a, b in pairs])
-        row(f"{OURS}, as fast as with {line_ups[0]}", [f"{ours[0].cpu_s / one.cpu_s:.2f}×" for one in ours])
-    pairs = list(zip(best[OURS, True], best[OURS, False], strict=True))
-    print()
-    row(f"{OURS}, constrained : free", [f"{free.cpu_s / game.cpu_s:.2f}×" for game, free in pairs])
+def show(title: str, best: Rates, line_ups: Sequence[int]) -> None:
+    """A table with how many times as fast ours is as each peer."""
+    print(f"\n{title:40}" + "".join(f"{count:>11}" for count in line_ups) + "  adapters")
+    ours = best[OURS]
+    for who, theirs in best.items():
+        row(f"{who}, tokens/s", [f"{one.tokens / one.seconds:,.0f}" for one in theirs])
+        if who != OURS:
+            pairs = list(zip(ours, theirs, strict=True))
+            row("  ratio, by the clock", [f"{b.seconds / a.seconds:.1f}×" for a, b in pairs])
+            row("  ratio, by processor time", [f"{b.cpu_s / a.cpu_s:.1f}×" for a, b in pairs])
+    row(f"{OURS}, as fast as with {line_ups[0]}", [f"{ours[0].cpu_s / one.cpu_s:.2f}×" for one in ours])
 
 
 def row(name: str, cells: Sequence[str]) -> None:
     """A line of the table."""
-    print(f"  {name:38}" + "".join(f"{cell:>11}" for cell in cells))
+    print(f"  {name:38}" + "".join(f"{cell:>11}" for cell in cells), flush=True)
 
 
 def options() -> argparse.Namespace:
@@ -156,7 +151,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--ranks", action="store_true", help="adapters of rank 16, 8 and 4 in turn, not all of 16")
     parser.add_argument("--adapters", type=int, nargs="+", default=LINE_UPS, help="line-ups to measure")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--alone", action="store_true", help="no peers")
+    parser.add_argument("--peers", choices=PEERS, nargs="*", default=PEERS, help="none without a name behind it")
     return parser.parse_args()
 
 
@@ -171,10 +166,10 @@ def main() -> None:
         dtype = wanted.dtype or ("float32" if on_cpu else "bfloat16")
         ours = Ours(folder, case, adapters, wanted.device, dtype)
         samplers: dict[str, Sampler] = {OURS: ours.run}
-        with vllm_peer(None if wanted.alone else folder, wanted.shape, adapters, wanted.device) as vllm:
+        with vllm_peer(folder if "vllm" in wanted.peers else None, wanted.shape, adapters, wanted.device) as vllm:
             if vllm:
                 samplers[VLLM] = vllm.run
-            if on_cpu and not wanted.alone:
+            if on_cpu and "generate" in wanted.peers:
                 peer = Peer(folder, case, adapters)
                 samplers |= {ONE_BY_ONE: peer.one_by_one, MIXED: peer.mixed}
             gc.freeze()  # as the league's workers do
@@ -183,7 +178,12 @@ def main() -> None:
                 f"{wanted.shape}, {dtype} on {wanted.device}: {case.rows} rows, prompts of {case.prompt}, "
                 f"{case.tokens} new tokens each, vocabulary {case.vocabulary}"
             )
-            show(compare(samplers, wanted.adapters, wanted.repeats), wanted.adapters)
+            rates = {}
+            for constrained, title in ((True, "a game's constraint"), (False, "free")):
+                rates[constrained] = compare(samplers, wanted.adapters, constrained, wanted.repeats)
+                show(title, rates[constrained], wanted.adapters)
+            pairs = zip(rates[True][OURS], rates[False][OURS], strict=True)
+            row(f"{OURS}, constrained : free", [f"{free.cpu_s / game.cpu_s:.2f}×" for game, free in pairs])
             print(f"{OURS}: {ours.backend.stats().cache_bytes / 2**20:.1f} MiB of keys and values")
 
 
