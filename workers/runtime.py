@@ -9,7 +9,7 @@ import secrets
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -38,6 +38,7 @@ EXIT_STORE_FULL = 74
 """Exit code that tells the supervisor that starting the worker again is of no use (EX_IOERR of sysexits.h)."""
 
 _LONGEST_RETRY_S = 2.0
+_CANCELLED_AGAIN_S = 1.0
 
 T = TypeVar("T")
 
@@ -265,6 +266,12 @@ async def beside(*jobs: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
             raise failures[0] from None
         raise
     finally:
-        for task in tasks:
+        await _ended(tasks)
+
+
+async def _ended(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    """Cancel until all have ended: the `asyncio.wait_for` of Python 3.11 loses a cancellation that meets its result."""
+    while left := [task for task in tasks if not task.done()]:
+        for task in left:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait(left, timeout=_CANCELLED_AGAIN_S)

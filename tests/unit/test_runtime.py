@@ -1,0 +1,54 @@
+"""What every worker is built from: coroutines beside a block."""
+
+import asyncio
+
+import pytest
+
+from workers.runtime import beside
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+def test_background_ends_with_the_block_even_if_it_misses_a_cancellation():
+    """As a coroutine does whose `asyncio.wait_for` gets its result at the very moment, in Python 3.11."""
+    told = []
+
+    async def deaf_at_first() -> None:
+        while True:
+            try:
+                await for_ever()
+            except asyncio.CancelledError:
+                told.append(1)
+                if len(told) > 1:
+                    raise
+
+    async def run() -> None:
+        async with asyncio.timeout(20), beside(for_ever(), deaf_at_first()):
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert len(told) == 2
+
+
+def test_a_background_that_fails_fails_the_block_and_ends_the_others():
+    ended = []
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("broken")
+
+    async def watched() -> None:
+        try:
+            await for_ever()
+        finally:
+            ended.append(1)
+
+    async def run() -> None:
+        async with beside(watched(), fails()):
+            await for_ever()
+
+    with pytest.raises(ValueError, match="broken"):
+        asyncio.run(run())
+    assert ended == [1]
