@@ -11,7 +11,7 @@ from arena.prompts import Chat, Message, Template, folded, headed, make_template
 from arena.prompts.extraction import ASKS_FOR, extractor_named
 from arena.prompts.observations import observation_named
 from schemas.config import PromptsConfig
-from schemas.errors import ConfigError, GameError, ModelError, UsageError
+from schemas.errors import ConfigError, GameError, ModelError, UsageError, one_of
 from trainer.model.tokenizer import Tokenizer
 from workers.free import Freely
 from workers.replies import ByGrammar, ByPhrases, Prompting
@@ -54,6 +54,11 @@ def check_prompts(config: PromptsConfig, game: GameSpec, made: bool) -> None:
     _named("template", config.template, lambda name: None if name == AUTO else make_template(name))
     _named("extractor", config.extractor, extractor_named)
     _named("observation", config.observation, lambda name: observation_named(name) if name else None)
+    if config.observation and observation_named(config.observation).closing and config.extractor not in ASKS_FOR:
+        raise ConfigError(
+            f"prompts.extractor: {config.extractor!r}, but the observation {config.observation!r} asks for the move in a "
+            f"box; expected {one_of(ASKS_FOR)}"
+        )
     if made and (odd := [key for key in _OF_CONVERSATIONS if getattr(config, key) != getattr(PromptsConfig(), key)]):
         raise ConfigError(
             f"prompts.{odd[0]}: {getattr(config, odd[0])!r} with model.base = 'made', which knows the game's pieces "

@@ -5,7 +5,6 @@ Games and their ways are found by themselves; an extra that is missing is skippe
 
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from arena.constraints import EVERYTHING, Constraint
 from arena.games import game_names, make_game, text_settings
-from arena.games.base import Game, GameSpec
+from arena.games.base import Game, GameSpec, Grammatical
 from arena.prompts import Chat
 from schemas.config import PromptsConfig
 from schemas.errors import ConfigError, GameError
@@ -73,11 +72,13 @@ def sub_words(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 @pytest.fixture(scope="module", params=modes(), ids="-".join)
 def asked(request: pytest.FixtureRequest, sub_words: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     name, text, kind = request.param
-    spec = made(name, text)
-    if kind == "sub":
-        return Asked(spec, prompting_of(sub_words, spec, PromptsConfig()), MOST_SUB_WORDS)
-    folder: Path = make_base(tmp_path_factory.mktemp("made"), spec.text().vocabulary())
-    return Asked(spec, prompting_of(Tokenizer(folder), spec, PromptsConfig()), MOST_WHOLE_WORDS)
+    spec, tokenizer, most = made(name, text), sub_words, MOST_SUB_WORDS
+    if kind == "whole":
+        folder = make_base(tmp_path_factory.mktemp("made"), spec.text().vocabulary())
+        tokenizer, most = Tokenizer(folder), MOST_WHOLE_WORDS
+    if isinstance(spec.text(), Grammatical):
+        pytest.importorskip("llguidance")
+    return Asked(spec, prompting_of(tokenizer, spec, PromptsConfig()), most)
 
 
 def questions(asked: Asked) -> Iterator[tuple[Game, int, Question]]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("llguidance")
 
 from arena.constraints import Constraint, read_branches
-from arena.grammars import Grammars
+from arena.grammars import Grammars, spell
 from arena.vocabulary import Vocabulary
 from schemas.errors import ModelError
 
@@ -200,3 +200,31 @@ def test_text_that_the_vocabulary_cannot_write_is_an_error() -> None:
 def test_token_that_is_not_allowed_is_named() -> None:
     with pytest.raises(ModelError, match="token 98 is not allowed"):
         GRAMMARS.regex("a|c").advance(ord("b"))
+
+
+@pytest.mark.parametrize("text", [b"ab", b"abcab", b"", b"cab"])
+def test_text_is_spelt_with_tokens_that_a_walk_allows(text: bytes) -> None:
+    place = GRAMMARS.regex("(ab|c)*", closing="!")
+    ids = spell(place, VOCABULARY, text + b"!")
+    assert VOCABULARY.decode(ids) == text + b"!"
+    for token in ids:
+        assert token in place.allowed()
+        place = place.advance(token)
+    assert not place.allowed()
+
+
+def test_text_that_may_end_or_go_on_is_spelt_with_the_end_token() -> None:
+    assert spell(GRAMMARS.regex("(ab)+"), VOCABULARY, b"ab")[-1] == VOCABULARY.end
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"abd", "b'abd' is not allowed from b'd' on"),
+        (b"ab", "is not allowed from b'' on"),
+        (b"ab!!", "too long by b'!'"),
+    ],
+)
+def test_text_outside_the_language_cannot_be_spelt(text: bytes, says: str) -> None:
+    with pytest.raises(ModelError, match=says):
+        spell(GRAMMARS.regex("(ab|c)*", closing="!"), VOCABULARY, text)

@@ -12,6 +12,8 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+pytest.importorskip("llguidance")
+
 from arena.constraints import EVERYTHING
 from arena.games import make_game
 from arena.games.base import GameSpec
@@ -305,6 +307,11 @@ def test_template_that_the_model_was_not_trained_on_is_refused(qwen: Path):
         ({"template": "mistral"}, "json", "prompts.template: .*'mistral'; expected 'chatml'"),
         ({"reply": "free", "extractor": "braces"}, "json", "prompts.extractor: .*'braces'; expected 'boxed'"),
         ({"reply": "free", "observation": "gpt"}, "json", "prompts.observation: .*'gpt'; expected 'default'"),
+        (
+            {"reply": "free", "observation": "qwen3-zs"},
+            "json",
+            "extractor: 'whole', but .* expected 'boxed' or 'default'",
+        ),
         ({"free_tokens": 3}, "pieces", "prompts.free_tokens: 3, but nim is not asked as a conversation"),
         ({"thinking": True}, "json", "prompts.thinking: true, but the reply begins"),
         ({"reduced": True}, "json", "prompts.reduced: true, but the text of nim knows no shorter question"),
