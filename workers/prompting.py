@@ -56,7 +56,7 @@ def check_prompts(config: PromptsConfig, game: GameSpec, made: bool) -> None:
     _named("observation", config.observation, lambda name: observation_named(name) if name else None)
     if config.observation and observation_named(config.observation).closing and config.extractor not in ASKS_FOR:
         raise ConfigError(
-            f"prompts.extractor: {config.extractor!r}, but the observation {config.observation!r} asks for the move in a "
+            f"prompts.extractor: {config.extractor!r}, but {config.observation!r} asks for the move in a "
             f"box; expected {one_of(ASKS_FOR)}"
         )
     if made and (odd := [key for key in _OF_CONVERSATIONS if getattr(config, key) != getattr(PromptsConfig(), key)]):
