@@ -1,0 +1,183 @@
+"""What it costs to leave the model to inference processes.
+
+The decisions of real Diplomacy games are asked in this process, and over HTTP of one and of two servers. Time is also
+counted in processors, of this process and of the servers: more processes than free cores tell little by the clock.
+"""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import mean
+
+import msgspec
+import psutil
+import uvloop
+
+from arena.excerpts import excerpt_of
+from arena.games import make_game
+from arena.match import play
+from benchmarks.inference_cases import CASES, Stopwatch, Took
+from schemas.errors import GameError
+from trainer.model import make_base
+from trainer.model.tokenizer import Tokenizer
+from workers.inference import Generation, InferenceBackend, Request, Sampling, make_backend
+from workers.inference.base import Stats
+from workers.inference.servers import ServersBackend, ServersConfig
+from workers.inference.wire import Call
+from workers.players import PolicyPlayer
+from workers.prompting import constrained
+
+GAMES, PHASES = 6, 10
+AT_ONCE = (1, 8, 70)
+"""Decisions asked for together."""
+
+SERVER = """
+import asyncio, sys
+from pathlib import Path
+import uvloop
+from trainer.model import Tokenizer
+from workers.inference import make_backend
+from workers.serving import LoadedModels, serving
+
+async def main(base):
+    async with serving(LoadedModels(make_backend("local", base), Tokenizer(base))) as url:
+        print(url, flush=True)
+        await asyncio.Event().wait()
+
+uvloop.run(main(Path(sys.argv[1])))
+"""
+
+
+class Recording:
+    """The local backend, which keeps what it was asked."""
+
+    def __init__(self, base: Path) -> None:
+        self.asked: list[Request] = []
+        self._backend = make_backend("local", base)
+
+    def load_adapter(self, digest: str, folder: Path) -> None:
+        """See ``InferenceBackend``."""
+
+    def drop_adapter(self, digest: str) -> None:
+        """See ``InferenceBackend``."""
+
+    def stats(self) -> Stats:
+        """See ``InferenceBackend``."""
+        return self._backend.stats()
+
+    async def generate(self, request: Request) -> Generation:
+        """See ``InferenceBackend``."""
+        self.asked.append(request)
+        return await self._backend.generate(request)
+
+    async def close(self) -> None:
+        """See ``InferenceBackend``."""
+        await self._backend.close()
+
+
+async def decisions(base: Path) -> list[Request]:
+    """What models in all seats of some games ask."""
+    spec, backend = make_game("diplomacy", {}), Recording(base)
+    prompting = constrained(Tokenizer(base), spec.text())
+    for seed in range(GAMES):
+        players = [PolicyPlayer(backend, prompting, lambda: (0, None), Sampling()) for _ in spec.seats]
+        with contextlib.suppress(GameError):  # it is not over then
+            await play(spec.new(seed), players, seed, max_turns=PHASES)
+    await backend.close()
+    return backend.asked
+
+
+async def sample(backend: InferenceBackend, requests: Sequence[Request], at_once: int) -> int:
+    """Completion tokens of requests, a number of which is always under way."""
+    left, tokens = iter(requests), 0
+
+    async def one_after_the_other() -> None:
+        nonlocal tokens
+        for request in left:
+            generation = await backend.generate(request)
+            tokens += len(generation.completion_ids)
+
+    await asyncio.gather(*(one_after_the_other() for _ in range(at_once)))
+    return tokens
+
+
+@contextlib.contextmanager
+def servers(base: Path, count: int) -> Iterator[tuple[list[str], list[psutil.Process]]]:
+    """Server processes for the length of a block."""
+    with contextlib.ExitStack() as stack:
+        urls, processes = [], []
+        for _ in range(count):
+            command = [sys.executable, "-c", SERVER, str(base)]
+            process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            urls.append(process.stdout.readline().strip())
+            processes.append(psutil.Process(process.pid))
+        yield urls, processes
+
+
+def measure(
+    backend: InferenceBackend, requests: Sequence[Request], children: Sequence[psutil.Process] = ()
+) -> list[tuple[Took, float]]:
+    """For each crowd, what all requests took and this process's share of processors; after one run that warms up."""
+
+    async def body() -> list[tuple[Took, float]]:
+        found = []
+        await sample(backend, requests[:100], 8)
+        for at_once in AT_ONCE:
+            watch, own = Stopwatch(children), time.process_time()
+            tokens = await sample(backend, requests, at_once)
+            found.append((watch.took(tokens), time.process_time() - own))
+        await backend.close()
+        return found
+
+    return uvloop.run(body())
+
+
+def timed(do: Callable[[Request], object], requests: Sequence[Request]) -> float:
+    """Milliseconds a request."""
+    began = time.process_time()
+    for request in requests:
+        do(request)
+    return (time.process_time() - began) * 1e3 / len(requests)
+
+
+def call_of(request: Request) -> Call:
+    """What is sent for a request."""
+    assert request.constraint is not None
+    return Call(list(request.prompt_ids), request.adapter, request.sampling, excerpt_of(request.constraint, 1024))
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    with tempfile.TemporaryDirectory() as folder:
+        vocabulary = make_game("diplomacy", {}).text().vocabulary()
+        base = make_base(Path(folder) / "base", vocabulary, CASES["tiny"].shape)
+        requests = uvloop.run(decisions(base))
+        rows = {"in this process": measure(make_backend("local", base), requests)}
+        for count in (1, 2):
+            with servers(base, count) as (urls, processes):
+                backend = ServersBackend(ServersConfig(urls=tuple(urls)))
+                rows[f"{count} server{'s' * (count - 1)}"] = measure(backend, requests, processes)
+    calls = [call_of(request) for request in requests]
+    encoded = [msgspec.msgpack.encode(call) for call in calls]
+    places = [len(call.excerpt.allowed) for call in calls if call.excerpt is not None]
+    tokens = mean(len(request.prompt_ids) for request in requests)
+    print(f"{len(requests)} decisions of {GAMES} games, {tokens:.0f} prompt tokens each")
+    print(f"an excerpt: {mean(places):.0f} places, at most {max(places)}; a call: {mean(map(len, encoded)):,.0f} bytes")
+    print(f"cut and encoded in {timed(lambda request: msgspec.msgpack.encode(call_of(request)), requests):.2f} ms")
+    print(f"{'':18}{'at once':>9}{'requests/s':>12}{'tokens/s':>10}{'processor ms a request':>24}{'of it here':>12}")
+    for name, crowds in rows.items():
+        for at_once, (took, own_s) in zip(AT_ONCE, crowds, strict=True):
+            each = 1e3 / len(requests)
+            pace = f"{len(requests) / took.seconds:>12,.0f}{took.tokens / took.seconds:>10,.0f}"
+            print(f"{name:18}{at_once:>9}{pace}{took.cpu_s * each:>24.2f}{own_s * each:>12.2f}")
+
+
+if __name__ == "__main__":
+    main()
