@@ -20,10 +20,12 @@ from trainer.model import BaseShape, make_base
 from trainer.shape import DecoderShape, read_shape
 from workers.founding.opening import open_league
 from workers.inference import make_backend
+from workers.inference.servers import ServersBackend, ServersConfig
 from workers.matches import Matches
 from workers.models import Models
 from workers.run import Run
 from workers.runtime import Context, beside
+from workers.serving import LeagueModels, serving
 
 CONFIG = {
     "name": "nim",
@@ -123,6 +125,52 @@ def test_the_version_before_serves_on_until_a_sound_one_is_published(tmp_path: P
         await models.swap()
         assert models.live("main")() == (len(FAULTS) + 1, last)
         await models.close()
+
+    in_league(tmp_path, body)
+
+
+def test_where_servers_load_adapters_the_version_before_serves_on_as_well(tmp_path: Path) -> None:
+    async def body(context: Context) -> None:
+        first = await publish(context, 0)
+        there = await Models.open(context)
+        async with serving(LeagueModels(context, there)) as url:
+            models = Models(context, ServersBackend(ServersConfig(urls=(url,))), there.tokenizer, "main")
+            await models.swap()
+            assert models.live("main")() == (0, first)
+            for version, spoil in enumerate(FAULTS, start=1):
+                await publish(context, version, spoil)
+                await models.swap()
+                assert models.is_current("main")
+                assert models.live("main")() == (0, first)
+            job = PlayMatch("live", "training", [f"main@{len(FAULTS)}", "random_bot"], seed=1)
+            assert await Matches(context, models).play(job, live=[0]) is not None
+            job = PlayMatch("fixed", "evaluation", ["main@1", "random_bot"], seed=1)
+            assert await Matches(context, models).play(job) is None
+            last = await publish(context, len(FAULTS) + 1)
+            await models.swap()
+            assert models.live("main")() == (len(FAULTS) + 1, last)
+            assert last in there.loaded
+            await models.close()
+        await there.close()
+
+    in_league(tmp_path, body)
+
+
+def test_a_version_that_no_server_was_there_to_load_is_offered_again(tmp_path: Path) -> None:
+    async def body(context: Context) -> None:
+        first = await publish(context, 0)
+        there, known = await Models.open(context), ["http://127.0.0.1:9"]
+        backend = ServersBackend(ServersConfig(patience_s=0.3), lambda: known)
+        models = Models(context, backend, there.tokenizer, "main")
+        await models.swap()
+        assert not models.is_current("main")
+        async with serving(LeagueModels(context, there)) as url:
+            known.append(url)
+            await models.swap()
+            assert models.live("main")() == (0, first)
+            assert models.is_current("main")
+            await models.close()
+        await there.close()
 
     in_league(tmp_path, body)
 
