@@ -1,5 +1,6 @@
 """The base model and adapters of a process that plays: fetched by digest, swapped as they are published."""
 
+import asyncio
 import contextlib
 import tempfile
 from collections.abc import Sequence
@@ -104,7 +105,9 @@ class Models:
         folder = await base_folder(context)
         if routed and is_served(context.config):
             return cls(context, await reach_servers(context), Tokenizer(folder), policy)
-        backend = make_backend(context.config.inference.backend, folder, **settings_of(context.config))
+        name, settings = context.config.inference.backend, settings_of(context.config)
+        # In a thread, since a large model takes minutes: meanwhile the process hears of events and answers questions.
+        backend = await asyncio.to_thread(make_backend, name, folder, **settings)
         return cls(context, backend, Tokenizer(folder), policy)
 
     async def follow(self) -> None:

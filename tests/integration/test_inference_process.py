@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -24,8 +26,9 @@ from schemas.events import PolicyPublished, WorkerLeft
 from trainer.adapters import LoraConfig, create, pack, save
 from trainer.decoder import Decoder
 from workers.founding.opening import open_league
-from workers.inference import Request, Sampling, make_backend
+from workers.inference import InferenceBackend, Request, Sampling, make_backend
 from workers.inference.wire import Call, Reply, Served
+from workers.inference_process import serve
 from workers.run import Run
 from workers.runtime import Context, beside
 
@@ -230,6 +233,39 @@ def test_names_that_are_nothing_here_are_told_what_there_is(serving: Serving) ->
             assert f"model {model!r}: no such one; expected 'base_model' or 'main'" in error["message"]
 
     asked(serving, ask)
+
+
+def test_it_says_that_it_is_loading_until_its_model_is_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = threading.Event()
+
+    def slowly(*arguments: Any, **settings: Any) -> InferenceBackend:
+        assert loaded.wait(20)
+        return make_backend(*arguments, **settings)
+
+    async def loads() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        async with following(run) as context, httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            worker = asyncio.create_task(serve(context, port))
+            async with asyncio.timeout(20):
+                while (health := await answer_of(client)) is None:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.02)
+            assert (health.status_code, health.json()["status"]) == (503, "loading")
+            assert (await client.post("/v1/completions", json={})).status_code == 503
+            loaded.set()
+            await until(client, "/health", lambda answer: answer.status_code == 200)
+            context.stop()
+            await worker
+            assert await answer_of(client) is None
+
+    monkeypatch.setattr("workers.models.make_backend", slowly)
+    asyncio.run(loads())
+
+
+async def answer_of(client: httpx2.AsyncClient) -> httpx2.Response | None:
+    with contextlib.suppress(httpx2.ConnectError):
+        return await client.get("/health")
+    return None
 
 
 def test_a_second_worker_on_the_same_port_says_so_and_leaves(serving: Serving) -> None:

@@ -6,14 +6,14 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from schemas.errors import ArtifactError, LogError, MemoryShortError, ModelError, UsageError
+from schemas.errors import ArtifactError, LogError, MemoryShortError, ModelError, NoServerError, UsageError
 
 log = structlog.get_logger()
 
 _TYPES = {400: "invalid_request_error", 404: "not_found_error", 408: "timeout_error", 413: "too_large_error"}
 _RETRY_AFTER_S = 1
 _OF_THE_REQUEST = (ModelError, UsageError)
-_PASSING = (MemoryShortError, LogError)
+_PASSING = (MemoryShortError, NoServerError, LogError)
 """What another process, or this one later, may do."""
 
 
