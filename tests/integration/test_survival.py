@@ -1,6 +1,7 @@
 """Processes are killed, stopped and started again: nothing is lost, nothing is used twice, history stays one."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from league.log.base import Recorded
 from league.log.connection import connect
@@ -17,6 +19,7 @@ from league.log.jetstream import JetStreamLog, wait_closed
 from league.log.server import EmbeddedServer
 from league.replay import verify
 from schemas.events import GradientStepTaken, MatchFinished, OpponentsSampled, PolicyPublished, WorkerJoined, WorkerLeft
+from workers.commands import app
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
 
@@ -85,6 +88,16 @@ def assert_sound(history: list[Recorded], steps: int) -> None:
     assert verify(history).identical
 
 
+def balance(run: Path) -> dict[str, int]:
+    """The hero's account, which must balance at any moment."""
+    result = CliRunner().invoke(app, ["ledger", "--json", "--run", str(run)])
+    assert result.exit_code == 0, result.output
+    account = json.loads(result.stdout)[0]
+    fates = ("trained", "stale", "filtered", "voided", "refused", "abandoned", "pending")
+    assert account["generated"] == sum(account[fate] for fate in fates)
+    return account
+
+
 def test_killed_workers_come_back_and_nothing_is_lost(tmp_path, start):
     run = tmp_path / "run"
     process = start(run, with_steps(tmp_path, 80))
@@ -92,7 +105,10 @@ def test_killed_workers_come_back_and_nothing_is_lost(tmp_path, start):
         joined = {r.event.worker: r.event.pid for r in wait_for_steps(run, wanted) if isinstance(r.event, WorkerJoined)}
         for worker in ("trainer-1", "rollout-1", "rater-1", "evaluator-1"):
             os.kill(joined[worker], signal.SIGKILL)
+            if worker == "trainer-1":
+                assert balance(run)["trained"] >= wanted * 8
     out, _ = finish(process)
+    assert balance(run)["trained"] == 80 * 8
     history = read(run)
     assert_sound(history, 80)
     assert "identical" in out

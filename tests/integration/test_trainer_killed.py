@@ -25,13 +25,17 @@ import workers.trainer
 from league.artifacts import BrokerStore
 from league.log.base import Recorded
 from league.log.connection import connect
+from league.log.experience import Experience
 from league.log.jetstream import JetStreamLog, wait_closed
 from league.log.server import EmbeddedServer
+from league.log.streams import ensure_streams
 from league.state import LeagueState
-from schemas.config import BufferConfig, LeagueConfig, Plugin, RolloutConfig, StopConfig, load_config
+from schemas.config import BufferConfig, ExperienceConfig, LeagueConfig, Plugin, RolloutConfig, StopConfig, load_config
+from schemas.errors import BackpressureError
 from schemas.events import GradientStepTaken, PolicyPublished
 from schemas.ids import digest
-from schemas.subjects import EXPERIENCE_STREAM, kind_subject
+from schemas.subjects import EXPERIENCE_STREAM, experience_subject, kind_subject
+from schemas.trajectories import Rollout
 from workers.founding.opening import open_league
 from workers.run import Run
 from workers.runtime import run_worker
@@ -192,7 +196,7 @@ async def killed(folder: Path, kills: int, seed: int) -> tuple[Pass, int]:
                 return not process.is_alive() or steps >= wanted
 
             await until(there)
-            await asyncio.sleep(rng.uniform(0.0, 0.4))
+            await asyncio.sleep(rng.uniform(0.0, 0.25))
             if landed >= kills or not process.is_alive():
                 await asyncio.to_thread(process.join, 240)
                 assert process.exitcode == 0
@@ -257,3 +261,64 @@ def test_a_full_store_leaves_the_last_checkpoint_whole_and_more_room_lets_traini
     folder = copied(recorded, tmp_path / "run", "uniform")
     asyncio.run(full(folder))
     assert asyncio.run(whole(folder)) == uninterrupted("uniform")
+
+
+def test_damaged_messages_and_copies_are_named_and_training_goes_on(recorded: Path, tmp_path: Path) -> None:
+    async def spoilt(folder: Path) -> list[GradientStepTaken]:
+        async with broker(folder) as client:
+            subject, stream = experience_subject("nim", "main"), client.jetstream()
+            first = await stream.get_msg(EXPERIENCE_STREAM, 1)
+            rest = [await stream.get_msg(EXPERIENCE_STREAM, sequence) for sequence in range(2, 20)]
+            await stream.purge_stream(EXPERIENCE_STREAM)
+            await stream.publish(subject, first.data)
+            await stream.publish(subject, b"\xff no rollout", headers={"Nats-Msg-Id": "nim:rollout-9-7:0"})
+            await stream.publish(subject, first.data)
+            await stream.publish(subject, b"not labelled either")
+            for message in rest:
+                await stream.publish(subject, message.data)
+            process = begin(folder, "trainer")
+
+            async def trained() -> bool:
+                return sum(isinstance(recorded.event, GradientStepTaken) for recorded in await history(client)) >= 2
+
+            await until(trained)
+            process.kill()
+            process.join()
+            return [r.event for r in await history(client) if isinstance(r.event, GradientStepTaken)]
+
+    steps = asyncio.run(spoilt(copied(recorded, tmp_path / "run", "oldest")))
+    begun = steps[0].experience_from
+    assert [(group.reason, group.matches) for group in steps[0].dropped] == [
+        ("refused", ["rollout-9-7", steps[0].dropped[0].matches[1]]),
+        ("copy", steps[0].matches[:1]),
+    ]
+    assert steps[0].dropped[0].matches[1].startswith("#")
+    assert (steps[0].refused, steps[0].accepted, steps[1].accepted) == (2, PER_STEP, PER_STEP)
+    assert steps[0].experience_to >= begun + PER_STEP + 2
+
+
+def test_what_is_accounted_for_makes_room_though_an_older_one_waits(tmp_path: Path) -> None:
+    def rollout(n: int) -> Rollout:
+        return Rollout(f"m-{n}", "nim", "main", 0, "first", "g", [], 1, 1.0, 1.0, 1)
+
+    async def fill() -> list[int]:
+        async with broker(tmp_path) as client:
+            await ensure_streams(client.jetstream(), ExperienceConfig(max_messages=3))
+            stream = Experience(client, "nim")
+            for n in range(3):
+                await stream.publish(rollout(n))
+            with pytest.raises(BackpressureError):
+                await stream.publish(rollout(3))
+            # Some may be gone already, or were never there.
+            for _ in range(2):
+                await stream.forget([2, 3, 99])
+            await stream.publish(rollout(4))
+            await stream.publish(rollout(5))
+            found: list[int] = []
+            async for received in stream.follow("main", 1):
+                found.append(received.sequence)
+                if len(found) == 3:
+                    return found
+            return found
+
+    assert asyncio.run(fill()) == [1, 4, 5]
