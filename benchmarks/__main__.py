@@ -9,7 +9,7 @@ from pathlib import Path
 def main() -> int:
     """Run all benchmarks, or those named on the command line (``python -m benchmarks log trainer``).
 
-    What begins with a dash, and all behind it, is for the one that is named: ``inference --shape small --adapters 1 8``.
+    What begins with a dash, and all behind it, is for the one that is named: ``inference --shape small``.
     """
     here = Path(__file__).parent
     known = sorted(path.stem.removeprefix("bench_") for path in here.glob("bench_*.py"))
