@@ -5,18 +5,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from arena.games import make_game
 from arena.match import BotPlayer, play
 from schemas.config import InferenceConfig, LeagueConfig, ModelConfig
-from schemas.errors import ModelError
+from schemas.errors import MemoryShortError, ModelError
 from trainer import adapters
 from trainer.adapters import LoraConfig
 from trainer.decoder import Decoder
 from trainer.model import Tokenizer, make_base
 from trainer.parity import recompute
 from trainer.shape import read_shape
-from workers.inference import Sampling, make_backend, settings_of
+from workers.inference import Request, Sampling, make_backend, settings_of
+from workers.inference.memory import is_short, told
 from workers.players import PolicyPlayer
 from workers.prompting import constrained
 
@@ -73,3 +75,66 @@ def test_a_step_from_a_nucleus_is_learned_from_under_the_nucleus(base: Path) -> 
         branches += len(stated)
         np.testing.assert_allclose(learnt, stated, atol=1e-5)
     assert branches > 20
+
+
+def test_want_of_memory_is_known_by_what_torch_really_says() -> None:
+    with pytest.raises(MemoryShortError, match="no memory for a tensor"), told("a tensor"):
+        torch.empty(10**15)
+    with pytest.raises(RuntimeError, match="shape"), told("a tensor"):
+        torch.empty(2, 3) @ torch.empty(2, 3)
+    assert is_short(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not is_short(RuntimeError("of memory"))
+
+
+def completions(base: Path, count: int, **settings: object) -> list[list[int]]:
+    """What so many requests of different lengths come to, asked at once, some again while others run."""
+
+    async def body() -> list[list[int]]:
+        backend = make_backend("local", base, **settings)
+        nim = make_game("nim", {})
+        tokens = len(nim.text().vocabulary())
+
+        async def ask(number: int) -> list[int]:
+            await asyncio.sleep(0.002 * (number % 3))
+            prompt = [3 + (number * 7 + place) % (tokens - 4) for place in range(1 + 5 * (number % 9))]
+            sampling = Sampling(seed=number, max_tokens=20 + 9 * (number % 7), top_p=0.9 if number % 4 == 0 else 1.0)
+            done = await backend.generate(Request(prompt, None, None, sampling))
+            assert len(done.completion_ids) == len(done.logprobs)
+            return done.completion_ids
+
+        found = await asyncio.gather(*map(ask, range(count)))
+        stats = backend.stats()
+        assert (stats.requests, stats.queued, stats.running) == (count, 0, 0)
+        if settings and not settings["reuse_tokens"]:
+            assert 0 < stats.cache_bytes <= settings["cache_bytes"]  # type: ignore[operator]
+        await backend.close()
+        return found
+
+    return asyncio.run(body())
+
+
+@pytest.mark.parametrize("reuse_tokens", [0, 256])
+def test_requests_that_memory_is_too_short_for_run_in_smaller_batches_and_come_to_the_same(
+    base: Path, reuse_tokens: int
+) -> None:
+    shape = read_shape(base)
+    slot = shape.layers * 2 * shape.kv_heads * shape.head_dim * 128 * 4
+    alone = completions(base, 40)
+    assert completions(base, 40, cache_bytes=5 * slot, reuse_tokens=reuse_tokens) == alone
+    assert completions(base, 40, cache_bytes=slot, reuse_tokens=reuse_tokens) == alone
+
+
+def test_a_request_that_there_is_not_memory_for_fails_alone(base: Path) -> None:
+    shape = read_shape(base)
+    slot = shape.layers * 2 * shape.kv_heads * shape.head_dim * 64 * 4
+
+    async def body() -> None:
+        backend = make_backend("local", base, cache_bytes=slot)
+        requests = [Request([3] * length, None, None, Sampling(seed=1, max_tokens=8)) for length in (4, 100, 5)]
+        short, long, other = await asyncio.gather(*map(backend.generate, requests), return_exceptions=True)
+        assert isinstance(long, MemoryShortError)
+        assert "1 rows of 128 tokens need more than inference.cache_bytes" in str(long)
+        assert all(done.completion_ids for done in (short, other))  # type: ignore[union-attr]
+        await backend.close()
+
+    asyncio.run(body())

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from schemas.errors import MemoryShortError
 from trainer.shape import DecoderShape
 
 GRAIN = 64
@@ -20,8 +21,11 @@ GRAIN = 64
 class Cache:
     """Keys and values of every layer. Unused positions hold finite leftovers and must be masked."""
 
-    def __init__(self, shape: DecoderShape, most_slots: int, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, shape: DecoderShape, most_slots: int, device: torch.device, dtype: torch.dtype, most_bytes: int = 0
+    ) -> None:
         self._most_slots = most_slots
+        self._most_bytes = most_bytes
         self._size = (shape.layers, 2)
         self._heads = (shape.kv_heads, shape.head_dim)
         self._kv = self._empty(torch.zeros(0, device=device, dtype=dtype), 0, 0)
@@ -47,11 +51,21 @@ class Cache:
         return self._kv.numel() * self._kv.element_size()
 
     def reserve(self, slots: int, positions: int) -> None:
-        """Make room, keeping what is held; slots double up to the most there may be, so that growth is rare."""
+        """Make room, keeping what is held; slots double up to the most there may be, so that growth is rare.
+
+        Raises:
+            MemoryShortError: that is more than there may be.
+        """
         if slots <= self.slots and positions <= self.positions:
             return
-        slots = self.slots if slots <= self.slots else max(slots, min(2 * self.slots, self._most_slots))
         positions = max(self.positions, -(-positions // GRAIN) * GRAIN)
+        fits = self._fitting(positions)
+        if slots > fits:
+            raise MemoryShortError(
+                f"inference: {slots} rows of {positions} tokens need more than inference.cache_bytes, "
+                f"{self._most_bytes:,}; expected at most {fits} rows"
+            )
+        slots = self.slots if slots <= self.slots else max(slots, min(2 * self.slots, self._most_slots, fits))
         grown = self._empty(self._kv, slots, positions)
         grown[:, :, : self.slots, :, : self.positions] = self._kv
         self._kv = grown
@@ -91,6 +105,12 @@ class Cache:
     def release(self) -> None:
         """Give the memory back."""
         self._kv = self._empty(self._kv, 0, 0)
+
+    def _fitting(self, positions: int) -> int:
+        """Slots of so many positions that there is memory for."""
+        (layers, two), (heads, width) = self._size, self._heads
+        slot = layers * two * heads * positions * width * self._kv.element_size()
+        return self._most_bytes // slot if self._most_bytes else self._most_slots
 
     def _empty(self, like: Tensor, slots: int, positions: int) -> Tensor:
         heads, width = self._heads

@@ -4,25 +4,30 @@ A round is synchronous. Rows sit in consecutive cache slots: new ones are added 
 finish the last ones move into the holes, so that no work is done for a finished row.
 """
 
+import contextlib
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Generator
 from itertools import chain, groupby, takewhile
 from operator import attrgetter
 
 import msgspec
 import numpy as np
+import structlog
 import torch
 
-from schemas.errors import ModelError
+from schemas.errors import MemoryShortError, ModelError
 from trainer.forward import Weights
 from workers.inference.base import Stats
 from workers.inference.cache import Cache
 from workers.inference.forward import Chunk, Forward, make_chunk
 from workers.inference.linears import Ready
+from workers.inference.memory import is_short
 from workers.inference.prefixes import BLOCK, Found, Key, Prefixes
 from workers.inference.rows import Row
 from workers.inference.sampling import sample
+
+log = structlog.get_logger()
 
 NOTHING = Found([], None)
 
@@ -46,7 +51,13 @@ class Engine:
     """The batch of one base model."""
 
     def __init__(
-        self, base: Weights, max_rows: int, max_prefill_tokens: int, join_share: float, reuse_tokens: int
+        self,
+        base: Weights,
+        max_rows: int,
+        max_prefill_tokens: int,
+        join_share: float,
+        reuse_tokens: int,
+        cache_bytes: int = 0,
     ) -> None:
         """An empty batch.
 
@@ -56,10 +67,11 @@ class Engine:
             max_prefill_tokens: Most prompt tokens a pass, padding included; a longer prompt passes alone.
             join_share: Waiting rows join when they are at least this share of the running ones, or waited long.
             reuse_tokens: Most prompt tokens kept for prompts that begin like them.
+            cache_bytes: Most memory for keys and values of running rows; 0 is what the machine has.
         """
         self.counters = Counters()
         self._base = base
-        self._cache = Cache(base.shape, max_rows, base.embed_VD.device, base.embed_VD.dtype)
+        self._cache = Cache(base.shape, max_rows, base.embed_VD.device, base.embed_VD.dtype, cache_bytes)
         self._forward = Forward(base, self._cache)
         self._prefixes = Prefixes(self._cache, reuse_tokens)
         self._max_rows = max_rows
@@ -86,14 +98,38 @@ class Engine:
         """Let rows join, then sample one token for every running row."""
         started = time.perf_counter()
         running = len(self._running)
-        for batch in self._joining():
-            first = len(self._running)
-            self._running += batch
-            self._guarded(first, len(self._running), joining=True)
-        if running:
-            self._guarded(0, running)
-        self._compact()
+        try:
+            with contextlib.closing(self._joining()) as batches:
+                for batch in batches:
+                    first = len(self._running)
+                    self._running += batch
+                    self._guarded(first, len(self._running), joining=True)
+            if running:
+                self._guarded(0, running)
+            self._compact()
+        except MemoryShortError as error:
+            self._run_fewer(error)
         self.counters.seconds += time.perf_counter() - started
+
+    def _run_fewer(self, error: MemoryShortError) -> None:
+        """From now on run half as many rows as there are; what they have read is read again."""
+        ended: list[Row] = []
+        again: list[Row] = []
+        for row in self._running:
+            (ended if row.finished or row.future.done() else again).append(row)
+        for row in ended:
+            self._leave(row)
+        # Cautious, not clever: memory that was short once is so again when as many run.
+        self._max_rows = max(len(again) // 2, 1)
+        log.warning("memory for fewer rows", rows=self._max_rows, reason=str(error))
+        for row in again:
+            row.again()
+            row.waited = PATIENCE
+        self._running.clear()
+        self._waiting.extendleft(reversed(again))
+        self.release()
+        if self._base.embed_VD.is_cuda:
+            torch.cuda.empty_cache()
 
     def stats(self, adapters: int, swaps: int) -> Stats:
         """What the batch is at; how many adapters there are is known to who loads them."""
@@ -135,7 +171,7 @@ class Engine:
         self._cache.release()
         self._prefixes.clear()
 
-    def _joining(self) -> Iterable[list[Row]]:
+    def _joining(self) -> Generator[list[Row], None, None]:
         """Rows that join now, in order of arrival, in batches that fit into one pass."""
         free = self._max_rows - len(self._running)
         for row in self._waiting:
@@ -148,9 +184,13 @@ class Engine:
         joining = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
         # By adapter, as passes lay them out: then attention finds them in the order of their slots.
         joining = sorted((row for row in joining if not row.future.cancelled()), key=lambda row: row.ready.identity)
-        while joining:
-            batch, joining = self._fitting(joining)
-            yield batch
+        try:
+            while joining:
+                batch, joining = self._fitting(joining)
+                yield batch
+        finally:
+            # Not empty where a pass found memory short: they wait on.
+            self._waiting.extendleft(reversed(joining))
 
     def _fitting(self, joining: list[Row]) -> tuple[list[Row], list[Row]]:
         """The rows of one pass, and those after it: what does not fit, or can soon begin with what this pass reads."""
@@ -174,12 +214,20 @@ class Engine:
         return batch, later
 
     def _guarded(self, first: int, last: int, joining: bool = False) -> None:
-        """Advance rows; where the pass itself fails (out of memory), its rows fail and the engine goes on."""
+        """Advance rows; where the pass itself fails, its rows fail and the engine goes on.
+
+        Raises:
+            MemoryShortError: for want of memory, and fewer rows may have enough.
+        """
         try:
             self._advance(first, last, joining and self._prefixes.enabled)
         except Exception as error:
+            kind = MemoryShortError if is_short(error) else ModelError
+            failure = kind(f"inference: a pass over {last - first} rows failed: {error!r}")
+            if kind is MemoryShortError and len(self._running) > 1:
+                raise failure from error
             for row in self._running[first:last]:
-                fail(row, ModelError(f"inference: a pass over {last - first} rows failed: {error!r}"))
+                fail(row, failure)
 
     def _advance(self, first: int, last: int, reuse: bool) -> None:
         """Bring rows ``first`` to ``last`` into the cache and sample a token for each."""

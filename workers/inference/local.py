@@ -56,6 +56,9 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adapter_bytes: int = 0
     """Memory for the weights of adapters, low-rank matrices and what is merged of them; one that would need more is
     refused as if there were none left. 0 sets no bound but the machine's."""
+    cache_bytes: int = 0
+    """Memory for keys and values of running requests; where more rows would need more, half as many run from then on,
+    as when the machine's memory is short. 0 sets no bound but the machine's."""
     max_ready: int = 64
     """Adapters kept ready; others are made ready again when asked for."""
     turns: int = 4
@@ -68,8 +71,9 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if getattr(self, name) < 1:
                 raise ConfigError(f"inference.{name}: {getattr(self, name)}; expected at least 1")
 
-        if self.adapter_bytes < 0:
-            raise ConfigError(f"inference.adapter_bytes: {self.adapter_bytes}; expected 0 or more")
+        for name in ("adapter_bytes", "cache_bytes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"inference.{name}: {getattr(self, name)}; expected 0 or more")
 
     def build(self, folder: Path) -> "LocalBackend":
         """The backend of the base model in ``folder``."""
@@ -111,7 +115,7 @@ class LocalBackend:
         reuse_tokens = self._config.reuse_tokens
         if reuse_tokens is None:
             reuse_tokens = 0 if self._merge else REUSE_TOKENS
-        self._engine = Engine(base, *limits, reuse_tokens)
+        self._engine = Engine(base, *limits, reuse_tokens, self._config.cache_bytes)
         self._asked = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False

@@ -7,6 +7,9 @@ import torch
 
 from schemas.errors import MemoryShortError
 
+_ALLOCATORS = ("DefaultCPUAllocator", "not enough memory")
+"""What torch's allocators on a CPU call themselves, or say, when they have none."""
+
 
 def is_short(error: BaseException) -> bool:
     """Whether an error says that there is no memory.
@@ -15,7 +18,7 @@ def is_short(error: BaseException) -> bool:
     """
     if isinstance(error, torch.OutOfMemoryError | MemoryError | MemoryShortError):
         return True
-    return isinstance(error, RuntimeError) and "not enough memory" in str(error)
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _ALLOCATORS)
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ class Row:
         "_completion",
         "_limit",
         "_logprobs",
+        "_next",
         "_place",
         "_prompt",
         "_sampled_first",
@@ -84,6 +85,7 @@ class Row:
         self.torn = False
         """Whether its weights gave no probabilities, so that its keys and values may not be numbers."""
         self._place: Constraint = Unconstrained(eos) if request.constraint is None else request.constraint
+        self._next: float | None = None
         self._uniform = Random(request.sampling.seed).random
         self._limit = limit
         self._vocabulary = ready.weights.shape.vocab_size
@@ -132,9 +134,16 @@ class Row:
             self._spans.pop()
         self._spans.append(Span(len(self._completion), ready.adapter))
 
+    def again(self) -> None:
+        """Go on as it would have, with everything read again: what was in the cache is lost."""
+        self.pending = self.ids
+        self.cached = 0
+
     def wish(self) -> Wish:
-        """How its next token is drawn; takes one of the request's uniform numbers."""
-        return Wish(self.choices, self._temperature, self._uniform(), self._top_p)
+        """How its next token is drawn: by one of the request's uniform numbers, the same until a token is taken."""
+        if self._next is None:
+            self._next = self._uniform()
+        return Wish(self.choices, self._temperature, self._next, self._top_p)
 
     def take(self, token: int, logprob: float, nucleus: list[int] | None = None) -> None:
         """Record a sampled token and whatever it forces; a nucleus of one token is no branch.
@@ -142,6 +151,7 @@ class Row:
         Raises:
             ModelError: the weights gave no probabilities: sound files can overflow when they are used.
         """
+        self._next = None
         if not isfinite(logprob):
             self.torn = True
             adapter = self.ready.adapter
