@@ -71,7 +71,8 @@ class InferenceConfig(_Table, frozen=True):
     host: str = "127.0.0.1"
     """Address that they listen on; other machines reach only what is not loopback."""
     urls: tuple[str, ...] = ()
-    """Inference servers that the league does not start, vLLM's own for example: ``http://host:8000``."""
+    """Inference processes that this league neither starts nor hears of: ``http://host:8000``. vLLM's own servers are
+    named in ``options`` of the backend ``vllm_server``."""
     request_timeout_s: float = 300.0
     """For one request to a server; then another one is asked."""
     patience_s: float = 120.0

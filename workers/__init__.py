@@ -13,6 +13,7 @@
 - ``models``      base model and adapters, ready for a backend
 - ``players``     a language model in a seat
 - ``remote``      one behind a server, in a seat; ``remote_model`` asks it, ``billing`` says what that costs
+- ``reaching``    the inference servers that a league knows
 - ``inference/``  backends that sample from models
 - ``supervisor``  starts, watches and restarts the workers of one machine
 - ``founding/``   how a run begins: opened, branched or imported

@@ -16,12 +16,20 @@ def urls_of(context: Context) -> list[str]:
     return [*context.config.inference.urls, *serving]
 
 
+def servers_config(config: LeagueConfig) -> ServersConfig:
+    """How a league's servers are asked.
+
+    Raises:
+        ConfigError: a URL is none, or a time is not more than 0.
+    """
+    inference = config.inference
+    return ServersConfig(inference.urls, inference.request_timeout_s, inference.patience_s)
+
+
 async def reach_servers(context: Context) -> ServersBackend:
     """A backend that asks the league's servers, once there is one, or the worker is told to stop.
 
     A model may take minutes to load. Until then nothing is wrong, so no match has to fail.
     """
     await context.until(lambda: bool(urls_of(context)))
-    inference = context.config.inference
-    config = ServersConfig(timeout_s=inference.request_timeout_s, patience_s=inference.patience_s)
-    return ServersBackend(config, lambda: urls_of(context))
+    return ServersBackend(servers_config(context.config), lambda: urls_of(context))

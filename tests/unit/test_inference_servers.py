@@ -296,6 +296,18 @@ def test_an_answer_that_is_no_reply_is_said_to_be_one(base: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_server_that_knows_no_such_request_is_named(base: Path) -> None:
+    async def stranger(_: web.Request) -> web.Response:
+        return web.json_response({"detail": "Not Found"}, status=404)
+
+    async def run() -> None:
+        async with odd_server(stranger) as odd, backend_of(odd) as backend:
+            with pytest.raises(ModelError, match=f"{odd}/generate answers 404 .*expected an inference process"):
+                await backend.generate(request_of(0))
+
+    asyncio.run(run())
+
+
 def test_an_adapter_is_offered_to_all_servers_and_what_one_finds_wrong_is_told(base: Path) -> None:
     told: list[bytes] = []
 

@@ -187,7 +187,12 @@ class Dispatch:
             raise _FailedError(_message(answer), counts=False)
         if status >= 500 or status in (408, 429):
             raise _FailedError(f"{status}: {_message(answer)}")
-        raise ModelError(_message(answer))
+        if _is_ours(answer):
+            raise ModelError(_message(answer))
+        raise ModelError(
+            f"inference: {server.url}{posted.path} answers {status} ({_message(answer)}); expected an inference "
+            "process of a league (vLLM's own servers are for inference.backend = 'vllm_server')"
+        )
 
     def _lost(self, server: Server, why: str) -> None:
         """Ask a server nothing more until it says that it is well."""
@@ -242,9 +247,14 @@ class Dispatch:
         return asyncio.get_running_loop().time()
 
 
-def _message(answer: bytes) -> str:
+def _is_ours(answer: bytes) -> bool:
+    """Whether an answer says what is wrong in the form agreed on."""
+    return _message(answer, otherwise="") != ""
+
+
+def _message(answer: bytes, otherwise: str | None = None) -> str:
     """What a server says is wrong."""
     try:
         return str(json.loads(answer)["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        return answer[:_EXCERPT].decode(errors="replace")
+        return answer[:_EXCERPT].decode(errors="replace") if otherwise is None else otherwise

@@ -29,7 +29,7 @@ class ServersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     urls: tuple[str, ...] = ()
     """Servers that are always there, besides those that the league tells of: ``http://host:port``."""
     timeout_s: float = 300.0
-    """For one request to one server."""
+    """For one request to one server; ``inference.request_timeout_s`` of a league."""
     patience_s: float = 120.0
     """How long a request waits for a server where none answers."""
     tries: int = 5
