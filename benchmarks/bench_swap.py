@@ -1,0 +1,77 @@
+"""How soon a published version plays, while requests keep the backend busy: from its recording to its first token.
+
+A real broker, the process's own fold of the history, the ``local`` backend with the demo's small model for Nim, and
+``IN_FLIGHT`` requests at any time. Run: ``python -m benchmarks.bench_swap``.
+"""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from arena.games import make_game
+from schemas.config import LeagueConfig, load_config
+from schemas.events import PolicyPublished
+from trainer import adapters
+from trainer.adapters import LoraConfig, pack
+from trainer.model import make_base
+from trainer.shape import read_shape
+from workers.founding.opening import open_league
+from workers.inference import Request, Sampling
+from workers.models import Models
+from workers.run import Run
+from workers.runtime import Context, beside
+from workers.swaps import Times
+
+VERSIONS, IN_FLIGHT, PAUSE_S = 30, 64, 0.2
+
+
+async def publish(context: Context, config: LeagueConfig, version: int) -> None:
+    folder = context.run.folder / f"adapter-{version}"
+    shape = LoraConfig(config.model.lora_rank, config.model.lora_alpha)
+    adapters.save(adapters.create(read_shape(context.run.model), shape, seed=version), folder)
+    digest = await context.artifacts.put(pack(folder))
+    await context.record(PolicyPublished("main", version, digest, "base_model"))
+
+
+async def keep_asking(models: Models, number: int, served: set[str]) -> None:
+    prompt, seed = [3, 4, 5, 6, 7, 8], number
+    while True:
+        _, adapter = models.live("main")()
+        done = await models.backend.generate(Request(prompt, adapter, None, Sampling(seed=seed, max_tokens=24)))
+        served.update(span.adapter or "" for span in done.spans)
+        seed += IN_FLIGHT
+
+
+async def measure(folder: Path) -> tuple[Times, int]:
+    """Publish versions one after the other; their times, and how many were sampled from."""
+    config = load_config(Path(__file__).parents[1] / "configs" / "nim-tiny.toml")
+    run, served = Run(folder), set[str]()
+    make_base(run.model, make_game(config.game.name, config.game.settings).text().vocabulary())
+    async with run.connected("bench") as client:
+        context = Context(run, client, await open_league(run, client, config, lambda *_: None), "bench")
+        async with beside(context.follow()):
+            await context.reached(await context.log.last_sequence())
+            await publish(context, config, 0)
+            await context.until(lambda: context.state.live("main") is not None)
+            models = await Models.open(context, "main")
+            asking = (keep_asking(models, number, served) for number in range(IN_FLIGHT))
+            async with beside(models.follow(), *asking):
+                for version in range(1, VERSIONS + 1):
+                    await asyncio.sleep(PAUSE_S)
+                    await publish(context, config, version)
+                await asyncio.sleep(2.0)
+            await models.close()
+    return models.swaps.times, len(served)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        times, served = asyncio.run(measure(Path(folder) / "run"))
+    print(
+        f"from a version's recording to its first token, {IN_FLIGHT} requests in flight: mean {times.mean:.3f} s, "
+        f"longest {times.longest:.3f} s ({times.versions} versions timed of {VERSIONS + 1}, {served} adapters sampled)"
+    )
+
+
+if __name__ == "__main__":
+    main()
