@@ -3,38 +3,19 @@
 import asyncio
 import shutil
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from arena.constraints import Fixed
-from schemas.errors import ModelError
-from trainer.adapters import LoraConfig, create, save
-from trainer.decoder import Decoder
+from schemas.errors import MemoryShortError, ModelError
 from workers.inference import Generation, Request, Sampling, vllm_walk
 from workers.inference.vllm_engine import VllmBackend
-from workers.inference.vllm_process import VllmConfig
+from workers.inference.vllm_process import VllmConfig, refused
 
 VOCABULARY = 40
 CHOICE = Fixed([(5, 6, 7), (9, 6, 7), (21, 8, 9), (21, 8, 10)])
 PROMPT = [3 + i % 30 for i in range(200)]
-
-
-@pytest.fixture
-def adapter(base: Path, tmp_path: Path) -> Callable[..., Path]:
-    """Writes an adapter of that seed and rank."""
-
-    def written(seed: int, rank: int = 4) -> Path:
-        lora = create(Decoder.load(base).shape, LoraConfig(rank=rank), seed=seed)
-        with torch.no_grad():
-            lora.flat_P.add_(0.2 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(seed)))
-        save(lora, tmp_path / f"{seed}-{rank}")
-        return tmp_path / f"{seed}-{rank}"
-
-    return written
 
 
 def request_of(seed: int, adapter: str | None = None, **changes: Any) -> Request:
@@ -156,3 +137,9 @@ def test_nucleus_of_a_large_vocabulary_is_refused_without_a_constraint(base, eng
 def test_too_little_memory_at_the_start_is_said_with_the_settings_that_matter(base):
     with pytest.raises(ModelError, match=r"could not start .* lower max_model_len, max_loras \(8\)"):
         VllmBackend(base, VllmConfig(kv_cache_gib=1e-6))
+
+
+def test_want_of_memory_is_told_apart_from_other_failures():
+    for said in ("CUDA out of memory. Tried to allocate 2 GiB", "No available memory for the cache blocks"):
+        assert isinstance(refused("x", RuntimeError(said)), MemoryShortError)
+    assert not isinstance(refused("x", RuntimeError("Adapter has no config")), MemoryShortError)

@@ -68,6 +68,10 @@ class Drawn(NamedTuple):
     """Of each position: by token, the sampled one's among them."""
     cached: int
     """Of the tokens to read, those that vLLM had kept."""
+    adapter: str | None
+    """Which sampled them."""
+    cut: bool = False
+    """Whether it was ended from outside, and may hold fewer tokens than it should, or none."""
 
 
 class Ask(Protocol):

@@ -52,17 +52,20 @@ class VllmServers:
         urls: Theirs, at least one.
         limits: How long is tried.
         vocabulary: Of the model.
+        base: What the base model is asked for as; None is its own name.
     """
 
-    def __init__(self, urls: Sequence[str], limits: Limits, vocabulary: int) -> None:
+    def __init__(self, urls: Sequence[str], limits: Limits, vocabulary: int, base: str | None = None) -> None:
+        self._base = base
         self._urls = [url.rstrip("/") for url in urls]
         self._limits = limits
         self._vocabulary = vocabulary
         self._masks: dict[str, bool] = {}
-        """Of the servers that were met, whether they follow excerpts."""
+        """Whether it follows excerpts, of each server that was met."""
         self._meet_at = 0.0
         self._meeting: asyncio.Task[None] | None = None
-        self._dispatch = Dispatch(limits, lambda: list(self._masks))
+        self._first = asyncio.Event()
+        self._dispatch = Dispatch(limits, self._usable)
 
     @property
     def waiting(self) -> int:
@@ -70,7 +73,7 @@ class VllmServers:
         return self._dispatch.waiting
 
     async def masks(self) -> bool:
-        """Meet the servers; whether all that were met follow excerpts.
+        """Meet the servers; whether they follow excerpts. Where some do, the others are left alone.
 
         Raises:
             ModelError: none answers, or one was not started as ``vllm_serve`` says.
@@ -78,11 +81,14 @@ class VllmServers:
         missing = [url for url in self._urls if url not in self._masks]
         if missing and self._meeting is None and (not self._masks or time.monotonic() >= self._meet_at):
             self._meeting = asyncio.create_task(self._meet(missing))
-        if self._meeting is not None and (self._meeting.done() or not self._masks):
-            meeting = self._meeting
-            await asyncio.shield(meeting)
-            self._meeting = None
-        return all(self._masks.values())
+        if (meeting := self._meeting) is not None:
+            first = asyncio.create_task(self._first.wait())
+            await asyncio.wait((meeting, first), return_when=asyncio.FIRST_COMPLETED)
+            first.cancel()
+            if meeting.done():
+                self._meeting = None
+                meeting.result()
+        return any(self._masks.values())
 
     async def ask(self, model: str | None, key: bytes, draw: Draw) -> Drawn:
         """One completion.
@@ -95,7 +101,7 @@ class VllmServers:
         Raises:
             ModelError: a server refuses it, or none answers.
         """
-        return _drawn(await self._dispatch.somewhere(key, _posted(model, draw)))
+        return _drawn(await self._dispatch.somewhere(key, _posted(model or self._base, draw)), model)
 
     async def prepare(self, model: str) -> None:
         """Have an adapter loaded by the servers.
@@ -113,6 +119,11 @@ class VllmServers:
             await asyncio.gather(self._meeting, return_exceptions=True)
         await self._dispatch.close()
 
+    def _usable(self) -> list[str]:
+        """The servers that requests go to; none with an excerpt may come to one that takes no notice of it."""
+        some = any(self._masks.values())
+        return [url for url, masks in self._masks.items() if masks or not some]
+
     async def _meet(self, urls: Sequence[str]) -> None:
         """Look at servers side by side; the first that answers is enough to go on."""
         seen = await asyncio.gather(*(self._seen(url) for url in urls), return_exceptions=True)
@@ -123,10 +134,11 @@ class VllmServers:
             raise wrong or errors[0]
 
     async def _seen(self, url: str) -> None:
-        patience_s = AGAIN_S if self._masks or len(self._urls) > 1 else self._limits.patience_s
+        patience_s = AGAIN_S if len(self._urls) > 1 else self._limits.patience_s
         dispatch = Dispatch(self._limits._replace(patience_s=patience_s), lambda: [url])
         try:
             self._masks[url] = await _tested(dispatch, url, self._vocabulary)
+            self._first.set()
         finally:
             await dispatch.close()
 
@@ -156,7 +168,7 @@ async def _tested(dispatch: Dispatch, url: str, vocabulary: int) -> bool:
 
 
 async def _asked(dispatch: Dispatch, draw: Draw) -> Drawn:
-    return _drawn(await dispatch.somewhere(b"", _posted(None, draw)))
+    return _drawn(await dispatch.somewhere(b"", _posted(None, draw)), None)
 
 
 def _posted(model: str | None, draw: Draw) -> Posted:
@@ -170,7 +182,7 @@ def _posted(model: str | None, draw: Draw) -> Posted:
     return Posted("/v1/completions", msgspec.json.encode(body | draw.fields()), "application/json")
 
 
-def _drawn(answer: bytes) -> Drawn:
+def _drawn(answer: bytes, model: str | None) -> Drawn:
     try:
         completion = msgspec.json.decode(answer, type=_Completion)
         # Each token is called ``token_id:17``.
@@ -179,4 +191,5 @@ def _drawn(answer: bytes) -> Drawn:
     except (ValueError, IndexError) as error:
         raise ModelError(f"inference: a server's answer is not one of vLLM's completions ({error})") from error
     details = completion.usage.prompt_tokens_details
-    return Drawn(completion.choices[0].token_ids, logprobs, (details.cached_tokens if details else None) or 0)
+    cached = (details.cached_tokens if details else None) or 0
+    return Drawn(completion.choices[0].token_ids, logprobs, cached, model)

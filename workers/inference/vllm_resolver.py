@@ -6,15 +6,18 @@ in a vLLM that was not started for a league. A reason to refuse becomes the serv
 """
 
 import asyncio
+import contextlib
 import os
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from schemas.errors import ArtifactError, ConfigError, ModelError
-from workers.inference.vllm_serve import SOURCE, AdapterSource
+from workers.inference.vllm_process import write_nothing
+from workers.inference.vllm_serve import NOTHING, SOURCE, AdapterSource
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -55,7 +58,9 @@ class LeagueResolver:
         if not _NAME.fullmatch(lora_name):
             return None
         folder = Path(self._source.folder) / lora_name
-        if not folder.exists() and not await self._fetched(lora_name, folder):
+        if lora_name == NOTHING:
+            await asyncio.to_thread(_put_nothing, Path(base_model_name), folder)
+        elif not folder.exists() and not await self._fetched(lora_name, folder):
             return None
         await asyncio.to_thread(_expect_sound, folder, Path(base_model_name), self._source.max_rank)
         # The server gives it a number of its own.
@@ -79,6 +84,15 @@ class LeagueResolver:
             await wait_closed(client)
         await asyncio.to_thread(unpack_whole, data, folder)
         return True
+
+
+def _put_nothing(base: Path, folder: Path) -> None:
+    """Write the adapter that adds nothing; other servers of the folder see it whole or not at all."""
+    if folder.exists():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as draft, contextlib.suppress(OSError):
+        write_nothing(base, Path(draft) / "content").rename(folder)
 
 
 def _expect_sound(folder: Path, base: Path, max_rank: int) -> None:

@@ -27,6 +27,9 @@ SOURCE = "LEAGUE_ADAPTERS"
 """Environment variable that holds an ``AdapterSource``, as JSON."""
 
 
+NOTHING = "league-base"
+"""What a server calls an adapter that adds nothing, where the base model has to be asked for as one."""
+
 START_S = 240
 """Longest that a server may take to start: its weights are read, its graphs compiled."""
 

@@ -21,6 +21,8 @@ from workers.inference.dispatch import Limits
 from workers.inference.registry import register
 from workers.inference.routing import key_of
 from workers.inference.vllm_http import VllmServers
+from workers.inference.vllm_process import VllmConfig
+from workers.inference.vllm_serve import NOTHING
 from workers.inference.vllm_tally import Tally
 from workers.inference.vllm_walk import Model, Walk, expect_sound
 
@@ -32,6 +34,7 @@ class VllmServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The servers, all of the same base model."""
     device: str = "cpu"
     """Of the servers, as what follows; nothing is computed here."""
+    dtype: str = "auto"
     threads: int = 1
     max_rows: int = 256
     max_model_len: int = 0
@@ -92,7 +95,8 @@ class VllmServerBackend:
         self._known: set[str] = set()
         self._tally = Tally()
         limits = Limits(self._config.timeout_s, self._config.patience_s, self._config.tries)
-        self._servers = VllmServers(self._config.urls, limits, self._model.vocabulary)
+        base = NOTHING if VllmConfig(device=self._config.device).needs_nothing else None
+        self._servers = VllmServers(self._config.urls, limits, self._model.vocabulary, base)
         self._closed = False
 
     def load_adapter(self, digest: str, folder: Path) -> None:

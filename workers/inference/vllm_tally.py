@@ -66,5 +66,6 @@ class Tally:
         self._counts["sampled"] += len(walk.branches)
         self._counts["forced"] += len(walk.completion) - len(walk.branches)
         timing = Timing(queued_s=0.0, seconds=seconds, cached_tokens=walk.cached)
-        spans = [Span(0, request.adapter)]
+        # Where all was forced nobody sampled.
+        spans = walk.spans or [Span(0, request.adapter)]
         return Generation(walk.completion, walk.branches, walk.logprobs, walk.allowed, reason, spans, timing)

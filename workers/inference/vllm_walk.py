@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from arena.constraints import EVERYTHING, Constraint
 from arena.excerpts import Excerpt, ExcerptPlace, StaysFree
 from schemas.errors import ModelError
-from workers.inference.base import Request
+from workers.inference.base import Request, Span
 from workers.inference.vllm_draw import Ask, Draw, Drawn, longest
 
 NUCLEUS_VOCABULARY = 4096
@@ -53,6 +53,7 @@ class Walk:
         self.branches: list[int] = []
         self.logprobs: list[float] = []
         self.allowed: list[list[int]] = []
+        self.spans: list[Span] = []
         self.cached = 0
         """Prompt tokens that vLLM had kept from other requests."""
         self.asked = 0
@@ -72,10 +73,14 @@ class Walk:
 
     async def _free(self) -> str:
         eos = self._model.eos
-        drawn = await self._sample(self._room, self._choices(self._model.vocabulary), stop=eos)
-        for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True):
-            self._record(token, logprobs, [])
-        return "stop" if self.completion[-1] == eos else "length"
+        while len(self.completion) < self._room:
+            left = self._room - len(self.completion)
+            drawn = await self._sample(left, self._choices(self._model.vocabulary), stop=eos)
+            for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True):
+                self._record(token, logprobs, [])
+            if self.completion and self.completion[-1] == eos:
+                return "stop"
+        return "length"
 
     async def _follow(self, place: Constraint) -> str:
         while allowed := place.allowed():
@@ -108,6 +113,8 @@ class Walk:
         """One token of the allowed ones."""
         expect_known(allowed, self._model.vocabulary)
         drawn = await self._sample(1, self._choices(len(allowed)), allowed=allowed)
+        if not drawn.tokens:
+            return place
         self._record(drawn.tokens[0], drawn.logprobs[0], allowed)
         return place.advance(drawn.tokens[0])
 
@@ -136,11 +143,14 @@ class Walk:
             return 0
         return -1 if of == self._model.vocabulary else of
 
-    async def _sample(self, tokens: int, logprobs: int, **limits: Any) -> Drawn:
+    async def _sample(self, tokens: int, choices: int, **limits: Any) -> Drawn:
         ids = [*self._prompt, *self.completion]
-        drawn = await self._ask(Draw(ids, tokens, self._draws.getrandbits(62), self._sampling, logprobs, **limits))
-        if not drawn.tokens or not all(token in told for token, told in zip(drawn.tokens, drawn.logprobs, strict=True)):
+        drawn = await self._ask(Draw(ids, tokens, self._draws.getrandbits(62), self._sampling, choices, **limits))
+        told = all(token in logprobs for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True))
+        if not told or not (drawn.tokens or drawn.cut):
             raise ModelError("inference: vLLM answered without tokens, or without the log-probabilities of its tokens")
+        if drawn.tokens and (not self.spans or self.spans[-1].adapter != drawn.adapter):
+            self.spans.append(Span(len(self.completion) if self.spans else 0, drawn.adapter))
         if not self.asked:
             self.cached = min(drawn.cached, len(self._prompt))
         self.asked += 1
