@@ -12,8 +12,10 @@ import pytest
 from aiohttp import web
 
 from arena.constraints import Fixed
+from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError, ModelError, NoServerError
 from trainer.model import Tokenizer, make_base
+from workers.founding.checks import check_config
 from workers.inference import Generation, Request, Sampling, make_backend
 from workers.inference.servers import ServersBackend, ServersConfig
 from workers.serving import InferenceServer, LoadedModels, serving
@@ -340,3 +342,10 @@ def test_an_adapter_is_offered_to_all_servers_and_what_one_finds_wrong_is_told(b
 def test_settings_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         ServersConfig(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("wrong", "says"), [({"urls": ["host:80"]}, "urls"), ({"patience_s": 0.0}, "patience_s")])
+def test_a_league_with_odd_servers_is_refused_before_it_opens(wrong: dict[str, object], says: str) -> None:
+    config = convert({"name": "nim", "game": {"name": "nim"}, "inference": wrong}, LeagueConfig, "")
+    with pytest.raises(ConfigError, match=f"inference.{says}"):
+        check_config(config)
