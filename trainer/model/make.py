@@ -1,5 +1,6 @@
 """A small base model made for a game: a real model directory in Hugging Face's format, from a seed, offline."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def make_base(folder: Path, vocabulary: Sequence[str], shape: BaseShape | None =
     if folder.is_dir() and any(folder.iterdir()):
         raise ModelError(f"{folder}: not empty; a new base model is written to a folder of its own")
     words = [*SPECIAL, *vocabulary]
-    if repeated := sorted({word for word in words if words.count(word) > 1}):
+    if repeated := sorted(word for word, times in Counter(words).items() if times > 1):
         raise ModelError(f"vocabulary: {repeated} occur more than once; expected distinct pieces besides {SPECIAL}")
     folder.mkdir(parents=True, exist_ok=True)
     _write_tokenizer(folder, words, shape)
