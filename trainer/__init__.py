@@ -22,5 +22,6 @@
     state.py        what a killed trainer resumes from
     model/          making a small base model
 
-A new reward, advantage or loss is one file in its folder: config struct, implementation, ``@register("name")``.
+A new reward, transformation, advantage or loss is one file in its folder: config struct, implementation,
+``@register("name")``.
 """
