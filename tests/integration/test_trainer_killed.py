@@ -48,7 +48,7 @@ SLACK = 8
 BUFFERS = {
     "oldest": BufferConfig(),
     "uniform": BufferConfig(strategy=Plugin(name="uniform"), batch_delay=2.0),
-    "steps": BufferConfig(level="step", steps_per_batch=6, strategy=Plugin(name="prioritised"), batch_delay=2.0),
+    "steps": BufferConfig(level="step", steps_per_batch=3, strategy=Plugin(name="prioritised"), batch_delay=2.0),
 }
 _FORKS = multiprocessing.get_context("forkserver")
 # A child that is forked from a process with torch in it starts at once.
