@@ -1,0 +1,147 @@
+"""Rock, paper, scissors, at the same time, with a table of payoffs that may be biased.
+
+By default rock beats scissors twice as high: then the equilibrium is a quarter rock, half paper, a quarter scissors,
+and whoever plays all three alike gives something away to paper.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from arena.games import register
+from arena.games.base import Pieces
+from arena.listed import ListedGame, ListedSpec
+from schemas.errors import ConfigError
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The ``[game]`` settings."""
+
+    moves: tuple[str, ...] = ("rock", "paper", "scissors")
+    payoffs: tuple[tuple[float, ...], ...] = ((0.0, -1.0, 2.0), (1.0, 0.0, -1.0), (-2.0, 1.0, 0.0))
+    """What P1 gets from P2 in a round: a row per move of P1, a column per move of P2."""
+    rounds: int = 3
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say.
+
+        Raises:
+            ConfigError: the message names the key, what was found and what was expected.
+        """
+        if not 2 <= len(set(self.moves)) == len(self.moves) or not all(m.isalpha() and m.islower() for m in self.moves):
+            raise ConfigError(f"moves: found {list(self.moves)}; expected two or more different words in small letters")
+        if [len(row) for row in self.payoffs] != [len(self.moves)] * len(self.moves):
+            raise ConfigError(
+                f"payoffs: found rows of {[len(row) for row in self.payoffs]}; expected a row and a "
+                f"column for each of {len(self.moves)} moves"
+            )
+        if not all(abs(pay) <= 1e6 for row in self.payoffs for pay in row):
+            raise ConfigError("payoffs: expected numbers between -1e6 and 1e6")
+        if not 1 <= self.rounds <= 100:
+            raise ConfigError(f"rounds: found {self.rounds}; expected 1 to 100")
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A position."""
+
+    played: list[tuple[int, int]]
+    """Moves of both, round by round, as places in ``Settings.moves``."""
+
+
+class RockPaperScissors(ListedGame[State]):
+    """A few rounds."""
+
+    def to_move(self) -> Sequence[int]:
+        """Both, until the last round is played."""
+        return (0, 1) if self.clock < self.spec.settings.rounds else ()
+
+    def moves(self, seat: int) -> Sequence[str]:
+        """All, always."""
+        return self._words
+
+    def after(self, moves: Mapping[int, str]) -> State:
+        """One more round."""
+        first, second = (self._words.index(moves[seat]) for seat in (0, 1))
+        return State([*self.state.played, (first, second)])
+
+    @property
+    def clock(self) -> int:
+        """Rounds played."""
+        return len(self.state.played)
+
+    def progress(self, seat: int) -> float:
+        """What the seat has won so far."""
+        won = float(sum(self.spec.settings.payoffs[first][second] for first, second in self.state.played))
+        return won if seat == 0 else -won
+
+    def scores(self) -> Sequence[float]:
+        """Everything won; one's gain is the other's loss."""
+        return [self.progress(seat) for seat in (0, 1)]
+
+    def reason(self) -> str:
+        """Rounds are all there is."""
+        return "rounds"
+
+    def metrics(self) -> Sequence[dict[str, float]]:
+        """How often each seat made each move."""
+        made = [[pair[seat] for pair in self.state.played] for seat in (0, 1)]
+        return [{word: float(mine.count(i)) for i, word in enumerate(self._words)} for mine in made]
+
+    def sees(self, seat: int) -> Pieces:
+        """Earlier rounds, the seat's own move first."""
+        rounds = ((mine[seat], mine[1 - seat]) for mine in self.state.played)
+        return tuple(self._words[move] for pair in rounds for move in pair)
+
+    def tells(self, seat: int) -> str:
+        """The same in English."""
+        rounds = [f"you {self._words[p[seat]]}, the other {self._words[p[1 - seat]]}" for p in self.state.played]
+        return f"Round {self.clock + 1} of {self.spec.settings.rounds}. Before: {'; '.join(rounds) or 'nothing'}."
+
+    def notes(self) -> list[str]:
+        """The balance."""
+        return [f"P1 has won {self.progress(0):g}"]
+
+    @property
+    def _words(self) -> tuple[str, ...]:
+        words: tuple[str, ...] = self.spec.settings.moves
+        return words
+
+
+class RockPaperScissorsSpec(ListedSpec[State]):
+    """Begins games."""
+
+    name = "rock_paper_scissors"
+    settings_type, state_type, game_type = Settings, State, RockPaperScissors
+
+    def start(self, seed: int) -> State:
+        """Nothing is played, and nothing is left to chance."""
+        return State([])
+
+    def pieces(self) -> Sequence[str]:
+        """The moves."""
+        words: tuple[str, ...] = self.settings.moves
+        return words
+
+    def rules(self) -> str:
+        """The rules in English, with what every pair of moves pays."""
+        table = [
+            f"{mine} against {other}: {pay:g}"
+            for mine, row in zip(self.settings.moves, self.settings.payoffs, strict=True)
+            for other, pay in zip(self.settings.moves, row, strict=True)
+        ]
+        return (
+            f"Two players, P1 and P2, choose at the same time one of {', '.join(self.settings.moves)}, "
+            f"{self.settings.rounds} times. What P1 gets and P2 loses in a round, by the moves of P1 against P2: "
+            f"{'; '.join(table)}. The most points win."
+        )
+
+
+@register("rock_paper_scissors")
+def make(settings: Mapping[str, Any]) -> RockPaperScissorsSpec:
+    """Rock, paper, scissors with these settings.
+
+    Raises:
+        ConfigError: a bad setting.
+    """
+    return RockPaperScissorsSpec.of(settings)
