@@ -11,11 +11,13 @@
     ├── DecodeError                 bytes that are not the message they should be
     ├── ArtifactError               a stored file is missing or is not what its digest says
     ├── ModelError                  a model or adapter directory that cannot be used
+    │   ├── EngineError             what computes broke over requests that are not at fault
     │   ├── MemoryShortError        no memory for another adapter, or for so many requests at once
     │   └── NoServerError           no inference server answers
     ├── BusyError                   a file that another process is using: wait and retry
     ├── RemoteError                 a remote agent's server did not give a reply
     ├── GameError                   a game was asked for something its rules do not allow
+    ├── EpisodeError                an episode that cannot come to a result: a reply, a reward, an empty store
     └── ReplayError                 recorded history and its refold disagree
 
 Messages say where, what was found, and what was expected. All take one message, so all survive pickling.
@@ -72,6 +74,10 @@ class ModelError(LeagueError, ValueError):
     """A model or adapter directory that cannot be used."""
 
 
+class EngineError(ModelError):
+    """What computes broke; the same request may succeed later, or in another process."""
+
+
 class MemoryShortError(ModelError):
     """No memory for another adapter, or for so many requests at once; with fewer it goes on."""
 
@@ -90,6 +96,10 @@ class RemoteError(LeagueError, ConnectionError):
 
 class GameError(LeagueError, ValueError):
     """A game was asked for something its rules do not allow."""
+
+
+class EpisodeError(LeagueError, ValueError):
+    """An episode cannot come to a result; it is recorded as failed, and others go on."""
 
 
 class ReplayError(LeagueError):

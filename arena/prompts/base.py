@@ -1,18 +1,10 @@
-"""What a conversation is, and what writes it down for a model."""
+"""What writes a conversation down for a model, and texts that are asked as one."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, Self, runtime_checkable
-
-import msgspec
+from typing import Protocol, Self, runtime_checkable
 
 from arena.games.base import Game, Words
-
-
-class Message(msgspec.Struct, frozen=True):
-    """One part of a conversation."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
+from schemas.episodes import Message as Message
 
 
 class Template(Protocol):

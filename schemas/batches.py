@@ -1,0 +1,122 @@
+"""What a step of an arena gives the trainer: model calls with their credit, and where all the others went."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import msgspec
+
+from schemas import trajectories
+from schemas.episodes import GenerateResult
+
+
+class TrainingRecord(msgspec.Struct, frozen=True):
+    """One model call as the trainer wants it; it need not know what an episode is."""
+
+    role_id: str
+    rollout_id: str
+    step_index: int
+    """Of the call in its rollout."""
+    episode_type: str
+    group: str
+    """In which its reward was compared."""
+    step: trajectories.Step
+    """Token ids, log-probabilities, allowed sets and version: what the learner reads."""
+    reward: float
+    advantage: float
+
+    @property
+    def input_ids(self) -> list[int]:
+        """Prompt and completion."""
+        return [*self.step.prompt_ids, *self.step.completion_ids]
+
+    @property
+    def logprobs(self) -> list[float]:
+        """One for each 1 of ``action_mask``."""
+        return self.step.logprobs
+
+    @property
+    def action_mask(self) -> list[int]:
+        """1 for every token of ``input_ids`` that the model chose: not the prompt's, nor those that were forced."""
+        mask = [0] * (len(self.step.prompt_ids) + len(self.step.completion_ids))
+        for branch in self.step.branches:
+            mask[len(self.step.prompt_ids) + branch] = 1
+        return mask
+
+
+class BatchCounts(msgspec.Struct, frozen=True):
+    """Where every model call of a batch went."""
+
+    episodes: int = 0
+    """In all trees."""
+    failed: int = 0
+    """Episodes without a result."""
+    untrainable: int = 0
+    """Episodes that only inform others."""
+    records: int = 0
+    """Steps that are trained on."""
+    of_failed: int = 0
+    """Steps of failed episodes."""
+    of_untrainable: int = 0
+    unscored: int = 0
+    """Steps of roles for which no reward function spoke."""
+    without_tokens: int = 0
+    uncredited: int = 0
+    """Steps that the credit assigner left out."""
+
+
+class TrainingBatch(msgspec.Struct, frozen=True):
+    """What one step of an arena gives the trainer."""
+
+    records: list[TrainingRecord]
+    step: int = 0
+    """Number of the arena's step."""
+    policy_version: int = 0
+    counts: BatchCounts = BatchCounts()
+    rewards: dict[str, float] = {}
+    """Mean by ``episode type/role``, over the trainable episodes."""
+    failures: dict[str, str] = {}
+    """Reason by rollout id."""
+    credit_state: dict[str, float] = {}
+    """What the credit assigner remembers after this batch."""
+
+    def as_rollouts(self, policy: str, credited: bool = True) -> list[trajectories.Rollout]:
+        """The same for ``trainer.learner``: for each role of each rollout what a seat of a match leaves behind.
+
+        Args:
+            policy: Name of the policy that is trained.
+            credited: Whether scores are advantages, to be trained on as they are (reward ``outcome``, advantage
+                ``episodic``); a role with several then has several rollouts. Otherwise scores are rewards, and the
+                trainer's own estimator compares them by ``group``.
+        """
+
+        def key(record: TrainingRecord) -> tuple[str, str, float]:
+            return record.rollout_id, record.role_id, record.advantage if credited else record.reward
+
+        parts = groupby(sorted(self.records, key=lambda r: (*key(r), r.step_index)), key=key)
+        return [_trajectory(list(part), policy, score) for (_, _, score), part in parts]
+
+
+def _trajectory(records: Sequence[TrainingRecord], policy: str, score: float) -> trajectories.Rollout:
+    first, last = records[0], records[-1].step
+    return trajectories.Rollout(
+        match_id=f"{first.rollout_id}/{first.role_id}/{first.step_index}",
+        game=first.episode_type,
+        policy=policy,
+        seat=0,
+        role=first.role_id,
+        group=first.group,
+        steps=[record.step for record in records],
+        final_clock=last.clock,
+        final_progress=last.progress,
+        score=score,
+        rank=1,
+    )
+
+
+def mean_rewards(results: Sequence[GenerateResult]) -> dict[str, float]:
+    """Mean reward by ``episode type/role`` over the trainable episodes, sorted by name."""
+    found: dict[str, list[float]] = {}
+    for rollout in (rollout for result in results for rollout in result.all_rollouts() if rollout.is_trainable):
+        for role, reward in rollout.rewards.items():
+            found.setdefault(f"{rollout.episode_type}/{role}", []).append(reward)
+    return {name: sum(values) / len(values) for name, values in sorted(found.items())}
