@@ -23,7 +23,13 @@ def servers_config(config: LeagueConfig) -> ServersConfig:
         ConfigError: a URL is none, or a time is not more than 0.
     """
     inference = config.inference
-    return ServersConfig(inference.urls, inference.request_timeout_s, inference.patience_s)
+    return ServersConfig(
+        inference.urls,
+        inference.request_timeout_s,
+        inference.patience_s,
+        # Whoever gives slow machines more time for a request gives them more to say that they live.
+        silence_s=inference.request_timeout_s / 10,
+    )
 
 
 async def reach_servers(context: Context) -> ServersBackend:

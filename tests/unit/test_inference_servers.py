@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -17,8 +19,10 @@ from schemas.errors import ConfigError, ModelError, NoServerError
 from trainer.model import Tokenizer, make_base
 from workers.founding.checks import check_config
 from workers.inference import Generation, Request, Sampling, make_backend
+from workers.inference.engine import Engine
 from workers.inference.servers import ServersBackend, ServersConfig
 from workers.serving import InferenceServer, LoadedModels, serving
+from workers.serving.limits import Listed
 
 SERVER = """
 import asyncio, sys
@@ -50,6 +54,9 @@ class Process:
     @property
     def port(self) -> int:
         return int(self.url.rpartition(":")[2])
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         self._process.kill()
@@ -163,6 +170,9 @@ def test_a_server_that_joins_takes_its_share_and_one_that_comes_back_is_asked_ag
     asyncio.run(run())
 
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
 @contextlib.asynccontextmanager
 async def here(base: Path, count: int = 2) -> AsyncIterator[list[str]]:
     """Servers in this event loop."""
@@ -189,13 +199,11 @@ def test_prompts_that_begin_alike_go_to_the_same_server_while_it_is_well(base: P
     asyncio.run(run())
 
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
 @contextlib.asynccontextmanager
 async def odd_server(handler: Handler) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_post("/generate", handler)
+    app.router.add_post("/generate/many", handler)
     app.router.add_post("/v1/load_lora_adapter", handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
@@ -237,6 +245,121 @@ def test_what_one_server_does_not_answer_is_asked_of_another(base: Path, handler
 
     done = asyncio.run(run())
     assert [generation.completion_ids for generation in done] == by_the_local_backend(base, requests)
+
+
+def test_what_an_engine_breaks_over_is_asked_of_another_server(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests, sound = [request_of(index) for index in range(40)], Engine._advance
+    broken, passes = list[Engine](), Counter[int]()
+
+    def breaks_down(self: Engine, first: int, last: int, reuse: bool) -> None:
+        passes[id(self)] += 1
+        if self in broken or (not broken and passes[id(self)] == 6):
+            broken[:] = [self]
+            raise RuntimeError("a kernel failed")
+        sound(self, first, last, reuse)
+
+    async def run() -> list[Generation]:
+        async with here(base, 2) as urls, backend_of(*urls) as backend:
+            done = await ask(backend, requests, at_once=10)
+            assert not any(server.down for server in backend.routes.servers.values())
+            return done
+
+    alone = by_the_local_backend(base, requests)
+    monkeypatch.setattr(Engine, "_advance", breaks_down)
+    done = asyncio.run(run())
+    assert len(broken) == 1
+    assert [generation.completion_ids for generation in done] == alone
+
+
+def test_a_server_that_hangs_is_found_long_before_the_request_timeout(
+    base: Path, start: Callable[..., Process]
+) -> None:
+    first, second = start(), start()
+    requests = [request_of(index) for index in range(120)]
+
+    async def run() -> list[Generation]:
+        async with backend_of(first.url, second.url, silence_s=0.7) as backend:
+
+            async def hang() -> None:
+                while backend.stats().requests < 30:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0)
+                first.signal(signal.SIGSTOP)
+
+            hanging = asyncio.create_task(hang())
+            async with asyncio.timeout(60):
+                done = await ask(backend, requests, at_once=40)
+            await hanging
+            server = backend.routes.servers[first.url]
+            assert server.down
+            first.signal(signal.SIGCONT)
+            async with asyncio.timeout(20):
+                while server.down:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.02)
+            return done
+
+    done = asyncio.run(run())
+    assert [generation.completion_ids for generation in done] == by_the_local_backend(base, requests)
+
+
+def test_a_server_that_is_slow_but_says_that_it_lives_keeps_its_requests() -> None:
+    async def slow(_: web.Request) -> web.Response:
+        await asyncio.sleep(1.0)
+        return web.json_response({"error": {"message": "after all"}}, status=400)
+
+    async def run() -> None:
+        async with odd_server(slow) as odd, backend_of(odd, silence_s=0.1) as backend:
+            with pytest.raises(ModelError, match="after all"):
+                await backend.generate(request_of(0))
+            assert backend.routes.servers[odd].sent == 1
+
+    asyncio.run(run())
+
+
+def test_calls_made_at_once_go_together_and_one_alone_by_itself(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths: list[str] = []
+    dispatched = InferenceServer._dispatch
+
+    async def noting(self: InferenceServer, request: web.Request) -> web.StreamResponse:
+        paths.append(request.path)
+        return await dispatched(self, request)
+
+    monkeypatch.setattr(InferenceServer, "_dispatch", noting)
+
+    async def run() -> None:
+        async with here(base, 1) as urls, backend_of(*urls) as backend:
+            await backend.generate(request_of(0))
+            assert paths == ["/generate"]
+            await ask(backend, [request_of(index) for index in range(0, 60, 2)], at_once=30)
+            assert paths == ["/generate", "/generate/many"]
+            await ask(backend, [request_of(index) for index in range(0, 400, 2)], at_once=200)
+            assert paths[2:6] == ["/generate/many"] * 4
+
+    asyncio.run(run())
+
+
+def test_a_request_that_nobody_waits_for_any_more_is_not_sampled_to_its_end(base: Path) -> None:
+    async def run() -> None:
+        server = InferenceServer()
+        await server.start()
+        local = make_backend("local", base)
+        server.serve(LoadedModels(local, Tokenizer(base)))
+        async with backend_of(f"http://127.0.0.1:{server.port}") as backend:
+            endless = [
+                Request([5, 6], None, Listed((7, 8), None), Sampling(seed=seed, max_tokens=1900)) for seed in range(3)
+            ]
+            tasks = [asyncio.create_task(backend.generate(request)) for request in endless]
+            async with asyncio.timeout(20):
+                while local.stats().running < 3:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.01)
+                for task in tasks:
+                    task.cancel()
+                while local.stats().running or server.door.inside:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.01)
+            assert local.stats().sampled_tokens < 3 * 1900
+            assert (await backend.generate(request_of(0))).completion_ids
+        await server.stop()
+
+    asyncio.run(run())
 
 
 def test_a_server_with_room_for_one_serves_all_in_the_end(base: Path) -> None:
@@ -304,7 +427,7 @@ def test_a_server_that_knows_no_such_request_is_named(base: Path) -> None:
 
     async def run() -> None:
         async with odd_server(stranger) as odd, backend_of(odd) as backend:
-            with pytest.raises(ModelError, match=f"{odd}/generate answers 404 .*expected an inference process"):
+            with pytest.raises(ModelError, match=f"{odd}/generate(/many)? answers 404 .*expected an inference process"):
                 await backend.generate(request_of(0))
 
     asyncio.run(run())

@@ -22,7 +22,8 @@ from trainer.adapters import LoraConfig, create, save
 from trainer.decoder import Decoder
 from trainer.model import Tokenizer, make_base
 from workers.inference import Generation, InferenceBackend, Request, Sampling, make_backend
-from workers.inference.wire import CONTENT_TYPE, Call, Reply
+from workers.inference.engine import Engine
+from workers.inference.wire import CONTENT_TYPE, Answer, Call, Frames, Reply, framed, together
 from workers.serving import InferenceServer, LoadedModels
 from workers.serving.server import MOST_BYTES
 from workers.supervisor import processes
@@ -466,3 +467,64 @@ def test_inference_processes_start_before_and_stop_after_everybody_who_asks_them
     assert names.index("rater-1") < names.index("inference-1") < names.index("inference-2")
     assert names.index("inference-2") < min(names.index(f"{role}-1") for role in ("trainer", "evaluator", "rollout"))
     assert not [process for process in processes(LeagueConfig()) if process.role == "inference"]
+
+
+async def many(client: httpx2.AsyncClient, calls: list[bytes]) -> dict[int, Answer]:
+    sent = {"Content-Type": CONTENT_TYPE}
+    answer = await client.post("/generate/many", content=together(calls), headers=sent)
+    assert answer.status_code == 200, answer.text
+    return {found.index: found for found in Frames().feed(answer.content)}
+
+
+def test_each_of_many_calls_is_answered_as_if_it_came_alone(served):
+    async def ask(client, *_):
+        calls = [Call(PROMPT, (None, "a1")[seed % 2], Sampling(0.8, seed, 9)) for seed in range(12)]
+        bad = [msgspec.msgpack.encode({"prompt_ids": "a"}), msgspec.msgpack.encode(Call([], None, Sampling()))]
+        bad.append(msgspec.msgpack.encode(Call(PROMPT, "../../etc", Sampling())))
+        answers = await many(client, [*bad, *map(msgspec.msgpack.encode, calls)])
+        assert sorted(answers) == list(range(15))
+        assert [answers[index].status for index in range(3)] == [400, 400, 404]
+        assert "the prompt has 0 tokens" in json.loads(answers[1].body)["error"]["message"]
+        for index, call in enumerate(calls, start=3):
+            own, alone = msgspec.msgpack.decode(answers[index].body, type=Reply), await generate(client, call)
+            assert own.generation.completion_ids == alone.generation.completion_ids
+            assert own.generation.logprobs == pytest.approx(alone.generation.logprobs, abs=1e-5)
+            assert own.generation.spans == alone.generation.spans
+        assert await many(client, []) == {}
+
+    served(ask)
+
+
+def test_calls_beyond_the_bound_are_sent_elsewhere_and_the_others_served(served):
+    async def ask(client, server, _):
+        calls = [msgspec.msgpack.encode(Call(PROMPT, None, Sampling(seed=seed))) for seed in range(5)]
+        answers = await many(client, calls)
+        assert [answers[index].status for index in range(5)] == [200, 200, 503, 503, 503]
+        assert server.door.refused == 3
+
+    served(ask, 2)
+
+
+@pytest.mark.parametrize("piece", [1, 3, 7, 1000])
+def test_frames_are_whole_whatever_the_pieces_they_come_in(piece):
+    answers = [Answer(index, 200, bytes(range(index * 5))) for index in range(20)]
+    sent, frames, found = b"".join(map(framed, answers)), Frames(), []
+    for first in range(0, len(sent), piece):
+        found += frames.feed(sent[first : first + piece])
+    assert found == answers
+
+
+def test_an_engine_that_breaks_over_a_request_is_the_servers_fault(served, monkeypatch):
+    def broken(*_: object) -> None:
+        raise RuntimeError("a kernel failed")
+
+    async def ask(client, *_):
+        with monkeypatch.context() as patched:
+            patched.setattr(Engine, "_advance", broken)
+            answer = await client.post("/v1/completions", json=COMPLETION)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["type"]) == (500, "server_error")
+        assert "a pass over 1 rows failed" in error["message"]
+        assert (await client.post("/v1/completions", json=COMPLETION)).status_code == 200
+
+    served(ask)

@@ -2,30 +2,20 @@
 
 import asyncio
 import contextlib
-import json
-import random
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import structlog
-
-from schemas.errors import ModelError, NoServerError
+from schemas.errors import NoServerError
+from workers.inference.link import FailedError, Link, Posted
+from workers.inference.pulse import CONNECT_S, Around
 from workers.inference.routing import Routes, Server
 
 if TYPE_CHECKING:
     import aiohttp
 
-log = structlog.get_logger()
-
-_CONNECT_S = 5.0
+_NOBODY = "none is known"
 _LOOK_EVERY_S = 0.25
 """For servers that joined, where none is left to ask."""
-_FIRST_PROBE_S = 0.05
-_LONGEST_PROBE_S = 5.0
-_BUSY_S = 0.5
-"""About as long is a server left alone that had no room."""
-_EXCERPT = 300
-"""Characters of a message that is not in the form agreed on."""
 
 
 class Limits(NamedTuple):
@@ -37,23 +27,8 @@ class Limits(NamedTuple):
     """For a server to appear where none answers."""
     tries: int
     """Requests that a server may have worked on and did not answer."""
-
-
-class Posted(NamedTuple):
-    """A request."""
-
-    path: str
-    body: bytes
-    content_type: str
-
-
-class _FailedError(Exception):
-    """A request that this server did not answer; another may."""
-
-    def __init__(self, why: str, counts: bool = True) -> None:
-        super().__init__(why)
-        self.counts = counts
-        """Whether the server may have worked on it: such tries are bounded."""
+    silence_s: float
+    """Until a server that owes answers is asked whether it lives, and then until it is lost."""
 
 
 class Dispatch:
@@ -73,6 +48,8 @@ class Dispatch:
         self._urls = urls
         self._session: aiohttp.ClientSession | None = None
         self._tasks = set[asyncio.Task[Any]]()
+        self._links: dict[Server, Link] = {}
+        self._around = Around(self._connections, self._spawn, self._is_known, self._well_again, limits.silence_s)
         self._news = asyncio.Event()
         """Set when a server that was down is well again."""
 
@@ -84,12 +61,15 @@ class Dispatch:
             NoServerError: no server answered for long.
         """
         self._look()
-        told = [self._spawn(self._sent(server, posted)) for server in self.routes.open_ones(self._now())]
+        told = [self._spawn(self._link(server).sent(posted)) for server in self.routes.open_ones(self._now())]
+        why = _NOBODY
         for first in asyncio.as_completed(told):
-            with contextlib.suppress(_FailedError):
+            try:
                 await first
                 return
-        await self.somewhere(b"", posted)
+            except FailedError as error:
+                why = str(error)
+        await self.somewhere(b"", posted, why)
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -100,24 +80,24 @@ class Dispatch:
         if self._session is not None:
             await self._session.close()
 
-    async def somewhere(self, key: bytes, posted: Posted) -> bytes:
+    async def somewhere(self, key: bytes, posted: Posted, why: str = _NOBODY) -> bytes:
         """What some server answers.
 
         Args:
             key: Requests of the same key go to the same server while it is well.
             posted: The request.
+            why: What was wrong when it was last tried.
 
         Raises:
             ModelError: the request is at fault.
             NoServerError: too many servers failed over it, or none was there for long.
         """
         failed: list[Server] = []
-        why = "none is known"
         while len(failed) < self._limits.tries:
             server = await self._free_server(key, failed, why)
             try:
-                return await self._sent(server, posted)
-            except _FailedError as error:
+                return await self._link(server).sent(posted)
+            except FailedError as error:
                 why = f"{server.url}: {error}"
                 if error.counts:
                     failed.append(server)
@@ -154,80 +134,25 @@ class Dispatch:
             async with asyncio.timeout(_LOOK_EVERY_S):
                 await self._news.wait()
 
-    async def _sent(self, server: Server, posted: Posted) -> bytes:
-        """What one server answers.
+    def _link(self, server: Server) -> Link:
+        """The way to a server; forgotten with the servers that the league forgets."""
+        if server not in self._links:
+            self._links = {known: link for known, link in self._links.items() if self._is_known(known)}
+            self._links[server] = Link(server, self._around)
+        return self._links[server]
 
-        Raises:
-            ModelError: the request is at fault.
-            _FailedError: the server is; it is marked.
-        """
-        import aiohttp
+    def _is_known(self, server: Server) -> bool:
+        return self.routes.servers.get(server.url) is server
 
-        server.running += 1
-        server.sent += 1
-        try:
-            headers = {"Content-Type": posted.content_type}
-            async with self._connections().post(
-                server.url + posted.path, data=posted.body, headers=headers
-            ) as response:
-                answer, status = await response.read(), response.status
-        except aiohttp.ClientConnectorError as error:
-            self._lost(server, str(error))
-            raise _FailedError(str(error), counts=False) from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            why = f"{type(error).__name__}: {error}"
-            self._lost(server, why)
-            raise _FailedError(why) from error
-        finally:
-            server.running -= 1
-        if status == 200:
-            return answer
-        if status == 503:
-            server.busy_until = self._now() + _BUSY_S * random.uniform(0.5, 1.5)
-            raise _FailedError(_message(answer), counts=False)
-        if status >= 500 or status in (408, 429):
-            raise _FailedError(f"{status}: {_message(answer)}")
-        if _is_ours(answer):
-            raise ModelError(_message(answer))
-        raise ModelError(
-            f"inference: {server.url}{posted.path} answers {status} ({_message(answer)}); expected an inference "
-            "process of a league (vLLM's own servers are for inference.backend = 'vllm_server')"
-        )
-
-    def _lost(self, server: Server, why: str) -> None:
-        """Ask a server nothing more until it says that it is well."""
-        if not server.down:
-            log.warning("an inference server does not answer", url=server.url, why=why)
-            server.down = True
-            self._spawn(self._probe(server))
-
-    async def _probe(self, server: Server) -> None:
-        pause_s = _FIRST_PROBE_S
-        while self.routes.servers.get(server.url) is server:
-            if await self._is_well(server):
-                log.info("an inference server answers again", url=server.url)
-                server.down = False
-                news, self._news = self._news, asyncio.Event()
-                news.set()
-                return
-            await asyncio.sleep(pause_s * random.uniform(0.75, 1.25))
-            pause_s = min(pause_s * 2, _LONGEST_PROBE_S)
-
-    async def _is_well(self, server: Server) -> bool:
-        import aiohttp
-
-        timeout = aiohttp.ClientTimeout(total=_CONNECT_S)
-        try:
-            async with self._connections().get(f"{server.url}/health", timeout=timeout) as response:
-                return response.status == 200
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return False
+    def _well_again(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
     def _connections(self) -> "aiohttp.ClientSession":
         if self._session is None:
             import aiohttp
 
-            timeout = aiohttp.ClientTimeout(total=self._limits.timeout_s, sock_connect=_CONNECT_S)
+            timeout = aiohttp.ClientTimeout(total=self._limits.timeout_s, sock_connect=CONNECT_S)
             # As many as there are requests: the servers batch them.
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
         return self._session
@@ -245,16 +170,3 @@ class Dispatch:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _is_ours(answer: bytes) -> bool:
-    """Whether an answer says what is wrong in the form agreed on."""
-    return _message(answer, otherwise="") != ""
-
-
-def _message(answer: bytes, otherwise: str | None = None) -> str:
-    """What a server says is wrong."""
-    try:
-        return str(json.loads(answer)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return answer[:_EXCERPT].decode(errors="replace") if otherwise is None else otherwise

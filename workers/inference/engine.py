@@ -16,7 +16,7 @@ import numpy as np
 import structlog
 import torch
 
-from schemas.errors import MemoryShortError, ModelError
+from schemas.errors import EngineError, MemoryShortError
 from trainer.forward import Weights
 from workers.inference.base import Stats
 from workers.inference.cache import Cache
@@ -161,7 +161,7 @@ class Engine:
     def abort(self, error: Exception) -> None:
         """Fail everything, waiting or running."""
         for row in (*self._waiting, *self._running):
-            fail(row, ModelError(f"inference: the engine stopped: {error!r}"))
+            fail(row, EngineError(f"inference: the engine stopped: {error!r}"))
         self._waiting.clear()
         self._running.clear()
 
@@ -222,7 +222,7 @@ class Engine:
         try:
             self._advance(first, last, joining and self._prefixes.enabled)
         except Exception as error:
-            kind = MemoryShortError if is_short(error) else ModelError
+            kind = MemoryShortError if is_short(error) else EngineError
             failure = kind(f"inference: a pass over {last - first} rows failed: {error!r}")
             if kind is MemoryShortError and len(self._running) > 1:
                 raise failure from error

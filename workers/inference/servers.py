@@ -16,11 +16,12 @@ import msgspec
 
 from schemas.errors import ConfigError, ModelError
 from workers.inference.base import Generation, Request, Stats
-from workers.inference.dispatch import Dispatch, Limits, Posted
+from workers.inference.dispatch import Dispatch, Limits
+from workers.inference.link import Posted
 from workers.inference.registry import register
 from workers.inference.routing import Routes, key_of
 from workers.inference.stitching import Stitched
-from workers.inference.wire import CONTENT_TYPE, Reply
+from workers.inference.wire import CONTENT_TYPE, GENERATE, Reply
 
 
 class ServersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,6 +35,9 @@ class ServersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a request waits for a server where none answers."""
     tries: int = 5
     """Requests that a server failed to answer, until the completion fails."""
+    silence_s: float = 30.0
+    """A server that owes answers and has said nothing for so long is asked whether it lives; if it does not say within
+    as long again, what it owes is asked of others. A tenth of ``inference.request_timeout_s`` in a league."""
     places: int = 1024
     """Of a constraint, sent with a request."""
     sticky_tokens: int = 256
@@ -41,7 +45,7 @@ class ServersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
-        for name in ("timeout_s", "patience_s", "tries", "places", "sticky_tokens"):
+        for name in ("timeout_s", "patience_s", "tries", "silence_s", "places", "sticky_tokens"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"inference.{name}: {getattr(self, name)}; expected more than 0")
         for url in self.urls:
@@ -65,7 +69,7 @@ class ServersBackend:
             urls: The servers besides those of the configuration, asked for before each request.
         """
         self._config = config = config or ServersConfig()
-        limits = Limits(config.timeout_s, config.patience_s, config.tries)
+        limits = Limits(config.timeout_s, config.patience_s, config.tries, config.silence_s)
         self._dispatch = Dispatch(limits, lambda: (*config.urls, *urls()))
         self._adapters = dict[str, None]()
         self._counts = Counter[str]()
@@ -121,7 +125,7 @@ class ServersBackend:
         stitched = Stitched(request, self._config.places)
         key = key_of(request.adapter, request.prompt_ids, self._config.sticky_tokens)
         while stitched.finished is None:
-            posted = Posted("/generate", msgspec.msgpack.encode(stitched.call()), CONTENT_TYPE)
+            posted = Posted(GENERATE, msgspec.msgpack.encode(stitched.call()), CONTENT_TYPE)
             stitched.take(_decoded(await self._dispatch.somewhere(key, posted)))
         return stitched.generation(time.monotonic() - began)
 

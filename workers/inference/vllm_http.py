@@ -13,7 +13,8 @@ import msgspec
 from arena.excerpts import Excerpt
 from schemas.errors import ModelError
 from workers.inference.base import Sampling
-from workers.inference.dispatch import Dispatch, Limits, Posted
+from workers.inference.dispatch import Dispatch, Limits
+from workers.inference.link import Posted
 from workers.inference.vllm_draw import Draw, Drawn
 
 EXACT = 1e-4

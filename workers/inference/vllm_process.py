@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from schemas.errors import ConfigError, MemoryShortError, ModelError
+from schemas.errors import ConfigError, EngineError, MemoryShortError, ModelError
 from trainer.shape import read_shape
 from workers.inference.base import InferenceBackend
 
@@ -34,6 +34,9 @@ MASK = "workers.inference.vllm_mask:ExcerptMask"
 
 _SHORT = ("out of memory", "no available memory", "can't allocate memory", "kv cache is needed", "lora slots")
 """Signs of a want of memory in what vLLM and torch say, in lower case."""
+
+_BROKEN = ("EngineDeadError", "EngineGenerateError")
+"""What vLLM raises where its engine is at fault, not the request."""
 
 Result = TypeVar("Result")
 
@@ -257,10 +260,16 @@ def write_nothing(base: Path, folder: Path) -> Path:
 
 
 def refused(what: str, error: Exception, hint: str = "") -> ModelError:
-    """An error of vLLM's as one of ours; a want of memory is told apart, since with fewer adapters it may go."""
+    """An error of vLLM's as one of ours.
+
+    A want of memory is told apart, since with fewer adapters it may go; so is an engine that broke, since another
+    process may do.
+    """
     said = f"{what} ({type(error).__name__}: {error})" + (f". {hint}" if hint else "")
     short = isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _SHORT)
-    return MemoryShortError(said) if short else ModelError(said)
+    if short:
+        return MemoryShortError(said)
+    return EngineError(said) if type(error).__name__ in _BROKEN else ModelError(said)
 
 
 def environment(config: VllmConfig) -> dict[str, str]:

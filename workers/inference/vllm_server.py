@@ -94,7 +94,12 @@ class VllmServerBackend:
         self._model = Model(self._shape.vocab_size, Tokenizer(folder).eos, limit)
         self._known: set[str] = set()
         self._tally = Tally()
-        limits = Limits(self._config.timeout_s, self._config.patience_s, self._config.tries)
+        limits = Limits(
+            self._config.timeout_s,
+            self._config.patience_s,
+            self._config.tries,
+            silence_s=self._config.timeout_s / 10,
+        )
         base = NOTHING if VllmConfig(device=self._config.device).needs_nothing else None
         self._servers = VllmServers(self._config.urls, limits, self._model.vocabulary, base)
         self._closed = False

@@ -1,12 +1,21 @@
 """What went wrong with a request, in OpenAI's form: ``{"error": {"message", "type", "param", "code"}}``."""
 
-from typing import Any
+from typing import NamedTuple
 
+import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from schemas.errors import ArtifactError, LogError, MemoryShortError, ModelError, NoServerError, UsageError
+from schemas.errors import (
+    ArtifactError,
+    EngineError,
+    LogError,
+    MemoryShortError,
+    ModelError,
+    NoServerError,
+    UsageError,
+)
 
 log = structlog.get_logger()
 
@@ -32,29 +41,55 @@ class RefusedError(Exception):
         self.field = field
 
 
-def refusal(status: int, message: str, field: str | None = None) -> web.Response:
-    """An answer that says what is wrong."""
-    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    error: dict[str, Any] = {"message": message, "type": kind, "param": field, "code": status}
-    headers = {"Retry-After": str(_RETRY_AFTER_S)} if status == 503 else None
-    return web.json_response({"error": error}, status=status, headers=headers)
+class Failure(NamedTuple):
+    """What is answered in place of a result."""
+
+    status: int
+    message: str
+    field: str | None = None
+
+    def body(self) -> bytes:
+        """In OpenAI's form."""
+        kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        error = {"message": self.message, "type": kind, "param": self.field, "code": self.status}
+        return msgspec.json.encode({"error": error})
+
+    def response(self) -> web.Response:
+        """As an answer of its own."""
+        headers = {"Retry-After": str(_RETRY_AFTER_S)} if self.status == 503 else None
+        return web.Response(
+            body=self.body(), status=self.status, headers=headers, content_type="application/json", charset="utf-8"
+        )
+
+
+def failure_of(error: Exception, path: str) -> Failure:
+    """How a failure is told. The boundary for errors of one request: the server goes on.
+
+    Args:
+        error: Raised while the request was served.
+        path: What was asked.
+    """
+    if isinstance(error, RefusedError):
+        return Failure(error.status, str(error), error.field)
+    if isinstance(error, _PASSING):
+        return Failure(503, str(error))
+    if isinstance(error, EngineError):
+        log.error("the engine failed under a request", path=path, error=str(error))
+        return Failure(500, str(error))
+    if isinstance(error, ArtifactError):
+        return Failure(404, str(error))
+    if isinstance(error, _OF_THE_REQUEST):
+        return Failure(400, str(error))
+    log.error("a request failed unexpectedly", path=path, exc_info=error)
+    return Failure(500, f"{path}: {type(error).__name__}: {error}")
 
 
 @web.middleware
 async def explaining(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer every failure in one form. The boundary for errors of one request: the server goes on."""
+    """Answer every failure in one form."""
     try:
         return await handler(request)
-    except RefusedError as error:
-        return refusal(error.status, str(error), error.field)
     except web.HTTPException as error:
-        return refusal(error.status, f"{request.method} {request.path}: {error.text or error.reason}")
-    except _PASSING as error:
-        return refusal(503, str(error))
-    except ArtifactError as error:
-        return refusal(404, str(error))
-    except _OF_THE_REQUEST as error:
-        return refusal(400, str(error))
+        return Failure(error.status, f"{request.method} {request.path}: {error.text or error.reason}").response()
     except Exception as error:
-        log.exception("a request failed unexpectedly", path=request.path)
-        return refusal(500, f"{request.path}: {type(error).__name__}: {error}")
+        return failure_of(error, request.path).response()

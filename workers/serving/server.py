@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from aiohttp import web
 
 from schemas.errors import UsageError
+from workers.inference.wire import GENERATE, MANY
 from workers.serving.adapters import Adapters
 from workers.serving.door import Door
 from workers.serving.failures import RefusedError, explaining
@@ -73,8 +74,10 @@ class InferenceServer:
         """Answer by these models from now on."""
         texts = Texts(models.tokenizer)
         openai, adapters = OpenAI(models, texts, self.door), Adapters(models, self.door)
+        stretches = Stretches(models, self.door)
         handlers = (
-            Stretches(models, self.door).generate,
+            stretches.generate,
+            stretches.many,
             openai.names,
             openai.complete,
             openai.chat,
@@ -109,7 +112,8 @@ class InferenceServer:
 
 
 _OF_MODELS = (
-    ("POST", "/generate"),
+    ("POST", GENERATE),
+    ("POST", MANY),
     ("GET", "/v1/models"),
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions"),
