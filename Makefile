@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "==> creating $(VENV) and installing pinned packages (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[diplomacy,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[diplomacy,openspiel,textarena,dev]'
 	@touch $@
 
 install: $(STAMP)  ## create .venv with everything the demo and the tests need

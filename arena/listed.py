@@ -211,10 +211,6 @@ class ListedSpec(ABC, Generic[S]):
         """A move in pieces, unlike the beginning of any other legal one's."""
         return (move,)
 
-    def read_move(self, pieces: Pieces) -> str:
-        """The way back from ``spell``."""
-        return "".join(pieces)
-
     def new(self, seed: int) -> ListedGame[S]:
         """A fresh play-through."""
         return self.game_type(self, seed, self.start(seed))
@@ -330,10 +326,10 @@ class ListedText:
         Raises:
             GameError: the completion is not one of ``completions``.
         """
-        action = (self._spec.read_move(completion[:-1]),)
-        if completion[-1:] != (CLOSE,) or not game.is_legal(seat, action):
+        meant = {(*self._spec.spell(move), CLOSE): move for move in _table(game, seat).moves(seat)}
+        if completion not in meant:
             raise GameError(f"{game.name} text: {completion[:20]} is not a legal move and {CLOSE!r}")
-        return action
+        return (meant[completion],)
 
 
 class Spelled:

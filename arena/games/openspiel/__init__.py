@@ -1,0 +1,27 @@
+"""The games of OpenSpiel (Lanctot et al. 2019, arXiv 1908.09453), turn-taking and simultaneous.
+
+- ``library``    what is asked of the package ``open_spiel`` (the extra ``openspiel``): games, chance, moves, texts
+- ``game``       its games as ``Game`` and ``GameSpec``
+- ``responses``  exact best responses and exploitability of a policy
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from arena.games import register
+from arena.games.base import GameSpec
+from schemas.errors import ConfigError
+
+
+@register("openspiel")
+def make(settings: Mapping[str, Any]) -> GameSpec:
+    """The game that the settings name.
+
+    Raises:
+        ConfigError: a bad setting, no such game, one that cannot be played here, or the package is not installed.
+    """
+    try:
+        from arena.games.openspiel.game import OpenSpielSpec
+    except ImportError as error:
+        raise ConfigError("game.name: 'openspiel' needs the package open_spiel: pip install '.[openspiel]'") from error
+    return OpenSpielSpec.of(settings)

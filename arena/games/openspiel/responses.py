@@ -1,0 +1,111 @@
+"""How much a policy can be exploited, exactly: the library's best responses to it, over the whole game tree."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import pyspiel
+
+from arena.games.openspiel.library import Position, Spiel, open_game
+from schemas.errors import GameError
+
+Policy = Callable[[str, int, Sequence[str]], Sequence[float]]
+"""What a seat knows (its information state), the seat, and the names of its legal moves, to a probability each."""
+
+
+class Responses(NamedTuple):
+    """What best responses to a policy are worth."""
+
+    values: tuple[float, ...]
+    """Per seat, where everybody keeps to the policy."""
+    best: tuple[float, ...]
+    """Per seat, where it alone plays a best response to the others' policy."""
+
+    @property
+    def nash_conv(self) -> float:
+        """What all seats could gain by a best response, in sum: 0 in an equilibrium."""
+        return sum(best - value for best, value in zip(self.best, self.values, strict=True))
+
+    @property
+    def exploitability(self) -> float:
+        """``nash_conv`` per seat (Lanctot et al. 2017, arXiv 1711.00832)."""
+        return self.nash_conv / len(self.values)
+
+
+def uniform(known: str, seat: int, moves: Sequence[str]) -> Sequence[float]:
+    """The policy of a random bot."""
+    return [1 / len(moves)] * len(moves)
+
+
+def tabular(table: Mapping[str, Mapping[str, float]]) -> Policy:
+    """A policy from a table: information states to moves' names to probabilities; 0 for moves it leaves out."""
+
+    def policy(known: str, seat: int, moves: Sequence[str]) -> Sequence[float]:
+        if known not in table:
+            raise GameError(f"openspiel: the policy's table has no information state {known!r}")
+        return [table[known].get(move, 0.0) for move in moves]
+
+    return policy
+
+
+def responses(game: str, policy: Policy, most_positions: int = 1_000_000) -> Responses:
+    """Best responses to a policy that all seats keep to.
+
+    Args:
+        game: As in the settings; simultaneous moves are taken one after the other, unseen.
+        policy: Asked once about each information state.
+        most_positions: Larger games are refused rather than walked for hours.
+
+    Raises:
+        ConfigError: no such game.
+        GameError: the policy's probabilities are not such, or the game is too large or has no information states.
+    """
+    spiel = open_game(game)
+    if not spiel.get_type().provides_information_state_string:
+        raise GameError(f"openspiel: {game} has no information states; best responses need them")
+    in_turn = spiel.get_type().dynamics == pyspiel.GameType.Dynamics.SIMULTANEOUS
+    spiel = pyspiel.convert_to_turn_based(spiel) if in_turn else spiel
+    table = _table(spiel, policy, in_turn, most_positions)
+    root, joint = spiel.new_initial_state(), pyspiel.TabularPolicy(table)
+    values = pyspiel.expected_returns(root, joint, -1, True)
+    best = [
+        pyspiel.TabularBestResponse(spiel, seat, table).value_from_state(root) for seat in range(spiel.num_players())
+    ]
+    return Responses(tuple(map(float, values)), tuple(map(float, best)))
+
+
+def exploitability(game: str, policy: Policy = uniform) -> float:
+    """``Responses.exploitability`` of a policy; raises as ``responses`` does."""
+    return responses(game, policy).exploitability
+
+
+def _table(spiel: Spiel, policy: Policy, in_turn: bool, most: int) -> dict[str, list[tuple[int, float]]]:
+    """The policy at every information state, walking the tree once."""
+    table: dict[str, list[tuple[int, float]]] = {}
+    waiting, seen = [spiel.new_initial_state()], 0
+    while waiting:
+        position = waiting.pop()
+        seen += 1
+        if seen > most:
+            raise GameError(f"openspiel: {spiel} has more than {most} positions; expected a smaller game")
+        if position.is_terminal():
+            continue
+        if not position.is_chance_node():
+            key = position.information_state_string(position.current_player())
+            if key not in table:
+                table[key] = _asked(position, key, policy, in_turn)
+        waiting.extend(position.child(move) for move in position.legal_actions())
+    return table
+
+
+def _asked(position: Position, key: str, policy: Policy, in_turn: bool) -> list[tuple[int, float]]:
+    seat, moves = position.current_player(), position.legal_actions()
+    # The library writes a line of its own over the information state where it takes simultaneous moves in turn.
+    known = key.partition("\n")[2] if in_turn else key
+    names = [position.action_to_string(seat, move) for move in moves]
+    shares = list(policy(known, seat, names))
+    if len(shares) != len(moves) or not all(share >= 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
+        raise GameError(
+            f"openspiel: the policy gives {shares} for the moves {names} at {known!r}; expected a probability each, "
+            "1 in sum"
+        )
+    return list(zip(moves, shares, strict=True))

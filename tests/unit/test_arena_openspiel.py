@@ -1,0 +1,153 @@
+"""OpenSpiel's games here: played to the end, chance by the seed, and policies judged exactly."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from arena.bots.kuhn_equilibrium import SHARES
+from arena.games import make_game
+from arena.games.base import Game, GameSpec, words_of
+from schemas.errors import ConfigError, DecodeError, GameError
+
+pytest.importorskip("pyspiel")
+
+from arena.games.openspiel.responses import exploitability, responses, tabular, uniform
+
+TURNS = ["kuhn_poker", "leduc_poker", "liars_dice", "tic_tac_toe", "kuhn_poker(players=3)", "hearts"]
+AT_ONCE = ["matrix_rps", "goofspiel(num_cards=4,imp_info=True)", "oshi_zumo(coins=4)"]
+
+
+def of(game: str, **settings: Any) -> GameSpec:
+    return make_game("openspiel", {"game": game, **settings})
+
+
+def random_game(spec: GameSpec, seed: int) -> Game:
+    game, rng = spec.new(seed), Random(seed)
+    while moving := game.to_move():
+        game.apply({seat: game.random_action(seat, rng) for seat in moving})
+    return game
+
+
+@pytest.mark.parametrize("game", TURNS + AT_ONCE)
+def test_games_of_both_kinds_are_played_to_the_end_and_replayed(game: str):
+    spec = of(game)
+    for seed in range(3):
+        played = random_game(spec, seed)
+        again = spec.replay(played.record())
+        assert (again.save(), again.outcome()) == (played.save(), played.outcome())
+        assert len(played.outcome().scores) == len(spec.seats)
+        assert len(spec.transcript(played.record())) == played.outcome().length
+
+
+@pytest.mark.parametrize("game", AT_ONCE)
+def test_simultaneous_moves_are_asked_for_together_and_unseen(game: str):
+    spec = of(game)
+    position = spec.new(1)
+    assert list(position.to_move()) == [0, 1]
+    before = [spec.text().prompt(position, seat) for seat in (0, 1)]
+    position.random_action(0, Random(1))
+    assert [spec.text().prompt(position, seat) for seat in (0, 1)] == before
+
+
+def test_chance_follows_the_seed_and_nothing_else():
+    spec = of("leduc_poker")
+    assert spec.new(3).save() == spec.new(3).save()
+    hands = {str(msgspec.json.decode(spec.new(seed).save())["history"]) for seed in range(400)}
+    assert len(hands) == 30, "six cards, two of them dealt in order"
+
+
+def test_chance_draws_every_outcome_as_often_as_it_should():
+    spec = of("kuhn_poker")
+    dealt = [msgspec.json.decode(spec.new(seed).save())["history"][0] for seed in range(3000)]
+    assert [dealt.count(card) / 3000 for card in range(3)] == pytest.approx([1 / 3] * 3, abs=0.03)
+
+
+def test_a_seat_is_not_shown_the_card_of_the_other():
+    spec = of("kuhn_poker")
+    for own in range(3):
+        asked = set()
+        for seed in range(60):
+            game = spec.new(seed)
+            if msgspec.json.decode(game.save())["history"][0] == own:
+                asked.add((spec.text().prompt(game, 0), words_of(spec).question(game, 0)))
+        assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("game", "expected"), [("kuhn_poker", 0.4583), ("leduc_poker", 2.3736), ("matrix_brps", 8.3333)]
+)
+def test_uniform_play_is_as_exploitable_as_published(game: str, expected: float):
+    assert exploitability(game) == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_equilibrium_cannot_be_exploited():
+    cards, table = "012", {}
+    said = {(): "", ("check",): "p", ("bet",): "b", ("check", "bet"): "pb"}
+    for moves, shares in SHARES.items():
+        for card, share in zip(cards, shares, strict=True):
+            table[card + said[moves]] = {"Bet": share, "Pass": 1 - share}
+    found = responses("kuhn_poker", tabular(table))
+    assert found.values == pytest.approx((-1 / 18, 1 / 18))
+    assert found.best == pytest.approx(found.values)
+    assert found.nash_conv == pytest.approx(0, abs=1e-12)
+    table["0b"] = {"Bet": 1.0, "Pass": 0.0}
+    assert exploitability("kuhn_poker", tabular(table)) > 0.01, "calls with the worst card"
+
+
+def test_simultaneous_moves_are_judged_unseen():
+    asked = []
+
+    def rock(known: str, seat: int, moves: Any) -> list[float]:
+        asked.append((known, seat))
+        return [float(move == "Rock") for move in moves]
+
+    found = responses("matrix_rps", rock)
+    assert found.values == (0, 0)
+    assert found.best == (1, 1)
+    assert sorted(seat for _, seat in asked) == [0, 1]
+    assert not any("Current player" in known for known, _ in asked)
+
+
+def test_a_policy_that_is_none_is_refused():
+    with pytest.raises(GameError, match="expected a probability each"):
+        exploitability("kuhn_poker", lambda known, seat, moves: [1.0] * len(moves))
+    with pytest.raises(GameError, match="no information state"):
+        exploitability("kuhn_poker", tabular({}))
+    with pytest.raises(GameError, match="more than 10 positions"):
+        responses("leduc_poker", uniform, most_positions=10)
+
+
+@pytest.mark.parametrize(
+    ("game", "named"),
+    [
+        ("ludo", r"no game 'ludo'; expected '2048'"),
+        ("kuhn_poker(players=0)", "players"),
+        ("mfg_garnet", "MEAN_FIELD moves"),
+        ("negotiation", "SAMPLED_STOCHASTIC chance"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_by_name(game: str, named: str, capfd: pytest.CaptureFixture[str]):
+    with pytest.raises(ConfigError, match=rf"game\.settings\.game: .*{named}"):
+        of(game)
+
+
+def test_a_game_that_does_not_end_in_its_turns_fails():
+    with pytest.raises(GameError, match=r"chess: not over after 6 turns; settings\.max_turns"):
+        random_game(of("chess", max_turns=6), 1)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"seed": 1, "turns": [{"0": 7}], "history": [0, 1, 7]},
+        {"seed": 1, "turns": [{"1": 0}], "history": [0, 1, 0]},
+        {"seed": 1, "turns": [{}], "history": []},
+        {"seed": 1, "turns": [{"x": 0}], "history": []},
+        {"seed": 1, "turns": [], "history": [5]},
+    ],
+)
+def test_positions_that_cannot_be_reached_are_refused(damaged: dict[str, Any]):
+    with pytest.raises(DecodeError, match="openspiel"):
+        of("kuhn_poker").load(msgspec.json.encode(damaged))
