@@ -71,8 +71,8 @@ class InferenceConfig(_Table, frozen=True):
     host: str = "127.0.0.1"
     """Address that they listen on; other machines reach only what is not loopback."""
     urls: tuple[str, ...] = ()
-    """Inference processes that this league neither starts nor hears of: ``http://host:8000``. vLLM's own servers are
-    named in ``options`` of the backend ``vllm_server``."""
+    """Servers that this league neither starts nor hears of: ``http://host:8000``. Inference processes or vLLM's own
+    servers (``league vllm``), which they say themselves; not both, and none of vLLM's beside ``servers``."""
     request_timeout_s: float = 300.0
     """For one request to a server; then another one is asked."""
     patience_s: float = 120.0

@@ -104,7 +104,7 @@ class Models:
         """
         folder = await base_folder(context)
         if routed and is_served(context.config):
-            return cls(context, await reach_servers(context), Tokenizer(folder), policy)
+            return cls(context, await reach_servers(context, folder), Tokenizer(folder), policy)
         name, settings = context.config.inference.backend, settings_of(context.config)
         # In a thread, since a large model takes minutes: meanwhile the process hears of events and answers questions.
         backend = await asyncio.to_thread(make_backend, name, folder, **settings)

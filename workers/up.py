@@ -10,6 +10,7 @@ from workers.founding.checks import check_config
 from workers.founding.opening import open_league
 from workers.logs import set_up_logging
 from workers.progress import reporting
+from workers.reaching import check_servers
 from workers.remote import check_keys, played_in_evaluation, played_in_training
 from workers.report import print_report
 from workers.run import Run
@@ -24,6 +25,7 @@ async def open_only(run: Run, settings: LeagueConfig, console: Console) -> None:
         ConfigError: the settings are not those of a league.
     """
     check_config(settings)
+    await check_servers(settings)
     run.folder.mkdir(parents=True, exist_ok=True)
     async with run.connected("opener") as client:
         with reporting(console, "opening the league") as report:
@@ -40,6 +42,7 @@ async def up_league(run: Run, settings: LeagueConfig | None, console: Console) -
     """
     if settings is not None:
         check_config(settings)
+        await check_servers(settings)
     run.folder.mkdir(parents=True, exist_ok=True)
     set_up_logging("supervisor", run.logs / "supervisor.log", terminal=False)
     async with run.connected("supervisor") as client:

@@ -21,7 +21,7 @@ from trainer.model.cloning import CloningConfig
 from trainer.rewards.base import REWARDS
 from workers.inference import backend_config, settings_of
 from workers.prompting import check_prompts
-from workers.reaching import servers_config
+from workers.reaching import servers_config, vllm_servers_config
 
 
 def check_config(config: LeagueConfig) -> None:
@@ -45,6 +45,8 @@ def check_config(config: LeagueConfig) -> None:
     convert(config.model.cloning, CloningConfig, "model.cloning")
     backend_config(config.inference.backend, settings_of(config))
     servers_config(config)
+    if config.inference.urls:
+        vllm_servers_config(config)
     for name, agent in config.agents.items():
         if agent.kind == "bot" and name not in game.bots:
             raise ConfigError(f"agents.{name}: {config.game.name} has no such bot; expected {one_of(game.bots)}")

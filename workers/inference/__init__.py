@@ -9,6 +9,7 @@
 - ``cache``     keys and values of running rows; ``prefixes``: those of prompts read before
 - ``sampling``  seeded draws from what is allowed
 - ``servers``   inference processes over HTTP (``wire``: what is said); ``stitching``: one completion of several replies
+- ``kinds``     whose an inference server is
 - ``dispatch``  tries, probes and connections of it; ``routing``: who is asked
 - ``vllm_engine``  vLLM in this process; ``vllm_process``: its settings and its thread
 - ``vllm_walk``  a completion under our constraints, from vLLM's samples; ``vllm_draw``: one request to it

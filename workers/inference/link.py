@@ -195,7 +195,7 @@ class Link:
             raise ModelError(_message(answer))
         raise ModelError(
             f"inference: {self._server.url}{path} answers {status} ({_message(answer)}); expected an inference "
-            "process of a league (vLLM's own servers are for inference.backend = 'vllm_server')"
+            "process of a league"
         )
 
 

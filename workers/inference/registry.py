@@ -75,11 +75,15 @@ def backend_config(name: str, settings: Mapping[str, Any]) -> BackendConfig:
 
 def settings_of(config: LeagueConfig) -> dict[str, Any]:
     """What a league's configuration tells its backend."""
+    return common_settings(config) | config.inference.options
+
+
+def common_settings(config: LeagueConfig) -> dict[str, Any]:
+    """What it tells every backend, whichever is named in it."""
     inference = config.inference
-    common = {
+    return {
         "device": inference.device,
         "threads": inference.threads,
         "max_rows": inference.max_rows,
         "max_lora_rank": config.max_lora_rank,
     }
-    return common | inference.options

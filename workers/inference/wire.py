@@ -24,6 +24,7 @@ __all__ = [
     "CONTENT_TYPE",
     "GENERATE",
     "MANY",
+    "OWNER",
     "Answer",
     "Call",
     "Excerpt",
@@ -37,6 +38,8 @@ __all__ = [
 CONTENT_TYPE = "application/msgpack"
 GENERATE = "/generate"
 MANY = "/generate/many"
+OWNER = "event-sourced-league"
+"""Says in the list of models that this is not vLLM's own server."""
 _LENGTH = 4
 
 

@@ -12,6 +12,7 @@ from aiohttp import web
 from arena.prompts import Message
 from schemas.errors import one_of
 from workers.inference.base import Generation, Request, Sampling
+from workers.inference.wire import OWNER
 from workers.prompting import conversation
 from workers.serving import choices
 from workers.serving.choices import Choice
@@ -20,9 +21,6 @@ from workers.serving.failures import RefusedError
 from workers.serving.fields import Asked, AskedChat, AskedCompletion, ChatMessage, decoded, text_of
 from workers.serving.limits import Texts
 from workers.serving.models import Named, ServedModels
-
-OWNER = "event-sourced-league"
-"""Says in the list of models that this is not vLLM's own server."""
 
 MOST_CHOICES = 64
 """Completions that one request may ask for."""
