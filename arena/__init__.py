@@ -1,4 +1,4 @@
-"""How one match is played. Nothing here knows of brokers, databases or tensors.
+"""How one match or episode is played. Nothing here knows of brokers, databases or tensors.
 
 - ``games/``      one package or file per game, behind ``games.base.Game``
 - ``bots/``       scripted agents that never call a model
@@ -9,6 +9,12 @@
 - ``tagged``      free text, then a constrained part between tags
 - ``excerpts``    constraints as plain data, for a process that does not know the game
 - ``match``       plays one game between agents in seats
+- ``arena``       runs episodes and makes training batches of them; ``calls``, ``training`` and ``showing`` are its parts
+- ``episodes/``   protocols of play between roles, which may nest
+- ``roles``       what a role is shown
+- ``rubrics``     how an episode is scored
+- ``stores``      artifacts that episodes are about
+- ``clients/``    whoever completes conversations
 - ``resimulation`` plays a recorded match again and says where it differs
 
 To add a game: one module under ``games/`` with its config struct, its ``Game`` and ``@register("name")``;

@@ -1,7 +1,6 @@
 """What a step of an arena gives the trainer: model calls with their credit, and where all the others went."""
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import msgspec
 
@@ -89,11 +88,11 @@ class TrainingBatch(msgspec.Struct, frozen=True):
                 trainer's own estimator compares them by ``group``.
         """
 
-        def key(record: TrainingRecord) -> tuple[str, str, float]:
-            return record.rollout_id, record.role_id, record.advantage if credited else record.reward
-
-        parts = groupby(sorted(self.records, key=lambda r: (*key(r), r.step_index)), key=key)
-        return [_trajectory(list(part), policy, score) for (_, _, score), part in parts]
+        parts: dict[tuple[str, str, float], list[TrainingRecord]] = {}
+        for record in self.records:
+            score = record.advantage if credited else record.reward
+            parts.setdefault((record.rollout_id, record.role_id, score), []).append(record)
+        return [_trajectory(part, policy, score) for (_, _, score), part in parts.items()]
 
 
 def _trajectory(records: Sequence[TrainingRecord], policy: str, score: float) -> trajectories.Rollout:

@@ -1,0 +1,293 @@
+"""Where episodes run: who there is to play, what about, and what the trainer gets of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from arena.calls import Asked, Limits, checked
+from arena.clients.base import InferenceClient
+from arena.episodes.base import Episode
+from arena.episodes.running import Place, current
+from arena.showing import shown
+from arena.stores import ArtifactStore, Sink
+from arena.training import Heading, batch_of
+from schemas.batches import TrainingBatch
+from schemas.credit import CreditAssigner, StepKey, apply_credit
+from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Role, Step
+from schemas.errors import EpisodeError, UsageError, one_of
+from schemas.ids import derive_seed
+
+DEFAULT_CONCURRENCY = 8
+"""Episodes side by side, from the seed document."""
+
+
+class Arena:
+    """Registers roles, episodes and stores, runs episodes, and makes training batches of them.
+
+    Subclasses say in ``get_batch`` what is to be played; hooks are there to be overridden.
+    """
+
+    def __init__(
+        self,
+        client: InferenceClient,
+        credit_assigner: CreditAssigner | None = None,
+        *,
+        name: str = "arena",
+        seed: int = 0,
+        limits: Limits | None = None,
+        verbose: bool = False,
+    ) -> None:
+        """Open an arena with nobody in it.
+
+        Args:
+            client: Completes conversations.
+            credit_assigner: Makes advantages of rewards; None leaves them at 0.
+            name: Begins the ids of its episodes; different in every process that plays for the same trainer.
+            seed: Of everything that is drawn in it.
+            limits: What is too much.
+            verbose: Print every batch.
+        """
+        self.client = client
+        self.credit_assigner = credit_assigner
+        self.name = name
+        self.seed = seed
+        self.limits = limits or Limits()
+        self.verbose = verbose
+        self.roles: dict[str, Role] = {}
+        self.episodes: dict[str, Episode] = {}
+        self.stores: dict[str, ArtifactStore] = {}
+        self.credit_state: dict[str, float] = {}
+        """What the credit assigner remembers; set it to what was recorded, to go on after a restart."""
+        self.steps = 0
+        """Steps that were taken."""
+        self._started = 0
+
+    def add_role(self, role: Role) -> None:
+        """Register a role.
+
+        Raises:
+            UsageError: there is one of that id.
+        """
+        _add(self.roles, role.id, role, "role")
+
+    def add_episode(self, episode_type: str, episode: Episode) -> None:
+        """Register an episode under the name that requests ask for it by.
+
+        Raises:
+            UsageError: there is one of that name.
+        """
+        _add(self.episodes, episode_type, episode, "episode type")
+
+    def add_store(self, name: str, store: ArtifactStore | None = None, sink: Sink | None = None) -> ArtifactStore:
+        """Register a store; without one, an empty one is made that hands its additions on to ``sink``.
+
+        Raises:
+            UsageError: there is one of that name.
+        """
+        store = ArtifactStore(name, self.seed, sink) if store is None else store
+        _add(self.stores, name, store, "store")
+        return store
+
+    def role(self, role_id: str) -> Role:
+        """The role of that id.
+
+        Raises:
+            EpisodeError: there is none.
+        """
+        if role_id not in self.roles:
+            raise EpisodeError(f"arena {self.name}: no role {role_id!r}; expected {one_of(self.roles)}")
+        return self.roles[role_id]
+
+    async def call_model(
+        self,
+        messages: Sequence[Message],
+        role_id: str | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        return_tokens: bool | None = None,
+    ) -> ModelResponse:
+        """Complete a conversation.
+
+        Args:
+            messages: The last one is the user's.
+            role_id: Who speaks: the call enters the trajectory of the episode that is under way. None, as for a judge:
+                nobody is trained on it.
+            temperature: To sample at; None is the role's, or 1.
+            max_tokens: Most tokens of the reply; None is the role's, or the client's own bound.
+            return_tokens: Whether token ids are wanted; None: where a role speaks.
+
+        Raises:
+            EpisodeError: unknown role, too many calls, or a reply that cannot be used.
+        """
+        return (await self.ask(messages, role_id, temperature, max_tokens, return_tokens)).response
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        role_id: str | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        return_tokens: bool | None = None,
+    ) -> Asked:
+        """The same as ``call_model``, for who has more to say about the call after reading the reply."""
+        role = None if role_id is None else self.role(role_id)
+        running = current()
+        number = 0 if running is None else running.call()
+        if number >= self.limits.calls:
+            raise EpisodeError(f"arena {self.name}: more than {self.limits.calls} model calls in one episode")
+        if temperature is None:
+            temperature = 1.0 if role is None else role.temperature
+        if max_tokens is None and role is not None:
+            max_tokens = role.max_tokens
+        wanted = role is not None if return_tokens is None else return_tokens
+        seed = derive_seed(self.seed if running is None else running.place.seed, "call", number)
+        found = await self.client.complete(messages, temperature, max_tokens, wanted, seed)
+        needed = role is not None and self.limits.needs_tokens and running is not None and running.place.is_trainable
+        response = checked(found, self.limits, needed)
+        if role is not None and running is not None:
+            tokens = response.tokens and msgspec.structs.replace(response.tokens, clock=number)
+            running.record(number, Step(role.id, list(messages), response.completion, tokens))
+        return Asked(response, number, running)
+
+    def get_batch(self) -> list[EpisodeRequest]:
+        """What the next step plays; overridden."""
+        raise UsageError(f"{type(self).__name__}: no get_batch; expected a subclass that says what is to be played")
+
+    async def resolve_artifact(self, request: EpisodeRequest) -> Any:
+        """What an episode is about: what the request holds, or else a draw from its store.
+
+        Raises:
+            EpisodeError: the store is not known, or empty.
+        """
+        if request.artifact is not None or not request.store:
+            return request.artifact
+        if request.store not in self.stores:
+            raise EpisodeError(f"arena {self.name}: no store {request.store!r}; expected {one_of(self.stores)}")
+        running = current()
+        # A draw of the episode's own: it does not depend on which of those side by side came first.
+        rng = None if running is None else Random(derive_seed(running.place.seed, "artifact"))
+        return self.stores[request.store].sample(1, request.weighted, rng)[0].data
+
+    def place(self, request: EpisodeRequest) -> Place:
+        """The next place: under the episode that is under way, or at the top."""
+        running = current()
+        if running is not None:
+            return running.child(request)
+        id = f"{self.name}-{self._started}"
+        self._started += 1
+        seed = derive_seed(self.seed, "episode", id)
+        return Place(id, "", 0, seed, request.policy_version, request.is_trainable)
+
+    async def run_episode(
+        self, episode_type: str, artifact: Any = None, meta: Mapping[str, Any] | None = None
+    ) -> GenerateResult:
+        """Run one episode.
+
+        Raises:
+            UsageError: no such type.
+        """
+        (result,) = await self.generate_rollouts([EpisodeRequest(episode_type, artifact, meta=dict(meta or {}))])
+        return result
+
+    async def generate_rollouts(
+        self, requests: Sequence[EpisodeRequest], concurrency: int = DEFAULT_CONCURRENCY
+    ) -> list[GenerateResult]:
+        """Run episodes side by side, from inside an episode as its children.
+
+        Args:
+            requests: What to play.
+            concurrency: Most at once, of these; children have a bound of their own, so that no parent waits for room
+                that it takes itself.
+
+        Returns:
+            One for each request, in their order; those that failed say why.
+
+        Raises:
+            UsageError: an unknown type; nothing was run then.
+        """
+        if unknown := {request.episode_type for request in requests} - set(self.episodes):
+            raise UsageError(f"arena {self.name}: no episode {min(unknown)!r}; expected {one_of(self.episodes)}")
+        places = [self.place(request) for request in requests]
+        room = asyncio.Semaphore(concurrency)
+
+        async def run(request: EpisodeRequest, place: Place) -> GenerateResult:
+            async with room:
+                return await self.episodes[request.episode_type].generate(self, request, place)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(run(*asked)) for asked in zip(requests, places, strict=True)]
+        return [task.result() for task in tasks]
+
+    def build_training_batch(
+        self,
+        results: Sequence[GenerateResult],
+        weights: Mapping[StepKey, float] | None = None,
+        heading: Heading | None = None,
+    ) -> TrainingBatch:
+        """The model calls of these trees that can be trained on; see ``arena.training``."""
+        return batch_of(results, weights, heading)
+
+    def sanity_check_batch(
+        self, results: Sequence[GenerateResult], batch: TrainingBatch, num_examples: int = 2
+    ) -> None:
+        """Print what a batch holds, with examples.
+
+        Raises:
+            EpisodeError: a record that is not what its step says, or is there twice.
+        """
+        print(shown(results, batch, num_examples))
+
+    async def step(self, concurrency: int = DEFAULT_CONCURRENCY, verbose: bool | None = None) -> TrainingBatch:
+        """Play one batch and give its calls their credit."""
+        version = await self.client.get_policy_version()
+        requests = [msgspec.structs.replace(request, policy_version=version) for request in self.get_batch()]
+        results = await self.generate_rollouts(requests, concurrency)
+        weights: Mapping[StepKey, float] | None = None
+        if self.credit_assigner is not None:
+            credit = self.credit_assigner.compute(results, self.credit_state)
+            weights, self.credit_state = credit.weights, credit.state
+            results = apply_credit(results, weights)
+        batch = self.build_training_batch(results, weights, Heading(self.steps, version, self.credit_state))
+        self.steps += 1
+        await self.on_step_end(results, batch)
+        if self.verbose if verbose is None else verbose:
+            self.sanity_check_batch(results, batch)
+        return batch
+
+    async def run(
+        self, num_steps: int | None = None, concurrency: int = DEFAULT_CONCURRENCY, verbose: bool | None = None
+    ) -> AsyncIterator[TrainingBatch]:
+        """Training batches, one a step, for so many steps or for ever; close the iterator to end it earlier."""
+        await self.startup()
+        try:
+            await self.on_train_start()
+            while num_steps is None or num_steps > 0:
+                yield await self.step(concurrency, verbose)
+                num_steps = None if num_steps is None else num_steps - 1
+            await self.on_train_end()
+        finally:
+            await self.shutdown()
+
+    async def startup(self) -> None:
+        """Called before anything runs; nothing by default."""
+
+    async def shutdown(self) -> None:
+        """Called at the end, however it came; nothing by default."""
+
+    async def on_train_start(self) -> None:
+        """Called before the first step: fill stores, warm up; nothing by default."""
+
+    async def on_train_end(self) -> None:
+        """Called after the last step, unless one was not to be had; nothing by default."""
+
+    async def on_step_end(self, results: Sequence[GenerateResult], batch: TrainingBatch) -> None:
+        """Called after each step, with what was played: where a curriculum grows; nothing by default."""
+
+
+def _add(known: dict[str, Any], name: str, thing: Any, kind: str) -> None:
+    if name in known:
+        raise UsageError(f"arena: {kind} {name!r} is registered twice")
+    known[name] = thing

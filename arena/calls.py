@@ -1,0 +1,82 @@
+"""One model call of an arena: what is too much, what a usable reply is, and what is told of it later."""
+
+from math import isfinite
+from typing import Any, NamedTuple
+
+import msgspec
+
+from arena.episodes.running import Running
+from schemas import trajectories
+from schemas.episodes import ModelResponse
+from schemas.errors import EpisodeError, UsageError
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What is too much, and what is too little; an episode beyond it has failed."""
+
+    reply_chars: int = 100_000
+    """Longest reply."""
+    calls: int = 10_000
+    """Most model calls of one episode, its judges' too; children count their own."""
+    episode_s: float | None = None
+    """Longest time from an episode's beginning to its scores, children included."""
+    needs_tokens: bool = True
+    """Whether a reply of a role has to come with its token ids where it could be trained on. Unset it to play with a
+    client that has none: its calls then stay out of batches."""
+
+    def __post_init__(self) -> None:
+        for name in ("reply_chars", "calls", "episode_s"):
+            if (value := getattr(self, name)) is not None and not value > 0:
+                raise UsageError(f"limits: {name} = {value}; expected more than 0")
+
+
+class Asked(NamedTuple):
+    """A call that was answered."""
+
+    response: ModelResponse
+    number: int
+    running: Running | None
+
+    def amend(self, **facts: Any) -> None:
+        """Tell what became known after reading the reply: fields of ``trajectories.Step``."""
+        if self.running is not None:
+            self.running.amend(self.number, **facts)
+
+
+def checked(response: ModelResponse, limits: Limits, needs_tokens: bool) -> ModelResponse:
+    """A reply that can be used.
+
+    Raises:
+        EpisodeError: it is empty, too long, not text, or its tokens are missing or don't fit together.
+    """
+    text: object = getattr(response, "text", None)
+    if not isinstance(text, str):
+        raise EpisodeError(f"model reply: {text!r}; expected text")
+    if not text.strip():
+        raise EpisodeError("model reply: it is empty; expected text")
+    if len(text) > limits.reply_chars:
+        raise EpisodeError(f"model reply: {len(text)} characters; expected {limits.reply_chars} at most")
+    if response.tokens is None:
+        if needs_tokens:
+            raise EpisodeError("model reply: it has no token ids or log-probabilities; expected them to train on")
+        return response
+    if reason := _unfit(response.tokens):
+        raise EpisodeError(f"model reply: {reason}")
+    return response
+
+
+def _unfit(tokens: trajectories.Step) -> str:
+    """What is wrong with the tokens of a reply, if anything."""
+    sizes = {len(tokens.branches), len(tokens.logprobs), len(tokens.allowed)}
+    if not tokens.prompt_ids or not tokens.completion_ids:
+        return (
+            f"{len(tokens.prompt_ids)} tokens of prompt, {len(tokens.completion_ids)} of reply; expected some of each"
+        )
+    if len(sizes) > 1 or len(tokens.branches) > len(tokens.completion_ids):
+        return (
+            f"{len(tokens.branches)} branches, {len(tokens.logprobs)} log-probabilities and {len(tokens.allowed)} "
+            f"allowed sets for {len(tokens.completion_ids)} tokens; expected one of each for every sampled token"
+        )
+    if not all(map(isfinite, tokens.logprobs)):
+        return "a log-probability is not a finite number"
+    return ""

@@ -1,0 +1,135 @@
+"""The contract of an episode, and the boundary at which what fails becomes a recorded failure."""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from arena.episodes.running import Place, Running, under
+from arena.rubrics import Rubric, Scores
+from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, ModelResponse, Rollout
+from schemas.errors import EpisodeError, LeagueError
+
+if TYPE_CHECKING:
+    from arena.arena import Arena
+
+
+class Episode(ABC):
+    """A protocol of play. It keeps nothing between episodes, so that many can run side by side."""
+
+    @property
+    @abstractmethod
+    def episode_type(self) -> str:
+        """What episodes of this kind are called."""
+
+    @property
+    @abstractmethod
+    def rubric(self) -> Rubric:
+        """How they are scored."""
+
+    @abstractmethod
+    async def rollout(self, arena: "Arena", artifact: Any, state: EpisodeState) -> EpisodeState:
+        """Play: call the model, ask for other episodes.
+
+        Args:
+            arena: Through which to do so.
+            artifact: What the episode is about.
+            state: To be filled and returned; calls enter its trajectory by themselves. Results of other episodes that
+                shall be trained on belong into ``child_results``.
+
+        Raises:
+            Exception: whatever it is, the episode is recorded as failed with it, and others go on.
+        """
+
+    def new_state(self) -> EpisodeState:
+        """An empty state; overridden by episodes with fields of their own."""
+        return EpisodeState()
+
+    def get_extras(self, state: EpisodeState) -> dict[str, Any]:
+        """What the rubric gets to see beside the calls; nothing by default."""
+        return {}
+
+    async def call_model(self, role_id: str, prompt: str | Sequence[Message], arena: "Arena") -> ModelResponse:
+        """Have a role speak; the call enters the trajectory.
+
+        Args:
+            role_id: Who speaks.
+            prompt: What it is told, under its system prompt; or a whole conversation, taken as it is.
+            arena: Knows the role.
+
+        Raises:
+            EpisodeError: unknown role, or a reply that cannot be used.
+        """
+        messages = arena.role(role_id).build_messages(prompt) if isinstance(prompt, str) else prompt
+        return await arena.call_model(messages, role_id)
+
+    async def generate(self, arena: "Arena", request: EpisodeRequest, place: Place | None = None) -> GenerateResult:
+        """Run one episode: play, record, score.
+
+        Args:
+            arena: It runs in.
+            request: What about.
+            place: Among other episodes; None takes the next one.
+
+        Returns:
+            The episode, also where it failed: then with the reason, and without rewards. Children that came to an end
+            before stand by themselves.
+        """
+        place = place or arena.place(request)
+        running = Running(place, self.new_state())
+        running.state.rollout_id, running.state.seed = place.id, place.seed
+        record = Rollout(
+            id=place.id,
+            episode_type=self.episode_type,
+            artifact=request.artifact,
+            steps=[],
+            policy_version=place.policy_version,
+            meta=request.meta,
+            parent=place.parent,
+            depth=place.depth,
+            group=request.group,
+            group_size=request.group_size,
+            is_trainable=place.is_trainable,
+            started_at=time.time(),
+        )
+        with under(running):
+            rollout = await self._bounded(arena, request, record, running)
+        return GenerateResult(rollout, list(running.state.child_results))
+
+    async def _bounded(self, arena: "Arena", request: EpisodeRequest, record: Rollout, running: Running) -> Rollout:
+        """The finished record; whatever is raised on the way ends up in it."""
+        limit = asyncio.timeout(arena.limits.episode_s)
+        try:
+            async with limit:
+                record = msgspec.structs.replace(record, artifact=await arena.resolve_artifact(request))
+                return await self._scored(arena, record, running)
+        except Exception as error:
+            late = isinstance(error, TimeoutError) and limit.expired()
+            why = f"not over after {arena.limits.episode_s:g} s" if late else reason_of(error)
+            steps = list(running.state.trajectory)
+            return msgspec.structs.replace(record, steps=steps, failure=why, ended_at=time.time())
+
+    async def _scored(self, arena: "Arena", record: Rollout, running: Running) -> Rollout:
+        state = await self.rollout(arena, record.artifact, running.state)
+        if state is not running.state:
+            raise EpisodeError(f"{self.episode_type}: rollout returned another state; expected the given one")
+        played = msgspec.structs.replace(record, steps=list(state.trajectory), extras=self.get_extras(state))
+        scores = await self.rubric.score(played, arena)
+        return _with(played, scores)
+
+
+def _with(rollout: Rollout, scores: Scores) -> Rollout:
+    """The rollout with its scores, each step with its role's."""
+    rewards = scores.rewards
+    steps = [msgspec.structs.replace(step, reward=rewards.get(step.role_id, 0.0)) for step in rollout.steps]
+    return msgspec.structs.replace(rollout, steps=steps, rewards=rewards, metrics=scores.metrics, ended_at=time.time())
+
+
+def reason_of(error: Exception) -> str:
+    """Why an episode failed, in a line: the first reason where several came together."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, LeagueError) else f"{type(error).__name__}: {error}"

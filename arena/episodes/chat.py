@@ -1,0 +1,148 @@
+"""Conversations: roles take turns, an environment may answer, and some of what a role sees is for it alone."""
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Sequence
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from arena.episodes.base import Episode
+from arena.roles import view
+from schemas.episodes import EpisodeState, Said
+from schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from arena.arena import Arena
+
+Text = str | Awaitable[str]
+
+
+class ChatEpisode(Episode):
+    """The loop of a conversation. What is said enters the transcript, which every role sees."""
+
+    @abstractmethod
+    def get_initial_actor(self, artifact: Any, state: EpisodeState) -> str:
+        """Role that speaks first."""
+
+    @abstractmethod
+    def get_initial_prompt(self, arena: "Arena", artifact: Any, state: EpisodeState) -> str:
+        """What everybody hears at the beginning; may be empty."""
+
+    @abstractmethod
+    def env_response(self, state: EpisodeState, arena: "Arena", artifact: Any) -> Text:
+        """What the last words came to, for everybody to hear; may be empty. Sync or async."""
+
+    @abstractmethod
+    def is_done(self, state: EpisodeState, artifact: Any) -> bool:
+        """Whether nobody speaks any more."""
+
+    @abstractmethod
+    def get_next_actor(self, state: EpisodeState, artifact: Any) -> str:
+        """Role that speaks next; ``state.current_actor`` is the one that just did."""
+
+    def get_observation(self, state: EpisodeState, arena: "Arena", artifact: Any) -> Text:
+        """What only ``state.current_actor`` sees, and only now: it never enters the transcript. Sync or async."""
+        return ""
+
+    async def rollout(self, arena: "Arena", artifact: Any, state: EpisodeState) -> EpisodeState:
+        """Talk until it is done."""
+        state.current_actor = self.get_initial_actor(artifact, state)
+        _say(state, "", self.get_initial_prompt(arena, artifact, state))
+        while not (state.done or self.is_done(state, artifact)):
+            if state.trajectory:
+                state.current_actor = self.get_next_actor(state, artifact)
+            await self._turn(arena, artifact, state)
+        return state
+
+    async def _turn(self, arena: "Arena", artifact: Any, state: EpisodeState) -> None:
+        actor = state.current_actor
+        observation = await _text(self.get_observation(state, arena, artifact))
+        prompt = view(arena.role(actor), state.transcript, observation)
+        response = await self.call_model(actor, prompt, arena)
+        _say(state, actor, response.text)
+        _say(state, "", await _text(self.env_response(state, arena, artifact)))
+
+
+class MultiTurnEpisode(ChatEpisode):
+    """A conversation of at most ``max_turns`` calls; by default one role goes on until then."""
+
+    def __init__(self, max_turns: int | None = None) -> None:
+        """Bound the conversation.
+
+        Args:
+            max_turns: Most model calls; None leaves the end to ``is_done`` and ``state.done``.
+
+        Raises:
+            UsageError: fewer than one.
+        """
+        if max_turns is not None and max_turns < 1:
+            raise UsageError(f"{type(self).__name__}: max_turns = {max_turns}; expected 1 or more, or None")
+        self.max_turns = max_turns
+
+    def env_response(self, state: EpisodeState, arena: "Arena", artifact: Any) -> Text:
+        """Nothing."""
+        return ""
+
+    def is_done(self, state: EpisodeState, artifact: Any) -> bool:
+        """Whether all turns were taken."""
+        return self.max_turns is not None and state.turn >= self.max_turns
+
+    def get_next_actor(self, state: EpisodeState, artifact: Any) -> str:
+        """The same again."""
+        return state.current_actor
+
+
+class AlternatingRolesEpisode(MultiTurnEpisode):
+    """Roles that speak in turn, two or more."""
+
+    def __init__(self, role_ids: Sequence[str], max_turns: int) -> None:
+        """Seat the roles.
+
+        Args:
+            role_ids: In the order in which they speak.
+            max_turns: Model calls in all.
+
+        Raises:
+            UsageError: fewer than two roles, one that is there twice, or no turn.
+        """
+        super().__init__(max_turns)
+        if len(role_ids) < 2 or len(set(role_ids)) != len(role_ids):
+            raise UsageError(f"{type(self).__name__}: roles {list(role_ids)}; expected two or more different ones")
+        self.role_ids = tuple(role_ids)
+
+    def get_initial_actor(self, artifact: Any, state: EpisodeState) -> str:
+        """The first."""
+        return self.role_ids[0]
+
+    def get_next_actor(self, state: EpisodeState, artifact: Any) -> str:
+        """Whoever comes after the one that just spoke."""
+        return self.role_ids[(self.role_ids.index(state.current_actor) + 1) % len(self.role_ids)]
+
+
+class SingleTurnEpisode(MultiTurnEpisode):
+    """One question, one answer."""
+
+    def __init__(self, role_id: str) -> None:
+        """Name the role that answers."""
+        super().__init__(max_turns=1)
+        self.role_id = role_id
+
+    @abstractmethod
+    def get_prompt(self, artifact: Any) -> str:
+        """The question."""
+
+    def get_initial_actor(self, artifact: Any, state: EpisodeState) -> str:
+        """The one role there is."""
+        return self.role_id
+
+    def get_initial_prompt(self, arena: "Arena", artifact: Any, state: EpisodeState) -> str:
+        """The question."""
+        return self.get_prompt(artifact)
+
+
+def _say(state: EpisodeState, speaker: str, text: str) -> None:
+    if text:
+        state.transcript.append(Said(speaker, text))
+
+
+async def _text(text: Text) -> str:
+    return await text if isawaitable(text) else text

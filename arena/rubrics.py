@@ -1,0 +1,126 @@
+"""How an episode is scored: reward functions, each with a weight. Judges live in them; they are not roles."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from inspect import isawaitable
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from schemas.episodes import Rollout
+from schemas.errors import EpisodeError, UsageError, one_of
+
+if TYPE_CHECKING:
+    from arena.arena import Arena
+
+RewardFn = Callable[[Rollout, "Arena"], Mapping[str, float] | Awaitable[Mapping[str, float]]]
+"""Reward by role; roles that it does not name get nothing from it. It must not change the rollout."""
+
+
+class Scores(NamedTuple):
+    """What a rubric says of an episode."""
+
+    rewards: dict[str, float]
+    """By role: the weighted sum over the functions that name it."""
+    metrics: dict[str, float]
+    """By ``function/role``: what each said."""
+
+
+class Rubric:
+    """Reward functions, sync or async; those that wait, wait side by side."""
+
+    def __init__(
+        self, funcs: Sequence[RewardFn], weights: Sequence[float] | None = None, timeout_s: float | None = None
+    ) -> None:
+        """Join reward functions.
+
+        Args:
+            funcs: What is looked at. Metrics are called after them; the second of a name is ``name#2``.
+            weights: One each; all 1 by default.
+            timeout_s: Within which all have to have spoken, for judges that never answer.
+
+        Raises:
+            UsageError: other than one finite weight for each function.
+        """
+        self.funcs = list(funcs)
+        self.weights = [1.0] * len(self.funcs) if weights is None else [float(weight) for weight in weights]
+        self.timeout_s = timeout_s
+        if len(self.weights) != len(self.funcs) or not all(map(isfinite, self.weights)):
+            raise UsageError(f"rubric: weights {weights} for {len(self.funcs)} functions; expected a finite one each")
+        self.names = _names(self.funcs)
+
+    async def score(self, rollout: Rollout, arena: "Arena") -> Scores:
+        """Score a rollout, which stays as it is.
+
+        Raises:
+            EpisodeError: a function gave no number, or one for an unknown role; or they took too long.
+            Exception: what a function raised.
+        """
+        try:
+            async with asyncio.timeout(self.timeout_s) as limit:
+                said = await self._asked(rollout, arena)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise EpisodeError(
+                f"rubric of {rollout.episode_type}: {', '.join(self.names)} did not end within {self.timeout_s:g} s"
+            ) from error
+        rewards: dict[str, float] = {}
+        metrics: dict[str, float] = {}
+        for name, weight, found in zip(self.names, self.weights, said, strict=True):
+            for role, value in _checked(name, found, rollout, arena).items():
+                rewards[role] = rewards.get(role, 0.0) + weight * value
+                metrics[f"{name}/{role}"] = value
+        if odd := {role: reward for role, reward in rewards.items() if not isfinite(reward)}:
+            raise EpisodeError(f"rubric of {rollout.episode_type}: rewards add up to {odd}; expected finite numbers")
+        return Scores(rewards, metrics)
+
+    async def _asked(self, rollout: Rollout, arena: "Arena") -> list[Any]:
+        """What each function says, in their order."""
+        said: list[Any] = [func(rollout, arena) for func in self.funcs]
+        waiting = [at for at, value in enumerate(said) if isawaitable(value)]
+        if len(waiting) == 1:
+            said[waiting[0]] = await said[waiting[0]]
+        elif waiting:
+            async with asyncio.TaskGroup() as group:
+                tasks = [(at, group.create_task(_awaited(said[at]))) for at in waiting]
+            for at, task in tasks:
+                said[at] = task.result()
+        return said
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _names(funcs: Sequence[RewardFn]) -> list[str]:
+    """The functions' own names, told apart."""
+    seen: Counter[str] = Counter()
+    names = []
+    for func in funcs:
+        name = getattr(func, "__name__", type(func).__name__)
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return names
+
+
+def _checked(name: str, found: object, rollout: Rollout, arena: "Arena") -> dict[str, float]:
+    """Rewards by role.
+
+    Raises:
+        EpisodeError: they are not.
+    """
+    where = f"reward function {name} of {rollout.episode_type}"
+    if not isinstance(found, Mapping):
+        raise EpisodeError(f"{where}: {found!r}; expected rewards by role")
+    rewards: dict[str, float] = {}
+    for role, value in found.items():
+        if role not in arena.roles:
+            raise EpisodeError(f"{where}: a reward for {role!r}, which is no role; expected {one_of(arena.roles)}")
+        try:
+            rewards[role] = float(value)
+        except (TypeError, ValueError):
+            raise EpisodeError(f"{where}: {value!r} for {role!r}; expected a number") from None
+        if not isfinite(rewards[role]):
+            raise EpisodeError(f"{where}: {rewards[role]} for {role!r}; expected a finite number")
+    return rewards
