@@ -23,6 +23,7 @@ from trainer.batching import starts
 from trainer.decoder import Decoder
 from trainer.forward import Weights, cut, forward_rectangle
 from trainer.packing import rectangles
+from trainer.ranks import ALONE, Ranks
 from trainer.state import MOMENTS
 
 Array = NDArray[np.float64]
@@ -33,7 +34,7 @@ TENSORS = ("critic", "critic_exp_avg", "critic_exp_avg_sq")
 class Critic:
     """A learned value function of one policy."""
 
-    def __init__(self, decoder: Decoder, config: CriticConfig, seed: int, cells: int) -> None:
+    def __init__(self, decoder: Decoder, config: CriticConfig, seed: int, cells: int, ranks: Ranks = ALONE) -> None:
         """Make one that expects 0 everywhere.
 
         Args:
@@ -41,8 +42,10 @@ class Critic:
             config: rank, learning rate, epochs.
             seed: of its adapter.
             cells: tokens, padding included, computed at once.
+            ranks: with whom the minibatches of ``fit`` are shared.
         """
         self.decoder = decoder
+        self._ranks = ranks
         self.config = config
         self._cells = cells
         self._lora = adapters.create(decoder.shape, LoraConfig(config.rank, config.alpha), seed, decoder.device)
@@ -120,14 +123,17 @@ class Critic:
     def _accumulate(self, prompts: "_Prompts", returns_S: Tensor, steps_S: NDArray[np.int64]) -> tuple[float, float]:
         """Leave a minibatch's clipped gradient; its mean squared error, and the gradient's norm before clipping."""
         self.flat_C.grad = None
-        shared, total = cut(self.decoder.weights(self._adapter())), 0.0
-        for chosen_B, ids_BL, last_B in prompts.chunks(steps_S, self._cells):
+        shared, total = cut(self.decoder.weights(self._adapter())), torch.zeros((), dtype=torch.float64)
+        own_S = self._ranks.share(steps_S, prompts.length_S)
+        for chosen_B, ids_BL, last_B in prompts.chunks(own_S, self._cells):
             wanted_B = returns_S[torch.from_numpy(chosen_B)].to(self.decoder.device)
             loss = (self._read(shared.weights, ids_BL, last_B) - wanted_B).square().sum() / len(steps_S)
             torch.autograd.backward(0.5 * loss)
             total += float(loss.detach())
         shared.backward()
-        return total, float(torch.nn.utils.clip_grad_norm_([self.flat_C], self.config.grad_clip))
+        self._ranks.add_gradient(self.flat_C)
+        self._ranks.add(total)
+        return float(total), float(torch.nn.utils.clip_grad_norm_([self.flat_C], self.config.grad_clip))
 
 
 class _Prompts:

@@ -29,6 +29,7 @@ from trainer.critic import TENSORS, Critic
 from trainer.decoder import Decoder
 from trainer.forward import cut
 from trainer.losses.base import LOSSES, LossValue, Terms
+from trainer.ranks import ALONE, Ranks
 from trainer.report import StepReport, Tally
 from trainer.terms import branch_terms, logprobs
 
@@ -73,7 +74,7 @@ class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Learner:
     """Trains one adapter on a frozen base."""
 
-    def __init__(self, decoder: Decoder, lora: Lora, config: TrainerConfig, seed: int) -> None:
+    def __init__(self, decoder: Decoder, lora: Lora, config: TrainerConfig, seed: int, ranks: Ranks = ALONE) -> None:
         """Make a learner at step 0.
 
         Args:
@@ -81,6 +82,7 @@ class Learner:
             lora: the adapter to train, on the decoder's device; changed in place.
             config: reward, transformations, advantage estimator, loss, and the ``LearnerConfig`` table.
             seed: decides the order of minibatches.
+            ranks: with whom each minibatch is shared; every rank's learner is told the same.
 
         Raises:
             ConfigError: an unknown plugin or setting.
@@ -88,6 +90,7 @@ class Learner:
         self.decoder = decoder
         self.lora = lora
         self.seed = seed
+        self.ranks = ranks
         self.steps = 0
         self.memory = Memory()
         """What advantage estimator and transformations remember."""
@@ -129,6 +132,8 @@ class Learner:
             return msgspec.structs.replace(report, skipped="no step with a choice")
         rate = self.config.learning_rate * (1.0 - min(max(progress, 0.0), 1.0))
         tally, skipped, value_loss = self._update(batch, credited, rate)
+        tally.gather(self.ranks)
+        self.ranks.agree(self.steps, self.lora.flat_P, *([] if self.critic is None else [self.critic.flat_C]))
         return msgspec.structs.replace(
             report,
             skipped=skipped,
@@ -235,7 +240,7 @@ class Learner:
                 if not math.isfinite(norm):
                     self._restore(before, updates)
                     return tally, f"gradient norm is {norm}"
-                if not tally.ends_minibatch(self._objective.max_clipped):
+                if not tally.ends_minibatch(self._objective.max_clipped, self.ranks):
                     self._optimizer.step()
         return tally, ""
 
@@ -243,9 +248,9 @@ class Learner:
         """The batch with the log-probabilities of other weights that the loss asks for, each one forward pass."""
         proximal_W = reference_W = None
         if self._objective.needs_proximal:
-            proximal_W = logprobs(self.decoder, self.lora, batch, self.config.rectangle_tokens)
+            proximal_W = logprobs(self.decoder, self.lora, batch, self.config.rectangle_tokens, self.ranks)
         if self._objective.kl.weight:
-            reference_W = logprobs(self.decoder, None, batch, self.config.rectangle_tokens)
+            reference_W = logprobs(self.decoder, None, batch, self.config.rectangle_tokens, self.ranks)
         return dataclasses.replace(batch, proximal_W=proximal_W, reference_W=reference_W)
 
     def _accumulate(self, batch: Batch, sequences_S: Ints, tally: Tally) -> float:
@@ -254,12 +259,14 @@ class Learner:
         branches = int(batch.branches_S[sequences_S].sum())
         warmed_up = self._objective.kl.warmed_up(self.steps)
         shared = cut(self.decoder.weights(self.lora))
-        for chunk in chunks(batch, sequences_S, self.config.rectangle_tokens, self.decoder.device):
+        own_S = self.ranks.share(sequences_S, batch.length_S)
+        for chunk in chunks(batch, own_S, self.config.rectangle_tokens, self.decoder.device):
             terms = branch_terms(shared.weights, chunk)._replace(warmed_up=warmed_up)
             value = self._loss(terms)
             torch.autograd.backward(self._objective.total(value.loss_W, terms, branches, len(sequences_S)))
             tally.add(terms, value, chunk.version_W)
         shared.backward()
+        self.ranks.add_gradient(self.lora.flat_P)
         norm = float(torch.nn.utils.clip_grad_norm_([self.lora.flat_P], self.config.grad_clip))
         tally.grad_norms.append(norm)
         return norm
@@ -268,7 +275,7 @@ class Learner:
         if not isinstance(self._credit.advantage, Gae):
             return None
         seed = derive_seed(self.seed, "critic")
-        return Critic(self.decoder, self._credit.advantage.critic, seed, self.config.rectangle_tokens)
+        return Critic(self.decoder, self._credit.advantage.critic, seed, self.config.rectangle_tokens, self.ranks)
 
     def _ratio_bound(self) -> float:
         if self.config.ratio_bound is not None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trainer.losses.base import LossValue, Terms
+from trainer.ranks import Ranks
 
 
 class StepReport(msgspec.Struct, frozen=True):
@@ -105,13 +106,20 @@ class Tally:
             fresh = version_W == self.version
             self.fresh += torch.stack([(log_ratio.abs() * fresh).sum(dtype=torch.float64), fresh.sum()])
 
-    def ends_minibatch(self, max_clipped: float) -> bool:
+    def ends_minibatch(self, max_clipped: float, ranks: Ranks) -> bool:
         """Whether the minibatch that ends here has too large a share of clipped branches."""
         # Asked only where there is a bound: the answer waits for the device.
+        if max_clipped < 1:
+            ranks.add(self.clipped)
         exceeds = max_clipped < 1 and bool(self.clipped[0] > max_clipped * self.clipped[1])
         self.passed_over += exceeds
         self.clipped.zero_()
         return exceeds
+
+    def gather(self, ranks: Ranks) -> None:
+        """Take in what the other ranks counted."""
+        ranks.add(self.sums, self.fresh)
+        ranks.most(self.extremes, self.gap)
 
     def numbers(self, ratio_bound: float) -> dict[str, Any]:
         """The fields of ``StepReport`` that are means and extremes, and the alarm."""

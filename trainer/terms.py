@@ -13,6 +13,7 @@ from trainer.batching import Batch, Chunk, Floats, chunks
 from trainer.decoder import Decoder, allowed_logits
 from trainer.forward import Weights, forward_rectangle
 from trainer.losses.base import Terms, allowed_distribution, whole_distribution
+from trainer.ranks import ALONE, Ranks
 
 
 def branch_terms(weights: Weights, chunk: Chunk) -> Terms:
@@ -47,7 +48,7 @@ def _distribution(head_VD: torch.Tensor, hidden_WD: torch.Tensor, chunk: Chunk) 
 
 
 @torch.no_grad()
-def logprobs(decoder: Decoder, lora: Lora | None, batch: Batch, cells: int) -> Floats:
+def logprobs(decoder: Decoder, lora: Lora | None, batch: Batch, cells: int, ranks: Ranks = ALONE) -> Floats:
     """Log-probabilities [W] of a batch's branches, under the base with an adapter or without one.
 
     Args:
@@ -55,8 +56,11 @@ def logprobs(decoder: Decoder, lora: Lora | None, batch: Batch, cells: int) -> F
         lora: the adapter, None for the base alone.
         batch: all its branches, in its order.
         cells: tokens, padding included, computed at once.
+        ranks: among whom the sequences are shared out.
     """
-    logprob_W, weights = np.empty(len(batch.position_W), np.float32), decoder.weights(lora)
-    for chunk in chunks(batch, np.arange(len(batch)), cells, decoder.device):
+    logprob_W, weights = np.zeros(len(batch.position_W), np.float32), decoder.weights(lora)
+    own_S = ranks.share(np.arange(len(batch)), batch.length_S)
+    for chunk in chunks(batch, own_S, cells, decoder.device):
         logprob_W[chunk.branch_W] = branch_terms(weights, chunk).logprob_W.float().cpu().numpy()
+    ranks.add(torch.from_numpy(logprob_W))
     return logprob_W

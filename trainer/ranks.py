@@ -1,0 +1,107 @@
+"""What the data-parallel ranks of one trainer do together.
+
+Every rank holds the same weights and is given the same rollouts. Of each minibatch it computes a share; the gradients
+are summed, so all take the same update. Losses divide by the branches and sequences of the whole minibatch, which is
+why sums, and no means, give what one rank would have computed, but for the order of additions.
+
+Sums go through gloo on the hosts; a GPU's gradients are copied there. Adapters are small.
+
+Shape suffixes: S sequence.
+"""
+
+import hashlib
+from datetime import timedelta
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+from torch._C._distributed_c10d import Store
+
+from schemas.errors import ModelError
+
+Ints = NDArray[np.int64]
+
+PATIENCE = timedelta(minutes=10)
+"""So long a rank waits for the others before it gives up."""
+
+
+class Ranks:
+    """One rank's view of all of them. Alone, it computes everything and waits for nobody.
+
+    Args:
+        rank: this one's number, from 0.
+        count: of ranks; more than one have joined ``torch.distributed`` before.
+    """
+
+    def __init__(self, rank: int = 0, count: int = 1) -> None:
+        self.rank = rank
+        self.count = count
+
+    @classmethod
+    def join(cls, rank: int, count: int, store: Store) -> "Ranks":
+        """Meet the other ranks at a store; returns once all are there."""
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=PATIENCE)
+        return cls(rank, count)
+
+    def leave(self) -> None:
+        """Let go of the connections to the others."""
+        if self.count > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+
+    def share(self, sequences_S: Ints, length_S: Ints) -> Ints:
+        """This rank's part of some sequences: about as many tokens as every other's, and as many long ones.
+
+        Args:
+            sequences_S: the same on every rank.
+            length_S: tokens of every sequence of the batch.
+        """
+        if self.count == 1:
+            return sequences_S
+        by_length = np.argsort(-length_S[sequences_S], kind="stable")
+        return sequences_S[by_length[self.rank :: self.count]]
+
+    def add(self, *tensors: Tensor) -> None:
+        """Make each tensor its sum over all ranks, in place."""
+        self._reduce(dist.ReduceOp.SUM, tensors)
+
+    def add_gradient(self, parameter: Tensor) -> None:
+        """Sum a parameter's gradient over all ranks; a rank that had nothing to compute has none before."""
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        self.add(parameter.grad)
+
+    def most(self, *tensors: Tensor) -> None:
+        """Make each tensor its largest values over all ranks, in place."""
+        self._reduce(dist.ReduceOp.MAX, tensors)
+
+    def _reduce(self, how: dist.ReduceOp.RedOpType, tensors: tuple[Tensor, ...]) -> None:
+        if self.count == 1:
+            return
+        for tensor in tensors:
+            shared = tensor.detach().cpu()
+            dist.all_reduce(shared, how)
+            if shared.data_ptr() != tensor.data_ptr():
+                tensor.copy_(shared)
+
+    def agree(self, step: int, *weights: Tensor) -> None:
+        """Check that all ranks hold the same weights, bit for bit.
+
+        Raises:
+            ModelError: they do not. What was trained since the last check is of no use then.
+        """
+        if self.count == 1:
+            return
+        found = hashlib.sha256()
+        for tensor in weights:
+            found.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        own = torch.frombuffer(bytearray(found.digest()), dtype=torch.uint8)
+        every = [torch.empty_like(own) for _ in range(self.count)]
+        dist.all_gather(every, own)
+        apart = [rank for rank, other in enumerate(every) if not torch.equal(other, every[0])]
+        if apart:
+            raise ModelError(f"step {step}: ranks {apart} of {self.count} hold other weights than rank 0")
+
+
+ALONE = Ranks()
