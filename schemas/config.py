@@ -400,6 +400,29 @@ class HistoryConfig(_Table, frozen=True):
             raise ConfigError(f"history.records: {self.records!r}; expected 'digest' or 'keep'")
 
 
+class TrackerConfig(_Table, frozen=True):
+    """Charts of the history, for people: where they are sent and how often."""
+
+    workers: int = 0
+    """Trackers on the machine of ``league up``; a second one stands by for its files. One can be started at any time,
+    by ``league worker tracker``: it tells the whole history."""
+    every_s: float = 64.0
+    """Between rows of averages, by the events' own times."""
+    window: int = 512
+    """The newest so many values are averaged."""
+    sinks: tuple[Plugin, ...] = (Plugin(name="jsonl"),)
+    """Where rows go: ``jsonl``, ``stdout`` or ``wandb``."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        if self.workers < 0:
+            raise ConfigError(f"tracker.workers: {self.workers}; expected 0 or more")
+        if not 0 < self.every_s < float("inf"):
+            raise ConfigError(f"tracker.every_s: {self.every_s}; expected more than 0")
+        if not 0 < self.window <= 1_000_000:
+            raise ConfigError(f"tracker.window: {self.window}; expected 1 to 1,000,000")
+
+
 class StopConfig(_Table, frozen=True):
     """When training of ``trainer.policy`` ends, and with it that of the others.
 
@@ -496,6 +519,7 @@ class LeagueConfig(_Table, frozen=True):
     policies: dict[str, PolicyConfig] = {}
     """Policies that are trained beside ``trainer.policy``, by name."""
     history: HistoryConfig = HistoryConfig()
+    tracker: TrackerConfig = TrackerConfig()
     stop: StopConfig = StopConfig()
 
     def __post_init__(self) -> None:
