@@ -189,6 +189,8 @@ class TrainerWorker:
         report = await asyncio.to_thread(self._learner.step, rollouts, self._budget_used())
         if report.skipped:
             log.error("step skipped, weights untouched", step=report.step, reason=report.skipped)
+        if report.alarm:
+            log.error("samples do not look as recorded", step=report.step, alarm=report.alarm)
         adapter = await self._store(self._learner.adapter)
         state = await self._store(self._learner.save_state)
         now = time.monotonic()
