@@ -363,12 +363,21 @@ class TrainerConfig(_Table, frozen=True):
     """The newest so many are kept."""
     device: str = "cpu"
     threads: int = 1
+    """Of each rank."""
+    ranks: int = 1
+    """Processes on this machine that share every minibatch and hold the same weights: one for each GPU, with the device
+    ``cuda``. Resuming is exact for the same number of them."""
     reward: Plugin = Plugin(name="progress")
     advantage: Plugin = Plugin(name="clock_leave_one_out")
     loss: Plugin = Plugin(name="ppo_clip")
     transforms: TransformsConfig = TransformsConfig()
     learner: dict[str, Any] = {}
     """Settings of the optimiser and of minibatches; ``trainer.learner`` explains them."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        if self.ranks < 1:
+            raise ConfigError(f"trainer.ranks: {self.ranks}; expected 1 or more")
 
 
 class Criterion(_Table, frozen=True):
@@ -410,7 +419,7 @@ class TrackerConfig(_Table, frozen=True):
     """Between rows of averages, by the events' own times."""
     window: int = 512
     """The newest so many values are averaged."""
-    sinks: tuple[Plugin, ...] = (Plugin(name="jsonl"),)
+    sinks: list[Plugin] = msgspec.field(default_factory=lambda: [Plugin(name="jsonl")])
     """Where rows go: ``jsonl``, ``stdout`` or ``wandb``."""
 
     def __post_init__(self) -> None:
