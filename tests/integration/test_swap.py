@@ -27,18 +27,18 @@ STEPS = 6
 SLOWEST_S = 5.0
 """Generous: both cores are shared with other tests, and games hold the thread for a round at a time."""
 
-CONFIG = f"""
+CONFIG = """
 name = "nim"
 seed = 5
-game = {{ name = "nim", settings = {{ seats = 3, heaps = [3, 4, 5] }} }}
-agents.base_model = {{ kind = "base", rating = 1000.0, baseline = true }}
-agents.random_bot = {{ kind = "bot", rating = 800.0, baseline = true }}
-model.cloning = {{ sequences = 128 }}
+game = { name = "nim", settings = { seats = 3, heaps = [3, 4, 5] } }
+agents.base_model = { kind = "base", rating = 1000.0, baseline = true }
+agents.random_bot = { kind = "bot", rating = 800.0, baseline = true }
+model.cloning = { sequences = 128 }
 rollout.games_in_flight = 8
-inference = {{ top_p = 0.95, temperature = 1.2 }}
-evaluation = {{ every = 50, gatekeeper_games = 0, benchmark_games = 0 }}
-trainer = {{ rollouts_per_step = 12, learner = {{ learning_rate = 3e-3 }} }}
-stop.steps = {STEPS}
+inference = { top_p = 0.95, temperature = 1.2, servers = %(servers)d }
+evaluation = { every = 50, gatekeeper_games = 0, benchmark_games = 0 }
+trainer = { rollouts_per_step = 12, learner = { learning_rate = 3e-3 } }
+stop.steps = %(steps)d
 """
 
 
@@ -55,10 +55,11 @@ class Seen:
         self.base = Path()
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+@pytest.fixture(scope="module", params=[0, 1], ids=["in process", "served"])
+def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """A league whose players have the model in their own process, and one with an inference process."""
     folder = tmp_path_factory.mktemp("swap")
-    (folder / "league.toml").write_text(CONFIG)
+    (folder / "league.toml").write_text(CONFIG % {"servers": request.param, "steps": STEPS})
     return asyncio.run(asyncio.wait_for(trained(folder), 200))
 
 
@@ -74,7 +75,12 @@ async def trained(folder: Path) -> Seen:
             asyncio.create_task(take_heartbeats(MetricsStream(history.client, "nim"), found)),
         ]
         up = await asyncio.create_subprocess_exec(*command, "up", *place, stdout=subprocess.DEVNULL)
-        assert await up.wait() == 0
+        try:
+            assert await up.wait() == 0
+        finally:
+            if up.returncode is None:
+                up.terminate()
+                await up.wait()
         for task in taking:
             task.cancel()
         await asyncio.gather(*taking, return_exceptions=True)

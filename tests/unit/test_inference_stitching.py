@@ -31,11 +31,11 @@ def test_stretches_are_joined_and_what_is_forced_behind_the_rim_is_not_asked_for
     assert first.prompt_ids == [50, 51]
     assert first.excerpt is not None
     assert place_after(first.excerpt, [1, 2]).rim
-    one.take(reply([1, 2], [1]))
+    one.take(reply([1, 2], [1]), 0.4)
     second = one.call()
     assert (second.prompt_ids, second.sampling.max_tokens) == ([50, 51, 1, 2], 18)
     assert second.sampling.seed != first.sampling.seed
-    one.take(reply([3], [0], timing=Timing(0.3, 0.4, 4)))
+    one.take(reply([3], [0], timing=Timing(0.3, 0.4, 4)), 0.9)
     done = one.generation(seconds=1.0)
     assert one.finished == done.finish_reason == "stop"
     assert done.completion_ids == [1, 2, 3, 9, 9, 9]
@@ -44,38 +44,47 @@ def test_stretches_are_joined_and_what_is_forced_behind_the_rim_is_not_asked_for
     assert done.timing == Timing(0.4, 1.0, 2)
 
 
+def test_the_first_token_is_dated_by_the_first_reply_that_has_one_and_the_servers_own_times() -> None:
+    one = stitched()
+    one.take(reply([1, 2], [1], timing=Timing(0.0, 0.2, 0, first_s=0.05)), 0.5)
+    one.take(reply([3], [0], timing=Timing(0.0, 0.2, 0, first_s=0.05)), 0.9)
+    timing = one.generation(seconds=1.0).timing
+    assert timing is not None
+    assert timing.first_s == pytest.approx(0.35)
+
+
 def test_spans_of_a_swap_between_stretches_count_from_the_completions_beginning() -> None:
     one = stitched()
-    one.take(reply([1, 2], [1]))
-    one.take(reply([3], [0], spans=[Span(0, "b")]))
+    one.take(reply([1, 2], [1]), 1.0)
+    one.take(reply([3], [0], spans=[Span(0, "b")]), 1.0)
     assert one.generation(1.0).spans == [Span(0, "a"), Span(2, "b")]
 
 
 def test_the_limit_holds_over_all_stretches() -> None:
     one = stitched(max_tokens=4)
-    one.take(reply([1, 2], [1]))
-    one.take(reply([3], [0]))
+    one.take(reply([1, 2], [1]), 1.0)
+    one.take(reply([3], [0]), 1.0)
     assert (one.generation(1.0).completion_ids, one.finished) == ([1, 2, 3, 9], "length")
 
 
 def test_an_end_that_is_not_the_rim_ends_the_completion() -> None:
     one = stitched()
-    one.take(reply([1, 7, 8], [1], rim=False))
+    one.take(reply([1, 7, 8], [1], rim=False), 1.0)
     assert one.finished == "stop"
 
 
 def test_without_a_constraint_one_exchange_is_all() -> None:
     one = stitched(None)
     assert one.call().excerpt is None
-    one.take(reply([9, 8], [], finish_reason="length", rim=False))
+    one.take(reply([9, 8], [], finish_reason="length", rim=False), 1.0)
     assert one.finished == "length"
 
 
 def test_a_reply_that_leaves_the_constraint_is_refused() -> None:
     with pytest.raises(ModelError, match="stopped before"):
-        stitched().take(reply([], []))
+        stitched().take(reply([], []), 1.0)
     with pytest.raises(ModelError):
-        stitched(PLANS_STRICT).take(reply([1, 6], []))
+        stitched(PLANS_STRICT).take(reply([1, 6], []), 1.0)
 
 
 class Strict:

@@ -126,7 +126,8 @@ class ServersBackend:
         key = key_of(request.adapter, request.prompt_ids, self._config.sticky_tokens)
         while stitched.finished is None:
             posted = Posted(GENERATE, msgspec.msgpack.encode(stitched.call()), CONTENT_TYPE)
-            stitched.take(_decoded(await self._dispatch.somewhere(key, posted)))
+            reply = _decoded(await self._dispatch.somewhere(key, posted))
+            stitched.take(reply, time.monotonic() - began)
         return stitched.generation(time.monotonic() - began)
 
     def stats(self) -> Stats:

@@ -38,6 +38,7 @@ class Stitched:
         self._stretches = 0
         self._queued_s = 0.0
         self._cached_tokens = 0
+        self._first_s = 0.0
 
     def call(self) -> Call:
         """What to ask for next.
@@ -54,8 +55,12 @@ class Stitched:
         excerpt = None if self._place is None else excerpt_of(self._place, self._places)
         return Call([*self._request.prompt_ids, *self._completion], self._request.adapter, sampling, excerpt)
 
-    def take(self, reply: Reply) -> None:
+    def take(self, reply: Reply, seconds: float) -> None:
         """Add what was sampled, and what is forced behind the excerpt's rim.
+
+        Args:
+            reply: What came.
+            seconds: From the completion's beginning until it came.
 
         Raises:
             ModelError: it is not what was asked for.
@@ -71,6 +76,9 @@ class Stitched:
         if said.timing is not None:
             self._queued_s += said.timing.queued_s
             self._cached_tokens += said.timing.cached_tokens if not self._stretches else 0
+            if not self._first_s and said.timing.first_s > 0:
+                # By the server's clock how long before its end; the way back counts as sampling.
+                self._first_s = max(seconds - (said.timing.seconds - said.timing.first_s), 0.0)
         self._stretches += 1
         if self._place is not None:
             for token in said.completion_ids:
@@ -85,7 +93,7 @@ class Stitched:
     def generation(self, seconds: float) -> Generation:
         """The finished completion, after so long."""
         assert self.finished is not None
-        timing = Timing(min(self._queued_s, seconds), seconds, self._cached_tokens)
+        timing = Timing(min(self._queued_s, seconds), seconds, self._cached_tokens, self._first_s)
         return Generation(
             self._completion, self._branches, self._logprobs, self._allowed, self.finished, self._spans, timing
         )
