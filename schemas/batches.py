@@ -87,7 +87,6 @@ class TrainingBatch(msgspec.Struct, frozen=True):
                 ``episodic``); a role with several then has several rollouts. Otherwise scores are rewards, and the
                 trainer's own estimator compares them by ``group``.
         """
-
         parts: dict[tuple[str, str, float], list[TrainingRecord]] = {}
         for record in self.records:
             score = record.advantage if credited else record.reward
