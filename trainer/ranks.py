@@ -11,13 +11,13 @@ Shape suffixes: S sequence.
 
 import hashlib
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
-from torch._C._distributed_c10d import Store
 
 from schemas.errors import ModelError
 
@@ -40,7 +40,7 @@ class Ranks:
         self.count = count
 
     @classmethod
-    def join(cls, rank: int, count: int, store: Store) -> "Ranks":
+    def join(cls, rank: int, count: int, store: Any) -> "Ranks":
         """Meet the other ranks at a store; returns once all are there."""
         dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=PATIENCE)
         return cls(rank, count)
@@ -105,3 +105,13 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+def meeting(count: int, port: int = 0) -> Any:
+    """Where ranks of this machine meet: a ``torch.distributed.TCPStore`` on the loopback interface.
+
+    Args:
+        count: of ranks.
+        port: that rank 0's listens on; 0 listens on a free one.
+    """
+    return dist.TCPStore("127.0.0.1", port, count, is_master=not port, wait_for_workers=False, timeout=PATIENCE)  # type: ignore[attr-defined]

@@ -26,6 +26,7 @@ from trainer.archive import pack
 from trainer.buffer import Drawn, Outcome
 from trainer.decoder import Decoder
 from trainer.dump import write_batch
+from trainer.group import Group, Plan
 from trainer.learner import Learner
 from trainer.report import StepReport
 from workers.budget import share_used, stop_reason
@@ -43,10 +44,16 @@ async def serve(context: Context, policy: str | None = None) -> None:
     policy = served(context.config, policy)
     torch.set_num_threads(context.config.trainer.threads)
     context.gauges.training = partial(training_of, context.state, policy)
-    worker = TrainerWorker(context, await load_decoder(context), policy)
-    await worker.resume()
-    async with beside(worker.receive()):
-        await worker.train()
+    decoder = await load_decoder(context)
+    # In a thread: ranks wait for each other.
+    group = await asyncio.to_thread(Group, Plan(await base_folder(context), _lora(context), context.config.trainer))
+    try:
+        worker = TrainerWorker(context, decoder, policy, group)
+        await worker.resume()
+        async with beside(worker.receive(), worker.watch()):
+            await worker.train()
+    finally:
+        await asyncio.to_thread(group.close)
 
 
 async def load_decoder(context: Context) -> Decoder:
@@ -54,14 +61,19 @@ async def load_decoder(context: Context) -> Decoder:
     return Decoder.load(await base_folder(context), device=context.config.trainer.device)
 
 
+def _lora(context: Context) -> LoraConfig:
+    return LoraConfig(context.config.model.lora_rank, context.config.model.lora_alpha)
+
+
 class TrainerWorker:
     """One policy's trainer."""
 
-    def __init__(self, context: Context, decoder: Decoder, policy: str) -> None:
+    def __init__(self, context: Context, decoder: Decoder, policy: str, group: Group | None = None) -> None:
         self._context = context
         self._config = context.config.trainer
         self._policy = policy
         self._decoder = decoder
+        self._group = group or Group()
         self._learner = self._untrained(0)
         self._gathering = Gathering(context, policy, decoder.shape)
         self._old_step: GradientStepTaken | None = None
@@ -77,8 +89,8 @@ class TrainerWorker:
         config, decoder = self._context.config, self._decoder
         # A reset begins from other random numbers, so that it need not find the same again.
         seed = derive_seed(config.seed, "trainer", self._policy, *([version] if version else []))
-        shape = LoraConfig(config.model.lora_rank, config.model.lora_alpha)
-        learner = Learner(decoder, adapters.create(decoder.shape, shape, seed, decoder.device), config.trainer, seed)
+        lora = adapters.create(decoder.shape, _lora(self._context), seed, decoder.device)
+        learner = Learner(decoder, lora, config.trainer, seed, self._group.ranks)
         learner.steps = version
         return learner
 
@@ -144,6 +156,12 @@ class TrainerWorker:
         """Take rollouts from the stream, for ever."""
         await self._gathering.receive()
 
+    async def watch(self) -> None:
+        """See that all ranks are there, for ever."""
+        while True:
+            self._group.check()
+            await asyncio.sleep(1.0)
+
     async def train(self) -> None:
         """Take one step after another."""
         while not self._context.stopping.is_set():
@@ -186,7 +204,7 @@ class TrainerWorker:
         if self._config.dump:
             await asyncio.to_thread(self._dump, drawn)
         # In a thread: the connection to the broker must stay alive while the cores compute.
-        report = await asyncio.to_thread(self._learner.step, rollouts, self._budget_used())
+        report = await asyncio.to_thread(self._group.step, self._learner, rollouts, self._budget_used())
         if report.skipped:
             log.error("step skipped, weights untouched", step=report.step, reason=report.skipped)
         if report.alarm:
