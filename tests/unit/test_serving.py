@@ -14,8 +14,9 @@ import pytest
 import tokenizers
 import torch
 
-from arena.constraints import Constraint, Fixed
+from arena.constraints import EVERYTHING, Constraint, Fixed
 from arena.excerpts import excerpt_of
+from arena.prompts import make_template
 from schemas.config import InferenceConfig, LeagueConfig
 from schemas.errors import UsageError
 from trainer.adapters import LoraConfig, create, save
@@ -25,7 +26,9 @@ from workers.inference import Generation, InferenceBackend, Request, Sampling, m
 from workers.inference.engine import Engine
 from workers.inference.wire import CONTENT_TYPE, Answer, Call, Frames, Reply, framed, together
 from workers.serving import InferenceServer, LoadedModels
+from workers.serving.limits import Listed, answer_of
 from workers.serving.server import MOST_BYTES
+from workers.serving.stopping import Stopping, Written, cut
 from workers.supervisor import processes
 
 SPECIAL = ["<pad>", "<eos>", "<unk>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
@@ -289,7 +292,8 @@ REFUSED: dict[str, tuple[str, Any, int, str]] = {
     "too many": ("/v1/completions", COMPLETION | {"n": 1000}, 400, "1000 of 1 prompts; expected 1 to 64"),
     "stream": ("/v1/completions", COMPLETION | {"stream": True}, 400, "stream: not supported"),
     "penalty": ("/v1/chat/completions", CHAT | {"presence_penalty": 0.5}, 400, "presence_penalty: not supported"),
-    "stop texts": ("/v1/chat/completions", CHAT | {"stop": ["\n"]}, 400, "stop: not supported"),
+    "stop texts": ("/v1/chat/completions", CHAT | {"stop": ["a"] * 17}, 400, "stop: 17 texts; expected at most 16"),
+    "a long stop": ("/v1/completions", COMPLETION | {"stop": "a" * 300}, 400, "of 256 characters"),
     "other logprobs": ("/v1/completions", COMPLETION | {"logprobs": 5}, 400, "expected 0 or 1"),
     "no messages": ("/v1/chat/completions", CHAT | {"messages": []}, 400, "found none"),
     "strange role": ("/v1/chat/completions", CHAT | {"messages": [{"role": "god", "content": "a"}]}, 400, "role 'god'"),
@@ -346,6 +350,111 @@ def test_bad_requests_are_explained_and_the_server_goes_on(served, case):
         assert (await client.post("/v1/completions", json=COMPLETION)).status_code == 200
 
     served(ask)
+
+
+def test_a_completion_ends_with_the_token_that_completes_a_stop_text(served, base):
+    tokenizer = Tokenizer(base)
+    letters = [token for token in range(VOCABULARY) if tokenizer.decode([token]) in list("abc")]
+
+    async def ask(client, _, backend):
+        asked = {"model": "a1", "prompt": PROMPT, "max_tokens": 200, "return_token_ids": True}
+        asked |= {"allowed_token_ids": letters, "stop": ["ab", "cca"], "logprobs": 1}
+        stops = set()
+        for seed in range(12):
+            (choice,) = (await client.post("/v1/completions", json=asked | {"seed": seed})).json()["choices"]
+            text = tokenizer.decode(choice["token_ids"])
+            assert choice["finish_reason"] == "stop"
+            assert text == choice["text"] + choice["stop_reason"]
+            assert not {"ab", "cca"} & {text[at : at + size] for at in range(len(text) - 1) for size in (2, 3)} - {
+                choice["stop_reason"]
+            }
+            assert len(choice["logprobs"]["tokens"]) == len(choice["token_ids"])
+            allowed = Request(PROMPT, "a1", Listed(letters, None), Sampling(1.0, seed, len(choice["token_ids"])))
+            assert (await backend.generate(allowed)).completion_ids == choice["token_ids"]
+            stops.add(choice["stop_reason"])
+        assert stops == {"ab", "cca"}
+        free = {"model": "a1", "prompt": PROMPT, "max_tokens": 1500, "seed": 1, "stop": "a", "return_token_ids": True}
+        (choice,) = (await client.post("/v1/completions", json=free)).json()["choices"]
+        assert choice["finish_reason"] == "stop"
+        assert choice["token_ids"][-1] in (letters[0], tokenizer.eos)
+
+    served(ask)
+
+
+def test_stop_texts_are_found_between_whole_words_and_across_sub_words():
+    words = Stopping([b"b c"], Written([b"a", b"b", b"c"], b" ", None))
+    parts = Stopping([b"bca"], Written([b"a", b"b", b"c"], b"", None))
+    for stopping, ids in ((words, [0, 1, 1, 2]), (parts, [0, 2, 1, 2, 0])):
+        place: Constraint = stopping
+        for token in ids:
+            assert place.allowed() is EVERYTHING
+            place = place.advance(token)
+        assert not place.allowed()
+    assert cut("a, b; c", [";", ","]) == ("a", ",")
+    assert cut("abc", ["x"]) == ("abc", None)
+
+
+@pytest.mark.parametrize(
+    ("turn", "answer", "thoughts"),
+    [
+        ("<think>Which way?</think>North.<|im_end|>", "North.", "Which way?"),
+        ("Which way?</think> North.", "North.", "Which way?"),
+        ("<think>\nStill at it", "", "Still at it"),
+        ("North.<|im_end|>", "North.", None),
+        ("word " * 9000, ("word " * 9000).strip(), None),
+    ],
+)
+def test_thoughts_are_told_apart_from_the_answer(turn, answer, thoughts):
+    assert answer_of(turn, make_template("qwen3")) == (answer, thoughts)
+
+
+def test_a_chat_tells_thoughts_apart_and_counts_all_that_was_sampled(served, base):
+    tokenizer = Tokenizer(base)
+
+    async def ask(client, *_):
+        body = {"model": "base_model", "messages": [{"role": "user", "content": "Go"}], "return_token_ids": True}
+        mark = tokenizer.encode_text("</think>")
+        letters = [token for token in range(VOCABULARY) if tokenizer.decode([token]) in list("ab")]
+        body |= {
+            "allowed_token_ids": [*mark, *letters],
+            "max_tokens": 12,
+            "chat_template_kwargs": {"enable_thinking": True},
+        }
+        thinking = 0
+        for seed in range(8):
+            answer = (await client.post("/v1/chat/completions", json=body | {"seed": seed})).json()
+            (choice,) = answer["choices"]
+            whole = tokenizer.decode(choice["token_ids"])
+            thoughts, _, said = whole.rpartition("</think>")
+            message = choice["message"]
+            assert message["content"] == said
+            assert (message["reasoning_content"] or "") == thoughts.replace("</think>", "")
+            assert answer["usage"]["completion_tokens"] == len(choice["token_ids"]) == 12
+            thinking += message["reasoning_content"] is not None
+        assert thinking
+
+    served(ask)
+
+
+def test_bodies_under_way_are_bounded_together(base):
+    async def run() -> None:
+        backend, server = make_backend("local", base), InferenceServer(most_bytes=1000)
+        await server.start()
+        server.serve(LoadedModels(backend, Tokenizer(base)))
+        asked = COMPLETION | {"model": "base_model", "allowed_token_ids": [9, 20], "max_tokens": 300, "user": "x" * 500}
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}", timeout=20) as client:
+            first = asyncio.create_task(client.post("/v1/completions", json=asked))
+            await until(lambda: server.door.inside == 1)
+            second = await client.post("/v1/completions", json=asked)
+            assert (second.status_code, "bytes are under way" in second.text) == (503, True)
+            assert (await client.post("/v1/completions", json=COMPLETION)).status_code == 200
+            assert (await first).status_code == 200
+            assert (await client.post("/v1/completions", json=asked)).status_code == 200
+            assert server.door.bytes == 0
+        await server.stop()
+        await backend.close()
+
+    asyncio.run(run())
 
 
 def test_a_body_too_large_is_refused_and_the_server_goes_on(served):

@@ -7,6 +7,7 @@
 - ``stretch``   ``POST /generate``: a completion along an excerpt of a constraint
 - ``fields``    OpenAI's requests, as far as they are understood
 - ``limits``    what may be said: JSON schemas, expressions, choices, lists of tokens
+- ``stopping``  texts that end a completion
 - ``openai``    ``/v1/completions`` and ``/v1/chat/completions``; ``choices``: what they answer
 - ``adapters``  ``/adapters/version``, loading and unloading by digest
 - ``reports``   ``/health``, ``/stats``, ``/metrics``

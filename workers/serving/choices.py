@@ -5,9 +5,11 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from arena.prompts import Template
 from workers.inference.base import Generation
 from workers.serving.fields import Asked, AskedChat, AskedCompletion
-from workers.serving.limits import Texts
+from workers.serving.limits import Texts, answer_of, is_structured
+from workers.serving.stopping import cut
 
 Json = dict[str, Any]
 
@@ -24,7 +26,8 @@ def completion(asked: AskedCompletion, named: str, choices: Sequence[Choice], te
     found = []
     for index, choice in enumerate(choices):
         ids = choice.generation.completion_ids
-        one: Json = {"index": index, "text": texts.read(ids, asked), "logprobs": None, **_ended(asked, choice)}
+        text, stop = cut(texts.read(ids, asked), asked.stops)
+        one: Json = {"index": index, "text": text, "logprobs": None, **_ended(asked, choice, stop)}
         if asked.logprobs is not None:
             tokens, logprobs = [texts.tokenizer.decode([token]) for token in ids], _logprobs(choice.generation)
             one["logprobs"] = {
@@ -37,13 +40,15 @@ def completion(asked: AskedCompletion, named: str, choices: Sequence[Choice], te
     return _answer("cmpl", "text_completion", named, found, choices)
 
 
-def chat(asked: AskedChat, named: str, choices: Sequence[Choice], texts: Texts) -> Json:
-    """Of ``/v1/chat/completions``."""
+def chat(asked: AskedChat, named: str, choices: Sequence[Choice], texts: Texts, template: Template) -> Json:
+    """Of ``/v1/chat/completions``. What a model thought before it answered is told apart, as vLLM does."""
     found = []
     for index, choice in enumerate(choices):
         ids = choice.generation.completion_ids
-        message = {"role": "assistant", "content": texts.read(ids, asked)}
-        one: Json = {"index": index, "message": message, "logprobs": None, **_ended(asked, choice)}
+        said, stop = cut(texts.read(ids, asked) if is_structured(asked) else texts.turn(ids, template), asked.stops)
+        content, thoughts = (said, None) if is_structured(asked) else answer_of(said, template)
+        message = {"role": "assistant", "content": content, "reasoning_content": thoughts}
+        one: Json = {"index": index, "message": message, "logprobs": None, **_ended(asked, choice, stop)}
         if asked.logprobs:
             one["logprobs"] = {
                 "content": [
@@ -56,8 +61,9 @@ def chat(asked: AskedChat, named: str, choices: Sequence[Choice], texts: Texts) 
     return _answer("chatcmpl", "chat.completion", named, found, choices)
 
 
-def _ended(asked: Asked, choice: Choice) -> Json:
-    ended: Json = {"finish_reason": choice.generation.finish_reason}
+def _ended(asked: Asked, choice: Choice, stop: str | None) -> Json:
+    reason = choice.generation.finish_reason if stop is None else "stop"
+    ended: Json = {"finish_reason": reason, "stop_reason": stop}
     if asked.return_token_ids:
         ended |= {"token_ids": choice.generation.completion_ids, "prompt_token_ids": choice.prompt_ids}
     return ended

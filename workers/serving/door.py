@@ -26,10 +26,13 @@ class Door:
 
     Args:
         most: Of them; more are refused, so that those in hand are answered in time and memory stays bounded.
+        most_bytes: Of the bodies of all requests under way together.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, most_bytes: int) -> None:
         self.most = most
+        self.most_bytes = most_bytes
+        self.bytes = 0
         self.phase = Phase.LOADING
         self.inside = 0
         self.refused = 0
@@ -49,6 +52,22 @@ class Door:
                 return await request.read()
         except TimeoutError:
             raise RefusedError(408, f"the body did not come within {_READ_S:g} s") from None
+
+    @contextmanager
+    def carrying(self, size: int) -> Iterator[None]:
+        """Have a body of so many bytes in hand for the length of a block.
+
+        Raises:
+            RefusedError: together with others it is too much (503).
+        """
+        if self.bytes + size > self.most_bytes:
+            self.refused += 1
+            raise RefusedError(503, f"{self.bytes:,} bytes are under way; the server takes {self.most_bytes:,}")
+        self.bytes += size
+        try:
+            yield
+        finally:
+            self.bytes -= size
 
     @contextmanager
     def entered(self, completions: int = 1) -> Iterator[None]:

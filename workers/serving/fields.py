@@ -11,10 +11,10 @@ import msgspec
 
 from schemas.errors import one_of
 from workers.serving.failures import RefusedError
+from workers.serving.stopping import LONGEST, MOST_TEXTS
 
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "stream": (False,),
-    "stop": ([], ""),
     "stop_token_ids": ([],),
     "echo": (False,),
     "suffix": ("",),
@@ -74,6 +74,23 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     allowed_token_ids: list[int] | None = None
     """The end token is among them only if it is named."""
     return_token_ids: bool | None = False
+    stop: str | list[str] | None = None
+    """Texts of which each ends a completion with the token that completes it. The answer's text is cut before it;
+    tokens and log-probabilities are all that was sampled."""
+
+    @property
+    def stops(self) -> list[str]:
+        """The texts that end a completion.
+
+        Raises:
+            RefusedError: they are too many, or too long.
+        """
+        found = [text for text in ([self.stop] if isinstance(self.stop, str) else self.stop or []) if text]
+        if len(found) > MOST_TEXTS or any(len(text) > LONGEST for text in found):
+            raise RefusedError(
+                400, f"stop: {len(found)} texts; expected at most {MOST_TEXTS} of {LONGEST} characters", "stop"
+            )
+        return found
 
 
 class AskedCompletion(Asked, frozen=True, kw_only=True):

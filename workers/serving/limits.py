@@ -8,10 +8,12 @@ import msgspec
 
 from arena.constraints import Constraint
 from arena.grammars import Grammars
+from arena.prompts import Template
 from arena.vocabulary import Vocabulary, read_vocabulary
 from trainer.model import Tokenizer
 from workers.serving.failures import RefusedError
 from workers.serving.fields import Asked, Json, Limits
+from workers.serving.stopping import Stopping, Written
 
 _ANY_OBJECT: Json = {"type": "object"}
 
@@ -30,23 +32,36 @@ class Texts:
 
         Tokenizers of whole words put spaces between them, which a constraint on the text knew nothing of.
         """
-        if asked.structured_outputs is not None or asked.response_format is not None:
+        if is_structured(asked):
             return self._vocabulary.decode(ids).decode(errors="replace")
         texts = self._vocabulary.texts
         return self.tokenizer.decode([token for token in ids if token < len(texts) and texts[token]])
+
+    def turn(self, ids: Sequence[int], template: Template) -> str:
+        """A completion in a conversation as text, with the marks of the model's family."""
+        marks = {token for mark in template.marks for token in self.tokenizer.encode_text(mark)}
+        texts = self._vocabulary.texts
+        return self.tokenizer.decode(
+            [token for token in ids if token in marks or (token < len(texts) and texts[token])]
+        )
 
     def constraint(self, asked: Asked) -> Constraint | None:
         """What the request allows; None for everything.
 
         Raises:
-            RefusedError: it asks for several things at once, or for a form that is not known.
+            RefusedError: it asks for several things at once, for a form that is not known, or for odd texts to stop at.
             ModelError: the constraint cannot be kept, or allows nothing.
             ConfigError: the extra ``grammars`` is not installed.
         """
         found = [limit for limit in (self._structured(asked), self._format(asked), self._listed(asked)) if limit]
         if len(found) > 1:
             raise RefusedError(400, "response_format, structured_outputs, allowed_token_ids: expected one of them")
-        return found[0] if found else None
+        limit = found[0] if found else None
+        if not asked.stops:
+            return limit
+        between = b" " if self.tokenizer.whole and not is_structured(asked) else b""
+        written = Written(self._vocabulary.texts, between, self.tokenizer.eos)
+        return Stopping([stop.encode() for stop in asked.stops], written, limit)
 
     def _structured(self, asked: Asked) -> Constraint | None:
         limits = asked.structured_outputs
@@ -104,6 +119,23 @@ class Listed:
     def advance(self, token: int) -> Constraint:
         """The same place, or the end."""
         return Listed(self._tokens, self._end, ended=True) if token == self._end else self
+
+
+def answer_of(turn: str, template: Template) -> tuple[str, str | None]:
+    """What a turn answers, and the thoughts before it, if there are any."""
+    answer = template.answer(turn)
+    before = turn.rpartition(answer)[0] if answer else turn
+    if not any(mark in before for mark in template.marks):
+        # No thoughts: all of a long answer is told, of which templates read the end alone.
+        return (before + answer).strip(), None
+    for mark in template.marks:
+        before = before.replace(mark, "")
+    return answer, before.strip() or None
+
+
+def is_structured(asked: Asked) -> bool:
+    """Whether the text itself is constrained."""
+    return asked.structured_outputs is not None or asked.response_format is not None
 
 
 def _schema(found: Json | str) -> Json:

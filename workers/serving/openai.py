@@ -13,7 +13,7 @@ from arena.prompts import Message
 from schemas.errors import one_of
 from workers.inference.base import Generation, Request, Sampling
 from workers.inference.wire import OWNER
-from workers.prompting import conversation
+from workers.prompting import conversation, family_of
 from workers.serving import choices
 from workers.serving.choices import Choice
 from workers.serving.door import Door
@@ -68,7 +68,8 @@ class OpenAI:
         prompt = conversation(self._texts.tokenizer, [_message(message) for message in asked.messages], prompts)
         limit = asked.max_completion_tokens if asked.max_completion_tokens is not None else asked.max_tokens
         named, found = await self._sampled(asked, [self._ids(prompt)], _MODEL_ROOM if limit is None else limit)
-        return web.json_response(choices.chat(asked, named.name, found, self._texts), dumps=_dumped)
+        template = family_of(self._texts.tokenizer, prompts)
+        return web.json_response(choices.chat(asked, named.name, found, self._texts, template), dumps=_dumped)
 
     def _prompts(self, asked: AskedCompletion) -> Sequence[list[int]]:
         if isinstance(asked.prompt, str):

@@ -19,6 +19,8 @@ from workers.serving.stretch import Stretches
 
 MOST_BYTES = 8 * 1024 * 1024
 """Of one request's body."""
+MOST_BYTES_UNDER_WAY = 256 * 1024 * 1024
+"""Of the bodies of all requests together; more are sent away with 503."""
 MOST_COMPLETIONS = 4096
 """Under way at once; more are sent away with 503."""
 _LAST_WORDS_S = 10.0
@@ -33,10 +35,13 @@ class InferenceServer:
     Args:
         name: In its metrics.
         most: Completions under way at once.
+        most_bytes: Bodies of requests under way at once.
     """
 
-    def __init__(self, name: str = "inference", most: int = MOST_COMPLETIONS) -> None:
-        self.door = Door(most)
+    def __init__(
+        self, name: str = "inference", most: int = MOST_COMPLETIONS, most_bytes: int = MOST_BYTES_UNDER_WAY
+    ) -> None:
+        self.door = Door(most, most_bytes)
         self.port = 0
         """Where it listens, once it does."""
         self._name = name
@@ -108,7 +113,10 @@ class InferenceServer:
         handler = self._routes.get((request.method, request.path))
         if handler is None:
             raise RefusedError(503, "the server is loading its model; another one may serve")
-        return await handler(request)
+        # A body that does not tell its length may be as long as any.
+        length = MOST_BYTES if request.content_length is None and request.can_read_body else request.content_length
+        with self.door.carrying(length or 0):
+            return await handler(request)
 
 
 _OF_MODELS = (
