@@ -1,7 +1,7 @@
 """Where episodes run: who there is to play, what about, and what the trainer gets of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -259,7 +259,7 @@ class Arena:
 
     async def run(
         self, num_steps: int | None = None, concurrency: int = DEFAULT_CONCURRENCY, verbose: bool | None = None
-    ) -> AsyncIterator[TrainingBatch]:
+    ) -> AsyncGenerator[TrainingBatch, None]:
         """Training batches, one a step, for so many steps or for ever; close the iterator to end it earlier."""
         await self.startup()
         try:

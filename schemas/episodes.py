@@ -5,6 +5,7 @@ match leaves behind. What one role did in an episode is therefore a ``trajectori
 ``schemas.batches.TrainingBatch``), and the learner trains on episodes and matches alike.
 
 Everything but ``EpisodeState`` is immutable: rubrics and credit assigners return numbers, and copies carry them.
+What there are many of is hidden from the garbage collector (``gc=False``): nothing that it holds refers back to it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ import msgspec
 from schemas import trajectories
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One part of a conversation."""
 
     role: Literal["system", "user", "assistant"]
@@ -40,7 +41,7 @@ class Role(msgspec.Struct, frozen=True):
         return [*head, *history, Message("user", user_content)]
 
 
-class ModelResponse(msgspec.Struct, frozen=True):
+class ModelResponse(msgspec.Struct, frozen=True, gc=False):
     """A model's reply."""
 
     text: str
@@ -55,7 +56,7 @@ class ModelResponse(msgspec.Struct, frozen=True):
         return [Message("assistant", self.text)]
 
 
-class Step(msgspec.Struct, frozen=True):
+class Step(msgspec.Struct, frozen=True, gc=False):
     """One call of the model by a role."""
 
     role_id: str
@@ -167,7 +168,7 @@ class GenerateResult(msgspec.Struct, frozen=True):
             yield from child._walk()
 
 
-class Said(msgspec.Struct, frozen=True):
+class Said(msgspec.Struct, frozen=True, gc=False):
     """One entry of what everybody hears."""
 
     speaker: str

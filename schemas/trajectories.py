@@ -8,8 +8,11 @@ have a log-probability and take part in the loss. All other completion tokens we
 import msgspec
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One model call by one seat. B is the number of branches of the completion."""
+class Step(msgspec.Struct, frozen=True, gc=False):
+    """One model call by one seat. B is the number of branches of the completion.
+
+    Hidden from the garbage collector: there are many, and they hold nothing but numbers.
+    """
 
     prompt_ids: list[int]
     completion_ids: list[int]

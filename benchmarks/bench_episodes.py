@@ -1,0 +1,154 @@
+"""What an episode costs beside its model calls: many at once against a client that takes 50 ms, and a bare loop.
+
+The bare loop makes the same calls of the same client in as many asyncio tasks, and keeps nothing. Episodes build
+conversations, check and record replies, score, and make a training batch.
+"""
+
+import asyncio
+import gc
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import uvloop
+
+from arena.arena import Arena
+from arena.clients import ScriptedClient
+from arena.episodes import AlternatingRolesEpisode
+from arena.rubrics import Rubric
+from schemas.episodes import EpisodeRequest, EpisodeState, Message, Role
+from trainer.advantages.trees.grpo import GrpoCredit
+
+AT_ONCE, ROUNDS, TURNS = 256, 4, 8
+LATENCY_S = 0.05
+REPEATS = 5
+AIM, AIM_MS = 0.9, 0.5
+SAID = "The motion stands, for three reasons that the other side has not answered so far."
+
+
+class Took(NamedTuple):
+    """One run."""
+
+    seconds: float
+    processor_s: float
+    calls: int
+
+    def rate(self) -> float:
+        """Model calls a second."""
+        return self.calls / self.seconds
+
+    def processor_ms(self) -> float:
+        """Processor time of a call."""
+        return 1e3 * self.processor_s / self.calls
+
+
+class Debate(AlternatingRolesEpisode):
+    """Two sides in turn."""
+
+    @property
+    def episode_type(self) -> str:
+        """What it is called."""
+        return "debate"
+
+    @property
+    def rubric(self) -> Rubric:
+        """Zero-sum."""
+        return RUBRIC
+
+    def get_initial_prompt(self, arena: Arena, artifact: Any, state: EpisodeState) -> str:
+        """The motion."""
+        return f"The motion is number {artifact}."
+
+    def get_observation(self, state: EpisodeState, arena: Arena, artifact: Any) -> str:
+        """Something private."""
+        return f"You have {TURNS - state.turn} turns left."
+
+
+RUBRIC = Rubric([lambda rollout, arena: {"Aff": float(rollout.artifact % 2), "Neg": -float(rollout.artifact % 2)}])
+
+
+async def bare(client: ScriptedClient, episodes: int) -> int:
+    messages = [Message("user", "The motion is number 1.")]
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one() -> None:
+        async with room:
+            for _ in range(TURNS):
+                await client.complete(messages)
+
+    await asyncio.gather(*(one() for _ in range(episodes)))
+    return episodes * TURNS
+
+
+async def played(client: ScriptedClient, episodes: int) -> int:
+    requests = [EpisodeRequest("debate", number) for number in range(episodes)]
+    results = await arena_of(client).generate_rollouts(requests, AT_ONCE)
+    return sum(len(result.rollout.steps) for result in results)
+
+
+async def stepped(client: ScriptedClient, episodes: int) -> int:
+    return len((await arena_of(client, episodes).step(AT_ONCE)).records)
+
+
+class Sides(Arena):
+    """A batch of debates."""
+
+    episodes_a_step = 0
+
+    def get_batch(self) -> list[EpisodeRequest]:
+        """One for each motion."""
+        return [EpisodeRequest("debate", number) for number in range(self.episodes_a_step)]
+
+
+def arena_of(client: ScriptedClient, episodes: int = 0) -> Sides:
+    arena = Sides(client, GrpoCredit())
+    arena.episodes_a_step = episodes
+    arena.add_role(Role("Aff", "Argue for it."))
+    arena.add_role(Role("Neg", "Argue against it."))
+    arena.add_episode("debate", Debate(("Aff", "Neg"), TURNS))
+    return arena
+
+
+def timed(run: Callable[[ScriptedClient, int], Awaitable[int]], latency_s: float, episodes: int) -> Took:
+    # One reply for all, made beforehand: what the client does itself is not what is measured.
+    reply = asyncio.run(ScriptedClient(SAID).complete([Message("user", SAID)]))
+    client = ScriptedClient(lambda messages: reply, latency_s)
+    client.keep_calls = False
+
+    async def main() -> Took:
+        began, began_processor = time.perf_counter(), time.process_time()
+        calls = await run(client, episodes)
+        return Took(time.perf_counter() - began, time.process_time() - began_processor, calls)
+
+    return uvloop.run(main())
+
+
+def main() -> int:
+    # What was imported is not looked through again: a worker that plays for days would do the same.
+    gc.collect()
+    gc.freeze()
+    episodes = AT_ONCE * ROUNDS
+    ideal = AT_ONCE / LATENCY_S
+    runs = [[timed(run, LATENCY_S, episodes) for run in (bare, played)] for _ in range(REPEATS)]
+    loop, arena = (max(found, key=Took.rate) for found in zip(*runs, strict=True))
+    at_once = [[timed(run, 0.0, episodes).processor_ms() for run in (bare, played, stepped)] for _ in range(REPEATS)]
+    costs = [min(found) for found in zip(*at_once, strict=True)]
+    share, overhead = arena.rate() / ideal, costs[2] - costs[0]
+    load = ", ".join(f"{load:.1f}" for load in os.getloadavg())
+    print(f"{AT_ONCE} episodes at once, {TURNS} calls of {1e3 * LATENCY_S:.0f} ms each; best of {REPEATS}, load {load}")
+    print(f"  ideal      {ideal:7,.0f} calls/s")
+    for name, took in (("bare loop", loop), ("arena", arena)):
+        rate = took.rate()
+        print(
+            f"  {name:10} {rate:7,.0f} calls/s  {rate / ideal:6.1%}  {took.processor_ms():.3f} ms of processor a call"
+        )
+    print("a client that takes no time, processor time a call:")
+    print(f"  bare loop {costs[0]:.3f} ms, episodes {costs[1]:.3f} ms, with credit and batch {costs[2]:.3f} ms")
+    print(f"share of the ideal rate {share:.1%} (aim: {AIM:.0%}); overhead a call {overhead:.3f} ms (aim: < {AIM_MS})")
+    return int(share < AIM or overhead >= AIM_MS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
