@@ -27,7 +27,7 @@ log = structlog.get_logger()
 Refresh = Callable[[], None]
 Announce = Callable[[str], None]
 
-ROLES = ("archivist", "rater", "inference", "trainer", "evaluator", "rollout")
+ROLES = ("archivist", "tracker", "rater", "inference", "trainer", "evaluator", "rollout")
 """In the order of starting; stopping goes backward, so that what is played is still trained on, rated and sealed."""
 
 _GRACE_S = dict.fromkeys(ROLES, 120.0) | {"rater": 60.0}
@@ -53,6 +53,7 @@ def processes(config: LeagueConfig) -> list[Process]:
     """
     counts = {
         "archivist": config.history.archivists,
+        "tracker": config.tracker.workers,
         "rater": 1,
         "inference": config.inference.servers,
         "trainer": config.trainer.workers,

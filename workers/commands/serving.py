@@ -28,6 +28,7 @@ _ROLES = {
     "rater": "rater",
     "trainer": "trainer",
     "archivist": "archivist",
+    "tracker": "tracker",
 }
 """Each is served by a module of ``workers`` with a ``serve``."""
 _OF_A_POLICY = ("rollout", "trainer")
@@ -68,7 +69,7 @@ def open_league(
 
 
 def worker(
-    role: Annotated[str, typer.Argument(help="rollout, evaluator, inference, rater, trainer or archivist.")],
+    role: Annotated[str, typer.Argument(help="rollout, evaluator, inference, rater, trainer, archivist or tracker.")],
     run: RunOption = DEFAULT_RUN,
     nats: NatsOption = None,
     league: LeagueOption = None,
@@ -78,6 +79,10 @@ def worker(
     ] = None,
     port: Annotated[
         int | None, typer.Option(help="Of an inference worker: where it listens; by default on a free port.")
+    ] = None,
+    sink: Annotated[
+        list[str] | None,
+        typer.Option(help="Of a tracker: jsonl, stdout or wandb; repeatable. By default what tracker.sinks says."),
     ] = None,
     supervised: Annotated[
         bool, typer.Option("--supervised", help="Log to the run's folder only; leave when the parent process ends.")
@@ -90,11 +95,22 @@ def worker(
         raise UsageError(f"--policy {policy}: a worker {role!r} serves all policies; expected {one_of(_OF_A_POLICY)}")
     if port is not None and (role != "inference" or not 0 <= port <= 65535):
         raise UsageError(f"--port {port}: expected 0 to 65535, and for a worker 'inference' only")
+    _check_sinks(role, sink or [])
     here = the_run(run, nats, league)
     kind = role if policy is None else f"{role}-{policy}"
     name = check_name("--name", name or f"{kind}-{secrets.token_hex(3)}")
     set_up_logging(name, here.logs / f"{name}.log", terminal=not supervised)
     module = importlib.import_module(f"workers.{_ROLES[role]}")
     told = {"policy": policy} if role in _OF_A_POLICY else {"port": port or 0} if role == "inference" else {}
-    serve: Serve = partial(module.serve, **told)
+    serve: Serve = partial(module.serve, **(told if role != "tracker" else {"sinks": sink or []}))
     raise typer.Exit(run_worker(here, role, name, serve, supervised))
+
+
+def _check_sinks(role: str, sinks: list[str]) -> None:
+    from workers.tracking.sinks import SINKS
+
+    if sinks and role != "tracker":
+        raise UsageError(f"--sink: expected for a worker 'tracker' only, not for {role!r}")
+    for name in sinks:
+        if name not in SINKS.names():
+            raise UsageError(f"--sink {name}: no such sink; expected {one_of(SINKS.names())}")

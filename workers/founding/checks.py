@@ -14,14 +14,15 @@ from schemas.standings import Agent, Live, Standings
 from trainer.advantages.base import ADVANTAGES
 from trainer.buffer import STRATEGIES
 from trainer.credit import check_transforms
-from trainer.learner import LearnerConfig
 from trainer.losses.base import LOSSES
 from trainer.model import BaseShape
 from trainer.model.cloning import CloningConfig
 from trainer.rewards.base import REWARDS
+from trainer.settings import LearnerConfig
 from workers.inference import backend_config, settings_of
 from workers.prompting import check_prompts
 from workers.reaching import servers_config, vllm_servers_config
+from workers.tracking.sinks import make_sink
 
 
 def check_config(config: LeagueConfig) -> None:
@@ -50,6 +51,8 @@ def check_config(config: LeagueConfig) -> None:
     for name, agent in config.agents.items():
         if agent.kind == "bot" and name not in game.bots:
             raise ConfigError(f"agents.{name}: {config.game.name} has no such bot; expected {one_of(game.bots)}")
+    for plugin in config.tracker.sinks:
+        make_sink(plugin)
     check_prompts(config.prompts, game, made=config.model.base == "made")
     _check_remotes(config, game)
     if config.model.clone_bot not in game.bots:

@@ -1,0 +1,89 @@
+"""The tracker: tells the history as charts, to Weights & Biases or to files.
+
+A subscriber that nobody has to know about. It can be started at any time, also after the league has ended, and tells
+everything from the first event on; what its sinks have already is not told again. Figures of the moment, which are in
+no event, are told from when it runs.
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+
+import structlog
+
+from league.log.jetstream import JetStreamLog
+from league.log.metrics import MetricsStream
+from schemas.config import Plugin, plain
+from schemas.errors import LogError
+from schemas.events import LeagueBranched, LeagueOpened
+from schemas.ids import digest
+from workers.runtime import Context, beside
+from workers.tracking.feed import Feed
+from workers.tracking.sinks import Place, make_sink
+
+log = structlog.get_logger()
+
+_LAST_S = 30.0
+"""For sinks to take the last rows when the tracker is told to stop."""
+_AGAIN_S = 5.0
+_NICE = 5
+
+
+async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
+    """Feed all sinks until told to stop; then what was recorded by then.
+
+    Args:
+        context: Of the process.
+        sinks: Names of those to feed; none for those of the configuration.
+    """
+    # Play and training go first on a machine whose cores are all busy.
+    os.setpriority(os.PRIO_PROCESS, 0, _NICE)
+    place, newest = await place_of(context), await context.log.last_sequence()
+    feeds = [Feed(plugin.name, make_sink(plugin), place, newest) for plugin in _chosen(context, sinks)]
+    async with beside(_listen(context, feeds), *(feed.follow(context.log) for feed in feeds)):
+        await context.stopping.wait()
+        await _finish(feeds, await context.log.last_sequence())
+    for feed in feeds:
+        await feed.close()
+
+
+def _chosen(context: Context, sinks: Sequence[str]) -> list[Plugin]:
+    configured = {plugin.name: plugin for plugin in context.config.tracker.sinks}
+    return [configured.get(name) or Plugin(name=name) for name in sinks or configured]
+
+
+async def _finish(feeds: Sequence[Feed], sequence: int) -> None:
+    try:
+        async with asyncio.timeout(_LAST_S):
+            await asyncio.gather(*(feed.reached(sequence) for feed in feeds))
+    except TimeoutError:
+        log.warning("not all rows were taken; the next tracker goes on from there", waited_s=_LAST_S)
+
+
+async def _listen(context: Context, feeds: Sequence[Feed]) -> None:
+    """Hand heartbeats on, for ever."""
+    stream = MetricsStream(context.client, context.log.league)
+    while True:
+        try:
+            async for heartbeat in stream.follow():
+                for feed in feeds:
+                    feed.live.put(heartbeat)
+        except LogError as error:
+            log.warning("no heartbeats are heard", error=str(error), retry_s=_AGAIN_S)
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def place_of(context: Context) -> Place:
+    """Where the rows of a process's league go."""
+    return Place(
+        folder=context.run.folder / "tracking",
+        league=context.log.league,
+        identity=await identity(context.log),
+        config=plain(context.config),
+    )
+
+
+async def identity(history: JetStreamLog) -> str:
+    """What tells a history from others of the same league's name: when it was opened, and last branched."""
+    marks = [await history.newest(kind) for kind in (LeagueOpened, LeagueBranched)]
+    return digest(repr([(mark.sequence, mark.time_ns) for mark in marks if mark is not None]).encode())
