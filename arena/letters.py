@@ -17,3 +17,8 @@ def letters(text: str, most: int | None = None) -> Pieces:
         most: Of a longer text the end is kept.
     """
     return tuple(_KNOWN.get(letter, OTHER) for letter in (text if most is None else text[-most:]))
+
+
+def unlettered(pieces: Pieces) -> str:
+    """The text that letters say."""
+    return "".join(pieces).replace(SPACE, " ").replace(LINE, "\n")

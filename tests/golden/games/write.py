@@ -1,4 +1,7 @@
-"""Writes the golden playthrough of a game: ``python tests/golden/games/write.py nim``. Read the result before use."""
+"""Writes the golden playthrough of a game: ``python tests/golden/games/write.py nim``. Read the result before use.
+
+Names are those of registered games, and of the games and settings in ``instances.json``.
+"""
 
 import json
 import sys
@@ -16,7 +19,8 @@ SEED = 20
 
 def write(name: str) -> None:
     """Play one game between all its bots and keep what must never change by accident."""
-    spec = make_game(name, {})
+    instances = json.loads(Path(__file__).with_name("instances.json").read_text())
+    spec = make_game(*instances.get(name, (name, {})))
     game, text = spec.new(SEED), spec.text()
     prompt = text.prompt(game, game.to_move()[0])
     turn = 0

@@ -1,0 +1,32 @@
+"""The environments of TextArena (Guertler et al. 2025, arXiv 2504.11442): whatever is said in them is text.
+
+They list no legal moves. An action is what the environment is told, and the environment judges it: a move that it
+refuses is in the record, costs what its rules say, and is counted. Models answer freely (``[prompts] reply = "free"``),
+and where moves can be found by trying, bots and models made here choose among those.
+
+- ``library``  what is asked of the package ``textarena`` (the extra of that name), with the chance of each game apart
+- ``moves``    which moves to try
+- ``game``     an environment as ``Game`` and ``GameSpec``
+- ``language`` what models read and say: pieces, and plain text
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from arena.games import register
+from arena.games.base import GameSpec
+from schemas.errors import ConfigError
+
+
+@register("textarena")
+def make(settings: Mapping[str, Any]) -> GameSpec:
+    """The environment that the settings name.
+
+    Raises:
+        ConfigError: a bad setting, no such environment, one that cannot be made here, or the package is not installed.
+    """
+    try:
+        from arena.games.textarena.game import TextArenaSpec
+    except ImportError as error:
+        raise ConfigError("game.name: 'textarena' needs the package textarena: pip install '.[textarena]'") from error
+    return TextArenaSpec.of(settings)

@@ -1,0 +1,233 @@
+"""An environment of TextArena as a game: the way to a position is everything that was said."""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from arena.games.base import Action, Pieces
+from arena.games.textarena.language import TextArenaText, TextArenaWords, cleaned
+from arena.games.textarena.library import Environment, check_name, players_of
+from arena.games.textarena.moves import to_try
+from arena.letters import LETTERS, letters
+from arena.listed import ListedGame, ListedSpec
+from schemas.errors import ConfigError, DecodeError, GameError
+from schemas.ids import digest
+
+MOST_LETTERS = 1_200
+"""Of an observation that a small model reads; the end of it."""
+PASS = "[pass]"
+"""What a bot says where no move was found."""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The ``[game]`` settings."""
+
+    env: str = "TicTacToe-v0-train"
+    """As TextArena registers it. ``-train`` tells less: not what was refused, and only the newest board."""
+    players: int | None = None
+    """None for the fewest from two on that the environment takes."""
+    talk: bool | None = None
+    """Whether all that is said is heard, or only what stands in square brackets; None asks the environment."""
+    max_turns: int = 200
+    """A game that is not over then fails."""
+    longest: int = 1_000
+    """Most letters that are heard at once."""
+
+    def __post_init__(self) -> None:
+        """Check ranges.
+
+        Raises:
+            ConfigError: the message names the key, what was found and what was expected.
+        """
+        for key in ("max_turns", "longest"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"{key}: found {getattr(self, key)}; expected 1 or more")
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A position as the way to it."""
+
+    seed: int
+    said: list[str]
+    """Turn by turn; the environment knows whose turn it was."""
+    told: str
+    """Digest of all that was told to seats on the way: says whether the environment is still what it was."""
+
+
+class TextArenaGame(ListedGame[State]):
+    """One play-through."""
+
+    spec: "TextArenaSpec"
+
+    def __init__(self, spec: "TextArenaSpec", seed: int, start: State) -> None:
+        """Play up to a position.
+
+        Raises:
+            DecodeError: the environment no longer comes to it.
+        """
+        super().__init__(spec, seed, start)
+        self._moves: list[str] | None = None
+        self._begin(start.seed)
+        try:
+            for said in start.said:
+                self._say(said)
+        except GameError as error:
+            raise DecodeError(f"textarena: a saved position cannot be reached ({error})") from None
+        if self._told != start.told:
+            raise DecodeError(
+                f"textarena: {spec.settings.env} does not come to the saved position; another version of TextArena?"
+            )
+
+    @property
+    def clock(self) -> int:
+        """Turns played."""
+        return len(self.state.said)
+
+    def to_move(self) -> Sequence[int]:
+        """One seat: those who choose at the same time are asked one after the other."""
+        return () if self._env.done else (self._env.mover,)
+
+    def moves(self, seat: int) -> Sequence[str]:
+        """Moves that were found and that the environment takes; none where they cannot be found."""
+        if self._moves is None:
+            tried = to_try(self.spec.settings.env, self._env.observation)
+            self._moves = [move for move in tried if not self._env.refuses(move)]
+        return self._moves
+
+    def random_action(self, seat: int, rng: Random) -> Action:
+        """One of the moves that were found, each as likely as any other.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        self.check_to_move(seat)
+        return (rng.choice(self.moves(seat) or [PASS]),)
+
+    def is_legal(self, seat: int, action: Action) -> bool:
+        """Whether the environment can be told so, not whether it likes it."""
+        return (
+            seat in self.to_move()
+            and isinstance(action, tuple)
+            and len(action) == 1
+            and action[0] == cleaned(action[0], self.spec.settings.longest) != ""
+            and (self.spec.talk or ("[" in action[0] and "]" in action[0]))
+        )
+
+    def refuses(self, said: str) -> bool:
+        """Whether the environment would refuse the seat that is to move."""
+        return said not in (self._moves or ()) and self._env.refuses(said)
+
+    def after(self, moves: Mapping[int, str]) -> State:
+        """What the environment makes of it.
+
+        Raises:
+            GameError: the environment raised, or the game has had all the turns that it is given.
+        """
+        if self.clock >= self.spec.settings.max_turns:
+            raise GameError(
+                f"textarena, {self.spec.settings.env}: not over after {self.clock} turns; settings.max_turns allows "
+                "no more"
+            )
+        (said,) = moves.values()
+        try:
+            self._say(said)
+        except GameError:
+            self._begin(self.state.seed)
+            for earlier in self.state.said:
+                self._say(earlier)
+            raise
+        return State(self.state.seed, [*self.state.said, said], self._told)
+
+    def scores(self) -> Sequence[float]:
+        """The environment's rewards.
+
+        Raises:
+            GameError: there is not a number for each seat.
+        """
+        return self._env.rewards(len(self.seats))
+
+    def reason(self) -> str:
+        """Whether a refused move ended the game, or its rules did."""
+        return "over" if self._ended_by is None else "invalid_move"
+
+    def metrics(self) -> Sequence[dict[str, float]]:
+        """Turns and refused moves of each seat, and whether its last refused move ended the game."""
+        return [
+            {"turns": float(turns), "invalid": float(refused), "ended_by_invalid": float(seat == self._ended_by)}
+            for seat, (turns, refused) in enumerate(zip(self._turns_of, self._refused, strict=True))
+        ]
+
+    def sees(self, seat: int) -> Pieces:
+        """The end of the observation, by letters."""
+        return letters(self._env.observation, MOST_LETTERS)
+
+    def tells(self, seat: int) -> str:
+        """The environment's own prompt."""
+        return self._env.observation
+
+    def notes(self) -> list[str]:
+        """How the game ended."""
+        return [self._env.reason() or "over"] if self._env.done else []
+
+    def _begin(self, seed: int) -> None:
+        seats = len(self.seats)
+        self._env = Environment(self.spec.settings.env, seats, seed)
+        self._turns_of, self._refused = [0] * seats, [0] * seats
+        self._ended_by: int | None = None
+        self._told = digest(self._env.observation.encode())
+
+    def _say(self, said: str) -> None:
+        seat = self._env.mover
+        refused = self._env.step(said)
+        self._turns_of[seat] += 1
+        self._refused[seat] += refused
+        self._ended_by = seat if refused and self._env.done else None
+        self._told = digest(f"{self._told} {self._env.mover} {self._env.done} {self._env.observation}".encode())
+        self._moves = None
+
+
+class TextArenaSpec(ListedSpec[State]):
+    """Makes play-throughs of one environment."""
+
+    name = "textarena"
+    settings_type, state_type, game_type = Settings, State, TextArenaGame
+
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        check_name(settings.env)
+        players = players_of(settings.env, settings.players)
+        self.seats = tuple(f"Player {seat}" for seat in range(players))
+        bracketed = Environment(settings.env, players, 0).bracketed
+        self.talk: bool = not bracketed if settings.talk is None else settings.talk
+
+    def start(self, seed: int) -> State:
+        """Nothing is said yet.
+
+        Raises:
+            GameError: the environment does not begin with this seed.
+        """
+        return State(seed, [], digest(Environment(self.settings.env, len(self.seats), seed).observation.encode()))
+
+    def pieces(self) -> Sequence[str]:
+        """Letters."""
+        return LETTERS
+
+    def spell(self, move: str) -> Pieces:
+        """By letters."""
+        return letters(move)
+
+    def rules(self) -> str:
+        """Where this comes from; the environment tells its rules itself."""
+        return f"You are playing {self.settings.env.partition('-')[0]}, an environment of TextArena, with " + (
+            f"{len(self.seats)} players." if len(self.seats) > 1 else "yourself."
+        )
+
+    def text(self) -> TextArenaText:
+        """Observations by letters; moves that were found, or anything in square brackets."""
+        return TextArenaText(self)
+
+    def words(self) -> TextArenaWords:
+        """The environment's own prompts."""
+        return TextArenaWords(self, self.talk, self.settings.longest)

@@ -1,0 +1,156 @@
+"""What models read and say in an environment of TextArena."""
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any, cast
+
+from arena.games.base import Action, Game, Phrases, Pieces, Understood, spoken
+from arena.games.textarena.moves import GROUP
+from arena.letters import LETTERS, LINE, letters, unlettered
+from arena.listed import CLOSE, ListedGame, ListedSpec, ListedText, ListedWords
+from schemas.errors import GameError
+
+MOST_SAID = 30
+"""Letters between the brackets of what a small model says freely."""
+NOTHING = "[no answer]"
+"""What an environment is told of a reply without text."""
+
+
+class TextArenaText(ListedText):
+    """Observations by letters; then a move that was found, or where there are none, any few letters in brackets."""
+
+    def completions(self, game: Game, seat: int) -> Phrases:
+        """Moves that were found, else anything in brackets.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        return super().completions(game, seat) if _moves(game, seat) else InBrackets(0)
+
+    def write(self, game: Game, seat: int, action: Action) -> Pieces:
+        """The completion that says ``action``.
+
+        Raises:
+            GameError: the action is not one of ``completions``.
+        """
+        if _moves(game, seat):
+            if action[0:1] and action[0] not in _moves(game, seat):
+                raise GameError(f"{game.name} text: seat {seat} cannot say {action!r}; expected a move that was found")
+            return super().write(game, seat, action)
+        pieces = (*letters(action[0] if action else ""), CLOSE)
+        self.read(game, seat, pieces)
+        return pieces
+
+    def read(self, game: Game, seat: int, completion: Pieces) -> Action:
+        """The action that a completion says.
+
+        Raises:
+            GameError: the completion is not one of ``completions``.
+        """
+        if _moves(game, seat):
+            return super().read(game, seat, completion)
+        place: Phrases = InBrackets(0)
+        for piece in completion:
+            if piece not in (options := place.options()):
+                raise GameError(f"{game.name} text: {completion[:20]} is not a text in brackets and {CLOSE!r}")
+            place = options[piece]
+        if place.options():
+            raise GameError(f"{game.name} text: {completion[:20]} does not end with {CLOSE!r}")
+        return (unlettered(completion[:-1]),)
+
+
+class InBrackets:
+    """A place of the walk through any text in square brackets."""
+
+    def __init__(self, said: int) -> None:
+        """Stand at a place.
+
+        Args:
+            said: Pieces before it: the bracket is the first of them.
+        """
+        self._said = said
+
+    def options(self) -> Mapping[str, Phrases]:
+        """Next pieces and where each leads; none means the completion is finished."""
+        if self._said == 0:
+            return {"[": InBrackets(1)}
+        if self._said > MOST_SAID + 2:
+            return {}
+        if self._said == MOST_SAID + 2:
+            return {CLOSE: InBrackets(MOST_SAID + 3)}
+        end: Mapping[str, Phrases] = {"]": InBrackets(MOST_SAID + 2)} if self._said > 1 else {}
+        if self._said == MOST_SAID + 1:
+            return end
+        return {**dict.fromkeys(_INNER, InBrackets(self._said + 1)), **end}
+
+
+_INNER = tuple(letter for letter in LETTERS if letter not in ("[", "]", LINE))
+
+
+class TextArenaWords(ListedWords):
+    """The environment's prompts, and what it is told of a reply. The environment itself says what is invalid."""
+
+    def __init__(self, spec: ListedSpec[Any], talk: bool, longest: int) -> None:
+        """Prepare to ask.
+
+        Args:
+            spec: Of the game.
+            talk: Whether everything is heard that a reply says, or only what stands in square brackets.
+            longest: Most letters that are heard.
+        """
+        super().__init__(spec)
+        self._spec = spec
+        self._talk = talk
+        self._longest = longest
+
+    def rules(self) -> str:
+        """The game's name, and the form of a reply."""
+        form = "All that you answer is heard." if self._talk else "Your move is what your last line has in brackets []."
+        return f"{self._spec.rules()} {form}"
+
+    def question(self, game: Game, seat: int) -> str:
+        """The environment's own prompt.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+        table = _table(game, seat)
+        return f"You are {table.seats[seat]}.\n{table.tells(seat)}"
+
+    def understand(self, game: Game, seat: int, reply: str, rng: Random) -> Understood:
+        """What the environment is told: invalid if it would refuse that, which it then does by its own rules."""
+        said = cleaned(spoken(reply), self._longest)
+        if not said:
+            return Understood((NOTHING,), 1, 1)
+        if not self._talk:
+            said = bracketed(said, _moves(game, seat))[-self._longest :]
+        refuses = cast(Any, game).refuses
+        return Understood((said,), 1, int(refuses(said)))
+
+
+def bracketed(reply: str, moves: Any = ()) -> str:
+    """What the last line with brackets has in them, a known move before others; else the reply in brackets."""
+    known = {move.lower(): move for move in moves}
+    for line in reversed(reply.splitlines()):
+        if groups := GROUP.findall(line):
+            meant = [known[group.lower()] for group in groups if group.lower() in known]
+            return str(meant[-1]) if meant else " ".join(groups)
+    inner = " ".join(reply.replace("[", " ").replace("]", " ").split())
+    return str(known.get(f"[{inner.lower()}]", f"[{inner[-100:]}]")) if inner else NOTHING
+
+
+def cleaned(reply: str, longest: int) -> str:
+    """A reply as text that can be written down: without control characters, the end of it if it is long."""
+    # What is not printable includes lone surrogates, which JSON cannot say.
+    text = "".join(letter for letter in reply if letter == "\n" or letter.isprintable())
+    return text.strip()[-longest:].strip()
+
+
+def _moves(game: Game, seat: int) -> Any:
+    return _table(game, seat).moves(seat)
+
+
+def _table(game: Game, seat: int) -> ListedGame[Any]:
+    table = cast(ListedGame[Any], game)
+    table.check_to_move(seat)
+    return table

@@ -1,0 +1,215 @@
+"""What is asked of TextArena: environments by name, each with chance of its own.
+
+Environments draw from the modules ``random`` and ``numpy.random``, print, and raise whatever comes up. Here each has
+its own state of both, put in place while it runs and taken out again; what it prints is dropped; what it raises becomes
+a ``GameError``.
+"""
+
+import copy
+import io
+import math
+import random
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from difflib import get_close_matches
+from functools import cache
+from types import MethodType
+from typing import Any
+
+import numpy as np
+
+from schemas.errors import ConfigError, GameError, one_of
+
+with warnings.catch_warnings():
+    # Its modules warn when Python compiles them.
+    warnings.simplefilter("ignore")
+    import textarena
+    from textarena.envs.registration import ENV_REGISTRY
+    from textarena.wrappers import ActionFormattingWrapper
+
+MOST_PLAYERS = 15
+"""The most that any environment is known to take."""
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+class UnmadeError(GameError):
+    """An environment that cannot be made, however many play."""
+
+
+class Chance:
+    """The state of both global generators for one environment."""
+
+    def __init__(self, seed: int) -> None:
+        self._python = random.Random(seed).getstate()
+        self._numpy = np.random.RandomState(seed % 2**32).get_state()
+
+    def __deepcopy__(self, memo: object) -> "Chance":
+        # Both states are replaced, never changed.
+        return copy.copy(self)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """While inside, the global generators are these, and nothing is printed."""
+        with _ONE_AT_A_TIME, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kept = random.getstate(), np.random.get_state()
+            random.setstate(self._python)
+            np.random.set_state(self._numpy)
+            try:
+                yield
+            finally:
+                self._python, self._numpy = random.getstate(), np.random.get_state()
+                random.setstate(kept[0])
+                np.random.set_state(kept[1])
+
+
+class Environment:
+    """One environment under way. ``deepcopy`` gives another one at the same place, with the same chance."""
+
+    def __init__(self, name: str, players: int, seed: int) -> None:
+        """Begin.
+
+        Args:
+            name: As TextArena registers it, ``TicTacToe-v0-train``.
+            players: How many there are.
+            seed: Of all chance in it.
+
+        Raises:
+            GameError: the environment cannot be made or begun; the message says why.
+        """
+        self.name = name
+        self.done = False
+        self.mover = 0
+        self.observation = ""
+        """What the seat to move is told."""
+        self._chance = Chance(seed)
+        with self._guarded("cannot be made", UnmadeError):
+            self._env = textarena.make(name)
+        with self._guarded("does not begin"):
+            self._env.reset(num_players=players, seed=seed)
+            _watch(self._env.state)
+            self._look()
+
+    @property
+    def bracketed(self) -> bool:
+        """Whether all that is said without square brackets gets some: then what counts stands in brackets."""
+        env = self._env
+        while isinstance(env, textarena.Wrapper):
+            if isinstance(env, ActionFormattingWrapper):
+                return True
+            env = env.env
+        return False
+
+    def step(self, said: str) -> bool:
+        """The seat to move says something.
+
+        Returns:
+            Whether it was refused.
+
+        Raises:
+            GameError: the environment raised; it is of no further use.
+        """
+        before = self._refusals
+        with self._guarded("raises"):
+            self.done = bool(self._env.step(action=said)[0])
+            if not self.done:
+                self._look()
+        return self._refusals > before
+
+    def refuses(self, said: str) -> bool:
+        """Whether the seat to move would be refused, tried on a copy."""
+        trial = copy.deepcopy(self)
+        try:
+            return trial.step(said)
+        except GameError:
+            return True
+
+    def rewards(self, players: int) -> list[float]:
+        """Of a finished environment, per player.
+
+        Raises:
+            GameError: it gives none, or not a number for each.
+        """
+        with self._guarded("has no end"):
+            rewards = self._env.close()[0] or {}
+        scores = [rewards.get(player) for player in range(players)]
+        if not all(isinstance(score, int | float) and math.isfinite(score) for score in scores):
+            raise GameError(
+                f"textarena, {self.name}: rewards {rewards}; expected a number for each of {players} players"
+            )
+        return [float(score) for score in scores if score is not None]
+
+    def reason(self) -> str:
+        """Why it ended, in its own words."""
+        told = getattr(self._env.state, "game_info", {})
+        return str(next((info["reason"] for info in told.values() if info.get("reason")), ""))
+
+    @property
+    def _refusals(self) -> int:
+        return int(getattr(self._env.state, "refusals", 0))
+
+    def _look(self) -> None:
+        player, told = self._env.get_observation()
+        self.mover = int(player)
+        self.observation = told if isinstance(told, str) else "\n".join(str(message[1]) for message in told)
+
+    @contextmanager
+    def _guarded(self, what: str, kind: type[GameError] = GameError) -> Iterator[None]:
+        with self._chance.in_place():
+            try:
+                yield
+            except Exception as error:  # environments are programs of others: they fail in any way
+                where = f"textarena, {self.name}: the environment {what}"
+                raise kind(f"{where} ({type(error).__name__}: {_shortly(error)})") from error
+
+
+def check_name(name: str) -> None:
+    """Refuse what is not registered.
+
+    Raises:
+        ConfigError: the message lists names that are like it.
+    """
+    if name not in ENV_REGISTRY:
+        near = get_close_matches(name, sorted(ENV_REGISTRY), n=6, cutoff=0.3)
+        raise ConfigError(f"game.settings.env: TextArena has no {name!r}; expected a registered one, as {one_of(near)}")
+
+
+@cache
+def players_of(name: str, asked: int | None) -> int:
+    """How many play: as asked, or else the fewest from two on that the environment begins with, or one.
+
+    Raises:
+        ConfigError: it does not begin with so many; the message has its reason.
+    """
+    reason: GameError | None = None
+    tried = [*range(2, MOST_PLAYERS + 1), 1] if asked is None else [asked]
+    for players in tried:
+        try:
+            Environment(name, players, 0)
+        except GameError as error:
+            reason = error
+            if isinstance(error, UnmadeError):
+                break
+        else:
+            return players
+    key = "env" if asked is None else "players"
+    raise ConfigError(f"game.settings.{key}: {name} does not begin with {asked or 'any number of'} players: {reason}")
+
+
+def _watch(state: Any) -> None:
+    """Count the moves that an environment refuses; it forgets them itself."""
+    state.refusals = 0
+    if hasattr(state, "set_invalid_move"):
+        state.set_invalid_move = MethodType(_refuse, state)
+
+
+def _refuse(state: Any, *args: Any, **kwargs: Any) -> Any:
+    state.refusals += 1
+    return type(state).set_invalid_move(state, *args, **kwargs)
+
+
+def _shortly(error: Exception) -> str:
+    return " ".join(str(error).split())[:160]

@@ -1,0 +1,254 @@
+"""TextArena's environments here: chance of their own, their own rules for invalid moves, failures with a name."""
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from arena.games import make_game
+from arena.games.base import Game, GameSpec, words_of
+from arena.match import BotPlayer, play
+from schemas.errors import ConfigError, DecodeError, GameError
+
+pytest.importorskip("textarena")
+
+from arena.games.textarena.language import bracketed, cleaned
+from arena.games.textarena.library import ENV_REGISTRY, textarena
+
+
+def of(env: str, **settings: Any) -> GameSpec:
+    return make_game("textarena", {"env": env, **settings})
+
+
+def say(game: Game, *said: str) -> Game:
+    for text in said:
+        (seat,) = game.to_move()
+        game.apply({seat: (text,)})
+    return game
+
+
+def turns(game: Game, seed: int, most: int = 200) -> Iterator[Game]:
+    rng = Random(seed)
+    for _ in range(most):
+        if not (moving := game.to_move()):
+            return
+        game.apply({moving[0]: game.random_action(moving[0], rng)})
+        yield game
+
+
+class Broken(textarena.Env):  # type: ignore[misc]
+    """An environment of ours that misbehaves as it is told to."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+
+    def reset(self, num_players: int, seed: int | None = None) -> None:
+        self.state = textarena.TwoPlayerState(num_players=num_players, seed=seed)
+        self.state.reset(game_state={}, player_prompt_function=lambda player_id, game_state: "Say [yes].")
+
+    def step(self, action: str) -> tuple[bool, dict[str, Any]]:
+        if self.fault == "raises" and "[no]" in action:
+            raise KeyError("no")
+        if self.fault == "nan":
+            self.state.rewards, self.state.done = {0: float("nan"), 1: 0.0}, True
+        if self.fault == "half":
+            self.state.rewards, self.state.done = {1: 0.0}, True
+        return self.state.step()  # type: ignore[no-any-return]
+
+
+@contextmanager
+def broken(fault: str) -> Iterator[GameSpec]:
+    name = f"Broken-v0-{fault}"
+    textarena.register(name, Broken, fault=fault)
+    try:
+        yield of(name, talk=False, max_turns=30)
+    finally:
+        del ENV_REGISTRY[name]
+
+
+def test_chance_of_a_game_is_neither_drawn_from_nor_left_in_the_global_generators():
+    random.seed(5)
+    np.random.seed(5)
+    before = random.getstate(), str(np.random.get_state())
+    game = of("PigDice-v0-train").new(1)
+    for _, _ in zip(range(20), turns(game, 1), strict=False):
+        random.random()
+    random.seed(5)
+    np.random.seed(5)
+    assert (random.getstate(), str(np.random.get_state())) == before
+    alone = of("PigDice-v0-train").new(1)
+    for _, _ in zip(range(20), turns(alone, 1), strict=False):
+        pass
+    assert alone.save() == game.save()
+    kept = random.getstate()
+    say(alone, "[roll]")
+    assert random.getstate() == kept
+
+
+def test_games_side_by_side_do_not_disturb_each_other():
+    spec = of("PigDice-v0-train")
+    apart = []
+    for seed in (1, 2):
+        game = spec.new(seed)
+        list(turns(game, seed, 30))
+        apart.append(game.record())
+    first, second = spec.new(1), spec.new(2)
+    together = [turns(first, 1, 30), turns(second, 2, 30)]
+    while together:
+        together = [one for one in together if next(one, None) is not None]
+    assert [first.record(), second.record()] == apart
+
+
+def test_the_seed_decides_what_is_dealt():
+    spec = of("KuhnPoker-v0-train")
+    told = {words_of(spec).question(game, game.to_move()[0]) for game in map(spec.new, range(40))}
+    assert len(told) == 3, "one for each card"
+
+
+def test_a_refused_move_costs_what_the_rules_say_and_is_counted():
+    game = say(of("TicTacToe-v0-train").new(1), "[4]", "[4]")
+    assert list(game.to_move()) == [1], "one error is allowed"
+    outcome = say(game, "[9]").outcome()
+    assert (outcome.scores, outcome.reason, outcome.winner) == ((1.0, -1.0), "invalid_move", 0)
+    assert outcome.metrics == (
+        {"turns": 1.0, "invalid": 0.0, "ended_by_invalid": 0.0},
+        {"turns": 2.0, "invalid": 2.0, "ended_by_invalid": 1.0},
+    )
+
+
+def test_in_a_game_of_three_the_others_go_on_after_one_is_out():
+    game = say(of("ThreePlayerGOPS-v0-train").new(1), "[nonsense]", "[nonsense]")
+    assert list(game.to_move()) == [1]
+    list(turns(game, 3))
+    outcome = game.outcome()
+    assert len(outcome.scores) == 3
+    assert outcome.metrics[0]["invalid"] == 2
+
+
+def test_a_seat_is_not_shown_the_card_of_the_other():
+    spec, seen = of("KuhnPoker-v0-train"), set()
+    for seed in range(60):
+        game = spec.new(seed)
+        seat = game.to_move()[0]
+        question = words_of(spec).question(game, seat)
+        if "Your card is: 'Q'" in question:
+            seen.add((question, spec.text().prompt(game, seat)))
+    assert len(seen) == 1, "jack or king on the other side, it reads the same"
+
+
+@pytest.mark.parametrize(
+    ("env", "seats"), [("SimpleTak-v0-train", 2), ("ThreePlayerIPD-v0-train", 3), ("Sudoku-v0-train", 1)]
+)
+def test_players_are_as_many_as_the_environment_takes(env: str, seats: int):
+    assert len(of(env).seats) == seats
+
+
+def test_more_players_can_be_asked_for():
+    assert of("LiarsDice-v0-train", players=5).seats == tuple(f"Player {seat}" for seat in range(5))
+    with pytest.raises(ConfigError, match=r"game\.settings\.players: TicTacToe-v0-train does not begin with 3 players"):
+        of("TicTacToe-v0-train", players=3)
+
+
+def test_whether_all_is_heard_is_the_environments_to_say():
+    assert not of("TicTacToe-v0-train").talk
+    assert of("SecretMafia-v0-train").talk
+    assert of("SimpleNegotiation-v0-train", talk=True).talk
+
+
+@pytest.mark.parametrize(
+    ("reply", "heard"),
+    [
+        ("[4]", "[4]"),
+        ("I could play [3], but no.\n\nSo: [4]", "[4]"),
+        ("Between [3] and [4] I take **[4]**", "[4]"),
+        ("[3] it is, not [99]", "[3]"),
+        ("[swap] [99]", "[swap] [99]"),
+        ("4", "[4]"),
+        ("I resign", "[I resign]"),
+        ("]][[", "[no answer]"),
+    ],
+)
+def test_of_a_reply_what_stands_in_brackets_is_heard(reply: str, heard: str):
+    assert bracketed(reply, ["[3]", "[4]"]) == heard
+
+
+def test_replies_are_heard_as_text_that_can_be_written_down():
+    assert cleaned("  a\0b\ud800\n½ ∑ ", 100) == "ab\n½ ∑"
+    assert cleaned("x" * 50 + "[4]", 10) == "xxxxxxx[4]"
+
+
+def test_what_the_environment_would_refuse_is_told_to_it_and_counted():
+    game, words = of("TicTacToe-v0-train").new(1), words_of(of("TicTacToe-v0-train"))
+    assert words.understand(game, 0, "[44]", Random(0)) == (("[44]",), 1, 1)
+    assert words.understand(game, 0, "[4]", Random(0)) == (("[4]",), 1, 0)
+    assert list(game.to_move()) == [0], "nothing was told to it yet"
+
+
+def test_where_no_move_is_found_anything_in_brackets_can_be_said():
+    spec = of("Mastermind-v0-train")
+    game, text, rng = spec.new(1), spec.text(), Random(3)
+    while game.moves(0):  # type: ignore[attr-defined]
+        game.apply({0: game.random_action(0, rng)})
+    place, said = text.completions(game, 0), []
+    while options := place.options():
+        said.append(rng.choice(sorted(options)))
+        place = options[said[-1]]
+    action = text.read(game, 0, tuple(said))
+    assert game.is_legal(0, action)
+    assert text.write(game, 0, ("[1 2 3 4]",))[-1] == "</move>"
+    with pytest.raises(GameError, match="not a text in brackets"):
+        text.read(game, 0, ("4", "</move>"))
+
+
+def test_an_environment_that_raises_fails_the_match_and_leaves_the_position():
+    with broken("raises") as spec:
+        game = say(spec.new(1), "[yes]")
+        before = game.save()
+        for _ in range(2):
+            with pytest.raises(GameError, match=r"Broken-v0-raises: the environment raises \(KeyError: 'no'\)"):
+                say(game, "[no]")
+            assert game.save() == before
+        say(game, "[yes]")
+        assert list(game.to_move()) == [0]
+
+
+def test_an_environment_that_never_ends_fails_at_its_most_turns():
+    with broken("endless") as spec, pytest.raises(GameError, match=r"not over after 30 turns; settings\.max_turns"):
+        asyncio.run(play(spec.new(1), [BotPlayer(spec.bot("random_bot"))] * 2, 1))
+
+
+@pytest.mark.parametrize("fault", ["nan", "half"])
+def test_rewards_that_are_no_numbers_fail_the_match(fault: str):
+    with broken(fault) as spec, pytest.raises(GameError, match="expected a number for each of 2 players"):
+        say(spec.new(1), "[yes]").outcome()
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"env": "TicTacTo-v0"}, r"game\.settings\.env: TextArena has no 'TicTacTo-v0'.*'TicTacToe-v0'"),
+        ({"env": "Debate-v0"}, r"game\.settings\.env: Debate-v0 does not begin .*cannot be made .*OpenRouter"),
+        ({"max_turns": 0}, r"game\.settings\.max_turns: found 0"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_by_name(
+    settings: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match=named):
+        make_game("textarena", settings)
+
+
+def test_positions_of_another_version_are_refused():
+    spec = of("TicTacToe-v0-train")
+    saved = json.loads(say(spec.new(1), "[4]").save())
+    with pytest.raises(DecodeError, match="another version of TextArena"):
+        spec.load(json.dumps({**saved, "told": "0" * 64}).encode())
+    with pytest.raises(DecodeError, match="does not come to the saved position"):
+        spec.load(json.dumps({**saved, "said": ["[5]"]}).encode())
