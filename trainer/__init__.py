@@ -7,7 +7,7 @@
     hf.py           tensor names of Hugging Face's layout, both ways
     adapters.py     LoRA parameters, PEFT's format on disk
     archive.py      an adapter folder as bytes that a digest can name
-    packing.py      sequences of many lengths as rectangles with little padding
+    packing.py      sequences of many lengths as rectangles with little padding, or in rows without any
     rewards/        what a step earned: one file each
     transforms/     what is made of that on the way: one file each
     advantages/     what the estimator makes of it: one file each
@@ -17,6 +17,7 @@
     admission.py    which rollouts are trained on, and why the others are not
     batching.py     rollouts as flat arrays, and minibatches of them
     terms.py        what a loss looks at, computed by the model
+    settings.py     how the learner computes and moves
     learner.py      one gradient step after the other
     report.py       what a step says about itself
     state.py        what a killed trainer resumes from

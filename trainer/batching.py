@@ -8,17 +8,21 @@ K branch with a list of them, U branch over the whole vocabulary; B sequence of 
 of a sequence in it.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from schemas.trajectories import Rollout
-from trainer.packing import rectangles
+from schemas.trajectories import Rollout, Step
+from trainer.forward import Packing, packing
+from trainer.packing import rectangles, rows
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -55,19 +59,22 @@ class Batch:
         return len(self.length_S)
 
 
-def flatten(rollouts: Sequence[Rollout], advantages: Sequence[NDArray[np.float64]]) -> Batch:
+def flatten(
+    rollouts: Sequence[Rollout], advantages: Sequence[NDArray[np.float64]], longest: int | None = None
+) -> Batch:
     """Lay checked rollouts out as arrays; steps without a branch have nothing to learn from and are left out.
 
     Args:
         rollouts: accepted by ``trainer.admission.check``.
         advantages: [steps] per rollout.
+        longest: tokens of a sequence, the last branch's among them; branches behind it are left out.
     """
     pairs = [
-        (step, float(advantage))
+        (shortened(step, longest), float(advantage))
         for rollout, advantage_S in zip(rollouts, advantages, strict=True)
         for step, advantage in zip(rollout.steps, advantage_S, strict=True)
-        if step.branches
     ]
+    pairs = [(step, advantage) for step, advantage in pairs if step.branches]
     steps = [step for step, _ in pairs]
     prompts_S = _ints(len(step.prompt_ids) for step in steps)
     branches_S = _ints(len(step.branches) for step in steps)
@@ -90,6 +97,16 @@ def flatten(rollouts: Sequence[Rollout], advantages: Sequence[NDArray[np.float64
         token_N=token_N,
         version_S=_ints(step.version for step in steps),
         tokens=sum(len(step.prompt_ids) + len(step.completion_ids) for step in steps),
+    )
+
+
+def shortened(step: Step, longest: int | None) -> Step:
+    """The step without the branches whose tokens would lie behind ``longest`` tokens of prompt and completion."""
+    if longest is None or len(step.prompt_ids) + len(step.completion_ids) <= longest:
+        return step
+    kept = bisect_left(step.branches, longest - len(step.prompt_ids))
+    return msgspec.structs.replace(
+        step, branches=step.branches[:kept], logprobs=step.logprobs[:kept], allowed=step.allowed[:kept]
     )
 
 
@@ -134,11 +151,13 @@ class Chunk:
     version_W: Tensor
     branch_W: Ints
     """Which branches of the batch these are."""
+    packed: Packing | None = None
+    """Where the sequences stand in the one row that holds all of them; None where each has its own."""
     proximal_W: Tensor | None = None
     reference_W: Tensor | None = None
 
 
-def chunks(batch: Batch, sequences_S: Ints, cells: int, device: torch.device) -> Iterator[Chunk]:
+def chunks(batch: Batch, sequences_S: Ints, cells: int, device: torch.device, packed: bool = False) -> Iterator[Chunk]:
     """The rectangles of one minibatch.
 
     Args:
@@ -146,23 +165,21 @@ def chunks(batch: Batch, sequences_S: Ints, cells: int, device: torch.device) ->
         sequences_S: those of the minibatch.
         cells: tokens, padding included, of a rectangle; on a CPU so few that activations stay in cache.
         device: where the tensors go.
+        packed: put sequences one after the other in a row, without padding, instead of side by side.
     """
-    first_T, first_W, first_N = starts(batch.length_S), starts(batch.branches_S), starts(batch.allowed_W)
-    for grid in rectangles(batch.length_S[sequences_S], cells):
+    first_W, first_N = starts(batch.branches_S), starts(batch.allowed_W)
+    grids = (rows if packed else rectangles)(batch.length_S[sequences_S], cells)
+    for grid in grids:
         chosen_B = sequences_S[grid.sequences_B]
-        lengths_B1 = batch.length_S[chosen_B, None]
-        columns_L = np.minimum(np.arange(grid.index_BL.shape[1]), lengths_B1 - 1)
         counts_B = batch.branches_S[chosen_B]
         branch_W = ragged(first_W[chosen_B], counts_B)
         allowed_W = batch.allowed_W[branch_W]
-        width, is_listed_W = int(counts_B.max()), allowed_W > 0
-        cell_W = ragged(np.arange(len(chosen_B)) * width, counts_B)
-        wanted = np.zeros(len(chosen_B) * width, dtype=np.int64)
-        wanted[cell_W] = batch.position_W[branch_W]
+        is_listed_W = allowed_W > 0
+        placed = _in_a_row(batch, chosen_B) if packed else _side_by_side(batch, chosen_B)
         arrays = {
-            "ids_BL": batch.ids_T[first_T[chosen_B, None] + columns_L],
-            "wanted_BQ": wanted.reshape(-1, width),
-            "cell_W": cell_W,
+            "ids_BL": batch.ids_T[placed.index_BL],
+            "wanted_BQ": placed.wanted_BQ,
+            "cell_W": placed.cell_W,
             "old_logprob_W": batch.old_logprob_W[branch_W],
             "advantage_W": batch.advantage_W[branch_W],
             "temperature_W": batch.temperature_W[branch_W],
@@ -179,7 +196,34 @@ def chunks(batch: Batch, sequences_S: Ints, cells: int, device: torch.device) ->
             if (asked_W := getattr(batch, name)) is not None:
                 arrays[name] = asked_W[branch_W]
         tensors = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
-        yield Chunk(**tensors, branch_W=branch_W)
+        row = packing(batch.length_S[chosen_B].tolist(), device) if packed else None
+        yield Chunk(**tensors, branch_W=branch_W, packed=row)
+
+
+class _Placed(NamedTuple):
+    """Where tokens lie in the batch, where branches are read, and where each of these is then found."""
+
+    index_BL: Ints
+    wanted_BQ: Ints
+    cell_W: Ints
+
+
+def _side_by_side(batch: Batch, chosen_B: Ints) -> _Placed:
+    first_T, first_W = starts(batch.length_S), starts(batch.branches_S)
+    lengths_B, counts_B = batch.length_S[chosen_B], batch.branches_S[chosen_B]
+    columns_L = np.minimum(np.arange(int(lengths_B.max())), lengths_B[:, None] - 1)
+    width = int(counts_B.max())
+    cell_W = ragged(np.arange(len(chosen_B)) * width, counts_B)
+    wanted = np.zeros(len(chosen_B) * width, dtype=np.int64)
+    wanted[cell_W] = batch.position_W[ragged(first_W[chosen_B], counts_B)]
+    return _Placed(first_T[chosen_B, None] + columns_L, wanted.reshape(-1, width), cell_W)
+
+
+def _in_a_row(batch: Batch, chosen_B: Ints) -> _Placed:
+    first_T, first_W = starts(batch.length_S), starts(batch.branches_S)
+    lengths_B, counts_B = batch.length_S[chosen_B], batch.branches_S[chosen_B]
+    wanted_W = batch.position_W[ragged(first_W[chosen_B], counts_B)] + np.repeat(starts(lengths_B), counts_B)
+    return _Placed(ragged(first_T[chosen_B], lengths_B)[None], wanted_W[None], np.arange(len(wanted_W)))
 
 
 def starts(counts: Ints) -> Ints:

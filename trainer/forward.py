@@ -12,12 +12,15 @@ Shape suffixes: T token of a packed batch, B sequence, L position in it, Q wante
 H query head, G key/value head, K dimension of a head, O/I output and input of a linear, R rank, V vocabulary.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from trainer.kernels import rms_norm, rotary, rotary_tables, swiglu
 from trainer.shape import DecoderShape
@@ -148,32 +151,101 @@ def final_norm(weights: Weights, hidden_D: Tensor) -> Tensor:
     return rms_norm(hidden_D, weights.norm_D, weights.shape.norm_eps)
 
 
-def forward_rectangle(weights: Weights, ids_BL: Tensor, wanted_BQ: Tensor | None = None) -> Tensor:
-    """Final hidden states of right-padded sequences.
+class Packing(NamedTuple):
+    """Where the sequences stand in a row that holds several, one after the other."""
+
+    lengths: tuple[int, ...]
+    ends_S: Tensor
+    """0, and where each ends: int32."""
+    positions_L: Tensor
+    """Of each token in its own sequence."""
+
+
+def packing(lengths: Sequence[int], device: torch.device) -> Packing:
+    """Describe a row of sequences of these lengths."""
+    ends_S = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
+    positions_L = torch.cat([torch.arange(length, device=device) for length in lengths])
+    return Packing(tuple(lengths), ends_S, positions_L)
+
+
+def attend_packed(q_BLHK: Tensor, k_BLGK: Tensor, v_BLGK: Tensor, packed: Packing) -> Tensor:
+    """Attention output [1, L, H * K] of a row of sequences, each causal in itself and blind to the others."""
+    if q_BLHK.is_cuda and q_BLHK.dtype in (torch.bfloat16, torch.float16):
+        # Imported here: it registers operators that a CPU never needs.
+        from torch.nn.attention.varlen import varlen_attn
+
+        longest, ends = max(packed.lengths), packed.ends_S
+        q, k, v = q_BLHK[0], k_BLGK[0], v_BLGK[0]
+        out = varlen_attn(q, k, v, ends, ends, longest, longest, window_size=(-1, 0), enable_gqa=len(q[0]) > len(k[0]))
+        assert isinstance(out, Tensor)
+        return out.flatten(1)[None]
+    parts = (torch.split(x, list(packed.lengths), dim=1) for x in (q_BLHK, k_BLGK, v_BLGK))
+    return torch.cat([attend(*part) for part in zip(*parts, strict=True)], dim=1)
+
+
+def again(function: Callable[..., Tensor], *args: Any) -> Tensor:
+    """Call it; where gradients are wanted, keep its arguments alone and compute it again in the backward pass.
+
+    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+    """
+    if not torch.is_grad_enabled():
+        return function(*args)
+    result: Tensor = checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
+    return result
+
+
+def forward_rectangle(
+    weights: Weights,
+    ids_BL: Tensor,
+    wanted_BQ: Tensor | None = None,
+    packed: Packing | None = None,
+    recompute: bool = False,
+) -> Tensor:
+    """Final hidden states of right-padded sequences, or of one row that holds several.
 
     Args:
         weights: from ``Decoder.weights``.
         ids_BL: token ids; padding may be any valid id, it stands behind the real tokens and is never seen by them.
         wanted_BQ: positions whose hidden states are wanted; None wants all.
+        packed: of a single row, the sequences in it; None where every row is one.
+        recompute: keep no activations within layers; the backward pass computes them again.
 
     Returns:
         [B, L, D], or [B, Q, D] where positions are named, after the final norm.
     """
-    shape, last = weights.shape, len(weights.layers) - 1
-    positions_L = torch.arange(ids_BL.shape[1], device=ids_BL.device)
+    last = len(weights.layers) - 1
+    positions_L = torch.arange(ids_BL.shape[1], device=ids_BL.device) if packed is None else packed.positions_L
     tables = rotary_tables(positions_L, weights.frequencies_P, weights.embed_VD.dtype)
     hidden = F.embedding(ids_BL, weights.embed_VD)
-    for index, layer in enumerate(weights.layers):
-        if index == last and wanted_BQ is not None:
-            hidden = _wanted_layer(shape, layer, hidden, tables, wanted_BQ)
-            break
-        if index == 0 and shape.vocab_size < ids_BL.numel():
-            q, k, v = _project_vocabulary(weights, ids_BL)
-        else:
-            q, k, v = project(shape, layer, hidden)
-        attended = attend(rotary(q, *tables), rotary(k, *tables), v)
-        hidden = feed_forward(shape, layer, hidden + layer.o(attended))
+    for index in range(len(weights.layers)):
+        wanted = wanted_BQ if index == last else None
+        args = (weights, index, ids_BL, hidden, tables, wanted, packed)
+        hidden = again(_layer, *args) if recompute else _layer(*args)
     return final_norm(weights, hidden)
+
+
+def _layer(
+    weights: Weights,
+    index: int,
+    ids_BL: Tensor,
+    hidden_BLD: Tensor,
+    tables: tuple[Tensor, Tensor],
+    wanted_BQ: Tensor | None,
+    packed: Packing | None,
+) -> Tensor:
+    """One block: [B, L, D], or [B, Q, D] where positions are named."""
+    shape, layer = weights.shape, weights.layers[index]
+    if wanted_BQ is not None and packed is None:
+        return _wanted_layer(shape, layer, hidden_BLD, tables, wanted_BQ)
+    if index == 0 and shape.vocab_size < ids_BL.numel():
+        q, k, v = _project_vocabulary(weights, ids_BL)
+    else:
+        q, k, v = project(shape, layer, hidden_BLD)
+    q, k = rotary(q, *tables), rotary(k, *tables)
+    attended = attend(q, k, v) if packed is None else attend_packed(q, k, v, packed)
+    if wanted_BQ is not None:
+        attended, hidden_BLD = attended[:, wanted_BQ[0]], hidden_BLD[:, wanted_BQ[0]]
+    return feed_forward(shape, layer, hidden_BLD + layer.o(attended))
 
 
 def _project_vocabulary(weights: Weights, ids_BL: Tensor) -> Projected:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from schemas.config import TrainerConfig, convert
-from schemas.errors import ConfigError, ModelError
+from schemas.errors import ModelError
 from schemas.ids import derive_seed
 from schemas.trajectories import Rollout
 from trainer import adapters, state
@@ -31,44 +31,10 @@ from trainer.forward import cut
 from trainer.losses.base import LOSSES, LossValue, Terms
 from trainer.ranks import ALONE, Ranks
 from trainer.report import StepReport, Tally
+from trainer.settings import LearnerConfig
 from trainer.terms import branch_terms, logprobs
 
-WIDE_BOUND, NARROW_BOUND = 1e-3, 5e-2
-"""``LearnerConfig.ratio_bound`` of a base of 32 bits, and of fewer.
-
-Sampler and learner were measured to differ by 1e-6 at most in float32, and by 7e-3 on average in bfloat16.
-"""
-
-
-class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Optimiser and minibatches: the ``trainer.learner`` table."""
-
-    epochs: int = 2
-    """Passes over a step's rollouts."""
-    learning_rate: float = 3e-3
-    """At the start; falls linearly to 0 at the end of the training budget."""
-    weight_decay: float = 0.01
-    grad_clip: float = 1.0
-    """Largest L2 norm of a minibatch's gradient."""
-    minibatch_sequences: int = 200
-    """About so many sequences per optimiser update."""
-    minibatch_tokens: int = 65_536
-    """About so many tokens per optimiser update at most."""
-    rectangle_tokens: int = 2_048
-    """Tokens computed at once, padding included; a GPU wants more, a CPU's cache no more."""
-    filter_zero_advantage: bool = False
-    """Leave out rollouts whose advantages are all 0: only the entropy bonus would learn from them."""
-    ratio_bound: float | None = None
-    """Alarm where the log-probabilities of what the current version sampled differ from the sampler's by more than
-    this on average, in nats. None takes 0.001 for a float32 base and 0.05 for a narrower one."""
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if isinstance(value, bool) or value is None:
-                continue
-            if value < 0 or (value == 0 and name != "weight_decay"):
-                raise ConfigError(f"{name}: {value}; expected more than 0")
+TOO_LONG = "every choice lies behind max_train_len tokens"
 
 
 class Learner:
@@ -127,10 +93,12 @@ class Learner:
         if not credited.rollouts:
             reason = "every advantage is 0" if credited.filtered else "no usable rollout"
             return msgspec.structs.replace(report, skipped=reason)
-        batch = flatten(credited.rollouts, credited.advantages)
+        batch = flatten(credited.rollouts, credited.advantages, self.config.max_train_len)
+        chosen = sum(len(step.branches) for rollout in credited.rollouts for step in rollout.steps)
+        report = msgspec.structs.replace(report, cut=chosen - len(batch.position_W))
         if not len(batch):
-            return msgspec.structs.replace(report, skipped="no step with a choice")
-        rate = self.config.learning_rate * (1.0 - min(max(progress, 0.0), 1.0))
+            return msgspec.structs.replace(report, skipped="no step with a choice" if not chosen else TOO_LONG)
+        rate = self.config.rate(progress)
         tally, skipped, value_loss = self._update(batch, credited, rate)
         tally.gather(self.ranks)
         self.ranks.agree(self.steps, self.lora.flat_P, *([] if self.critic is None else [self.critic.flat_C]))
@@ -143,7 +111,7 @@ class Learner:
             learning_rate=rate,
             value_loss=value_loss,
             seconds=time.perf_counter() - began,
-            **tally.numbers(self._ratio_bound()),
+            **tally.numbers(self.config.bound(self.decoder.embed.dtype)),
         )
 
     def credit(self, rollouts: Sequence[Rollout]) -> Credited:
@@ -163,7 +131,7 @@ class Learner:
         moments = self._optimizer.state.get(self.lora.flat_P, {})
         saved = state.LearnerState(
             steps=self.steps,
-            updates=int(moments["step"]) if moments else 0,
+            updates=self._updates(),
             seed=self.seed,
             rank=self.lora.rank,
             alpha=self.lora.alpha,
@@ -231,8 +199,6 @@ class Learner:
         before, updates = self._snapshot()
         tally = Tally(self.decoder.device, version=self.steps - 1)
         rng = np.random.default_rng([self.seed, self.steps])
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
         batch = self._compared(batch)
         for _ in range(self.config.epochs):
             for sequences_S in minibatches(batch, rng, self.config.minibatch_sequences, self.config.minibatch_tokens):
@@ -241,16 +207,19 @@ class Learner:
                     self._restore(before, updates)
                     return tally, f"gradient norm is {norm}"
                 if not tally.ends_minibatch(self._objective.max_clipped, self.ranks):
+                    self._optimizer.param_groups[0]["lr"] = rate * self.config.warmed_up(self._updates())
                     self._optimizer.step()
         return tally, ""
 
     def _compared(self, batch: Batch) -> Batch:
         """The batch with the log-probabilities of other weights that the loss asks for, each one forward pass."""
+        config = self.config
+        how = (config.rectangle_tokens, self.ranks, config.layout == "packed", config.logit_elements)
         proximal_W = reference_W = None
         if self._objective.needs_proximal:
-            proximal_W = logprobs(self.decoder, self.lora, batch, self.config.rectangle_tokens, self.ranks)
+            proximal_W = logprobs(self.decoder, self.lora, batch, *how)
         if self._objective.kl.weight:
-            reference_W = logprobs(self.decoder, None, batch, self.config.rectangle_tokens, self.ranks)
+            reference_W = logprobs(self.decoder, None, batch, *how)
         return dataclasses.replace(batch, proximal_W=proximal_W, reference_W=reference_W)
 
     def _accumulate(self, batch: Batch, sequences_S: Ints, tally: Tally) -> float:
@@ -259,9 +228,10 @@ class Learner:
         branches = int(batch.branches_S[sequences_S].sum())
         warmed_up = self._objective.kl.warmed_up(self.steps)
         shared = cut(self.decoder.weights(self.lora))
-        own_S = self.ranks.share(sequences_S, batch.length_S)
-        for chunk in chunks(batch, own_S, self.config.rectangle_tokens, self.decoder.device):
-            terms = branch_terms(shared.weights, chunk)._replace(warmed_up=warmed_up)
+        own_S, config = self.ranks.share(sequences_S, batch.length_S), self.config
+        for chunk in chunks(batch, own_S, config.rectangle_tokens, self.decoder.device, config.layout == "packed"):
+            terms = branch_terms(shared.weights, chunk, config.recompute_layers, config.logit_elements)
+            terms = terms._replace(warmed_up=warmed_up)
             value = self._loss(terms)
             torch.autograd.backward(self._objective.total(value.loss_W, terms, branches, len(sequences_S)))
             tally.add(terms, value, chunk.version_W)
@@ -277,15 +247,15 @@ class Learner:
         seed = derive_seed(self.seed, "critic")
         return Critic(self.decoder, self._credit.advantage.critic, seed, self.config.rectangle_tokens, self.ranks)
 
-    def _ratio_bound(self) -> float:
-        if self.config.ratio_bound is not None:
-            return self.config.ratio_bound
-        return NARROW_BOUND if self.decoder.embed.dtype.itemsize < 4 else WIDE_BOUND
+    def _updates(self) -> int:
+        """Optimiser updates since its moments were fresh."""
+        moments = self._optimizer.state.get(self.lora.flat_P, {})
+        return int(moments["step"]) if moments else 0
 
     def _snapshot(self) -> tuple[dict[str, torch.Tensor], int]:
         moments = self._optimizer.state.get(self.lora.flat_P, {})
         tensors = {key: moments[key].clone() for key in state.MOMENTS if moments}
-        return tensors | {"flat": self.lora.flat_P.detach().clone()}, int(moments["step"]) if moments else 0
+        return tensors | {"flat": self.lora.flat_P.detach().clone()}, self._updates()
 
     def _restore(self, tensors: dict[str, torch.Tensor], updates: int) -> None:
         with torch.no_grad():

@@ -29,6 +29,8 @@ class StepReport(msgspec.Struct, frozen=True):
     """Rollouts that were used."""
     sequences: int = 0
     branches: int = 0
+    cut: int = 0
+    """Branches left out since they lie behind ``max_train_len`` tokens."""
     tokens: int = 0
     """Tokens of the sequences' prompts and completions, counted once."""
     epochs: int = 0
