@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +15,18 @@ import pytest
 
 # Before torch is imported anywhere: threads fight over two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_configure() -> None:
+    """Let a suite that is told to end, as by ``timeout``, end what its fixtures started: brokers outlive it else."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)
+
+
+def _interrupt(*_: object) -> None:
+    # ``timeout`` tells us twice: the second time must not end the tidying up.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    raise KeyboardInterrupt
 
 
 class Answer(NamedTuple):

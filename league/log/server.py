@@ -164,7 +164,12 @@ class EmbeddedServer:
         pid = _spawn([_binary(), "-c", str(self.folder / "nats.conf")], self.folder / "server.log")
         url = f"nats://127.0.0.1:{port}"
         (self.folder / "server.json").write_bytes(msgspec.json.encode(_Running(pid, url)))
-        self._wait_until_up(pid)
+        try:
+            self._wait_until_up(pid)
+        except BaseException:
+            # Whoever is interrupted here has no claim yet that would stop it.
+            self._stop(pid)
+            raise
         return url
 
     def _wait_until_up(self, pid: int) -> None:

@@ -68,11 +68,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         yield run
 
 
-def start(run: Run, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+@contextlib.contextmanager
+def started(run: Run, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker for the length of a block: while one is left, nobody stops the broker."""
     worker = ["worker", "inference", "--run", str(run.folder), "--name", name]
     command = [sys.executable, "-m", "workers", *worker, *arguments]
     with (run.folder / f"{name}.out").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 @contextlib.asynccontextmanager
@@ -96,12 +103,8 @@ def url_of(run: Run, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def serving(run: Run) -> Iterator[Serving]:
-    process = start(run, "inference-1")
-    try:
+    with started(run, "inference-1") as process:
         yield Serving(run, url_of(run, "inference-1"), process)
-    finally:
-        process.kill()
-        process.wait()
 
 
 Ask = Callable[[Context, httpx2.AsyncClient], Awaitable[None]]
@@ -270,8 +273,8 @@ async def answer_of(client: httpx2.AsyncClient) -> httpx2.Response | None:
 
 def test_a_second_worker_on_the_same_port_says_so_and_leaves(serving: Serving) -> None:
     port = serving.url.rpartition(":")[2]
-    other = start(serving.run, "inference-2", "--port", port)
-    assert other.wait(timeout=60) == 1
+    with started(serving.run, "inference-2", "--port", port) as other:
+        assert other.wait(timeout=60) == 1
     assert f"cannot listen on 127.0.0.1:{port}" in (serving.run.folder / "inference-2.out").read_text()
 
 

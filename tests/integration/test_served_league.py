@@ -42,7 +42,9 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> list[Recorded]:
         os.kill(pid_of(wait_for_steps(run, 4), "inference-1"), signal.SIGKILL)
         out, err = process.communicate(timeout=180)
     finally:
-        process.kill()
+        # In good order, so that it ends its workers and its broker.
+        process.terminate()
+        process.wait(timeout=60)
     assert process.returncode == 0, out + err
     assert "identical" in out
     return read(run)
