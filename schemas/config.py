@@ -44,6 +44,12 @@ class ModelConfig(_Table, frozen=True):
     """How a made model is taught; ``trainer.model.CloningConfig`` explains it."""
     lora_rank: int = 16
     lora_alpha: float = 32.0
+    lora_targets: tuple[str, ...] = ()
+    """Linears that adapters sit on, by the last part of their names: ``("q_proj", "v_proj")``. Empty for all of them,
+    in attention and MLP."""
+    adapter: str = ""
+    """What training begins with instead of a fresh adapter: a folder with one in PEFT's format, of the rank, alpha and
+    linears above, or the digest of one in the object store. A reset begins with it too."""
 
 
 class InferenceConfig(_Table, frozen=True):
@@ -141,6 +147,9 @@ class RolloutConfig(_Table, frozen=True):
     ahead_steps: float = 2.0
     """How far play may be ahead of training, in steps' worth of matches. At 1, playing and training take turns and
     every step is on-policy; more overlaps them, and rollouts come from older versions."""
+    filter_opponent_invalid: bool = False
+    """Whether nothing is learnt from a match that another seat's invalid move ended, in games that say so by a metric
+    ``ended_by_invalid`` (TextArena's). The match counts everywhere else."""
 
 
 class ScheduleConfig(_Table, frozen=True):
@@ -362,6 +371,9 @@ class TrainerConfig(_Table, frozen=True):
     dump_files: int = 50
     """The newest so many are kept."""
     device: str = "cpu"
+    dtype: str = "float32"
+    """Of the base model's weights, ``float32`` or ``bfloat16``. The adapter is trained in float32, and logits are taken
+    to it; what plays should compute in the same (``dtype`` in ``inference.options``)."""
     threads: int = 1
     """Of each rank."""
     ranks: int = 1
@@ -376,6 +388,7 @@ class TrainerConfig(_Table, frozen=True):
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
+        _expect("trainer.dtype", self.dtype, ("bfloat16", "float32"))
         if self.ranks < 1:
             raise ConfigError(f"trainer.ranks: {self.ranks}; expected 1 or more")
 

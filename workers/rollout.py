@@ -125,10 +125,16 @@ class RolloutWorker:
         return self._sampler
 
     async def _hand_on(self, job: PlayMatch, played: Played, seat: int) -> None:
-        rollout = self._matches.rollout(played, seat, self._policy)
+        rollout = None if self._given_away(played, seat) else self._matches.rollout(played, seat, self._policy)
         experience = await self._publish(rollout) if rollout is not None else ""
         ngram = self._sampler.ngram if self._sampler.uses_novelty and experience else None
         await self._matches.finish(played, [seat] if experience else [], experience, ngram)
+
+    def _given_away(self, played: Played, seat: int) -> bool:
+        """Whether another seat ended the match by an invalid move, and such matches are not to be learnt from."""
+        others = (facts for other, facts in enumerate(played.outcome.metrics) if other != seat)
+        wanted = self._context.config.rollout.filter_opponent_invalid
+        return wanted and any(facts.get("ended_by_invalid") for facts in others)
 
     async def _publish(self, rollout: Rollout) -> str:
         """Publish a rollout; when the trainer has ended there is nobody to wait for, and it is not used."""
