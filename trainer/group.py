@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import msgspec
@@ -28,7 +29,7 @@ from trainer.learner import Learner
 from trainer.ranks import ALONE, Ranks, meeting
 from trainer.report import StepReport
 
-_LEAVE_S = 5.0
+_LEAVE_S = 30.0
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -60,6 +61,7 @@ class Group:
 
     Attributes:
         ranks: For rank 0's learner.
+        processes: Of the other ranks.
     """
 
     def __init__(self, plan: Plan | None = None) -> None:
@@ -74,7 +76,7 @@ class Group:
         self._pipes: list[Connection] = []
         # Spawned, not forked: this process runs threads, and torch's do not survive a fork.
         spawn = get_context("spawn")
-        self._processes = []
+        self.processes: list[SpawnProcess] = []
         if plan is None or self._count == 1:
             return
         # Every rank is on this machine.
@@ -86,7 +88,7 @@ class Group:
                 process = spawn.Process(target=_serve, args=(plan, rank, store.port, theirs), name=f"rank-{rank}")
                 process.start()
                 theirs.close()
-                self._processes.append(process)
+                self.processes.append(process)
                 self._pipes.append(ours)
             with self._named():
                 for pipe in self._pipes:
@@ -124,20 +126,19 @@ class Group:
         Raises:
             ModelError: one of them ended.
         """
-        gone = [process for process in self._processes if not process.is_alive()]
+        gone = [process for process in self.processes if not process.is_alive()]
         if gone:
             ends = ", ".join(f"{process.name} with code {process.exitcode}" for process in gone)
             raise ModelError(f"of {self._count} ranks of the trainer ended: {ends}; expected all to go on")
 
     def close(self) -> None:
-        """Let the other ranks end."""
+        """End the other ranks."""
         for pipe in self._pipes:
             pipe.close()
-        for process in self._processes:
-            process.join(_LEAVE_S)
-            if process.is_alive():
-                process.kill()
-                process.join()
+        for process in self.processes:
+            # They hold nothing that rank 0 does not, and torch takes seconds to leave by itself.
+            process.kill()
+            process.join()
         self.ranks.leave()
         self.ranks = ALONE
 
@@ -148,7 +149,10 @@ class Group:
             yield
         except (OSError, EOFError, RuntimeError):
             # A connection breaks a moment before the process that held it has ended.
-            wait([process.sentinel for process in self._processes], _LEAVE_S)
+            ending = wait([process.sentinel for process in self.processes], _LEAVE_S)
+            for process in self.processes:
+                if process.sentinel in ending:
+                    process.join(_LEAVE_S)
             self.check()
             raise
 

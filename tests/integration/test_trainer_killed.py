@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import psutil
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -32,7 +33,7 @@ from league.log.streams import ensure_streams
 from league.state import LeagueState
 from schemas.config import BufferConfig, ExperienceConfig, LeagueConfig, Plugin, RolloutConfig, StopConfig, load_config
 from schemas.errors import BackpressureError
-from schemas.events import GradientStepTaken, PolicyPublished
+from schemas.events import GradientStepTaken, PolicyPublished, WorkerLeft
 from schemas.ids import digest
 from schemas.subjects import EXPERIENCE_STREAM, experience_subject, kind_subject
 from schemas.trajectories import Rollout
@@ -55,9 +56,11 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["workers.trainer", "workers.rollout"])
 
 
-def config(buffer: BufferConfig) -> LeagueConfig:
+def config(buffer: BufferConfig, ranks: int = 1) -> LeagueConfig:
     tiny = load_config(Path(__file__).parents[2] / "configs" / "nim-tiny.toml")
-    trainer = msgspec.structs.replace(tiny.trainer, rollouts_per_step=PER_STEP, max_lag_steps=10_000, buffer=buffer)
+    trainer = msgspec.structs.replace(
+        tiny.trainer, rollouts_per_step=PER_STEP, max_lag_steps=10_000, buffer=buffer, ranks=ranks
+    )
     rollout = RolloutConfig(games_in_flight=8, ahead_steps=float(STEPS + SLACK))
     # Not more bytes than the small store of a test has: the broker sets them aside.
     experience = msgspec.structs.replace(tiny.experience, max_messages=100_000, max_bytes=4_000_000)
@@ -159,13 +162,13 @@ def uninterrupted(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> C
     return passed_with
 
 
-def copied(recorded: Path, folder: Path, kind: str) -> Path:
-    """The recorded league, told to train with a kind of buffer."""
+def copied(recorded: Path, folder: Path, kind: str, ranks: int = 1) -> Path:
+    """The recorded league, told to train with a kind of buffer and some ranks."""
     shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("logs", "server.json", "*.lock"))
 
     async def configure() -> None:
         async with broker(folder) as client:
-            await open_league(Run(folder), client, config(BUFFERS[kind]), lambda text, share: None)
+            await open_league(Run(folder), client, config(BUFFERS[kind], ranks), lambda text, share: None)
 
     asyncio.run(configure())
     return folder
@@ -242,6 +245,38 @@ def test_a_trainer_killed_again_and_again_ends_with_the_same_weights(
     assert found.weights == expected.weights
     assert found.state == expected.state
     assert len(set(expected.weights)) == STEPS + 1, "every step moved the weights"
+
+
+def test_a_rank_that_is_killed_ends_the_worker_and_the_next_one_goes_on_to_the_bit(
+    recorded: Path, uninterrupted: Uninterrupted, tmp_path: Path
+) -> None:
+    async def interrupted(folder: Path) -> str:
+        async with broker(folder) as client:
+            process = begin(folder, "trainer")
+
+            async def trained() -> bool:
+                steps = [r for r in await history(client) if isinstance(r.event, GradientStepTaken)]
+                return len(steps) >= 2 or not process.is_alive()
+
+            await until(trained)
+            (rank,) = ranks_of(process)
+            rank.kill()
+            await asyncio.to_thread(process.join, 60)
+            await assert_balanced(client)
+            (left,) = [r.event for r in await history(client) if isinstance(r.event, WorkerLeft)][-1:]
+            return left.reason
+
+    folder = copied(recorded, tmp_path / "run", "oldest", ranks=2)
+    reason = asyncio.run(interrupted(copied(recorded, tmp_path / "killed", "oldest", ranks=2)))
+    assert "of 2 ranks of the trainer ended: rank-1 with code -9" in reason
+    through, again = (asyncio.run(whole(where)) for where in (folder, tmp_path / "killed"))
+    assert again == through
+    assert through.batches == uninterrupted("oldest").batches
+
+
+def ranks_of(process: BaseProcess) -> list[psutil.Process]:
+    """The processes that a trainer has started for its other ranks."""
+    return [child for child in psutil.Process(process.pid).children() if "spawn_main" in " ".join(child.cmdline())]
 
 
 def test_a_full_store_leaves_the_last_checkpoint_whole_and_more_room_lets_training_go_on_alike(
