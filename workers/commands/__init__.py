@@ -1,6 +1,7 @@
 """The commands of ``league``, by what they touch.
 
 - ``serving``  ``up``, ``open`` and ``worker``: processes that make history
+- ``vllm``     ``vllm``: vLLM's own server, started for a league
 - ``history``  ``leaderboard``, ``events``: reading it
 - ``replay``   ``replay``: folding it again, as it was or under other rules
 - ``corrections`` ``void``: taking results back
@@ -39,6 +40,7 @@ from workers.commands import (
     status,
 )
 
+    vllm,
 app = typer.Typer(
     help="An event-sourced league for training language-model agents by self-play.",
     no_args_is_help=True,
@@ -57,6 +59,7 @@ app.command("open")(serving.open_league)
 app.command()(serving.worker)
 app.command()(status.status)
 app.command()(status.metrics)
+app.command()(vllm.vllm)
 app.command()(history.leaderboard)
 app.command()(history.events)
 app.command()(sql.sql)
