@@ -52,6 +52,7 @@ def test_prompt_read_before_is_not_read_again_and_gives_the_same(base, engine):
     assert 200 < again.timing.cached_tokens < 300
     assert again.completion_ids == first.completion_ids
     assert again.logprobs == pytest.approx(first.logprobs, abs=1e-5)
+    assert all(0 < each.timing.first_s <= each.timing.seconds for each in (first, again))
     assert backend.stats().cached_tokens == again.timing.cached_tokens
     asyncio.run(backend.close())
 

@@ -68,6 +68,7 @@ def sampled(base: Path, url: str, adapter: str | None, folder: Path | None = Non
             elif adapter is not None:
                 await backend.prepare(adapter)
             generation = await backend.generate(Request(PROMPT, adapter, CHOICE, Sampling(0.9, 1)))
+            assert 0 < generation.timing.first_s <= generation.timing.seconds
             return generation.logprobs
         finally:
             await backend.close()

@@ -13,7 +13,8 @@
 - ``dispatch``  tries, probes and connections of it; ``routing``: who is asked
 - ``vllm_engine``  vLLM in this process; ``vllm_process``: its settings and its thread
 - ``vllm_walk``  a completion under our constraints, from vLLM's samples; ``vllm_draw``: one request to it
-- ``vllm_server``  vLLM's own servers; ``vllm_http``: one request to them; ``vllm_serve``: how they are started, ``vllm_foreground``: as a child
+- ``vllm_server``  vLLM's own servers; ``vllm_http``: one request to them; ``vllm_serve``: how they are started
+- ``vllm_foreground``  one of them as a command's child
 - ``vllm_resolver``  loaded by them, which then find adapters by digest
 - ``vllm_mask``  loaded by vLLM, which then samples along an excerpt of a constraint by itself
 """

@@ -30,7 +30,8 @@ class Tally:
         began = time.monotonic()
         try:
             reason = await walk.run()
-            return self._generation(request, walk, reason, time.monotonic() - began)
+            first_s = max(walk.first_at - began, 0.0)
+            return self._generation(request, walk, reason, (time.monotonic() - began, first_s))
         finally:
             self._seconds += time.monotonic() - began
             self._counts["requests"] += 1
@@ -60,12 +61,12 @@ class Tally:
             swaps=self.swaps,
         )
 
-    def _generation(self, request: Request, walk: Walk, reason: str, seconds: float) -> Generation:
+    def _generation(self, request: Request, walk: Walk, reason: str, took: tuple[float, float]) -> Generation:
         self._counts["prompt"] += len(request.prompt_ids)
         self._counts["cached"] += walk.cached
         self._counts["sampled"] += len(walk.branches)
         self._counts["forced"] += len(walk.completion) - len(walk.branches)
-        timing = Timing(queued_s=0.0, seconds=seconds, cached_tokens=walk.cached)
+        timing = Timing(0.0, took[0], walk.cached, took[1])
         # Where all was forced nobody sampled.
         spans = walk.spans or [Span(0, request.adapter)]
         return Generation(walk.completion, walk.branches, walk.logprobs, walk.allowed, reason, spans, timing)

@@ -7,6 +7,7 @@ tag is discarded, which leaves the distribution of the rest as it was.
 """
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
@@ -56,6 +57,8 @@ class Walk:
         self.spans: list[Span] = []
         self.cached = 0
         """Prompt tokens that vLLM had kept from other requests."""
+        self.first_at = 0.0
+        """When vLLM's first tokens were there, by ``time.monotonic``; several where it samples along an excerpt."""
         self.asked = 0
         """Requests to vLLM."""
         self._ask = ask
@@ -149,6 +152,8 @@ class Walk:
         told = all(token in logprobs for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True))
         if not told or not (drawn.tokens or drawn.cut):
             raise ModelError("inference: vLLM answered without tokens, or without the log-probabilities of its tokens")
+        if drawn.tokens and not self.first_at:
+            self.first_at = time.monotonic()
         if drawn.tokens and (not self.spans or self.spans[-1].adapter != drawn.adapter):
             self.spans.append(Span(len(self.completion) if self.spans else 0, drawn.adapter))
         if not self.asked:
