@@ -57,7 +57,7 @@ def timed_parts() -> Iterator[Parts]:
             (DiplomacyGame, "choices", "legal orders"),
             (TextAsking, "__call__", "prompts"),
             (replies.PhraseQuestion, "read", "reading replies"),
-            (engine_module, "make_chunk", "layout of passes"),
+            (engine_module.Layouts, "__call__", "layout of passes"),
             (engine_module, "sample", "drawing"),
             (engine_module.Forward, "__call__", lambda _, chunk: "prefill" if chunk.columns > 8 else "decode"),
             (Row, "_go_on", "walking constraints"),

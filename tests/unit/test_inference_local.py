@@ -225,7 +225,7 @@ def test_pass_that_fails_fails_its_requests_and_the_engine_goes_on(folders, expe
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine_module, "make_chunk", broken)
+        patch.setattr(engine_module.Forward, "__call__", broken)
         with pytest.raises(ModelError, match="out of memory"):
             sample(backend, [0])
     same(sample(backend, range(30)), expected)

@@ -8,11 +8,9 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Generator
-from itertools import chain, groupby, takewhile
-from operator import attrgetter
+from itertools import takewhile
 
 import msgspec
-import numpy as np
 import structlog
 import torch
 
@@ -20,7 +18,8 @@ from schemas.errors import EngineError, MemoryShortError
 from trainer.forward import Weights
 from workers.inference.base import Stats
 from workers.inference.cache import Cache
-from workers.inference.forward import Chunk, Forward, make_chunk
+from workers.inference.chunks import Layouts
+from workers.inference.forward import Forward
 from workers.inference.linears import Ready
 from workers.inference.memory import is_short
 from workers.inference.prefixes import BLOCK, Found, Key, Prefixes
@@ -73,6 +72,7 @@ class Engine:
         self._base = base
         self._cache = Cache(base.shape, max_rows, base.embed_VD.device, base.embed_VD.dtype, cache_bytes)
         self._forward = Forward(base, self._cache)
+        self._layouts = Layouts(self._cache)
         self._prefixes = Prefixes(self._cache, reuse_tokens)
         self._max_rows = max_rows
         self._max_prefill_tokens = max_prefill_tokens
@@ -231,7 +231,7 @@ class Engine:
 
     def _advance(self, first: int, last: int, reuse: bool) -> None:
         """Bring rows ``first`` to ``last`` into the cache and sample a token for each."""
-        chunk, rows = self._chunk(first, last)
+        chunk, rows = self._layouts(self._running[first:last], first)
         if reuse:
             self._prefixes.load([(slot, self._running[slot].places) for slot in range(first, last)])
         hidden_RD = self._forward(chunk)
@@ -242,22 +242,6 @@ class Engine:
         self.counters.passes += 1
         for index, (row, token, logprob) in enumerate(zip(rows, draws.tokens, draws.logprobs, strict=True)):
             attempt(row, token, logprob, draws.nuclei.get(index))
-
-    def _chunk(self, first: int, last: int) -> tuple[Chunk, list[Row]]:
-        """Lay out the rows' pending tokens, rows of one adapter side by side; they count as cached from here on."""
-        adapters = [row.ready.identity for row in self._running]
-        slots = sorted(range(first, last), key=adapters.__getitem__)
-        rows = [self._running[slot] for slot in slots]
-        counts = np.array([len(row.pending) for row in rows])
-        cached = np.array([row.cached for row in rows])
-        self._cache.reserve(last, int((cached + counts).max()))
-        ids = list(chain.from_iterable(row.pending for row in rows))
-        groups = (list(same) for _, same in groupby((row.ready for row in rows), key=attrgetter("identity")))
-        owners = [(same[0], len(same)) for same in groups]
-        for row in rows:
-            row.cached += len(row.pending)
-            row.pending.clear()
-        return make_chunk(ids, counts, cached, np.array(slots), owners, self._cache), rows
 
     def _compact(self) -> None:
         """Let finished rows leave."""
@@ -280,6 +264,8 @@ class Engine:
         if sources:
             self._cache.move(sources, targets)
         del self._running[kept:]
+        if not self._running:
+            self._layouts.forget()
 
     def _leave(self, row: Row) -> None:
         self.counters.requests += 1

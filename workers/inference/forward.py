@@ -9,118 +9,19 @@ Shape suffixes: R row (in the order of the spans), S slot of the rectangle, C co
 T position in the cache, D model width, H query head, G key/value head, K head dimension, P = K/2, V vocabulary.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.forward import Layer, Weights
-from trainer.kernels import rms_norm, rotary, rotary_tables, swiglu
+from trainer.kernels import rms_norm, rotary_tables
 from trainer.shape import DecoderShape
 from workers.inference.cache import Cache
-from workers.inference.linears import Plan, Ready, Span, Stacks
+from workers.inference.chunks import Chunk
+from workers.inference.linears import Plan, Stacks
 
 FEW_COLUMNS = 4
 """Columns up to which batched products attend faster than torch's kernel (float32, one thread, widths of 64 to 256)."""
-
-
-class Chunk(NamedTuple):
-    """What one pass computes; index tensors are on the device."""
-
-    ids_N: Tensor
-    positions_N: Tensor
-    owners_N: Tensor
-    """Index of each token's span."""
-    places_M: Tensor
-    """Where keys and values go: ``Cache.places``."""
-    cells_N: Tensor
-    """Where queries go in the rectangle: ``(slot - first slot) * C + column``."""
-    last_R: Tensor
-    """Index of each row's last token."""
-    slots_R: Tensor
-    """Each row's slot, counted from the first slot."""
-    spans: list[Span]
-    """In tokens."""
-    last_spans: list[Span]
-    """In rows."""
-    first_slot: int
-    slots: int
-    columns: int
-    length: int
-    """Cached positions that attention must see, including this chunk's."""
-    fresh: bool
-    """Whether nothing was cached before this pass."""
-    in_order: bool
-    """Whether rows lie in the order of their slots."""
-    cached_S: Tensor
-    """Tokens cached before this pass, by slot."""
-    ends_S: Tensor
-    """Tokens cached after it, by slot."""
-
-
-def make_chunk(
-    ids: Sequence[int],
-    counts: NDArray[np.int64],
-    cached: NDArray[np.int64],
-    slots: NDArray[np.int64],
-    owners: Sequence[tuple[Ready, int]],
-    cache: Cache,
-) -> Chunk:
-    """Lay out a pass over rows whose slots are consecutive numbers, in any order.
-
-    Args:
-        ids: Token ids of all rows, one row after the other.
-        counts: Tokens of each row in this pass, at least one.
-        cached: Tokens of each row that are in the cache.
-        slots: Each row's slot.
-        owners: Weights and number of consecutive rows that use them.
-        cache: With room for the rows.
-    """
-    first_slot, columns = int(slots.min()), int(counts.max())
-    ends = np.cumsum(counts)
-    column_N = np.arange(len(ids)) - np.repeat(ends - counts, counts)
-    position_N = column_N + np.repeat(cached, counts)
-    slot_N = np.repeat(slots, counts)
-    by_slot = np.argsort(slots)
-
-    def there(array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(array).to(cache.device)
-
-    spans, last_spans = _spans(owners, ends)
-    return Chunk(
-        ids_N=torch.tensor(ids, device=cache.device),
-        positions_N=there(position_N),
-        owners_N=there(np.repeat(np.arange(len(spans)), [span.last - span.first for span in spans])),
-        places_M=cache.places(slot_N, position_N),
-        cells_N=there((slot_N - first_slot) * columns + column_N),
-        last_R=there(ends - 1),
-        slots_R=there(slots - first_slot),
-        spans=spans,
-        last_spans=last_spans,
-        first_slot=first_slot,
-        slots=len(slots),
-        columns=columns,
-        length=int((cached + counts).max()),
-        fresh=not cached.any(),
-        in_order=bool((np.diff(slots) > 0).all()),
-        cached_S=there(cached[by_slot]),
-        ends_S=there((cached + counts)[by_slot]),
-    )
-
-
-def _spans(owners: Sequence[tuple[Ready, int]], ends: NDArray[np.int64]) -> tuple[list[Span], list[Span]]:
-    """The same spans counted in tokens and in rows."""
-    spans, last_spans, row, token = [], [], 0, 0
-    for ready, rows in owners:
-        end = int(ends[row + rows - 1])
-        spans.append(Span(ready, token, end))
-        last_spans.append(Span(ready, row, row + rows))
-        row, token = row + rows, end
-    return spans, last_spans
 
 
 class Forward:
@@ -135,9 +36,7 @@ class Forward:
         self._narrow = weights.device.type == "cpu" and weights.dtype == torch.float32
         """Whether few columns attend by batched products; scores of narrower types would lose too much."""
         self._qk_norms = [_qk_norm(base.shape, layer) for layer in base.layers]
-        self._tables = rotary_tables(
-            torch.arange(0, device=base.embed_VD.device), base.frequencies_P, base.embed_VD.dtype
-        )
+        self._tables = self._tables_of(0)
 
     def __call__(self, chunk: Chunk) -> Tensor:
         """Write the chunk's keys and values; final hidden states [R, D] of each row's last token."""
@@ -173,7 +72,7 @@ class Forward:
         norm_HK = self._qk_norms[index]
         if norm_HK is not None and not looked_up:
             qk_NHK = _normal(qk_NHK, norm_HK, shape.norm_eps)
-        qk_NHK = rotary(qk_NHK, *tables)
+        qk_NHK = _rotate(qk_NHK, *tables)
         self._cache.write(index, chunk.places_M, qk_NHK[:, shape.heads :], v_NGK)
         return qk_NHK[:, : shape.heads]
 
@@ -204,14 +103,20 @@ class Forward:
         """Output projection and feed-forward, with both residuals."""
         hidden_ND = hidden_ND + plan.linear(index, "o", attended_ND)
         normal_ND = _normal(hidden_ND, self._base.layers[index].post_norm_D, self._shape.norm_eps)
-        return hidden_ND + plan.linear(index, "down", swiglu(plan.linear(index, "gate_up", normal_ND)))
+        return hidden_ND + plan.linear(index, "down", _swiglu(plan.linear(index, "gate_up", normal_ND)))
 
     def _tables_for(self, length: int) -> tuple[Tensor, Tensor]:
         """Rotary tables of at least ``length`` positions."""
         if self._tables[0].shape[0] < length:
-            positions = torch.arange(2 * length, device=self._base.embed_VD.device)
-            self._tables = rotary_tables(positions, self._base.frequencies_P, self._base.embed_VD.dtype)
+            self._tables = self._tables_of(2 * length)
         return self._tables
+
+    def _tables_of(self, length: int) -> tuple[Tensor, Tensor]:
+        """Cosines, and sines with the sign that ``_rotate`` adds them with [T, 1, K]."""
+        weights = self._base.embed_VD
+        positions = torch.arange(length, device=weights.device)
+        cos_TP, sin_TP = rotary_tables(positions, self._base.frequencies_P, weights.dtype)
+        return torch.cat([cos_TP, cos_TP], -1).unsqueeze(1), torch.cat([-sin_TP, sin_TP], -1).unsqueeze(1)
 
 
 def _qk_norm(shape: DecoderShape, layer: Layer) -> Tensor | None:
@@ -228,6 +133,17 @@ def _normal(x_D: Tensor, weight_D: Tensor, eps: float) -> Tensor:
     if weight_D.dim() > 1:
         return F.rms_norm(x_D, x_D.shape[-1:], None, eps) * weight_D
     return F.rms_norm(x_D, x_D.shape[-1:], weight_D, eps)
+
+
+def _rotate(x_NHK: Tensor, cos_N1K: Tensor, sin_N1K: Tensor) -> Tensor:
+    """``trainer.kernels.rotary`` in three operations, to the same bits: halves change places, the sines have signs."""
+    return torch.addcmul(x_NHK * cos_N1K, x_NHK.roll(x_NHK.shape[-1] // 2, -1), sin_N1K)
+
+
+def _swiglu(gate_up: Tensor) -> Tensor:
+    """``trainer.kernels.swiglu`` where nothing is differentiated."""
+    gate, up = gate_up.chunk(2, -1)
+    return F.silu(gate).mul_(up)
 
 
 def _look_up(chunk: Chunk, plan: Plan) -> Tensor:

@@ -125,6 +125,12 @@ class Row:
         self.reused = min(tokens, len(self._prompt))
         del self.pending[:tokens]
 
+    def read(self) -> list[int]:
+        """Its pending tokens, which count as cached from here on."""
+        pending, self.pending = self.pending, []
+        self.cached += len(pending)
+        return pending
+
     def change(self, ready: Ready) -> None:
         """Go on with other weights, from the next token on; whatever the old ones computed is computed again."""
         self.ready = ready

@@ -1,0 +1,116 @@
+"""Layouts of passes: what is carried over from the pass before is what would have been computed anew."""
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+import torch
+
+from trainer.decoder import Decoder
+from trainer.kernels import rotary, swiglu
+from trainer.model import BaseShape, make_base
+from workers.inference.base import Request, Sampling
+from workers.inference.cache import Cache
+from workers.inference.chunks import Chunk, Layouts
+from workers.inference.forward import _rotate, _swiglu
+from workers.inference.linears import Ready, prepare
+from workers.inference.rows import Row
+
+SHAPE = BaseShape(hidden=32, layers=2, heads=2, kv_heads=2, head_dim=16, mlp=32)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    base = make_base(tmp_path_factory.mktemp("models") / "base", ["one", "two"], SHAPE)
+    return Decoder.load(base).weights(None, False)
+
+
+@pytest.fixture
+def readies(weights) -> list[Ready]:
+    return [prepare(weights, name, identity) for identity, name in enumerate((None, "a", "b"))]
+
+
+def row(ready: Ready, prompt: int) -> Row:
+    future: Any = Future()  # nobody waits on it
+    return Row(Request([1] * prompt, ready.adapter, None, Sampling(seed=1, max_tokens=50)), ready, 50, None, future)
+
+
+def cache_of(weights) -> Cache:
+    return Cache(weights.shape, 8, torch.device("cpu"), torch.float32)
+
+
+def say(rows: list[Row], tokens: int = 1) -> None:
+    for each in rows:
+        each.pending += [2] * tokens
+
+
+def anew(weights, layouts: Layouts, rows: list[Row], first: int) -> tuple[Chunk, list[Row]]:
+    """What layouts that have seen nothing make of the rows, which are left as they were."""
+    pending = [list(each.pending) for each in rows]
+    cache = cache_of(weights)
+    cache.reserve(8, layouts._cache.positions)
+    made = Layouts(cache)(rows, first)
+    for each, tokens in zip(rows, pending, strict=True):
+        each.pending, each.cached = tokens, each.cached - len(tokens)
+    return made
+
+
+def expect_same(found: tuple[Chunk, list[Row]], expected: tuple[Chunk, list[Row]]) -> None:
+    assert found[1] == expected[1]
+    for name, value in expected[0]._asdict().items():
+        other = getattr(found[0], name)
+        assert torch.equal(other, value) if isinstance(value, torch.Tensor) else other == value, name
+
+
+@pytest.mark.parametrize("tokens", [[1] * 6, [2, 2, 2], [1, 2, 1, 2, 2, 1], [40, 40, 40, 1, 1]])
+@pytest.mark.parametrize("first", [0, 2])
+def test_pass_that_follows_is_laid_out_as_if_it_were_the_first(weights, readies, tokens, first):
+    rows = [row(readies[place % 3], 3 + place) for place in range(5)]
+    layouts = Layouts(cache_of(weights))
+    layouts(rows, first)
+    for count in tokens:
+        say(rows, count)
+        expected = anew(weights, layouts, rows, first)
+        expect_same(layouts(rows, first), expected)
+
+
+def test_layout_sees_rows_that_came_left_changed_places_weights_or_were_read_again(weights, readies):
+    rows = [row(readies[place % 3], 4) for place in range(4)]
+    layouts = Layouts(cache_of(weights))
+
+    def expect_as_anew(now: list[Row]) -> None:
+        for _ in range(2):
+            say(now)
+            expected = anew(weights, layouts, now, 0)
+            expect_same(layouts(now, 0), expected)
+
+    layouts(rows, 0)
+    expect_as_anew(rows)
+    expect_as_anew(rows[:3])
+    expect_as_anew([rows[2], rows[1], rows[0]])
+    expect_as_anew(rows[:3])
+    rows[0].change(readies[2])
+    expect_as_anew(rows[:3])
+    for each in rows:
+        each.again()
+    expect_as_anew(rows)
+
+
+def test_layouts_without_rows_hold_none(weights, readies):
+    layouts = Layouts(cache_of(weights))
+    layouts([row(readies[0], 3)], 0)
+    layouts.forget()
+    assert layouts._line_up is None
+    assert layouts._chunk is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rotation_and_swiglu_are_those_of_the_learner(dtype):
+    torch.manual_seed(3)
+    x_NHK, angles_NP = torch.randn(7, 6, 16).to(dtype)[:, :4], torch.randn(7, 8)
+    cos_NP, sin_NP = angles_NP.cos().to(dtype), angles_NP.sin().to(dtype)
+    cos_N1K, sin_N1K = torch.cat([cos_NP, cos_NP], -1)[:, None], torch.cat([-sin_NP, sin_NP], -1)[:, None]
+    assert torch.equal(_rotate(x_NHK, cos_N1K, sin_N1K), rotary(x_NHK, cos_NP, sin_NP))
+    gate_up = torch.randn(7, 32).to(dtype)
+    bound = 1e-6 if dtype == torch.float32 else 4e-2
+    torch.testing.assert_close(_swiglu(gate_up), swiglu(gate_up), atol=bound, rtol=bound)
