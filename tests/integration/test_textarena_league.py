@@ -1,0 +1,105 @@
+"""A model that was taught nothing talks to an environment of TextArena, and a league learns from what comes of it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import ByteLevelBPETokenizer
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from arena.games import make_game
+from arena.games.base import words_of
+from arena.prompts import messages_of
+
+pytest.importorskip("textarena")
+
+LEAGUE = """
+name = "said"
+seed = 3
+
+[game]
+name = "textarena"
+settings = {{ env = "TicTacToe-v0-train" }}
+
+[prompts]
+reply = "free"
+extractor = "boxed"
+reply_tokens = 6
+
+[agents]
+base_model = {{ kind = "base", rating = 1000.0, baseline = true }}
+
+[model]
+base = "{model}"
+
+[rollout]
+games_in_flight = 2
+filter_opponent_invalid = true
+
+[evaluation]
+every = 1
+gatekeepers = ["base_model"]
+gatekeeper_games = 1
+benchmark_opponents = ["base_model"]
+benchmark_games = 1
+
+[trainer]
+rollouts_per_step = 4
+
+[stop]
+steps = 1
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder, game = tmp_path / "model", make_game("textarena", {})
+    tokenizer = ByteLevelBPETokenizer()
+    asked = messages_of(words_of(game), game.new(0), 0)
+    tokenizer.train_from_iterator([part.content for part in asked] * 3, vocab_size=500, special_tokens=["<eos>"])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, eos_token="<eos>").save_pretrained(folder)
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=500,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=2048,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def test_nothing_is_learnt_from_what_another_seat_gave_away(model: Path, tmp_path: Path):
+    (tmp_path / "league.toml").write_text(LEAGUE.format(model=model))
+
+    def league(*arguments: str) -> str:
+        command = [sys.executable, "-m", "workers", *arguments, "--run", str(tmp_path / "run")]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    assert "identical" in league("up", "--config", str(tmp_path / "league.toml"))
+    assert not league("events", "--type", "MatchFailed", "--json"), "an invalid reply costs the game, not the match"
+    drawn = [
+        json.loads(line)["event"] for line in league("events", "--type", "OpponentsSampled", "--json").splitlines()
+    ]
+    heroes, seen = {event["match_id"]: event["hero_seat"] for event in drawn}, set()
+    for line in league("events", "--type", "MatchFinished", "--json").splitlines():
+        match = json.loads(line)["event"]
+        ended_by = [seat["seat"] for seat in match["seats"] if seat["metrics"]["ended_by_invalid"]]
+        assert match["reason"] == ("invalid_move" if ended_by else "over")
+        if match["purpose"] == "training":
+            given_away = bool(ended_by) and ended_by != [heroes[match["match_id"]]]
+            assert bool(match["experience"]) != given_away
+            assert any(seat["trainable"] for seat in match["seats"]) != given_away
+            seen.add(given_away)
+    assert seen == {True, False}
+    match_id = match["match_id"]
+    assert "identical" in league("match", "resimulate", match_id)
