@@ -59,13 +59,15 @@ def stored(broker: str, folder: Path) -> str:
     return asyncio.run(put())
 
 
-def sampled(base: Path, url: str, adapter: str | None, folder: Path | None = None, **settings: object) -> list[float]:
+def sampled(
+    base: Path, url: str, adapter: str | None, folder: Path | None = None, prepared: bool = True, **settings: object
+) -> list[float]:
     async def asked() -> list[float]:
         backend = VllmServerBackend(base, VllmServerConfig(urls=(url,), **settings))
         try:
             if folder is not None:
                 backend.load_adapter(adapter, folder)
-            elif adapter is not None:
+            elif adapter is not None and prepared:
                 await backend.prepare(adapter)
             generation = await backend.generate(Request(PROMPT, adapter, CHOICE, Sampling(0.9, 1)))
             assert 0 < generation.timing.first_s <= generation.timing.seconds
@@ -82,6 +84,11 @@ def test_adapters_come_from_the_leagues_store_by_digest(base, url, broker, adapt
     assert found[0] != pytest.approx(found[1], abs=1e-3)
     assert found[0] != pytest.approx(found[2], abs=1e-3)
     assert sampled(base, url, one) == pytest.approx(found[0], abs=1e-5)
+    # As a match's opponents, which nobody prepares.
+    third = stored(broker, adapter(4))
+    assert sampled(base, url, third, prepared=False) == pytest.approx(sampled(base, url, third), abs=1e-5)
+    with pytest.raises(ModelError, match="0000"):
+        sampled(base, url, "0" * 64, prepared=False)
     # From the store it is the same as from a folder, in process and elsewhere.
     assert hashlib.sha256(pack(adapter(1))).hexdigest() == one
 

@@ -132,7 +132,8 @@ class VllmServerBackend:
         """Sample one completion; see ``InferenceBackend``."""
         if self._closed:
             raise ModelError("inference: the backend is closed")
-        if request.adapter is not None and request.adapter not in self._known:
+        # Where the servers ask the league's broker, they find also what nobody has loaded from here.
+        if self._config.adapters and request.adapter is not None and request.adapter not in self._known:
             raise ModelError(f"inference: adapter {request.adapter!r} is not loaded; loaded are {sorted(self._known)}")
         expect_sound(request, self._model)
         places = self._config.mask_places if await self._servers.masks() else 0
