@@ -41,7 +41,7 @@ class Freely:
         self.extract = extractor_named(config.extractor)
         self.rule = config.invalid
         self.tokenizer = tokenizer
-        self.constraint = _until(tokenizer, template)
+        self.constraint = until_end(tokenizer, template)
         self._ask = ask
 
     def ask(self, game: Game, seat: int) -> "FreeQuestion":
@@ -89,7 +89,7 @@ class FreeQuestion:
         raise GameError(f"{self._game.name}: free replies have no one form in which {action} is said")
 
 
-def _until(tokenizer: Tokenizer, template: Template) -> Constraint | None:
+def until_end(tokenizer: Tokenizer, template: Template) -> Constraint | None:
     """None where the model's end token ends its turns too: then nothing has to be watched."""
     if not template.end or not tokenizer.knows(template.end):
         return None

@@ -1,0 +1,94 @@
+"""Episodes on the league's own models: an ``InferenceClient`` over any ``InferenceBackend``."""
+
+from collections.abc import Sequence
+
+from schemas.config import PromptsConfig
+from schemas.episodes import Message, ModelResponse
+from schemas.errors import ModelError
+from schemas.trajectories import Step
+from trainer.model.tokenizer import Tokenizer
+from workers.free import until_end
+from workers.inference.base import Generation, InferenceBackend, Request, Sampling
+from workers.players import AdapterProvider
+from workers.prompting import Conversing
+
+DEFAULT_MAX_TOKENS = 512
+
+
+class BackendClient:
+    """Completes conversations with a model whose weights may change between calls.
+
+    What is sampled is trained on as it is: ids, and log-probabilities under the distribution that was drawn from.
+    """
+
+    def __init__(
+        self,
+        backend: InferenceBackend,
+        tokenizer: Tokenizer,
+        provider: AdapterProvider = lambda: (0, None),
+        config: PromptsConfig | None = None,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+    ) -> None:
+        """Join a backend to a tokenizer.
+
+        Args:
+            backend: Samples; its adapters are loaded by whoever provides them.
+            tokenizer: Of its base model.
+            provider: Version and adapter of each call; by default the base model, at version 0.
+            config: How conversations are written for the model.
+            max_tokens: Most tokens of a reply, where a call names no number.
+
+        Raises:
+            ModelError: the model knows whole words only, or not the configured family's special tokens.
+        """
+        if tokenizer.whole:
+            raise ModelError(f"{tokenizer.folder}: its tokenizer knows whole words only; expected one that writes text")
+        self._backend = backend
+        self._tokenizer = tokenizer
+        self._provider = provider
+        self._max_tokens = max_tokens
+        self._conversing = Conversing(tokenizer, config or PromptsConfig())
+        self._constraint = until_end(tokenizer, self._conversing.template)
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        temperature: float = 1.0,
+        max_tokens: int | None = None,
+        return_tokens: bool = True,
+        seed: int = 0,
+    ) -> ModelResponse:
+        """See ``InferenceClient``.
+
+        Raises:
+            ModelError: the conversation cannot be written or is longer than the model, or the backend failed.
+        """
+        prompt_ids = self._conversing.encode(messages)
+        version, adapter = self._provider()
+        sampling = Sampling(temperature, seed, max_tokens or self._max_tokens)
+        generation = await self._backend.generate(Request(prompt_ids, adapter, self._constraint, sampling))
+        tokens = _step(prompt_ids, generation, version, temperature) if return_tokens else None
+        return ModelResponse(self._text(generation), tokens, generation.finish_reason)
+
+    async def get_policy_version(self) -> int:
+        """The version that the next call is sampled from."""
+        return self._provider()[0]
+
+    def _text(self, generation: Generation) -> str:
+        """The reply without marks and thoughts."""
+        said = [token for token in generation.completion_ids if token != self._tokenizer.eos]
+        return self._conversing.template.answer(self._tokenizer.decode(said))
+
+
+def _step(prompt_ids: list[int], generation: Generation, version: int, temperature: float) -> Step:
+    return Step(
+        prompt_ids=prompt_ids,
+        completion_ids=generation.completion_ids,
+        branches=generation.branches,
+        logprobs=generation.logprobs,
+        allowed=generation.allowed,
+        version=version,
+        clock=0,
+        progress=0.0,
+        temperature=temperature,
+    )
