@@ -64,6 +64,7 @@ class JsonlSink:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self.close()
             raise BusyError(f"{path}: another tracker is writing it; this one waits for it to end") from None
         self._file.seek(0)
         position = self._end = 0

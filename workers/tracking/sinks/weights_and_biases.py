@@ -144,6 +144,7 @@ def _quiet(init_timeout_s: float) -> Any:
 
     return wandb.Settings(
         silent=True,
+        host="",
         console="off",
         disable_git=True,
         disable_code=True,

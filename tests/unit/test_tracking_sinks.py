@@ -1,0 +1,168 @@
+"""Sinks of charts: what is written, where a next tracker goes on, and what a failure leaves behind."""
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.config import LeagueConfig, Plugin, convert, plain
+from schemas.errors import BusyError, ConfigError, RemoteError
+from workers.tracking.charts import Row
+from workers.tracking.sinks import SINKS, Place, make_sink
+from workers.tracking.sinks.jsonl import read
+
+pytest.importorskip("wandb")
+
+ROWS = [Row(sequence, sequence * 10, sequence // 3, {"learner/loss": 1.0 / sequence}) for sequence in (2, 5, 6, 9)]
+
+
+def place(folder: Path, identity: str = "0123456789abcdef0") -> Place:
+    return Place(folder / "tracking", "nim", identity, plain(LeagueConfig(name="nim")))
+
+
+def fill(kind: str, where: Place, rows: list[Row], **settings: Any) -> int:
+    """Write what is new and close; returns the position before."""
+    sink = make_sink(Plugin(kind, settings))
+    try:
+        position = sink.open(where)
+        for row in rows:
+            if row.sequence > position:
+                sink.write(row, {"inference/a/queued": 3.0})
+    finally:
+        sink.close()
+    return position
+
+
+def offline_runs(folder: Path) -> list[list[Any]]:
+    """Records of every offline run, in the order in which they were made: LevelDB's log format."""
+    from wandb.proto import wandb_internal_pb2
+
+    def records(data: bytes) -> Iterator[Any]:
+        assert data.startswith(b":W&B")
+        place, whole = 7, b""
+        while place + 7 <= len(data):
+            if (left := 32_768 - place % 32_768) < 7:
+                place += left
+                continue
+            _, size, kind = struct.unpack_from("<IHB", data, place)
+            whole, place = whole + data[place + 7 : place + 7 + size], place + 7 + size
+            if kind in (1, 4):
+                record = wandb_internal_pb2.Record()
+                record.ParseFromString(whole)
+                whole = b""
+                yield record
+
+    files = sorted((folder / "tracking" / "wandb").glob("offline-run-*/*.wandb"), key=lambda path: path.stat().st_mtime)
+    return [list(records(path.read_bytes())) for path in files]
+
+
+def logged(run: list[Any]) -> dict[int, dict[str, Any]]:
+    """Values by step, as they were logged."""
+    history = [record.history for record in run if record.WhichOneof("record_type") == "history"]
+    values = [
+        {(item.key or "/".join(item.nested_key)): json.loads(item.value_json) for item in h.item} for h in history
+    ]
+    return {h.step.num: said for h, said in zip(history, values, strict=True)}
+
+
+def test_lines_of_json_go_on_where_the_last_tracker_ended(tmp_path: Path) -> None:
+    assert fill("jsonl", place(tmp_path), ROWS[:2]) == 0
+    assert fill("jsonl", place(tmp_path), ROWS) == 5
+    (path,) = (tmp_path / "tracking").iterdir()
+    assert [(line.sequence, line.step, line.values) for line in read(path)] == [
+        (row.sequence, row.step, row.values) for row in ROWS
+    ]
+    assert read(path)[0].now == {"inference/a/queued": 3.0}
+
+
+@pytest.mark.parametrize("damage", [b'{"sequence":6,"time_', b"\0" * 30, b'{"sequence":6}\n', b"nonsense\n"])
+def test_a_torn_line_is_cut_off_and_written_again(tmp_path: Path, damage: bytes) -> None:
+    fill("jsonl", place(tmp_path), ROWS[:2])
+    (path,) = (tmp_path / "tracking").iterdir()
+    with path.open("ab") as file:
+        file.write(damage)
+    assert fill("jsonl", place(tmp_path), ROWS) == 5
+    assert [line.sequence for line in read(path)] == [2, 5, 6, 9]
+    assert path.read_bytes().count(b"\n") == 4
+
+
+def test_a_file_has_one_writer_and_another_history_another_file(tmp_path: Path) -> None:
+    sink = make_sink(Plugin("jsonl"))
+    sink.open(place(tmp_path))
+    with pytest.raises(BusyError, match="another tracker"):
+        make_sink(Plugin("jsonl")).open(place(tmp_path))
+    assert fill("jsonl", place(tmp_path, "fedcba9876543210"), ROWS) == 0
+    sink.close()
+    assert len(list((tmp_path / "tracking").iterdir())) == 2
+
+
+def test_standard_output_gets_the_same_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill("stdout", place(tmp_path), ROWS)
+    fill("jsonl", place(tmp_path), ROWS)
+    (path,) = (tmp_path / "tracking").iterdir()
+    assert capsys.readouterr().out == path.read_text()
+
+
+def test_an_offline_run_of_wandb_holds_every_row_at_its_sequence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "5" * 40)
+    assert fill("wandb", place(tmp_path), ROWS[:3], project="charts", mode="offline") == 0
+    assert fill("wandb", place(tmp_path), ROWS, project="charts", mode="offline") == 6
+    first, second = offline_runs(tmp_path)
+    assert list(logged(first)) == [2, 5, 6]
+    assert list(logged(second)) == [9]
+    for row in ROWS:
+        said = (logged(first) | logged(second))[row.sequence]
+        assert {name: said[name] for name in row.values} == row.values
+        assert said["gradient_step"] == row.step
+        assert said["inference/a/queued"] == 3.0
+    runs = [record.run for run in (first, second) for record in run if record.WhichOneof("record_type") == "run"]
+    assert {(run.run_id, run.project, run.display_name) for run in runs} == {("nim-0123456789abcdef", "charts", "nim")}
+    over = [
+        (record.metric.glob_name, record.metric.step_metric)
+        for record in first
+        if record.WhichOneof("record_type") == "metric" and record.metric.step_metric
+    ]
+    assert over == [("League/*", "gradient_step"), ("learner/*", "gradient_step")]
+    files = [path for path in (tmp_path / "tracking").rglob("*") if path.is_file()]
+    assert not [path for path in files if b"5" * 40 in path.read_bytes()]
+
+
+def test_a_server_that_is_away_is_an_error_without_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "5" * 40
+    monkeypatch.setenv("WANDB_API_KEY", key)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    with pytest.raises(RemoteError, match="W&B: the run was not opened") as caught:
+        fill("wandb", place(tmp_path), ROWS, mode="online", init_timeout_s=2.0)
+    assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "message"),
+    [
+        (Plugin("csv"), r"tracker.sinks.name: 'csv' is not known; expected 'jsonl', 'stdout' or 'wandb'"),
+        (Plugin("jsonl", {"path": "x"}), r"path: unknown key"),
+        (Plugin("wandb", {"mode": "later"}), r"mode: 'later'; expected 'offline' or 'online'"),
+        (Plugin("wandb", {"api_key": "x"}), r"api_key: unknown key"),
+    ],
+)
+def test_a_sink_that_is_none_is_refused(plugin: Plugin, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_sink(plugin)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"workers": -1}, "0 or more"), ({"every_s": 0.0}, "more than 0"), ({"window": 0}, "1 to 1,000,000")],
+)
+def test_settings_that_make_no_charts_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"tracker\.{next(iter(settings))}: .*expected {message}"):
+        convert({"tracker": settings}, LeagueConfig, "")
+
+
+def test_sinks_are_found_by_name() -> None:
+    assert SINKS.names() == ["jsonl", "stdout", "wandb"]
