@@ -6,6 +6,7 @@
     decoder.py      the base weights, and how an adapter is applied to them
     hf.py           tensor names of Hugging Face's layout, both ways
     adapters.py     LoRA parameters, PEFT's format on disk
+    merging.py      a base and an adapter as one plain model
     archive.py      an adapter folder as bytes that a digest can name
     packing.py      sequences of many lengths as rectangles with little padding, or in rows without any
     rewards/        what a step earned: one file each

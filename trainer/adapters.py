@@ -72,9 +72,9 @@ class LoraConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         unknown = sorted(set(self.target_modules) - set(TARGETS))
         if unknown or not self.target_modules:
-            raise ConfigError(f"lora.target_modules: {unknown or 'empty'}, valid names are {one_of(TARGETS)}")
+            raise ConfigError(f"model.lora_targets: {unknown or 'empty'}, valid names are {one_of(TARGETS)}")
         if self.rank < 1:
-            raise ConfigError(f"lora.rank: {self.rank}, expected at least 1")
+            raise ConfigError(f"model.lora_rank: {self.rank}, expected at least 1")
 
 
 class Lora:

@@ -172,7 +172,7 @@ def _serve(plan: Plan, rank: int, port: int, pipe: Connection) -> None:
     # Ctrl-C at a terminal reaches all of them; the worker finishes its step first.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(plan.config.threads)
-    decoder = Decoder.load(plan.base, device=plan.device(rank))
+    decoder = Decoder.load(plan.base, plan.device(rank), getattr(torch, plan.config.dtype))
     store = meeting(plan.config.ranks, port)
     pipe.send_bytes(b"ready")
     ranks = Ranks.join(rank, plan.config.ranks, store)

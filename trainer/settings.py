@@ -15,7 +15,7 @@ WIDE_BOUND, NARROW_BOUND = 1e-3, 5e-2
 Sampler and learner were measured to differ by 1e-6 at most in float32, and by 7e-3 on average in bfloat16.
 """
 
-_MAY_BE_ZERO = ("warmup_updates", "weight_decay")
+_MAY_BE_ZERO = ("refills", "warmup_updates", "weight_decay")
 
 
 class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,6 +49,9 @@ class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest sequence that is trained on, in tokens: what a longer step chose behind it is left out, and counted."""
     filter_zero_advantage: bool = False
     """Leave out rollouts whose advantages are all 0: only the entropy bonus would learn from them."""
+    refills: int = 4
+    """How often further rollouts are waited for in the place of those left out, as far as play may be ahead
+    (``rollout.ahead_steps``, which has to be above 1 for it) and at ``trainer.buffer.level`` ``episode``."""
     ratio_bound: float | None = None
     """Alarm where the log-probabilities of what the current version sampled differ from the sampler's by more than
     this on average, in nats. None takes 0.001 for a float32 base and 0.05 for a narrower one."""

@@ -16,6 +16,7 @@
 - ``promotion`` ``promote``: who becomes elite and who leaves; certificates computed again
 - ``parity``   ``parity``: whether what plays and what learns compute the same probabilities
 - ``status``   ``status``, ``metrics``: how the workers are now, for people and for Prometheus
+- ``merging``  ``model merge``: an agent as a plain model
 - ``setup``    ``doctor`` and ``model init``: this machine and its model
 """
 
@@ -29,6 +30,7 @@ from workers.commands import (
     lineage,
     match,
     matchmaking,
+    merging,
     parity,
     payoff,
     promotion,
@@ -38,9 +40,9 @@ from workers.commands import (
     setup,
     sql,
     status,
+    vllm,
 )
 
-    vllm,
 app = typer.Typer(
     help="An event-sourced league for training language-model agents by self-play.",
     no_args_is_help=True,
@@ -57,9 +59,9 @@ app.add_typer(draws, name="matchmaking")
 app.command()(serving.up)
 app.command("open")(serving.open_league)
 app.command()(serving.worker)
+app.command()(vllm.vllm)
 app.command()(status.status)
 app.command()(status.metrics)
-app.command()(vllm.vllm)
 app.command()(history.leaderboard)
 app.command()(history.events)
 app.command()(sql.sql)
@@ -79,6 +81,7 @@ app.command()(archive.gc)
 app.command()(setup.doctor)
 app.command()(parity.parity)
 model.command("init")(setup.model_init)
+model.command("merge")(merging.model_merge)
 matches.command("show")(match.show)
 matches.command("explain")(match.explain)
 matches.command("resimulate")(match.resimulate_match)

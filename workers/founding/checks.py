@@ -11,6 +11,7 @@ from league.samplers.base import make_sampler
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError, GameError, one_of
 from schemas.standings import Agent, Live, Standings
+from trainer.adapters import TARGETS, LoraConfig
 from trainer.advantages.base import ADVANTAGES
 from trainer.buffer import STRATEGIES
 from trainer.credit import check_transforms
@@ -44,6 +45,7 @@ def check_config(config: LeagueConfig) -> None:
     convert(config.trainer.learner, LearnerConfig, "trainer.learner")
     convert(config.model.shape, BaseShape, "model.shape")
     convert(config.model.cloning, CloningConfig, "model.cloning")
+    LoraConfig(config.model.lora_rank, config.model.lora_alpha, config.model.lora_targets or TARGETS)
     backend_config(config.inference.backend, settings_of(config))
     servers_config(config)
     if config.inference.urls:
