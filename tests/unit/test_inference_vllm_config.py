@@ -1,14 +1,18 @@
 """The ``vllm`` backend's settings, which need no vLLM."""
 
+import os
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from schemas.errors import ConfigError, ModelError
+from schemas.errors import ConfigError, MemoryShortError, ModelError
 from trainer.model import make_base
 from workers.inference import make_backend
-from workers.inference.vllm_process import VllmConfig
+from workers.inference.vllm_output import overheard
+from workers.inference.vllm_process import VllmConfig, refused
 
 FAULTS = {
     "max_loras": (0, "at least 1"),
@@ -28,9 +32,11 @@ def test_faulty_setting_is_named(name):
 
 def test_defaults_serve_seven_opponents_and_the_hero():
     """The seed's values for seven adapters in one game."""
-    arguments = VllmConfig().arguments(Path("model"), 2048)
+    arguments = VllmConfig(device="cuda").arguments(Path("model"), 2048)
     chosen = {name: arguments[name] for name in ("max_loras", "max_lora_rank", "gpu_memory_utilization")}
     assert chosen == {"max_loras": 8, "max_lora_rank": 16, "gpu_memory_utilization": 0.6}
+    # On a CPU the base model takes a slot beside them.
+    assert VllmConfig(device="cpu").arguments(Path("model"), 2048)["max_loras"] == 9
 
 
 def test_log_probabilities_are_asked_for_as_sampled_in_full_precision_on_a_cpu():
@@ -49,6 +55,27 @@ def test_prompt_is_never_read_in_parts_on_a_cpu():
         arguments = VllmConfig().arguments(Path("model"), length)
         assert arguments["enable_chunked_prefill"] is False
         assert arguments["max_num_batched_tokens"] >= arguments["max_model_len"] == length
+
+
+def test_what_processes_print_while_they_start_is_kept_and_still_goes_where_it_went(capfd):
+    said = "import sys, time; print('to one'); print('to the other', file=sys.stderr)"
+    with overheard() as heard:
+        subprocess.run([sys.executable, "-c", said], check=True)
+        later = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.3); print('late')"])
+    later.wait()
+    os.write(1, b"after\n")
+    assert heard.lines == ["to one", "late", "to the other"]
+    out, err = capfd.readouterr()
+    assert sorted(out.split("\n")) == ["", "after", "late", "to one"]
+    assert err == "to the other\n"
+
+
+def test_want_of_memory_that_only_the_engines_process_told_is_one_and_is_quoted():
+    dead = RuntimeError("Engine core initialization failed. See root cause above.")
+    assert not isinstance(refused("x", dead, printed=["loading"]), MemoryShortError)
+    short = refused("x", dead, printed=["loading", " DefaultCPUAllocator: can't allocate memory: 9 bytes"])
+    assert isinstance(short, MemoryShortError)
+    assert "root cause above. DefaultCPUAllocator" in str(short)
 
 
 @pytest.mark.skipif(find_spec("vllm") is not None, reason="vllm is installed")

@@ -11,7 +11,7 @@
 - ``servers``   inference processes over HTTP (``wire``: what is said); ``stitching``: one completion of several replies
 - ``kinds``     whose an inference server is
 - ``dispatch``  tries, probes and connections of it; ``routing``: who is asked
-- ``vllm_engine``  vLLM in this process; ``vllm_process``: its settings and its thread
+- ``vllm_engine``  vLLM in this process; ``vllm_process``: its settings and its thread; ``vllm_output``: what it prints
 - ``vllm_walk``  a completion under our constraints, from vLLM's samples; ``vllm_draw``: one request to it
 - ``vllm_server``  vLLM's own servers; ``vllm_http``: one request to them; ``vllm_serve``: how they are started
 - ``vllm_foreground``  one of them as a command's child

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
@@ -22,6 +22,7 @@ import msgspec
 from schemas.errors import ConfigError, EngineError, MemoryShortError, ModelError
 from trainer.shape import read_shape
 from workers.inference.base import InferenceBackend
+from workers.inference.vllm_output import Overheard, overheard
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of ``max_lora_rank`` that vLLM has kernels for."""
@@ -32,7 +33,14 @@ PREFILL_TOKENS = 8192
 MASK = "workers.inference.vllm_mask:ExcerptMask"
 """What vLLM loads in its engine's process to follow constraints."""
 
-_SHORT = ("out of memory", "no available memory", "can't allocate memory", "kv cache is needed", "lora slots")
+_SHORT = (
+    "out of memory",
+    "no available memory",
+    "can't allocate memory",
+    "kv cache is needed",
+    "lora slots",
+    "std::bad_alloc",
+)
 """Signs of a want of memory in what vLLM and torch say, in lower case."""
 
 _BROKEN = ("EngineDeadError", "EngineGenerateError")
@@ -154,8 +162,10 @@ class VllmEngine:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="vllm", daemon=True)
         self._thread.start()
+        heard = Overheard()
         try:
-            self.submit(self._start(config, folder)).result()
+            with overheard() as heard:
+                self.submit(self._start(config, folder)).result()
         except Exception as error:  # vLLM raises bare errors of many kinds
             self._stop()
             hint = (
@@ -163,7 +173,7 @@ class VllmEngine:
                 f"max_rows ({config.max_rows}), or change gpu_memory_utilization ({config.gpu_memory_utilization}), "
                 "kv_cache_gib"
             )
-            raise refused(f"inference: vLLM could not start on {folder}", error, hint) from error
+            raise refused(f"inference: vLLM could not start on {folder}", error, hint, heard.lines) from error
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         """Run something in the engine's event loop."""
@@ -259,15 +269,23 @@ def write_nothing(base: Path, folder: Path) -> Path:
     return folder
 
 
-def refused(what: str, error: Exception, hint: str = "") -> ModelError:
+def refused(what: str, error: Exception, hint: str = "", printed: Sequence[str] = ()) -> ModelError:
     """An error of vLLM's as one of ours.
 
     A want of memory is told apart, since with fewer adapters it may go; so is an engine that broke, since another
     process may do.
+
+    Args:
+        what: What failed.
+        error: vLLM's.
+        hint: What to do.
+        printed: What vLLM's processes printed, where the error itself says only that one ended.
     """
-    said = f"{what} ({type(error).__name__}: {error})" + (f". {hint}" if hint else "")
-    short = isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in _SHORT)
-    if short:
+    lines = [str(error), *printed]
+    shortage = next((line.strip() for line in lines if any(sign in line.lower() for sign in _SHORT)), "")
+    why = f"{type(error).__name__}: {error}" + (f" {shortage}" if shortage not in str(error) else "")
+    said = f"{what} ({why})" + (f". {hint}" if hint else "")
+    if shortage or isinstance(error, MemoryError):
         return MemoryShortError(said)
     return EngineError(said) if type(error).__name__ in _BROKEN else ModelError(said)
 
