@@ -15,6 +15,7 @@ from arena.calls import Limits
 from arena.clients import ScriptedClient
 from arena.episodes import AlternatingRolesEpisode, Episode, GameEpisode, MultiTurnEpisode, SingleTurnEpisode
 from arena.games import make_game
+from arena.games.kuhn_poker import CARDS
 from arena.rubrics import Rubric
 from arena.training import Heading
 from schemas.episodes import (
@@ -27,6 +28,7 @@ from schemas.episodes import (
     free_tokens,
 )
 from schemas.errors import EpisodeError, UsageError
+from schemas.ids import derive_seed
 
 Reward = Callable[[Rollout, Arena], Mapping[str, float] | Awaitable[Mapping[str, float]]]
 
@@ -496,6 +498,22 @@ def test_the_same_seed_and_replies_play_the_same_game() -> None:
 
     assert played(1) == played(1)
     assert len({str(played(seed)) for seed in range(5)}) > 1
+
+
+def test_no_prompt_of_a_game_shows_the_card_that_another_role_holds() -> None:
+    spec = make_game("kuhn_poker", {})
+    arena = arena_of(ScriptedClient("as you like"), poker=GameEpisode(spec, ["A", "B"]))
+    results = asyncio.run(arena.generate_rollouts([EpisodeRequest("poker") for _ in range(60)]))
+    shown: set[tuple[str, ...]] = set()
+    for rollout in (result.rollout for result in results):
+        seed = derive_seed(derive_seed(arena.seed, "episode", rollout.id), "game")
+        cards = msgspec.json.decode(spec.new(seed).save())["cards"]
+        for step in rollout.steps:
+            mine, other = cards if step.role_id == "A" else cards[::-1]
+            # The rules, which name all cards, are the system's.
+            assert [card in step.prompt[1].content for card in CARDS] == [at == mine for at in range(len(CARDS))]
+            shown.add((step.role_id, CARDS[mine], CARDS[other]))
+    assert len(shown) == 12, "every deal was seen by both"
 
 
 def test_a_game_that_is_not_over_in_time_is_a_failure() -> None:

@@ -1,6 +1,7 @@
 """The arena's loop, its hooks and limits; artifact stores; the scripted client."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -230,3 +231,30 @@ def test_scripted_tokens_are_words_and_their_version_is_the_clients() -> None:
     assert sorted(response.tokens.prompt_ids) == sorted(response.tokens.completion_ids)
     assert (response.tokens.version, response.tokens.temperature, response.tokens.branches) == (4, 0.5, [0, 1, 2])
     assert asyncio.run(client.complete([], return_tokens=False)).tokens is None
+
+
+# What it costs
+
+
+def test_an_episode_adds_little_to_the_cost_of_its_calls() -> None:
+    client = ScriptedClient("since it is so")
+    client.keep_calls = False
+    arena = Loop(client)
+    requests = [EpisodeRequest("ask", n) for n in range(1_000)]
+    began = time.process_time()
+    results = asyncio.run(arena.generate_rollouts(requests, concurrency=256))
+    # An episode of a single call: beginning, scoring and recording it are in the figure too.
+    assert (time.process_time() - began) / len(requests) < 0.5e-3
+    assert all(result.failure == "" for result in results)
+
+
+def test_calls_of_256_episodes_overlap() -> None:
+    arena = Loop(ScriptedClient("since", latency_s=0.05))
+
+    async def seconds() -> float:
+        began = asyncio.get_running_loop().time()
+        await arena.generate_rollouts([EpisodeRequest("ask", n) for n in range(256)], concurrency=256)
+        return asyncio.get_running_loop().time() - began
+
+    # One after the other they take 12.8 s.
+    assert asyncio.run(seconds()) < 2.0
