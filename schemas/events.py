@@ -353,6 +353,8 @@ class Dropped(msgspec.Struct, frozen=True):
     """Of ``EXPERIENCE``, as ranges: ``[first, last]``."""
     matches: list[str]
     """Their matches, in the order of the sequences; ``#`` and the sequence for one that does not say."""
+    seats: list[int] = []
+    """Their seats in these, -1 for one that does not say; empty in events of before matches had several rollouts."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -365,6 +367,8 @@ class Part(msgspec.Struct, frozen=True):
     """Indices from 0, as ranges."""
     left: int
     """Steps that are still to be trained on."""
+    seat: int = -1
+    """In the match; -1 in events of before a match had several rollouts."""
 
 
 class GradientStepTaken(Event, frozen=True, tag=True):
@@ -375,6 +379,7 @@ class GradientStepTaken(Event, frozen=True, tag=True):
     batch: str
     """Digest of the match ids that were trained on, in order."""
     matches: list[str]
+    """Of the rollouts that were trained on: a match stands here once for each of them."""
     experience_from: int
     experience_to: int
     """First and last sequence of ``EXPERIENCE`` that the trainer looked at for this step."""
@@ -400,6 +405,8 @@ class GradientStepTaken(Event, frozen=True, tag=True):
     """The others that left, by reason."""
     parts: list[Part] = []
     """Rollouts of which only some steps were trained on."""
+    seats: list[int] = []
+    """The rollouts' seats in ``matches``; empty in events of before a match had several rollouts."""
     metrics: dict[str, float] = {}
 
     @property

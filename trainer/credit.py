@@ -60,6 +60,8 @@ class Credited:
     """Mean total reward of the usable ones, before any transformation."""
     advantage_std: float = 0.0
     """Standard deviation over the steps of the usable ones."""
+    refused_at: list[int] = field(default_factory=list)
+    """Places of the refused among the rollouts given."""
 
 
 class Credit:
@@ -95,9 +97,10 @@ class Credit:
             values: of a critic, for estimators that ask one.
         """
         places, refused = self._sound(rollouts)
+        refused_at = sorted({*range(len(rollouts))} - {*places})
         kept, raw = [rollouts[place] for place in places], [self.reward(rollouts[place]) for place in places]
         if not kept:
-            return Credited([], [], refused, [], memory)
+            return Credited([], [], refused, [], memory, refused_at=refused_at)
         rewards, transforms = self._rewarded(kept, raw, memory.transforms)
         advantages, returns, baselines = self._estimated(kept, rewards, memory.baselines, values)
         taught = [not self._filter_zero or bool((np.abs(advantage_S) > ZERO).any()) for advantage_S in advantages]
@@ -105,6 +108,7 @@ class Credit:
             rollouts=[rollout for rollout, use in zip(kept, taught, strict=True) if use],
             advantages=[advantage_S for advantage_S, use in zip(advantages, taught, strict=True) if use],
             refused=refused,
+            refused_at=refused_at,
             filtered=[place for place, use in zip(places, taught, strict=True) if not use],
             memory=Memory(baselines, transforms),
             usable=kept,

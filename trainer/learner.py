@@ -84,6 +84,7 @@ class Learner:
         report = StepReport(
             self.steps,
             refused=credited.refused,
+            refused_at=credited.refused_at,
             filtered=credited.filtered,
             rollouts=len(credited.rollouts),
             epochs=self.config.epochs,

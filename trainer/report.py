@@ -21,6 +21,8 @@ class StepReport(msgspec.Struct, frozen=True):
     """Why the weights were left as they were; empty when they moved."""
     refused: list[tuple[str, str]] = []
     """Match id and reason of every rollout that could not be used."""
+    refused_at: list[int] = []
+    """Their places among the rollouts given."""
     filtered: list[int] = []
     """Which of the rollouts given, by their place among them, were left out since all their advantages are 0."""
     alarm: str = ""

@@ -88,12 +88,13 @@ class Gathering:
         if rollout is None or damage:
             log.warning("rollout refused", sequence=received.sequence, reason=damage)
             match_id = received.match_id or (rollout.match_id if rollout is not None else f"#{received.sequence}")
-            self.buffer.drop(received.sequence, match_id, "refused", rollout)
-        elif self.buffer.holds(rollout.match_id) or self._context.state.is_used(rollout.match_id):
-            log.warning("a second rollout of a match left out", sequence=received.sequence, match=rollout.match_id)
-            self.buffer.drop(received.sequence, rollout.match_id, "copy")
+            seat = received.seat if rollout is None or received.match_id else rollout.seat
+            self.buffer.drop(received.sequence, match_id, seat, "refused", rollout)
+        elif self._is_copy(match_id := rollout.match_id, seat := rollout.seat):
+            log.warning("a second rollout of a seat left out", sequence=received.sequence, match=match_id, seat=seat)
+            self.buffer.drop(received.sequence, match_id, seat, "copy")
         elif (reason := self._useless(rollout, version)) is not None:
-            self.buffer.drop(received.sequence, rollout.match_id, reason, rollout)
+            self.buffer.drop(received.sequence, match_id, seat, reason, rollout)
         else:
             self.buffer.add(received.sequence, rollout, self._consumed.steps_of(received.sequence))
 
@@ -117,3 +118,6 @@ class Gathering:
         experience, self._forgotten = self._context.experience, consumed
         await self._context.persistently(lambda: experience.forget_through(self._policy, consumed.floor))
         await self._context.persistently(lambda: experience.forget(fresh))
+    def _is_copy(self, match_id: str, seat: int) -> bool:
+        return self.buffer.holds(match_id, seat) or self._context.state.is_used(match_id, seat)
+

@@ -214,7 +214,7 @@ class TrainerWorker:
         now = time.monotonic()
         numbers |= {"wait_s": round(waited_s, 3), "wall_s": round(now - self._stepped_at, 3)}
         self._stepped_at = now
-        outcome = buffer.settle(drawn, report.filtered, [match_id for match_id, _ in report.refused])
+        outcome = buffer.settle(drawn, report.filtered, report.refused_at)
         events = self._events(outcome, report, adapter, state, numbers)
         reason = self._reset_reason(report.step)
         after = self._learner if reason is None else self._untrained(report.step + 1)
@@ -284,6 +284,7 @@ class TrainerWorker:
             return None
         return reset_due(context.state.standings(), context.config, self._policy, step - self._begun())
 
+            seats=outcome.seats,
     async def _resetting(self, after: Learner, reason: str) -> list[Event]:
         log.info("begins anew", after=after.steps - 1, reason=reason)
         adapter, base = await self._store(after.adapter), self._context.config.base_agent

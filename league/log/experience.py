@@ -28,6 +28,8 @@ class Received(msgspec.Struct, frozen=True):
     error: str = ""
     match_id: str = ""
     """As its publisher labelled the message; empty when it did not."""
+    seat: int = -1
+    """The same; -1 when it did not."""
 
 
 class Experience:
@@ -85,8 +87,11 @@ class Experience:
 
 
 def _received(pulled: Pulled, league: str) -> Received:
-    label = (pulled.msg.headers or {}).get("Nats-Msg-Id", "").rpartition(":")[0].removeprefix(f"{league}:")
+    label, _, number = (pulled.msg.headers or {}).get("Nats-Msg-Id", "").rpartition(":")
+    match_id = label.removeprefix(f"{league}:")
+    # More digits than any seat has would be another integer than the history can hold.
+    seat = int(number) if match_id and number.isascii() and number.isdigit() and len(number) < 5 else -1
     try:
-        return Received(pulled.sequence, decode_rollout(pulled.msg.data), match_id=label)
+        return Received(pulled.sequence, decode_rollout(pulled.msg.data), "", match_id, seat)
     except DecodeError as error:
-        return Received(pulled.sequence, None, str(error), label)
+        return Received(pulled.sequence, None, str(error), match_id, seat)

@@ -4,6 +4,9 @@
 ``MatchFinished`` that names it, and leaves with the ``GradientStepTaken`` that says how. Until then it is pending.
 """
 
+from collections.abc import Sequence
+from itertools import repeat
+
 import msgspec
 
 from league.seen import SavedSeen, Seen
@@ -108,16 +111,15 @@ class Consumption:
         """How far a policy's trainer has come."""
         return self._consumed.get(policy, Consumed())
 
-    def is_gone(self, match_id: str) -> bool:
-        """Whether a match's rollout is accounted for, so that another one of the same match is a copy."""
-        return match_id in self._gone
+    def is_gone(self, match_id: str, seat: int) -> bool:
+        """Whether a seat's rollout is accounted for, so that another one of the same match and seat is a copy."""
+        return match_id in self._gone or _name(match_id, seat) in self._gone
 
     def generate(self, match: MatchFinished) -> None:
         """A match ended; called once for each."""
         if not match.experience or match.purpose != "training":
             return
-        heroes = {named[0] for seat in match.seats if seat.trainable and (named := split_agent(seat.agent))}
-        for policy in sorted(heroes):
+        for policy in [named[0] for seat in match.seats if seat.trainable and (named := split_agent(seat.agent))]:
             self._add(policy, generated=1)
 
     def use(self, step: GradientStepTaken) -> None:
@@ -131,13 +133,13 @@ class Consumption:
             voided=step.voided,
             refused=step.refused,
         )
-        unfinished = {part.match_id for part in step.parts if part.left > 0}
-        for match_id in step.matches:
-            if match_id not in unfinished:
-                self._gone.add(match_id)
+        unfinished = {_name(part.match_id, part.seat) for part in step.parts if part.left > 0}
+        for name in _names(step.matches, step.seats):
+            if name not in unfinished:
+                self._gone.add(name)
         for group in step.dropped:
-            for match_id in group.matches:
-                self._gone.add(match_id)
+            for name in _names(group.matches, group.seats):
+                self._gone.add(name)
 
     def abandon(self) -> None:
         """The history is a copy from here on: what waited there does not come here."""
@@ -158,3 +160,16 @@ class Consumption:
         fold = cls()
         fold._fates, fold._consumed, fold._gone = dict(saved.fates), dict(saved.consumed), Seen.restored(saved.gone)
         return fold
+
+
+def _name(match_id: str, seat: int) -> str:
+    """What a rollout is remembered by: the match alone, for all of its seats, where none is known.
+
+    In front, so that ``Seen`` still finds the number behind.
+    """
+    return match_id if seat < 0 else f"{seat}/{match_id}"
+
+
+def _names(matches: Sequence[str], seats: Sequence[int]) -> list[str]:
+    known = [*seats[: len(matches)], *repeat(-1, len(matches) - len(seats))]
+    return [_name(match_id, seat) for match_id, seat in zip(matches, known, strict=True)]

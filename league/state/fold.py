@@ -208,9 +208,9 @@ class LeagueState:
         """Which of a policy's rollouts are accounted for, by their places in ``EXPERIENCE``."""
         return self._consumption.consumed(policy)
 
-    def is_used(self, match_id: str) -> bool:
-        """Whether a match's rollout is accounted for."""
-        return self._consumption.is_gone(match_id)
+    def is_used(self, match_id: str, seat: int) -> bool:
+        """Whether the rollout of a match's seat is accounted for."""
+        return self._consumption.is_gone(match_id, seat)
 
     def games(self, purpose: str | None = None) -> int:
         """Matches played to their end, for one purpose or for all."""

@@ -36,7 +36,9 @@ class InPlay:
         """A match ended; ``finished`` is None when it failed."""
         policy = self._playing.get(worker, {}).pop(match_id, None)
         if finished is not None and finished.experience and policy is not None:
-            self._waiting[policy] = self._waiting.get(policy, 0) + 1
+            trainable = [split_agent(seat.agent) for seat in finished.seats if seat.trainable]
+            for hero in [named[0] for named in trainable if named] or [policy]:
+                self._waiting[hero] = self._waiting.get(hero, 0) + 1
 
     def use(self, step: GradientStepTaken) -> None:
         """A step consumed rollouts."""

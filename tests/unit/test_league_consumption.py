@@ -59,8 +59,8 @@ def test_what_left_out_of_order_is_accounted_for_and_the_rest_waits() -> None:
     assert (consumed.floor, consumed.looked_at) == (1, 8)
     fates = state.fates("main")
     assert (fates.generated, fates.trained, fates.stale, fates.pending) == (8, 3, 1, 4)
-    assert state.is_used("w-6")
-    assert not state.is_used("w-2")
+    assert state.is_used("w-6", 0)
+    assert not state.is_used("w-2", 0)
 
 
 def test_steps_of_before_buffers_consumed_all_they_looked_at() -> None:
@@ -84,11 +84,36 @@ def test_parts_of_a_rollout_add_up_until_it_leaves() -> None:
     state = fold(finished(4), first, second)
     assert state.consumed("main").steps_of(4) == [[0, 1], [3, 3]]
     assert state.fates("main").pending == 1
-    assert not state.is_used("w-4")
+    assert not state.is_used("w-4", 0)
     third = step(3, 5, 4, floor=4, matches=["w-4"], trained=[[4, 4]], accepted=1, parts=[part([[2, 2], [4, 4]], 0)])
     state.apply(99, third)
     assert (state.consumed("main").begun, state.fates("main").pending) == ([], 0)
-    assert state.is_used("w-4")
+    assert state.is_used("w-4", 0)
+
+
+def test_seats_of_one_match_are_rollouts_of_their_own() -> None:
+    several = msgspec.structs.replace(
+        finished(1),
+        seats=[
+            e.SeatResult(seat=n, role="A", agent=f"{policy}@3", score=1.0, rank=1, trainable=policy != "other")
+            for n, policy in enumerate(["main", "main", "other", "rogue"])
+        ],
+    )
+    dropped = [e.Dropped(reason="stale", sequences=[[3, 3]], matches=["w-1"], seats=[4])]
+    part = e.Part(sequence=2, match_id="w-1", steps=[[0, 0]], left=1, seat=1)
+    taken = step(
+        1, 1, 3, floor=1, trained=[[1, 1]], matches=["w-1", "w-1"], seats=[0, 1], accepted=1, parts=[part],
+        dropped=dropped,
+    )  # fmt: skip
+    state = fold(several, taken)
+    assert (state.fates("main").generated, state.fates("main").pending, state.fates("rogue").pending) == (2, 1, 1)
+    assert [seat for seat in range(6) if state.is_used("w-1", seat)] == [0, 4]
+    assert LeagueState.restored(state.saved()).is_used("w-1", 4)
+
+
+def test_a_step_that_names_no_seat_speaks_of_them_all() -> None:
+    state = fold(finished(1), step(1, 1, 2, matches=["w-1", "w-2"], seats=[3], accepted=2))
+    assert [state.is_used("w-1", 3), state.is_used("w-1", 2), state.is_used("w-2", 2)] == [True, False, True]
 
 
 def test_copies_change_nothing() -> None:

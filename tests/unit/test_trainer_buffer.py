@@ -3,6 +3,7 @@
 from collections import Counter
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,7 +60,7 @@ class Trainer:
                 return False
             place, one = self.rest.pop(0)
             if judge(one):
-                self.buffer.drop(place, one.match_id, "stale", one)
+                self.buffer.drop(place, one.match_id, one.seat, "stale", one)
             else:
                 self.buffer.add(place, one, self.consumed.steps_of(place))
 
@@ -190,10 +191,23 @@ def test_what_the_learner_left_out_is_named_by_reason() -> None:
     buffer = Buffer(config(), 1)
     for n in range(4):
         buffer.add(n + 1, rollout(n), [])
-    found = buffer.settle(buffer.draw(1, 0), filtered=[0, 2], refused=["m-3"])
+    found = buffer.settle(buffer.draw(1, 0), filtered=[0, 2], refused=[3])
     assert (found.matches, found.trained, found.accepted) == (["m-1"], [[2, 2]], 1)
     assert {d.reason: d.matches for d in found.dropped} == {"filtered": ["m-0", "m-2"], "refused": ["m-3"]}
     assert (len(buffer), buffer.floor) == (0, 4)
+
+
+def test_seats_of_one_match_wait_and_leave_apart() -> None:
+    buffer = Buffer(config(), 1)
+    for n in range(4):
+        buffer.add(n + 1, msgspec.structs.replace(rollout(n // 2), seat=n % 2), [])
+    assert [buffer.holds("m-0", seat) for seat in range(3)] == [True, True, False]
+    found = buffer.settle(buffer.draw(1, 0), filtered=[0], refused=[3])
+    assert (found.matches, found.seats, found.trained) == (["m-0", "m-1"], [1, 0], [[2, 3]])
+    assert [(d.reason, d.matches, d.seats) for d in found.dropped] == [
+        ("filtered", ["m-0"], [0]),
+        ("refused", ["m-1"], [1]),
+    ]
 
 
 def test_a_long_game_is_judged_by_the_version_that_is_asked_for() -> None:
@@ -216,7 +230,7 @@ def test_old_steps_are_left_out_and_the_rest_is_trained_on() -> None:
 
 def test_lengths_that_came_in_stand_beside_those_that_are_trained_on() -> None:
     buffer = Buffer(config(rollouts=1), 1)
-    buffer.drop(1, "m-9", "stale", rollout(9, *[0] * 9))
+    buffer.drop(1, "m-9", 0, "stale", rollout(9, *[0] * 9))
     buffer.add(2, rollout(1, 0, 1), [])
     numbers = buffer.numbers(buffer.draw(1, 3), 3)
     assert (numbers["length_generated_mean"], numbers["length_trained_mean"]) == (5.5, 2.0)

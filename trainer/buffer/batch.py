@@ -56,12 +56,15 @@ class Left(NamedTuple):
     sequence: int
     match_id: str
     reason: str
+    seat: int = -1
+    """In the match; -1 where the message does not say."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
     """What a step says of the rollouts: the fields of ``GradientStepTaken`` of the same names."""
 
     matches: list[str]
+    seats: list[int]
     accepted: int
     trained: Ranges
     dropped: list[Dropped]
@@ -82,11 +85,12 @@ def outcome(drawn: Sequence[Drawn], left: Sequence[Left]) -> Outcome:
     done = [one for one in drawn if not one.left]
     return Outcome(
         matches=[one.rollout.match_id for one in drawn],
+        seats=[one.rollout.seat for one in drawn],
         accepted=len(done),
         trained=compact(one.sequence for one in done),
         dropped=[_dropped(reason, left) for reason in REASONS if any(one.reason == reason for one in left)],
         parts=[
-            Part(sequence=one.sequence, match_id=one.rollout.match_id, steps=compact(one.steps), left=one.left)
+            Part(one.sequence, one.rollout.match_id, compact(one.steps), one.left, one.rollout.seat)
             for one in drawn
             if not one.is_whole
         ],
@@ -99,4 +103,5 @@ def _dropped(reason: str, left: Sequence[Left]) -> Dropped:
         reason=reason,
         sequences=compact(one.sequence for one in those),
         matches=[one.match_id for one in those],
+        seats=[one.seat for one in those],
     )

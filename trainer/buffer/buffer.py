@@ -76,9 +76,9 @@ class Buffer:
         """Everything up to here has left."""
         return min(self._waiting, default=self._looked_at + 1) - 1
 
-    def holds(self, match_id: str) -> bool:
-        """Whether a match's rollout waits."""
-        return any(one.rollout.match_id == match_id for one in self._waiting.values())
+    def holds(self, match_id: str, seat: int) -> bool:
+        """Whether the rollout of a match's seat waits."""
+        return any((one.rollout.match_id, one.rollout.seat) == (match_id, seat) for one in self._waiting.values())
 
     def add(self, sequence: int, rollout: Rollout, done: Ranges) -> None:
         """Let a sound rollout wait.
@@ -91,10 +91,18 @@ class Buffer:
         self._look_at(sequence, rollout)
         self._waiting[sequence] = _Waiting(sequence, rollout, [s for s in trainable(rollout) if not holds(done, s)])
 
-    def drop(self, sequence: int, match_id: str, reason: str, rollout: Rollout | None = None) -> None:
-        """Note that a rollout is not to be trained on."""
+    def drop(self, sequence: int, match_id: str, seat: int, reason: str, rollout: Rollout | None = None) -> None:
+        """Note that a rollout is not to be trained on.
+
+        Args:
+            sequence: of ``EXPERIENCE``.
+            match_id: its match.
+            seat: in it; -1 where it is not known.
+            reason: why.
+            rollout: it itself, where it is counted among those that were looked at.
+        """
         self._look_at(sequence, rollout)
-        self._left.append(Left(sequence, match_id, reason))
+        self._left.append(Left(sequence, match_id, reason, seat))
 
     def _look_at(self, sequence: int, rollout: Rollout | None) -> None:
         # Below, it was looked at before the trainer began again, and counted then.
@@ -117,7 +125,7 @@ class Buffer:
             reason = judge(one.rollout) or self._emptied(one)
             if reason is not None:
                 del self._waiting[sequence]
-                self._left.append(Left(sequence, one.rollout.match_id, reason))
+                self._left.append(Left(sequence, one.rollout.match_id, reason, one.rollout.seat))
 
     def _emptied(self, one: _Waiting) -> str | None:
         """Why nothing is left of a rollout, where that leaves nothing to draw."""
@@ -157,21 +165,21 @@ class Buffer:
         taken = one.steps if steps == [-1] else steps
         return Drawn(sequence, one.rollout, taken, len(one.steps) - len(taken))
 
-    def settle(self, drawn: Sequence[Drawn], filtered: Sequence[int], refused: Sequence[str]) -> Outcome:
+    def settle(self, drawn: Sequence[Drawn], filtered: Sequence[int], refused: Sequence[int]) -> Outcome:
         """Let a batch go that was trained on, and say what became of everything that left since the last one.
 
         Args:
             drawn: the batch.
             filtered: places in it of what there was nothing to learn from.
-            refused: match ids of what turned out to be damaged.
+            refused: places of what turned out to be damaged.
         """
         trained = []
         for place, one in enumerate(drawn):
-            reason = "refused" if one.rollout.match_id in refused else "filtered" if place in filtered else None
+            reason = "refused" if place in refused else "filtered" if place in filtered else None
             waiting = self._waiting[one.sequence]
             waiting.steps = [step for step in waiting.steps if step not in one.steps]
             if reason is not None:
-                self._left.append(Left(one.sequence, one.rollout.match_id, reason))
+                self._left.append(Left(one.sequence, one.rollout.match_id, reason, one.rollout.seat))
             else:
                 trained.append(one)
             if reason is not None or not one.left:

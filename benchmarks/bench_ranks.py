@@ -1,0 +1,66 @@
+"""A gradient step by one rank and by two, on the same rollouts, in turns, by the wall clock.
+
+Two ranks need two free cores to gain anything; the machine's load is printed beside. Run:
+``python -m benchmarks.bench_ranks``.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.bench_trainer import EPOCHS, VOCABULARY, synthetic_rollouts
+from schemas.config import TrainerConfig
+from trainer import adapters
+from trainer.adapters import LoraConfig
+from trainer.decoder import Decoder
+from trainer.group import Group, Plan
+from trainer.learner import Learner
+from trainer.model import make_base
+
+ROUNDS, ROLLOUTS, CALLS = 5, 70, 10
+
+
+def main(write: Callable[[str], object] = print) -> dict[str, float]:
+    """Measure in turns, print the best and the median, and return the best."""
+    torch.set_num_threads(1)
+    rollouts = synthetic_rollouts(ROLLOUTS, CALLS, seed=0)
+    with tempfile.TemporaryDirectory() as folder:
+        base = make_base(Path(folder) / "base", [f"w{number}" for number in range(VOCABULARY)])
+        groups = [
+            Group(Plan(base, LoraConfig(), TrainerConfig(ranks=ranks, learner={"epochs": EPOCHS}))) for ranks in (1, 2)
+        ]
+        try:
+            learners = [_learner(base, group) for group in groups]
+            seconds: list[list[float]] = [[], []]
+            for _ in range(ROUNDS + 1):
+                for took, group, learner in zip(seconds, groups, learners, strict=True):
+                    began = time.perf_counter()
+                    group.step(learner, rollouts, 0.0)
+                    took.append(time.perf_counter() - began)
+        finally:
+            for group in groups:
+                group.close()
+    # The first round warms up.
+    best = [min(took[1:]) for took in seconds]
+    load = " ".join(f"{value:.1f}" for value in os.getloadavg())
+    write(f"{ROLLOUTS} rollouts of {CALLS} calls, {EPOCHS} epochs; {os.cpu_count()} cores, load {load}")
+    for ranks, took in enumerate(seconds, 1):
+        write(f"  {ranks} rank{'s' * (ranks > 1)}: {min(took[1:]):.2f} s at best, {np.median(took[1:]):.2f} s median")
+    write(f"  two ranks are {best[0] / best[1]:.2f} times as fast")
+    return {"one_rank_s": best[0], "two_ranks_s": best[1]}
+
+
+def _learner(base: Path, group: Group) -> Learner:
+    decoder = Decoder.load(base)
+    lora = adapters.create(decoder.shape, LoraConfig(), 0)
+    config = TrainerConfig(learner={"epochs": EPOCHS})
+    return Learner(decoder, lora, config, 0, group.ranks)
+
+
+if __name__ == "__main__":
+    main()
