@@ -260,6 +260,7 @@ class TrainerWorker:
             trained=outcome.trained,
             dropped=outcome.dropped,
             parts=outcome.parts,
+            seats=outcome.seats,
             state=state,
             skipped=bool(report.skipped),
             metrics=report.metrics() | numbers,
@@ -284,7 +285,6 @@ class TrainerWorker:
             return None
         return reset_due(context.state.standings(), context.config, self._policy, step - self._begun())
 
-            seats=outcome.seats,
     async def _resetting(self, after: Learner, reason: str) -> list[Event]:
         log.info("begins anew", after=after.steps - 1, reason=reason)
         adapter, base = await self._store(after.adapter), self._context.config.base_agent
