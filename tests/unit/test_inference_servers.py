@@ -271,14 +271,12 @@ def test_what_an_engine_breaks_over_is_asked_of_another_server(base: Path, monke
     assert [generation.completion_ids for generation in done] == alone
 
 
-def test_a_server_that_hangs_is_found_long_before_the_request_timeout(
-    base: Path, start: Callable[..., Process]
-) -> None:
+def test_a_server_that_hangs_is_found_before_the_timeout(base: Path, start: Callable[..., Process]) -> None:
     first, second = start(), start()
     requests = [request_of(index) for index in range(120)]
 
     async def run() -> list[Generation]:
-        async with backend_of(first.url, second.url, silence_s=0.7) as backend:
+        async with backend_of(first.url, second.url, silence_s=2.0) as backend:
 
             async def hang() -> None:
                 while backend.stats().requests < 30:  # noqa: ASYNC110 - nobody tells

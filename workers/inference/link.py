@@ -104,14 +104,17 @@ class Link:
 
     def _send(self, calls: Sequence[Waiting]) -> None:
         task = self._around.spawn(self._exchange(calls))
+        waiting, left = len(calls), False
 
-        def given_up(reply: asyncio.Future[bytes]) -> None:
-            if any(one.reply.cancelled() for one in calls) and all(one.reply.done() for one in calls):
-                # Nobody waits any more: hanging up tells the server so.
+        def ended(reply: asyncio.Future[bytes]) -> None:
+            nonlocal waiting, left
+            waiting, left = waiting - 1, left or reply.cancelled()
+            if left and not waiting:
+                # Somebody gave up and nobody waits any more: hanging up tells the server so.
                 task.cancel()
 
         for one in calls:
-            one.reply.add_done_callback(given_up)
+            one.reply.add_done_callback(ended)
 
     async def _exchange(self, calls: Sequence[Waiting]) -> None:
         """Send calls, and hand out what comes. Nothing is raised: it goes to who waits."""
