@@ -10,7 +10,7 @@ import structlog
 import zstandard
 
 from arena.games import make_game
-from arena.games.base import Outcome, words_of
+from arena.games.base import Apart, GameSpec, Outcome, words_of
 from arena.match import BotPlayer, Player, play
 from league.artifacts import BrokerStore
 from league.state.saved import Published
@@ -61,6 +61,7 @@ class Matches:
         self._context = context
         self._models = models
         self._game = make_game(context.config.game.name, context.config.game.settings)
+        self._evaluated: GameSpec = self._game.for_evaluation() if isinstance(self._game, Apart) else self._game
         self._prompting = prompting_of(models.tokenizer, self._game, context.config.prompts)
         self._records = BrokerStore(context.client)
         self._remotes = Remotes(context.config.agents, lambda agent: context.state.budget_left(agent))
@@ -142,7 +143,7 @@ class Matches:
 
     async def _play(self, job: PlayMatch, live: Collection[int]) -> Played:
         started = time.monotonic()
-        game = self._game.new(job.seed)
+        game = (self._evaluated if job.purpose == "evaluation" else self._game).new(job.seed)
         # Other matches' adapters make no room of theirs while these are played with.
         with contextlib.ExitStack() as held:
             fixed = self._fixed(job, live)

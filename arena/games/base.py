@@ -286,6 +286,17 @@ class Words(Protocol):
 
 
 @runtime_checkable
+class Apart(Protocol):
+    """What a ``GameSpec`` has beside the rest when it is evaluated on other games than it is trained on."""
+
+    def for_evaluation(self) -> "GameSpec":
+        """What evaluation matches play.
+
+        As many seats, of the same names; its records are read by either, and models are asked by the same text.
+        """
+
+
+@runtime_checkable
 class InWords(Protocol):
     """What a ``GameSpec`` has beside the rest when remote agents can play the game."""
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from arena.games import make_game
-from arena.games.base import Game, GameSpec, words_of
+from arena.games.base import Apart, Game, GameSpec, words_of
 from arena.match import BotPlayer, play
 from schemas.errors import ConfigError, DecodeError, GameError
 
@@ -156,9 +156,9 @@ def test_more_players_can_be_asked_for():
 
 
 def test_whether_all_is_heard_is_the_environments_to_say():
-    assert not of("TicTacToe-v0-train").talk
-    assert of("SecretMafia-v0-train").talk
-    assert of("SimpleNegotiation-v0-train", talk=True).talk
+    spoken = {"TicTacToe-v0-train": None, "SecretMafia-v0-train": None, "SimpleNegotiation-v0-train": True}
+    heard = {env: of(env, talk=talk).new(1).talk for env, talk in spoken.items()}  # type: ignore[attr-defined]
+    assert heard == {"TicTacToe-v0-train": False, "SecretMafia-v0-train": True, "SimpleNegotiation-v0-train": True}
 
 
 @pytest.mark.parametrize(
@@ -252,3 +252,34 @@ def test_positions_of_another_version_are_refused():
         spec.load(json.dumps({**saved, "told": "0" * 64}).encode())
     with pytest.raises(DecodeError, match="does not come to the saved position"):
         spec.load(json.dumps({**saved, "said": ["[5]"]}).encode())
+
+
+def env_of(game: Game) -> str:
+    return str(json.loads(game.save())["env"])
+
+
+def test_of_several_environments_the_seed_chooses_and_evaluation_has_its_own():
+    trained = ["TicTacToe-v0-train", "SimpleTak-v0-train"]
+    spec = make_game("textarena", {"env": trained, "evaluation_env": "KuhnPoker-v0-train"})
+    assert isinstance(spec, Apart)
+    evaluated = spec.for_evaluation()
+    assert {env_of(spec.new(seed)) for seed in range(20)} == set(trained)
+    assert env_of(spec.new(3)) == env_of(spec.new(3))
+    assert {env_of(evaluated.new(seed)) for seed in range(20)} == {"KuhnPoker-v0-train"}
+    game = evaluated.new(3)
+    list(turns(game, 3))
+    assert spec.replay(game.record()).outcome() == game.outcome(), "records are read by either"
+    assert of("TicTacToe-v0-train").for_evaluation().new(3).save() == of("TicTacToe-v0-train").new(3).save()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"env": []}, r"game\.settings\.env: found none"),
+        ({"evaluation_env": "Tak"}, r"game\.settings\.evaluation_env: TextArena has no 'Tak'"),
+        ({"evaluation_env": ["ThreePlayerGOPS-v0-train"]}, r"game\.settings\.env: players .*as many players each"),
+    ],
+)
+def test_environments_that_do_not_go_together_are_refused(settings: dict[str, Any], named: str):
+    with pytest.raises(ConfigError, match=named):
+        make_game("textarena", settings)

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from arena.games.base import Action, Pieces
+from arena.games.base import Action, GameSpec, Pieces
 from arena.games.textarena.language import TextArenaText, TextArenaWords, cleaned
 from arena.games.textarena.library import Environment, check_name, players_of
 from arena.games.textarena.moves import to_try
 from arena.letters import LETTERS, letters
 from arena.listed import ListedGame, ListedSpec
 from schemas.errors import ConfigError, DecodeError, GameError
-from schemas.ids import digest
+from schemas.ids import derive_seed, digest
 
 MOST_LETTERS = 1_200
 """Of an observation that a small model reads; the end of it."""
@@ -24,8 +24,11 @@ PASS = "[pass]"
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The ``[game]`` settings."""
 
-    env: str = "TicTacToe-v0-train"
-    """As TextArena registers it. ``-train`` tells less: not what was refused, and only the newest board."""
+    env: str | tuple[str, ...] = "TicTacToe-v0-train"
+    """As TextArena registers it, or several of as many players, among which the seed chooses. Those with ``-train``
+    tell less: not what was refused, and only the newest board."""
+    evaluation_env: str | tuple[str, ...] = ()
+    """What evaluation matches play; the same where there is none."""
     players: int | None = None
     """None for the fewest from two on that the environment takes."""
     talk: bool | None = None
@@ -41,6 +44,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         Raises:
             ConfigError: the message names the key, what was found and what was expected.
         """
+        if not names_of(self.env):
+            raise ConfigError("env: found none; expected an environment that TextArena registers")
         for key in ("max_turns", "longest"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key}: found {getattr(self, key)}; expected 1 or more")
@@ -49,6 +54,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A position as the way to it."""
 
+    env: str
     seed: int
     said: list[str]
     """Turn by turn; the environment knows whose turn it was."""
@@ -77,13 +83,19 @@ class TextArenaGame(ListedGame[State]):
             raise DecodeError(f"textarena: a saved position cannot be reached ({error})") from None
         if self._told != start.told:
             raise DecodeError(
-                f"textarena: {spec.settings.env} does not come to the saved position; another version of TextArena?"
+                f"textarena: {start.env} does not come to the saved position; another version of TextArena?"
             )
 
     @property
     def clock(self) -> int:
         """Turns played."""
         return len(self.state.said)
+
+    @property
+    def talk(self) -> bool:
+        """Whether all that is said is heard, or only what stands in square brackets."""
+        wanted: bool | None = self.spec.settings.talk
+        return not self._env.bracketed if wanted is None else wanted
 
     def to_move(self) -> Sequence[int]:
         """One seat: those who choose at the same time are asked one after the other."""
@@ -92,7 +104,7 @@ class TextArenaGame(ListedGame[State]):
     def moves(self, seat: int) -> Sequence[str]:
         """Moves that were found and that the environment takes; none where they cannot be found."""
         if self._moves is None:
-            tried = to_try(self.spec.settings.env, self._env.observation)
+            tried = to_try(self.state.env, self._env.observation)
             self._moves = [move for move in tried if not self._env.refuses(move)]
         return self._moves
 
@@ -112,7 +124,7 @@ class TextArenaGame(ListedGame[State]):
             and isinstance(action, tuple)
             and len(action) == 1
             and action[0] == cleaned(action[0], self.spec.settings.longest) != ""
-            and (self.spec.talk or ("[" in action[0] and "]" in action[0]))
+            and (self.talk or ("[" in action[0] and "]" in action[0]))
         )
 
     def refuses(self, said: str) -> bool:
@@ -127,8 +139,7 @@ class TextArenaGame(ListedGame[State]):
         """
         if self.clock >= self.spec.settings.max_turns:
             raise GameError(
-                f"textarena, {self.spec.settings.env}: not over after {self.clock} turns; settings.max_turns allows "
-                "no more"
+                f"textarena, {self.state.env}: not over after {self.clock} turns; settings.max_turns allows no more"
             )
         (said,) = moves.values()
         try:
@@ -138,7 +149,7 @@ class TextArenaGame(ListedGame[State]):
             for earlier in self.state.said:
                 self._say(earlier)
             raise
-        return State(self.state.seed, [*self.state.said, said], self._told)
+        return State(self.state.env, self.state.seed, [*self.state.said, said], self._told)
 
     def scores(self) -> Sequence[float]:
         """The environment's rewards.
@@ -173,7 +184,7 @@ class TextArenaGame(ListedGame[State]):
 
     def _begin(self, seed: int) -> None:
         seats = len(self.seats)
-        self._env = Environment(self.spec.settings.env, seats, seed)
+        self._env = Environment(self.state.env, seats, seed)
         self._turns_of, self._refused = [0] * seats, [0] * seats
         self._ended_by: int | None = None
         self._told = digest(self._env.observation.encode())
@@ -189,26 +200,35 @@ class TextArenaGame(ListedGame[State]):
 
 
 class TextArenaSpec(ListedSpec[State]):
-    """Makes play-throughs of one environment."""
+    """Makes play-throughs of one environment, or of several."""
 
     name = "textarena"
     settings_type, state_type, game_type = Settings, State, TextArenaGame
 
     def __init__(self, settings: Any) -> None:
         super().__init__(settings)
-        check_name(settings.env)
-        players = players_of(settings.env, settings.players)
-        self.seats = tuple(f"Player {seat}" for seat in range(players))
-        bracketed = Environment(settings.env, players, 0).bracketed
-        self.talk: bool = not bracketed if settings.talk is None else settings.talk
+        self._names = names_of(settings.env)
+        players = {name: _players("env", name, settings) for name in self._names}
+        players |= {name: _players("evaluation_env", name, settings) for name in names_of(settings.evaluation_env)}
+        if len(set(players.values())) > 1:
+            raise ConfigError(f"game.settings.env: players {players}; expected environments of as many players each")
+        self.seats = tuple(f"Player {seat}" for seat in range(players[self._names[0]]))
+
+    def for_evaluation(self) -> GameSpec:
+        """The environments that evaluation matches play."""
+        names = names_of(self.settings.evaluation_env)
+        if not names:
+            return self
+        return TextArenaSpec(msgspec.structs.replace(self.settings, env=names, evaluation_env=()))
 
     def start(self, seed: int) -> State:
-        """Nothing is said yet.
+        """Nothing is said yet; of several environments the seed has chosen one.
 
         Raises:
             GameError: the environment does not begin with this seed.
         """
-        return State(seed, [], digest(Environment(self.settings.env, len(self.seats), seed).observation.encode()))
+        name = self._names[derive_seed(seed, "env") % len(self._names)]
+        return State(name, seed, [], digest(Environment(name, len(self.seats), seed).observation.encode()))
 
     def pieces(self) -> Sequence[str]:
         """Letters."""
@@ -219,15 +239,23 @@ class TextArenaSpec(ListedSpec[State]):
         return letters(move)
 
     def rules(self) -> str:
-        """Where this comes from; the environment tells its rules itself."""
-        return f"You are playing {self.settings.env.partition('-')[0]}, an environment of TextArena, with " + (
-            f"{len(self.seats)} players." if len(self.seats) > 1 else "yourself."
-        )
+        """Where this comes from; an environment tells its rules itself."""
+        return f"You are playing a game of TextArena with {len(self.seats)} player{'s'[: len(self.seats) > 1]}."
 
     def text(self) -> TextArenaText:
         """Observations by letters; moves that were found, or anything in square brackets."""
         return TextArenaText(self)
 
     def words(self) -> TextArenaWords:
-        """The environment's own prompts."""
-        return TextArenaWords(self, self.talk, self.settings.longest)
+        """The environments' own prompts."""
+        return TextArenaWords(self, self.settings.longest)
+
+
+def names_of(env: str | Sequence[str]) -> tuple[str, ...]:
+    """The environments that a setting names."""
+    return (env,) if isinstance(env, str) else tuple(env)
+
+
+def _players(key: str, name: str, settings: Settings) -> int:
+    check_name(name, key)
+    return players_of(name, settings.players)

@@ -90,23 +90,20 @@ _INNER = tuple(letter for letter in LETTERS if letter not in ("[", "]", LINE))
 class TextArenaWords(ListedWords):
     """The environment's prompts, and what it is told of a reply. The environment itself says what is invalid."""
 
-    def __init__(self, spec: ListedSpec[Any], talk: bool, longest: int) -> None:
+    def __init__(self, spec: ListedSpec[Any], longest: int) -> None:
         """Prepare to ask.
 
         Args:
             spec: Of the game.
-            talk: Whether everything is heard that a reply says, or only what stands in square brackets.
             longest: Most letters that are heard.
         """
         super().__init__(spec)
         self._spec = spec
-        self._talk = talk
         self._longest = longest
 
     def rules(self) -> str:
-        """The game's name, and the form of a reply."""
-        form = "All that you answer is heard." if self._talk else "Your move is what your last line has in brackets []."
-        return f"{self._spec.rules()} {form}"
+        """Where the game is from, and the form of a reply."""
+        return f"{self._spec.rules()} Moves stand in square brackets."
 
     def question(self, game: Game, seat: int) -> str:
         """The environment's own prompt.
@@ -115,14 +112,15 @@ class TextArenaWords(ListedWords):
             GameError: the seat is not to move.
         """
         table = _table(game, seat)
-        return f"You are {table.seats[seat]}.\n{table.tells(seat)}"
+        heard = "All that you answer is heard." if _talk(game) else "Your last line with brackets is heard."
+        return f"You are {table.seats[seat]}.\n{table.tells(seat)}\n\n{heard}"
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> Understood:
         """What the environment is told: invalid if it would refuse that, which it then does by its own rules."""
         said = cleaned(spoken(reply), self._longest)
         if not said:
             return Understood((NOTHING,), 1, 1)
-        if not self._talk:
+        if not _talk(game):
             said = bracketed(said, _moves(game, seat))[-self._longest :]
         refuses = cast(Any, game).refuses
         return Understood((said,), 1, int(refuses(said)))
@@ -144,6 +142,10 @@ def cleaned(reply: str, longest: int) -> str:
     # What is not printable includes lone surrogates, which JSON cannot say.
     text = "".join(letter for letter in reply if letter == "\n" or letter.isprintable())
     return text.strip()[-longest:].strip()
+
+
+def _talk(game: Game) -> bool:
+    return bool(cast(Any, game).talk)
 
 
 def _moves(game: Game, seat: int) -> Any:

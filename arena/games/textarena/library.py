@@ -166,7 +166,7 @@ class Environment:
                 raise kind(f"{where} ({type(error).__name__}: {_shortly(error)})") from error
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, key: str = "env") -> None:
     """Refuse what is not registered.
 
     Raises:
@@ -174,7 +174,9 @@ def check_name(name: str) -> None:
     """
     if name not in ENV_REGISTRY:
         near = get_close_matches(name, sorted(ENV_REGISTRY), n=6, cutoff=0.3)
-        raise ConfigError(f"game.settings.env: TextArena has no {name!r}; expected a registered one, as {one_of(near)}")
+        raise ConfigError(
+            f"game.settings.{key}: TextArena has no {name!r}; expected a registered one, as {one_of(near)}"
+        )
 
 
 @cache
