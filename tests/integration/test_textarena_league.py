@@ -22,7 +22,7 @@ seed = 3
 
 [game]
 name = "textarena"
-settings = {{ env = "TicTacToe-v0-train" }}
+settings = {{ env = "TicTacToe-v0-train", evaluation_env = "KuhnPoker-v0-train" }}
 
 [prompts]
 reply = "free"
@@ -76,7 +76,7 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_nothing_is_learnt_from_what_another_seat_gave_away(model: Path, tmp_path: Path):
+def test_sets_are_apart_and_nothing_is_learnt_from_what_another_seat_gave_away(model: Path, tmp_path: Path):
     (tmp_path / "league.toml").write_text(LEAGUE.format(model=model))
 
     def league(*arguments: str) -> str:
@@ -91,8 +91,10 @@ def test_nothing_is_learnt_from_what_another_seat_gave_away(model: Path, tmp_pat
         json.loads(line)["event"] for line in league("events", "--type", "OpponentsSampled", "--json").splitlines()
     ]
     heroes, seen = {event["match_id"]: event["hero_seat"] for event in drawn}, set()
+    last: dict[str, str] = {}
     for line in league("events", "--type", "MatchFinished", "--json").splitlines():
         match = json.loads(line)["event"]
+        last[match["purpose"]] = match["match_id"]
         ended_by = [seat["seat"] for seat in match["seats"] if seat["metrics"]["ended_by_invalid"]]
         assert match["reason"] == ("invalid_move" if ended_by else "over")
         if match["purpose"] == "training":
@@ -101,5 +103,7 @@ def test_nothing_is_learnt_from_what_another_seat_gave_away(model: Path, tmp_pat
             assert any(seat["trainable"] for seat in match["seats"]) != given_away
             seen.add(given_away)
     assert seen == {True, False}
-    match_id = match["match_id"]
-    assert "identical" in league("match", "resimulate", match_id)
+    assert "does not follow the correct format" in league("match", "show", last["training"]), "TicTacToe says so"
+    assert "Action must be [Check]" in " ".join(league("match", "show", last["evaluation"]).split()), "Kuhn poker does"
+    for match_id in last.values():
+        assert "identical" in league("match", "resimulate", match_id)
