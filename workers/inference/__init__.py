@@ -5,6 +5,7 @@
 - ``local``     torch in this process: adapters, the event loop's turn, errors to their callers
 - ``engine``    rounds of continuous batching over rows
 - ``rows``      one request: sampled and forced tokens, when it is finished
+- ``chunks``    how the rows of a pass are laid out
 - ``forward``   one pass of rows with different adapters; ``linears``: their weights, and products with them
 - ``cache``     keys and values of running rows; ``prefixes``: those of prompts read before
 - ``sampling``  seeded draws from what is allowed
