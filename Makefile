@@ -29,7 +29,7 @@ test: $(STAMP)  ## run the test suite
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-faults: $(STAMP)  ## kill a trainer at 50 random moments, with every kind of buffer
-	@LEAGUE_KILLS=50 $(BIN)/python -m pytest tests/integration/test_trainer_killed.py
+	@LEAGUE_KILLS=50 $(BIN)/python -m pytest tests/integration/test_trainer_killed.py -k again_and_again
 
 # arena-rank brings JAX and pins another NumPy, hence an environment of its own.
 test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and compare the boards with them
