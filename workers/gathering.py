@@ -11,7 +11,8 @@ from schemas.ids import derive_seed
 from schemas.ranges import expand
 from schemas.trajectories import Rollout
 from trainer.admission import check, is_stale
-from trainer.buffer import Buffer
+from trainer.buffer import Buffer, Drawn
+from trainer.learner import Learner
 from trainer.shape import DecoderShape
 from workers.runtime import Context
 
@@ -75,6 +76,38 @@ class Gathering:
             stopping.cancel()
         return True
 
+    async def draw(self, learner: Learner, is_over: Callable[[], bool]) -> list[Drawn] | None:
+        """Draw the batch of the learner's next step; None when there is to be none.
+
+        Where the learner leaves out what it has nothing to learn from, further rollouts take its place: the dynamic
+        sampling of DAPO (Yu et al. 2025, section 3.2), bounded by ``refills`` and by how many may be played before the
+        step is recorded. What follows is as reproducible as any batch, since ``Learner.credit`` depends on the
+        learner's state and the batch alone.
+
+        Args:
+            learner: as it is before the step.
+            is_over: says that waiting is of no use any more.
+        """
+        version, replaces = learner.steps, learner.config.filter_zero_advantage
+        for refill in range(learner.config.refills + 1):
+            drawn = self.buffer.draw(version + 1, version)
+            if not replaces or self._config.buffer.level != "episode" or refill == learner.config.refills:
+                break
+            credited = await asyncio.to_thread(learner.credit, [one.to_train for one in drawn])
+            useless = [drawn[place] for place in credited.filtered][: self._spare()]
+            if not useless:
+                break
+            self.buffer.leave(useless)
+            if not await self.fill(version, is_over):
+                return None
+        return drawn
+
+    def _spare(self) -> int:
+        """How many of those that wait may be let go of and still be replaced before the next step is recorded."""
+        config = self._context.config
+        most = max(round(config.rollout.ahead_steps * self._config.rollouts_per_step), 1)
+        return max(min(most, config.experience.max_messages) - self.buffer.left - self.buffer.window, 0)
+
     def _is_short(self, version: int) -> bool:
         if self.buffer.is_ready:
             self.buffer.sweep(lambda rollout: self._useless(rollout, version), version)
@@ -98,6 +131,9 @@ class Gathering:
         else:
             self.buffer.add(received.sequence, rollout, self._consumed.steps_of(received.sequence))
 
+    def _is_copy(self, match_id: str, seat: int) -> bool:
+        return self.buffer.holds(match_id, seat) or self._context.state.is_used(match_id, seat)
+
     def _useless(self, rollout: Rollout, version: int) -> str | None:
         """Why a sound rollout is not to be trained on by the step that starts from ``version``."""
         state, judged_by = self._context.state, self._config.buffer.staleness
@@ -118,6 +154,3 @@ class Gathering:
         experience, self._forgotten = self._context.experience, consumed
         await self._context.persistently(lambda: experience.forget_through(self._policy, consumed.floor))
         await self._context.persistently(lambda: experience.forget(fresh))
-    def _is_copy(self, match_id: str, seat: int) -> bool:
-        return self.buffer.holds(match_id, seat) or self._context.state.is_used(match_id, seat)
-

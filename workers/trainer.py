@@ -58,11 +58,18 @@ async def serve(context: Context, policy: str | None = None) -> None:
 
 async def load_decoder(context: Context) -> Decoder:
     """The base model, for training on."""
-    return Decoder.load(await base_folder(context), device=context.config.trainer.device)
+    config = context.config.trainer
+    return Decoder.load(await base_folder(context), config.device, getattr(torch, config.dtype))
 
 
 def _lora(context: Context) -> LoraConfig:
-    return LoraConfig(context.config.model.lora_rank, context.config.model.lora_alpha)
+    model = context.config.model
+    return LoraConfig(model.lora_rank, model.lora_alpha, model.lora_targets or adapters.TARGETS)
+
+
+def _folder(source: str) -> Path | None:
+    path = Path(source).expanduser()
+    return path if path.is_dir() else None
 
 
 class TrainerWorker:
@@ -138,12 +145,27 @@ class TrainerWorker:
         version = newest if live is not None and live.version == newest else newest + 1
         if live is not None:
             await self._load_adapter(live.version, version)
+        else:
+            await self._warm_start(self._learner)
         self._learner.steps = version
         if live is None or live.version != version:
             adapter = await self._store(self._learner.adapter)
             parent = config.base_agent if live is None else agent_name(self._policy, live.version)
             published = PolicyPublished(policy=self._policy, version=version, adapter=adapter, parent=parent)
             await self._context.reached(await self._context.record(published))
+
+    async def _warm_start(self, learner: Learner) -> None:
+        """Begin with the configured adapter, if there is one; after a reset, with the policy's first one."""
+        source, versions = self._context.config.model.adapter, self._context.state.published.get(self._policy)
+        if not source:
+            return
+        with tempfile.TemporaryDirectory() as draft:
+            folder = None if versions else _folder(source)
+            if folder is None:
+                folder = Path(draft) / "adapter"
+                await unpack_artifact(self._context, versions[min(versions)].adapter if versions else source, folder)
+            learner.load_adapter(folder, learner.steps)
+        log.info("begins with an adapter", source=source, version=learner.steps)
 
     async def _load_adapter(self, version: int, steps: int) -> None:
         published = self._context.state.published[self._policy][version]
@@ -196,9 +218,11 @@ class TrainerWorker:
         return self._policy != self._config.policy and self._stop_reason() is not None
 
     async def _step(self) -> None:
-        waited_s = time.monotonic() - self._stepped_at
         buffer, before = self._gathering.buffer, self._learner.steps
-        drawn = buffer.draw(before + 1, before)
+        drawn = await self._gathering.draw(self._learner, self._is_over)
+        if drawn is None:
+            return
+        waited_s = time.monotonic() - self._stepped_at
         numbers = buffer.numbers(drawn, before)
         rollouts = [one.to_train for one in drawn]
         if self._config.dump:
@@ -287,6 +311,7 @@ class TrainerWorker:
 
     async def _resetting(self, after: Learner, reason: str) -> list[Event]:
         log.info("begins anew", after=after.steps - 1, reason=reason)
+        await self._warm_start(after)
         adapter, base = await self._store(after.adapter), self._context.config.base_agent
         return [
             PolicyReset(policy=self._policy, version=after.steps - 1, reason=reason),

@@ -67,6 +67,11 @@ class Buffer:
         return len(self) >= self.window
 
     @property
+    def left(self) -> int:
+        """Rollouts that have left since the last step was settled, of which the history does not know yet."""
+        return len(self._left)
+
+    @property
     def looked_at(self) -> tuple[int, int]:
         """First and last sequence that were looked at since the last step; the last may be before the first."""
         return self._looked_before + 1, self._looked_at
@@ -164,6 +169,12 @@ class Buffer:
         one = self._waiting[sequence]
         taken = one.steps if steps == [-1] else steps
         return Drawn(sequence, one.rollout, taken, len(one.steps) - len(taken))
+
+    def leave(self, drawn: Sequence[Drawn]) -> None:
+        """Let whole rollouts of a batch go that there is nothing to learn from, so that others can take their place."""
+        for one in drawn:
+            del self._waiting[one.sequence]
+            self._left.append(Left(one.sequence, one.rollout.match_id, "filtered", one.rollout.seat))
 
     def settle(self, drawn: Sequence[Drawn], filtered: Sequence[int], refused: Sequence[int]) -> Outcome:
         """Let a batch go that was trained on, and say what became of everything that left since the last one.
