@@ -1,5 +1,7 @@
 """The rules of the two small games of our own, and that what is hidden stays hidden."""
 
+import subprocess
+import sys
 from itertools import permutations
 from random import Random
 
@@ -126,3 +128,19 @@ def test_other_tables_and_other_words_can_be_played():
 def test_bad_tables_are_refused(settings: dict[str, object], named: str):
     with pytest.raises(ConfigError, match=named):
         make_game("rock_paper_scissors", settings)
+
+
+@pytest.mark.parametrize(("game", "module"), [("openspiel", "pyspiel"), ("textarena", "textarena")])
+def test_without_its_package_a_game_says_what_to_install_and_others_are_played(game: str, module: str):
+    program = (
+        f"import sys; sys.modules[{module!r}] = None\n"
+        "from arena.games import make_game\n"
+        "make_game('kuhn_poker', {}).bot('random_bot')\n"
+        f"try: make_game({game!r}, {{}})\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert said.startswith("ConfigError game.name:")
+    assert f"pip install 'event-sourced-league[{game}]'" in said

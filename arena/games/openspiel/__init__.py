@@ -23,5 +23,7 @@ def make(settings: Mapping[str, Any]) -> GameSpec:
     try:
         from arena.games.openspiel.game import OpenSpielSpec
     except ImportError as error:
-        raise ConfigError("game.name: 'openspiel' needs the package open_spiel: pip install '.[openspiel]'") from error
+        raise ConfigError(
+            "game.name: 'openspiel' needs the package open_spiel: pip install 'event-sourced-league[openspiel]'"
+        ) from error
     return OpenSpielSpec.of(settings)

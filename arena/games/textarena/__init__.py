@@ -28,5 +28,7 @@ def make(settings: Mapping[str, Any]) -> GameSpec:
     try:
         from arena.games.textarena.game import TextArenaSpec
     except ImportError as error:
-        raise ConfigError("game.name: 'textarena' needs the package textarena: pip install '.[textarena]'") from error
+        raise ConfigError(
+            "game.name: 'textarena' needs the package textarena: pip install 'event-sourced-league[textarena]'"
+        ) from error
     return TextArenaSpec.of(settings)
