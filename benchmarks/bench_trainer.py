@@ -1,10 +1,12 @@
 """The learner against the usual loop: Hugging Face + PEFT, one sequence at a time, text tokenised again.
 
 Both compute the same loss on the same synthetic rollouts with the same 91,000-parameter model and a LoRA of rank 16
-on every linear, on one thread; a padded-batch variant of the usual loop is timed too. Run:
-``python -m benchmarks.bench_trainer``.
+on every linear, on one thread; a padded-batch variant of the usual loop is timed too, at several batch sizes. Run:
+``python -m benchmarks trainer``; with ``--memory``, peak memory as batch and length grow, ``--shape 1.7b --device cuda
+--dtype bfloat16`` of a large model (``small`` runs on a CPU in a few minutes).
 """
 
+import argparse
 import tempfile
 import time
 import warnings
@@ -16,6 +18,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from benchmarks.trainer_cases import SHAPES, growth
 from schemas.config import TrainerConfig
 from schemas.trajectories import Rollout, Step
 from trainer import adapters
@@ -24,6 +27,7 @@ from trainer.learner import Learner
 
 VOCABULARY, PROMPT, EPOCHS = 150, 72, 2
 ROUNDS, PEER_SECONDS = 3, 2.0
+PADDED_ROWS = (8, 16, 32)
 
 
 def synthetic_rollouts(count: int, steps: int, seed: int) -> list[Rollout]:
@@ -120,10 +124,10 @@ def peer_loss(model: Any, tokenizer: Tokenizer, batch: Sequence[tuple[str, str, 
     return total
 
 
-def make_learner(folder: Path) -> Learner:
+def make_learner(folder: Path, layout: str = "rectangles") -> Learner:
     decoder = Decoder.load(folder)
     lora = adapters.create(decoder.shape, adapters.LoraConfig(), seed=0)
-    return Learner(decoder, lora, TrainerConfig(learner={"epochs": EPOCHS}), seed=0)
+    return Learner(decoder, lora, TrainerConfig(learner={"epochs": EPOCHS, "layout": layout}), seed=0)
 
 
 def learner_rate(learner: Learner, rollouts: list[Rollout]) -> float:
@@ -140,27 +144,54 @@ def main(write: Callable[[str], object] = print) -> dict[str, float]:
     rollouts = synthetic_rollouts(count=70, steps=12, seed=1)
     steps = [step for rollout in rollouts for step in rollout.steps]
     mean_tokens = sum(len(step.prompt_ids) + len(step.completion_ids) for step in steps) / len(steps)
-    rates = {"learner": 0.0, "HF + PEFT, one sequence at a time": 0.0, "HF + PEFT, padded batches of 16": 0.0}
+    names = ["learner", "learner, packed in rows", "HF + PEFT, one sequence at a time"]
+    rates = dict.fromkeys([*names, *(f"HF + PEFT, padded batches of {rows}" for rows in PADDED_ROWS)], 0.0)
     with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         base = make_base(Path(scratch) / "base")
-        learner = make_learner(Path(scratch) / "base")
+        learner, packed = (make_learner(Path(scratch) / "base", layout) for layout in ("rectangles", "packed"))
         learner.adapter(Path(scratch) / "lora")
         peer = PeftModel.from_pretrained(base, Path(scratch) / "lora", is_trainable=True)
         tokenizer = make_tokenizer()
         for _ in range(ROUNDS):
             rounds = (
                 learner_rate(learner, rollouts),
-                peer_rate(peer, tokenizer, rollouts, rows=1),
-                peer_rate(peer, tokenizer, rollouts, rows=16),
+                learner_rate(packed, rollouts),
+                *(peer_rate(peer, tokenizer, rollouts, rows) for rows in (1, *PADDED_ROWS)),
             )
             rates = {name: max(best, rate) for (name, best), rate in zip(rates.items(), rounds, strict=True)}
     for name, rate in rates.items():
         write(f"trainer: {name:34} {rate * mean_tokens:9,.0f} tokens/s {rate:7,.0f} sequences/s")
-    own, single, padded = rates.values()
-    write(f"trainer: ratio {own / single:.1f}x one sequence at a time, {own / padded:.1f}x padded batches")
+    own, _, single, *batches = rates.values()
+    padded = max(batches)
+    write(f"trainer: ratio {own / single:.1f}x one sequence at a time, {own / padded:.1f}x the best padded batches")
     return {"tokens_per_s": own * mean_tokens, "ratio_single": own / single, "ratio_padded": own / padded}
 
 
+WAYS: list[dict[str, object]] = [{"logit_elements": 1 << 40}, {}, {"recompute_layers": True}, {"layout": "packed"}]
+"""All logits at once, and what bounds them."""
+
+
+def memory(shape: str, device: str, dtype: str, rectangle_tokens: int) -> None:
+    """Print peak memory and speed as the batch grows, and the sequences."""
+    count = max(rectangle_tokens // 128, 1)
+    for way in WAYS:
+        # Of the small model's 8,000 tokens' vocabulary the default holds as many logits as a rectangle has.
+        pieces = {"logit_elements": 1 << 20} if shape == "small" and "logit_elements" not in way else {}
+        settings = {"rectangle_tokens": rectangle_tokens} | pieces | way
+        sizes = [(count, 256), (4 * count, 256), (count, 1024)]
+        print(f"trainer: {shape} {dtype} {growth(shape, device, dtype, sizes, settings)}", flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    options = argparse.ArgumentParser()
+    options.add_argument("--memory", action="store_true")
+    options.add_argument("--shape", choices=SHAPES)
+    options.add_argument("--device", default="cpu")
+    options.add_argument("--dtype", default="float32")
+    options.add_argument("--tokens", type=int, default=2_048, help="computed at once; 8192 for a GPU")
+    given = options.parse_args()
+    if given.memory or given.shape:
+        memory(given.shape or "small", given.device, given.dtype, given.tokens)
+    else:
+        main()
