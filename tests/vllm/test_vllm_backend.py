@@ -136,7 +136,7 @@ def test_nucleus_of_a_large_vocabulary_is_refused_without_a_constraint(base, eng
 
 
 def test_too_little_memory_at_the_start_is_said_with_the_settings_that_matter(base):
-    wanted = r"could not start .*KV cache is needed.* lower max_model_len, max_loras \(8\)"
+    wanted = r"could not start .*No available memory.* lower max_model_len, max_loras \(8\)"
     with pytest.raises(MemoryShortError, match=wanted):
         VllmBackend(base, VllmConfig(kv_cache_gib=1e-6))
 
