@@ -1,5 +1,6 @@
 """Rows in a run of Weights & Biases. A step there is a sequence of the history, so nothing can be told twice."""
 
+import contextlib
 import importlib.util
 import os
 from collections.abc import Mapping
@@ -79,6 +80,7 @@ class WandbSink:
         try:
             self._run = self._begin(place, run_id)
         except Exception as error:  # of many kinds, not all of them wandb's
+            _end_service()
             raise RemoteError(f"W&B: the run was not opened: {_safe(error)}") from None
         there = self._run.step - 1 if self._run.resumed else 0
         return max(there, self._position(), 0)
@@ -135,7 +137,16 @@ class WandbSink:
             try:
                 run.finish()
             except Exception as error:  # of many kinds, not all of them wandb's
+                _end_service()
                 raise RemoteError(f"W&B: the run was not closed: {_safe(error)}") from None
+
+
+def _end_service() -> None:
+    """End wandb's own process: after a failure it holds on to the run's id, and opens no run of it again."""
+    import wandb
+
+    with contextlib.suppress(Exception):  # it may be gone already
+        wandb.teardown(exit_code=1)
 
 
 def _quiet(init_timeout_s: float) -> Any:
