@@ -31,14 +31,14 @@ from trainer.adapters import LoraConfig, create, save
 from trainer.decoder import Decoder
 from trainer.model import BaseShape, make_base
 from trainer.model.tokenizer import Tokenizer
-from workers import replies
+from workers.asking import replies
+from workers.asking.players import PolicyPlayer
+from workers.asking.prompting import TextAsking, constrained
 from workers.inference import Sampling
 from workers.inference import engine as engine_module
 from workers.inference.base import Stats
 from workers.inference.local import LocalBackend, LocalConfig
 from workers.inference.rows import Row
-from workers.players import PolicyPlayer
-from workers.prompting import TextAsking, constrained
 
 GAMES, PHASES, ADAPTERS = 64, 5, 8
 LONG_GAMES, LONG_PHASES = 3, 4

@@ -25,12 +25,12 @@ from benchmarks.inference_cases import CASES, Stopwatch, Took
 from schemas.errors import GameError
 from trainer.model import make_base
 from trainer.model.tokenizer import Tokenizer
+from workers.asking.players import PolicyPlayer
+from workers.asking.prompting import constrained
 from workers.inference import Generation, InferenceBackend, Request, Sampling, make_backend
 from workers.inference.base import Stats
 from workers.inference.servers import ServersBackend, ServersConfig
 from workers.inference.wire import Call
-from workers.players import PolicyPlayer
-from workers.prompting import constrained
 
 GAMES, PHASES = 6, 10
 AT_ONCE = (1, 8, 70)

@@ -17,10 +17,10 @@ from trainer.model import make_base
 from trainer.shape import read_shape
 from workers.founding.opening import open_league
 from workers.inference import Request, Sampling
+from workers.inference.swaps import Times
 from workers.models import Models
 from workers.run import Run
 from workers.runtime import Context, beside
-from workers.swaps import Times
 
 VERSIONS, IN_FLIGHT, PAUSE_S = 30, 64, 0.2
 

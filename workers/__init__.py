@@ -7,16 +7,17 @@
 - ``evaluator``   plans evaluations and plays their matches
 - ``rater``       turns results into ratings, promotions and retirements
 - ``archivist``   seals, archives and snapshots the history
-- ``trainer``     turns rollouts into gradient steps and published policies
+- ``trainer``     turns rollouts, admitted by ``gathering``, into gradient steps and published policies
 - ``policies``    which of a league's policies a process serves
 - ``matches``     plays one match between agents and reports it
 - ``models``      base model and adapters, ready for a backend
-- ``players``     a language model in a seat
-- ``remote``      one behind a server, in a seat; ``remote_model`` asks it, ``billing`` says what that costs
+- ``asking/``     how a model in a seat, ours or one behind a server, is asked for a move
 - ``reaching``    the inference servers that a league knows
 - ``inference/``  backends that sample from models
+- ``inference_process``  samples for other processes, over ``serving/``
+- ``tracker``     turns the history into charts, by ``tracking/``
 - ``supervisor``  starts, watches and restarts the workers of one machine
 - ``founding/``   how a run begins: opened, branched or imported
 - ``reading/``    what the commands read a league with
-- ``dashboard``   the live progress table
+- ``watching/``   heartbeats, metrics for other tools, the live progress table
 """

@@ -13,9 +13,9 @@ import structlog
 from league.evaluation import planning as evaluations
 from league.log.work import ACK_WAIT_S, Taken
 from schemas.events import EvaluationRequested
+from workers.asking.remote import check_keys, played_in_evaluation
 from workers.matches import Matches
 from workers.models import Models
-from workers.remote import check_keys, played_in_evaluation
 from workers.runtime import Context, beside
 
 log = structlog.get_logger()

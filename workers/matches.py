@@ -20,14 +20,14 @@ from schemas.ids import digest, split_agent
 from schemas.jobs import PlayMatch
 from schemas.sketches import sketch
 from schemas.trajectories import Rollout
-from workers.billing import Tally
+from workers.asking.billing import Tally
+from workers.asking.players import AdapterProvider, PolicyPlayer
+from workers.asking.prompting import prompting_of
+from workers.asking.remote import RemotePlayer, Remotes
 from workers.inference.base import Sampling
-from workers.metrics import PlayGauge
 from workers.models import Models
-from workers.players import AdapterProvider, PolicyPlayer
-from workers.prompting import prompting_of
-from workers.remote import RemotePlayer, Remotes
 from workers.runtime import Context
+from workers.watching.metrics import PlayGauge
 
 log = structlog.get_logger()
 

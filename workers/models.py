@@ -13,14 +13,14 @@ from schemas.events import AdapterSlotsReduced
 from trainer.archive import unpack
 from trainer.model import Tokenizer
 from trainer.model.load import find_base
+from workers.asking.players import AdapterProvider
 from workers.inference import make_backend, settings_of
 from workers.inference.base import ElsewhereBackend, InferenceBackend
-from workers.metrics import BackendGauge
-from workers.players import AdapterProvider
+from workers.inference.shelf import Shelf
+from workers.inference.swaps import Swaps, TimedBackend
 from workers.reaching import is_served, reach_servers
 from workers.runtime import Context
-from workers.shelf import Shelf
-from workers.swaps import Swaps, TimedBackend
+from workers.watching.metrics import BackendGauge
 
 log = structlog.get_logger()
 

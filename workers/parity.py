@@ -25,8 +25,8 @@ from trainer.batching import Floats
 from trainer.decoder import Decoder
 from trainer.model.tokenizer import Tokenizer
 from trainer.parity import recompute
+from workers.asking.prompting import constrained
 from workers.inference.base import Generation, InferenceBackend, Request, Sampling
-from workers.prompting import constrained
 
 TEMPERATURES = (0.7, 1.0, 1.3)
 TOP_PS = (1.0, 0.9)

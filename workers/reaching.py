@@ -18,7 +18,7 @@ from workers.inference.servers import ServersBackend, ServersConfig
 from workers.runtime import Context
 
 if TYPE_CHECKING:
-    from workers.inference.vllm_server import VllmServerConfig
+    from workers.inference.vllm.server import VllmServerConfig
 
 _LOOK_EVERY_S = 1.0
 VLLM_SERVER = "vllm_server"
@@ -56,7 +56,7 @@ def vllm_servers_config(config: LeagueConfig) -> "VllmServerConfig":
     Raises:
         ConfigError: a URL is none, or an option makes no sense.
     """
-    from workers.inference.vllm_server import VllmServerConfig
+    from workers.inference.vllm.server import VllmServerConfig
 
     inference = config.inference
     known = settings_of(config) if inference.backend == VLLM_SERVER else common_settings(config)
@@ -93,7 +93,7 @@ async def reach_servers(context: Context, folder: Path) -> ElsewhereBackend:
         ConfigError: the servers are not of one kind.
     """
     if await _kind(context) is Kind.VLLM:
-        from workers.inference.vllm_server import VllmServerBackend
+        from workers.inference.vllm.server import VllmServerBackend
 
         return VllmServerBackend(folder, vllm_servers_config(context.config))
     await context.until(lambda: bool(urls_of(context)))

@@ -12,10 +12,10 @@ from league.slots import free_slots
 from schemas.errors import BackpressureError
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
+from workers.asking.remote import check_keys, played_in_training
 from workers.matches import Matches, Played
 from workers.models import Models
 from workers.policies import needed_to_play, served
-from workers.remote import check_keys, played_in_training
 from workers.runtime import Context, beside
 
 log = structlog.get_logger()

@@ -29,8 +29,8 @@ from schemas.codec import UnknownEventError
 from schemas.config import LeagueConfig
 from schemas.errors import BackpressureError, DecodeError, LeagueError, LogUnavailableError, StoreFullError
 from schemas.events import Event, PolicyPublished, WorkerJoined, WorkerLeft
-from workers.metrics import Gauges, Heart
 from workers.run import Run
+from workers.watching.metrics import Gauges, Heart
 
 log = structlog.get_logger()
 

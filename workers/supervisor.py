@@ -19,8 +19,8 @@ from league.evaluation import promotion
 from schemas.config import LeagueConfig
 from schemas.errors import LeagueError, StoreFullError
 from schemas.events import WorkerLeft
-from workers.dashboard import Dashboard
 from workers.runtime import EXIT_STORE_FULL, Context, beside
+from workers.watching.dashboard import Dashboard
 
 log = structlog.get_logger()
 

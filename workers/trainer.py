@@ -31,10 +31,10 @@ from trainer.learner import Learner
 from trainer.report import StepReport
 from workers.budget import share_used, stop_reason
 from workers.gathering import Gathering
-from workers.metrics import training_of
 from workers.models import base_folder, unpack_artifact
 from workers.policies import served
 from workers.runtime import Context, beside
+from workers.watching.metrics import training_of
 
 log = structlog.get_logger()
 

@@ -6,16 +6,16 @@ import signal
 from rich.console import Console
 
 from schemas.config import LeagueConfig
+from workers.asking.remote import check_keys, played_in_evaluation, played_in_training
 from workers.founding.checks import check_config
 from workers.founding.opening import open_league
 from workers.logs import set_up_logging
 from workers.progress import reporting
 from workers.reaching import check_servers
-from workers.remote import check_keys, played_in_evaluation, played_in_training
-from workers.report import print_report
 from workers.run import Run
 from workers.runtime import Context, beside
 from workers.supervisor import Supervisor, shown
+from workers.watching.report import print_report
 
 
 async def open_only(run: Run, settings: LeagueConfig, console: Console) -> None:

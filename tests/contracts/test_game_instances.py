@@ -16,9 +16,9 @@ from schemas.config import PromptsConfig
 from schemas.errors import ConfigError
 from trainer.model import Tokenizer, make_base
 from trainer.model.make import BaseShape
+from workers.asking.players import PolicyPlayer
+from workers.asking.prompting import prompting_of
 from workers.inference import Sampling, make_backend
-from workers.players import PolicyPlayer
-from workers.prompting import prompting_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "games"
 INSTANCES: dict[str, tuple[str, dict[str, Any]]] = json.loads((GOLDEN / "instances.json").read_text())

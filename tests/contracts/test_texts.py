@@ -19,8 +19,8 @@ from arena.prompts import Chat
 from schemas.config import PromptsConfig
 from schemas.errors import ConfigError, GameError
 from trainer.model import Tokenizer, make_base
-from workers.prompting import prompting_of
-from workers.replies import Prompting, Question
+from workers.asking.prompting import prompting_of
+from workers.asking.replies import Prompting, Question
 
 MOST_WHOLE_WORDS = 2_000
 """Tokens of a prompt: a made model's positions, less room for a reply."""

@@ -29,8 +29,8 @@ from schemas.events import (
     RatingUpdated,
     RemoteAsked,
 )
-from workers.remote import RemotePlayer
-from workers.remote_model import RemoteModel
+from workers.asking.remote import RemotePlayer
+from workers.asking.remote_model import RemoteModel
 
 KEY = "sk-league-test-8d1f"
 CONFIG = """

@@ -10,7 +10,7 @@ import pytest
 
 from schemas.errors import UsageError
 from trainer.model import make_base
-from workers.inference.vllm_foreground import expect_further
+from workers.inference.vllm.foreground import expect_further
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def test_printed_is_the_whole_command_with_the_persons_options_last(base, tmp_pa
     done = called(tmp_path, "--model", str(base), "--port", "8123", "--print", "--", "--max-num-seqs", "7")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("--max-num-seqs 7")
-    for part in (str(base), "--port 8123", "--logprobs-mode processed_logprobs", "vllm_mask:ExcerptMask"):
+    for part in (str(base), "--port 8123", "--logprobs-mode processed_logprobs", "vllm.mask:ExcerptMask"):
         assert part in done.stdout
     assert str(tmp_path / "run" / "vllm-adapters") in done.stdout
     assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1" in done.stdout

@@ -27,7 +27,7 @@ from trainer.decoder import Decoder
 from trainer.learner import Learner
 from trainer.model import Tokenizer, make_base
 from trainer.parity import recompute
-from workers.episodes import BackendClient
+from workers.asking.episodes import BackendClient
 from workers.inference import make_backend
 
 MARKS = make_template("qwen3").marks

@@ -16,7 +16,7 @@ from arena.prompts import Message, headed, make_template, messages_of, template_
 from schemas.config import PromptsConfig
 from schemas.errors import ModelError
 from trainer.model import Tokenizer
-from workers.prompting import conversation
+from workers.asking.prompting import conversation
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "prompts"
 PUBLISHED = {

@@ -17,10 +17,10 @@ from trainer.decoder import Decoder
 from trainer.model import Tokenizer, make_base
 from trainer.parity import recompute
 from trainer.shape import read_shape
+from workers.asking.players import PolicyPlayer
+from workers.asking.prompting import constrained
 from workers.inference import Request, Sampling, make_backend, settings_of
 from workers.inference.memory import is_short, told
-from workers.players import PolicyPlayer
-from workers.prompting import constrained
 
 
 @pytest.fixture(scope="module")

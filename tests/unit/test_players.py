@@ -13,10 +13,10 @@ from arena.match import BotPlayer, play
 from schemas.errors import ModelError
 from trainer.model import Tokenizer, make_base
 from trainer.model.cloning import CloningConfig, Example, clone_behaviour
+from workers.asking.players import PolicyPlayer, example
+from workers.asking.prompting import constrained
+from workers.asking.replies import token_walks
 from workers.inference import InferenceBackend, Sampling, make_backend
-from workers.players import PolicyPlayer, example
-from workers.prompting import constrained
-from workers.replies import token_walks
 
 
 @pytest.fixture(scope="module")

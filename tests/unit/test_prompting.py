@@ -22,10 +22,10 @@ from trainer.model import Tokenizer
 from trainer.model.load import FILES
 from trainer.model.make import make_base
 from trainer.model.tokenizer import TEMPLATE_FILES
+from workers.asking.players import PolicyPlayer, example
+from workers.asking.prompting import constrained, conversation
+from workers.asking.replies import Heard
 from workers.inference import Sampling, make_backend
-from workers.players import PolicyPlayer, example
-from workers.prompting import constrained, conversation
-from workers.replies import Heard
 
 FRANCE = 2
 TALK = [Message("system", "Be brief."), Message("user", "Go")]

@@ -15,10 +15,10 @@ from arena.games.base import words_of
 from arena.match import BotPlayer, play
 from schemas.config import AgentConfig, LeagueConfig, RemoteConfig, convert
 from schemas.errors import ConfigError, RemoteError
-from workers import remote
-from workers.billing import Tally, Usage, read_usage
-from workers.remote import Remotes
-from workers.remote_model import RemoteModel
+from workers.asking import remote
+from workers.asking.billing import Tally, Usage, read_usage
+from workers.asking.remote import Remotes
+from workers.asking.remote_model import RemoteModel
 
 
 def priced(url: str, **other: Any) -> RemoteConfig:

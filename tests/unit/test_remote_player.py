@@ -15,10 +15,10 @@ from arena.games.base import words_of
 from arena.match import BotPlayer, play
 from schemas.config import AgentConfig, LeagueConfig, RemoteConfig, convert
 from schemas.errors import ConfigError, RemoteError, UsageError
-from workers import remote_model
+from workers.asking import remote_model
+from workers.asking.remote import RemotePlayer, Remotes, check_keys, played_in_evaluation
+from workers.asking.remote_model import RemoteModel, Reply
 from workers.founding.checks import check_config
-from workers.remote import RemotePlayer, Remotes, check_keys, played_in_evaluation
-from workers.remote_model import RemoteModel, Reply
 
 KEY = "sk-very-secret-0123456789"
 

@@ -24,10 +24,10 @@ from schemas.errors import ConfigError, GameError, ModelError
 from trainer.decoder import Decoder
 from trainer.model import Tokenizer, make_base
 from trainer.parity import recompute
+from workers.asking.players import PolicyPlayer, example
+from workers.asking.prompting import check_prompts, prompting_of
+from workers.asking.replies import Heard
 from workers.inference import Sampling, make_backend
-from workers.players import PolicyPlayer, example
-from workers.prompting import check_prompts, prompting_of
-from workers.replies import Heard
 
 SHAPE = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 LANGUAGES = ["json", "regex"]

@@ -13,7 +13,7 @@ from trainer.adapters import LoraConfig
 from trainer.model import BaseShape, make_base
 from trainer.shape import read_shape
 from workers.inference import InferenceBackend, make_backend
-from workers.shelf import Shelf
+from workers.inference.shelf import Shelf
 
 SHAPE = BaseShape(hidden=32, layers=1, heads=2, kv_heads=1)
 

@@ -13,10 +13,10 @@ from league.simulation import Simulation
 from schemas import events as e
 from schemas.config import EvaluationConfig, LeagueConfig
 from schemas.metrics import Heard, Heartbeat, Inference, Play, Training
-from workers.exposition import Metric, Sample, league_metrics, render
-from workers.metrics import SILENT_S, training_of
 from workers.reading.status import Status, status_of
 from workers.reading.status_text import print_status
+from workers.watching.exposition import Metric, Sample, league_metrics, render
+from workers.watching.metrics import SILENT_S, training_of
 
 
 def joined(worker: str, role: str, incarnation: str = "a1") -> e.WorkerJoined:

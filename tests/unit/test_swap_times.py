@@ -12,8 +12,8 @@ from trainer.model import BaseShape, make_base
 from trainer.shape import read_shape
 from workers.inference import Generation, Request, Sampling, make_backend
 from workers.inference.base import Span, Timing
-from workers.metrics import BackendGauge, Lately
-from workers.swaps import Swaps, TimedBackend
+from workers.inference.swaps import Swaps, TimedBackend
+from workers.watching.metrics import BackendGauge, Lately
 
 
 def completion(seconds: float, first_s: float, *spans: str) -> Generation:

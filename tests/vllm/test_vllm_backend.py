@@ -9,9 +9,10 @@ import pytest
 
 from arena.constraints import Fixed
 from schemas.errors import MemoryShortError, ModelError
-from workers.inference import Generation, Request, Sampling, vllm_walk
-from workers.inference.vllm_engine import VllmBackend
-from workers.inference.vllm_process import VllmConfig, refused
+from workers.inference import Generation, Request, Sampling
+from workers.inference.vllm import walk
+from workers.inference.vllm.engine import VllmBackend
+from workers.inference.vllm.process import VllmConfig, refused
 
 VOCABULARY = 40
 CHOICE = Fixed([(5, 6, 7), (9, 6, 7), (21, 8, 9), (21, 8, 10)])
@@ -128,7 +129,7 @@ def test_adapter_of_larger_rank_is_refused(base, engine, adapter):
 
 def test_nucleus_of_a_large_vocabulary_is_refused_without_a_constraint(base, engine, monkeypatch):
     backend = VllmBackend(base, engine=engine)
-    monkeypatch.setattr(vllm_walk, "NUCLEUS_VOCABULARY", VOCABULARY - 1)
+    monkeypatch.setattr(walk, "NUCLEUS_VOCABULARY", VOCABULARY - 1)
     with pytest.raises(ModelError, match=r"top_p is 0\.5 where every token"):
         run(backend, request_of(1, constraint=None, sampling=Sampling(top_p=0.5)))
     assert run(backend, request_of(1, sampling=Sampling(top_p=0.5)))[0].finish_reason == "stop"

@@ -1,4 +1,4 @@
-"""vLLM that follows an excerpt of a constraint by itself (``vllm_mask``): in one request, beside others, and safely."""
+"""vLLM that follows an excerpt of a constraint by itself: in one request, beside others, and safely."""
 
 import asyncio
 from pathlib import Path
@@ -13,9 +13,9 @@ from arena.vocabulary import read_vocabulary
 from schemas.errors import ModelError
 from trainer.model import Tokenizer
 from workers.inference import Generation, Request, Sampling
-from workers.inference.vllm_draw import Draw, Drawn, longest
-from workers.inference.vllm_engine import VllmBackend
-from workers.inference.vllm_process import VllmConfig
+from workers.inference.vllm.draw import Draw, Drawn, longest
+from workers.inference.vllm.engine import VllmBackend
+from workers.inference.vllm.process import VllmConfig
 
 ORDERS = Fixed([(a, b, c, d) for a in (5, 9) for b in (6, 7) for c in (8, 10) for d in (21, 22, 23)])
 PROMPT = [3 + i % 30 for i in range(60)]

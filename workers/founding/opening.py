@@ -18,9 +18,9 @@ from schemas.events import HistoryImported, LeagueConfigured, LeagueOpened
 from schemas.ids import digest
 from trainer.archive import pack
 from trainer.model import load_base
+from workers.asking.prompting import prompting_of
 from workers.founding.basemodel import make_model
 from workers.progress import Report
-from workers.prompting import prompting_of
 from workers.run import Run
 
 log = structlog.get_logger()

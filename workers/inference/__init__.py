@@ -12,12 +12,8 @@
 - ``servers``   inference processes over HTTP (``wire``: what is said); ``stitching``: one completion of several replies
 - ``kinds``     whose an inference server is
 - ``dispatch``  tries, probes and connections of it; ``routing``: who is asked
-- ``vllm_engine``  vLLM in this process; ``vllm_process``: its settings and its thread; ``vllm_output``: what it prints
-- ``vllm_walk``  a completion under our constraints, from vLLM's samples; ``vllm_draw``: one request to it
-- ``vllm_server``  vLLM's own servers; ``vllm_http``: one request to them; ``vllm_serve``: how they are started
-- ``vllm_foreground``  one of them as a command's child
-- ``vllm_resolver``  loaded by them, which then find adapters by digest
-- ``vllm_mask``  loaded by vLLM, which then samples along an excerpt of a constraint by itself
+- ``vllm/``     vLLM, in this process or on servers of its own
+- ``memory``    how want of memory is told; ``shelf``: which adapters are kept ready; ``swaps``: how soon a version plays
 """
 
 from workers.inference.base import Generation, InferenceBackend, Request, Sampling

@@ -13,8 +13,8 @@ from workers.inference.base import InferenceBackend
 _MODULES = {
     "local": "workers.inference.local",
     "servers": "workers.inference.servers",
-    "vllm": "workers.inference.vllm_engine",
-    "vllm_server": "workers.inference.vllm_server",
+    "vllm": "workers.inference.vllm.engine",
+    "vllm_server": "workers.inference.vllm.server",
 }
 
 

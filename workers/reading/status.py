@@ -11,7 +11,7 @@ from league.state.saved import Worker
 from schemas.metrics import Heard, Heartbeat
 from schemas.standings import Standings
 from schemas.subjects import DEAD_LETTER_STREAM, EXPERIENCE_STREAM, dead_letter_subject, experience_subject
-from workers.metrics import SILENT_S
+from workers.watching.metrics import SILENT_S
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):

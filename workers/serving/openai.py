@@ -11,9 +11,9 @@ from aiohttp import web
 
 from arena.prompts import Message
 from schemas.errors import one_of
+from workers.asking.prompting import conversation, family_of
 from workers.inference.base import Generation, Request, Sampling
 from workers.inference.wire import OWNER
-from workers.prompting import conversation, family_of
 from workers.serving import choices
 from workers.serving.choices import Choice
 from workers.serving.door import Door

@@ -7,8 +7,8 @@ import msgspec
 from aiohttp import web
 
 from workers.inference.base import Stats
-from workers.metrics import Lately
 from workers.serving.door import Door, Phase
+from workers.watching.metrics import Lately
 
 WINDOW_S = 10.0
 """What ``tokens_per_second`` looks back over."""

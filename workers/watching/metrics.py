@@ -18,7 +18,7 @@ from league.state import LeagueState
 from schemas.errors import LogError
 from schemas.metrics import Heartbeat, Inference, Play, Training
 from workers.inference.base import InferenceBackend
-from workers.swaps import Swaps
+from workers.inference.swaps import Swaps
 
 if TYPE_CHECKING:
     from workers.runtime import Context

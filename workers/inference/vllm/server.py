@@ -1,7 +1,7 @@
-"""The ``vllm_server`` backend: one or several of vLLM's own servers, under our constraints (``vllm_walk``).
+"""The ``vllm_server`` backend: one or several of vLLM's own servers, under our constraints (``walk``).
 
-The servers find adapters by digest (``vllm_resolver``) when they are first asked for; nothing is loaded from here.
-``vllm_serve`` says how to start them.
+The servers find adapters by digest (``resolver``) when they are first asked for; nothing is loaded from here.
+``serve`` says how to start them.
 """
 
 import shutil
@@ -20,11 +20,11 @@ from workers.inference.base import Generation, InferenceBackend, Request, Stats
 from workers.inference.dispatch import Limits
 from workers.inference.registry import register
 from workers.inference.routing import key_of
-from workers.inference.vllm_http import VllmServers
-from workers.inference.vllm_process import VllmConfig
-from workers.inference.vllm_serve import NOTHING
-from workers.inference.vllm_tally import Tally
-from workers.inference.vllm_walk import Model, Walk, expect_sound
+from workers.inference.vllm.http import VllmServers
+from workers.inference.vllm.process import VllmConfig
+from workers.inference.vllm.serve import NOTHING
+from workers.inference.vllm.tally import Tally
+from workers.inference.vllm.walk import Model, Walk, expect_sound
 
 
 class VllmServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +54,7 @@ class VllmServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sticky_tokens: int = 256
     """Of a prompt: requests that agree in these and in the adapter go to the same server while it is well."""
     mask_places: int = 64
-    """Places of a constraint that are sent with a request to servers that run ``vllm_mask``; at 0, and to others, each
+    """Places of a constraint that are sent with a request to servers that run ``mask``; at 0, and to others, each
     branch is a request."""
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 from arena.constraints import EVERYTHING
 from arena.excerpts import ExcerptPlace
 from schemas.errors import ModelError
-from workers.inference.vllm_draw import FIELD, Mask
+from workers.inference.vllm.draw import FIELD, Mask
 
 
 class ExcerptMask(LogitsProcessor):  # type: ignore[misc]

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 
 from workers.inference.base import Generation, Request, Span, Stats, Timing
-from workers.inference.vllm_walk import Walk
+from workers.inference.vllm.walk import Walk
 
 
 class Tally:

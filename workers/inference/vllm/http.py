@@ -1,7 +1,7 @@
 """vLLM's own servers, asked over HTTP: OpenAI's completions, with token ids in and out.
 
 Before a server is relied on it has to show that it tells log-probabilities of what was sampled from, and whether it
-follows excerpts of constraints by itself (``vllm_mask``): one that does not would take no notice of them.
+follows excerpts of constraints by itself (``mask``): one that does not would take no notice of them.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from schemas.errors import ModelError
 from workers.inference.base import Sampling
 from workers.inference.dispatch import Dispatch, Limits
 from workers.inference.link import Posted
-from workers.inference.vllm_draw import Draw, Drawn
+from workers.inference.vllm.draw import Draw, Drawn
 
 EXACT = 1e-4
 """A log-probability that is 0 where only one token was allowed may be off by so much."""
@@ -77,7 +77,7 @@ class VllmServers:
         """Meet the servers; whether they follow excerpts. Where some do, the others are left alone.
 
         Raises:
-            ModelError: none answers, or one was not started as ``vllm_serve`` says.
+            ModelError: none answers, or one was not started as ``serve`` says.
         """
         missing = [url for url in self._urls if url not in self._masks]
         if missing and self._meeting is None and (not self._masks or time.monotonic() >= self._meet_at):

@@ -14,7 +14,7 @@ from arena.tagged import Until
 from schemas.config import PromptsConfig
 from schemas.errors import GameError
 from trainer.model.tokenizer import Tokenizer
-from workers.replies import Ask, Heard
+from workers.asking.replies import Ask, Heard
 
 _QUOTED = 80
 

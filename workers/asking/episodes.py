@@ -7,10 +7,10 @@ from schemas.episodes import Message, ModelResponse
 from schemas.errors import ModelError
 from schemas.trajectories import Step
 from trainer.model.tokenizer import Tokenizer
-from workers.free import until_end
+from workers.asking.free import until_end
+from workers.asking.players import AdapterProvider
+from workers.asking.prompting import Conversing
 from workers.inference.base import Generation, InferenceBackend, Request, Sampling
-from workers.players import AdapterProvider
-from workers.prompting import Conversing
 
 DEFAULT_MAX_TOKENS = 512
 

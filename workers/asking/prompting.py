@@ -13,8 +13,8 @@ from arena.prompts.observations import observation_named
 from schemas.config import PromptsConfig
 from schemas.errors import ConfigError, GameError, ModelError, UsageError, one_of
 from trainer.model.tokenizer import Tokenizer
-from workers.free import Freely
-from workers.replies import ByGrammar, ByPhrases, Prompting
+from workers.asking.free import Freely
+from workers.asking.replies import ByGrammar, ByPhrases, Prompting
 
 AUTO = "auto"
 

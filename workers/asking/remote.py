@@ -5,7 +5,7 @@ answers in kind. Every request stands for itself: nothing is remembered between 
 follows from the position alone. A reply that makes no sense costs the seat its say, not the match: the game's default
 stands in, and is counted. A server that gives no reply at all costs the match, once it was asked often enough.
 
-What is asked is counted and priced (``workers.billing``), and recorded now and then and when a match ends, failed or
+What is asked is counted and priced (``billing``), and recorded now and then and when a match ends, failed or
 not.
 """
 
@@ -18,8 +18,8 @@ from math import inf
 from arena.games.base import Action, Game, Words
 from schemas.config import AgentConfig, LeagueConfig
 from schemas.errors import UsageError, one_of
-from workers.billing import Tally
-from workers.remote_model import RemoteModel, Reply, key_of
+from workers.asking.billing import Tally
+from workers.asking.remote_model import RemoteModel, Reply, key_of
 
 METRICS = "remote_"
 """How the names of a remote seat's metrics begin. They tell how it was asked, not how the game went."""

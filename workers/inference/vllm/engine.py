@@ -1,4 +1,4 @@
-"""The ``vllm`` backend: vLLM's ``AsyncLLM`` in this process, under our constraints (``vllm_walk``).
+"""The ``vllm`` backend: vLLM's ``AsyncLLM`` in this process, under our constraints (``walk``).
 
 Log-probabilities are vLLM's ``processed_logprobs``: after temperature and allowed set, as they were sampled from.
 """
@@ -18,10 +18,10 @@ from trainer.model.tokenizer import Tokenizer
 from trainer.shape import read_shape
 from workers.inference.base import Generation, Request, Stats
 from workers.inference.registry import register
-from workers.inference.vllm_draw import Draw, Drawn
-from workers.inference.vllm_process import VllmConfig, VllmEngine, refused
-from workers.inference.vllm_tally import Tally
-from workers.inference.vllm_walk import Model, Walk, expect_sound
+from workers.inference.vllm.draw import Draw, Drawn
+from workers.inference.vllm.process import VllmConfig, VllmEngine, refused
+from workers.inference.vllm.tally import Tally
+from workers.inference.vllm.walk import Model, Walk, expect_sound
 
 LINGER_S = 60.0
 """So long the files of replaced weights are kept: vLLM answers a request that is cut before its engine knows, which may

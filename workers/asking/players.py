@@ -12,9 +12,9 @@ from schemas.ids import derive_seed
 from schemas.trajectories import Step
 from trainer.model.cloning import Example
 from trainer.model.tokenizer import Tokenizer
+from workers.asking.prompting import constrained
+from workers.asking.replies import Heard, Prompting
 from workers.inference.base import Generation, InferenceBackend, Request, Sampling
-from workers.prompting import constrained
-from workers.replies import Heard, Prompting
 
 AdapterProvider = Callable[[], tuple[int, str | None]]
 """Version and adapter digest to use now (None: the base model); asked at each decision."""

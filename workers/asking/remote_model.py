@@ -1,6 +1,6 @@
 """The connection to one remote agent: a server with OpenAI's chat interface, asked patiently and within a budget.
 
-What is asked is counted and priced (``workers.billing``). An agent whose budget is spent is asked no more: by what the
+What is asked is counted and priced (``billing``). An agent whose budget is spent is asked no more: by what the
 history says was spent, and by what this process has not recorded yet.
 """
 
@@ -20,7 +20,7 @@ import msgspec
 
 from schemas.config import RemoteConfig
 from schemas.errors import ConfigError, RemoteError
-from workers.billing import Tally, Usage, largest_cost, read_usage
+from workers.asking.billing import Tally, Usage, largest_cost, read_usage
 
 if TYPE_CHECKING:
     import httpx2

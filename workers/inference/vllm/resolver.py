@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from schemas.errors import ArtifactError, ConfigError, ModelError
-from workers.inference.vllm_process import write_nothing
-from workers.inference.vllm_serve import NOTHING, SOURCE, AdapterSource
+from workers.inference.vllm.process import write_nothing
+from workers.inference.vllm.serve import NOTHING, SOURCE, AdapterSource
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

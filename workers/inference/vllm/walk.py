@@ -1,7 +1,7 @@
 """One completion under a constraint, sampled by a vLLM that is reached in whatever way.
 
 vLLM knows nothing of our constraints. Without help each branch is a request of its own, with the allowed set; where it
-runs with ``vllm_mask``, a request carries an excerpt of the constraint, and vLLM samples along it by itself. Forced
+runs with ``mask``, a request carries an excerpt of the constraint, and vLLM samples along it by itself. Forced
 runs before a branch are appended without asking. Free text before a tag is sampled in stretches: what lies behind the
 tag is discarded, which leaves the distribution of the rest as it was.
 """
@@ -16,7 +16,7 @@ from arena.constraints import EVERYTHING, Constraint
 from arena.excerpts import Excerpt, ExcerptPlace, StaysFree
 from schemas.errors import ModelError
 from workers.inference.base import Request, Span
-from workers.inference.vllm_draw import Ask, Draw, Drawn, longest
+from workers.inference.vllm.draw import Ask, Draw, Drawn, longest
 
 NUCLEUS_VOCABULARY = 4096
 """Largest vocabulary of which every token's probability is asked for at every position of a free completion."""

@@ -22,7 +22,7 @@ import msgspec
 from schemas.errors import ConfigError, EngineError, MemoryShortError, ModelError
 from trainer.shape import read_shape
 from workers.inference.base import InferenceBackend
-from workers.inference.vllm_output import Overheard, overheard
+from workers.inference.vllm.output import Overheard, overheard
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of ``max_lora_rank`` that vLLM has kernels for."""
@@ -30,7 +30,7 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 PREFILL_TOKENS = 8192
 """Tokens of one pass on a CPU, where no prompt is read in parts; more for a longer model."""
 
-MASK = "workers.inference.vllm_mask:ExcerptMask"
+MASK = "workers.inference.vllm.mask:ExcerptMask"
 """What vLLM loads in its engine's process to follow constraints."""
 
 _SHORT = (
@@ -74,7 +74,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     eager: bool = False
     """No compiled graphs: starts sooner and decodes more slowly. A CPU with adapters never has them."""
     mask_places: int = 0
-    """Places of a constraint that vLLM is told with a request, to sample along them itself (``vllm_mask``); at 0 each
+    """Places of a constraint that vLLM is told with a request, to sample along them itself (``mask``); at 0 each
     branch is a request of its own."""
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def build(self, folder: Path) -> InferenceBackend:
         """The backend of the base model in ``folder``."""
-        from workers.inference.vllm_engine import VllmBackend
+        from workers.inference.vllm.engine import VllmBackend
 
         return VllmBackend(folder, self)
 

@@ -1,7 +1,7 @@
 """How ``vllm serve`` has to be started for a league: the command line and the environment.
 
 What a league depends on: log-probabilities of the distribution that was sampled from, any number of them; sampling that
-the model's own files do not change; adapters found by digest (``vllm_resolver``); the logits processor ``vllm_mask``.
+the model's own files do not change; adapters found by digest (``resolver``); the logits processor ``mask``.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ import msgspec
 
 from schemas.errors import ModelError
 from trainer.shape import read_shape
-from workers.inference.vllm_process import VllmConfig, environment
+from workers.inference.vllm.process import VllmConfig, environment
 
 SOURCE = "LEAGUE_ADAPTERS"
 """Environment variable that holds an ``AdapterSource``, as JSON."""

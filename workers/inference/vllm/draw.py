@@ -10,11 +10,11 @@ from arena.excerpts import Excerpt
 from workers.inference.base import Sampling
 
 FIELD = "league_mask"
-"""Where ``vllm_mask`` looks, among vLLM's ``extra_args``, which its server calls ``vllm_xargs``."""
+"""Where ``mask`` looks, among vLLM's ``extra_args``, which its server calls ``vllm_xargs``."""
 
 
 class Mask(msgspec.Struct, frozen=True):
-    """What ``vllm_mask`` is told."""
+    """What ``mask`` is told."""
 
     excerpt: Excerpt
     end: int
@@ -54,7 +54,7 @@ class Draw(msgspec.Struct, frozen=True):
         }
 
     def extra(self) -> dict[str, Any] | None:
-        """What goes to ``vllm_mask``; as text, since vLLM's server takes no bytes."""
+        """What goes to ``mask``; as text, since vLLM's server takes no bytes."""
         if self.excerpt is None or self.stop is None:
             return None
         return {FIELD: b64encode(msgspec.msgpack.encode(Mask(self.excerpt, self.stop))).decode()}

@@ -8,10 +8,10 @@ import structlog
 from aiohttp import web
 
 from schemas.errors import LeagueError, UsageError
-from workers.exposition import CONTENT_TYPE, league_metrics, render
 from workers.reading.status import read_status
 from workers.run import Run
 from workers.runtime import Context, beside
+from workers.watching.exposition import CONTENT_TYPE, league_metrics, render
 
 log = structlog.get_logger()
 
