@@ -13,7 +13,8 @@
 - ``kinds``     whose an inference server is
 - ``dispatch``  tries, probes and connections of it; ``routing``: who is asked
 - ``vllm/``     vLLM, in this process or on servers of its own
-- ``memory``    how want of memory is told; ``shelf``: which adapters are kept ready; ``swaps``: how soon a version plays
+- ``memory``    how want of memory is told; ``shelf``: which adapters are kept ready
+- ``swaps``     how soon a published version plays
 """
 
 from workers.inference.base import Generation, InferenceBackend, Request, Sampling
