@@ -7,7 +7,7 @@ RUN ?= .league
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-faults test-oracles test-vllm check bench clean
+.PHONY: help install demo test test-slow test-faults test-oracles test-vllm check bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,7 +26,10 @@ demo: $(STAMP)  ## train a small league on this machine, then print its leaderbo
 
 test: $(STAMP)  ## run the test suite
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-slow: $(STAMP)  ## the whole leagues that `make test` leaves out
+	@$(BIN)/python -m pytest -m slow
 
 test-faults: $(STAMP)  ## kill a trainer at 50 random moments, with every kind of buffer
 	@LEAGUE_KILLS=50 $(BIN)/python -m pytest tests/integration/test_trainer_killed.py -k again_and_again

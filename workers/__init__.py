@@ -7,7 +7,7 @@
 - ``evaluator``   plans evaluations and plays their matches
 - ``rater``       turns results into ratings, promotions and retirements
 - ``archivist``   seals, archives and snapshots the history
-- ``trainer``     turns rollouts, admitted by ``gathering``, into gradient steps and published policies
+- ``trainer``     turns rollouts into gradient steps and published policies; ``training/``: parts of it
 - ``policies``    which of a league's policies a process serves
 - ``matches``     plays one match between agents and reports it
 - ``models``      base model and adapters, ready for a backend

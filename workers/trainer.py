@@ -5,24 +5,17 @@ A step's events are appended as one atomic batch, so a killed trainer either too
 """
 
 import asyncio
-import errno
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import structlog
 import torch
 
 from league import schedule
 from league.roles import reset_due
-from schemas.errors import ArtifactError, StoreFullError
 from schemas.events import Event, GradientStepTaken, PolicyPublished, PolicyReset, TrainingFinished
-from schemas.ids import agent_name, derive_seed, digest
-from trainer import adapters
-from trainer.adapters import LoraConfig
-from trainer.archive import pack
+from schemas.ids import agent_name, digest
 from trainer.buffer import Drawn, Outcome
 from trainer.decoder import Decoder
 from trainer.dump import write_batch
@@ -30,10 +23,11 @@ from trainer.group import Group, Plan
 from trainer.learner import Learner
 from trainer.report import StepReport
 from workers.budget import share_used, stop_reason
-from workers.gathering import Gathering
-from workers.models import base_folder, unpack_artifact
+from workers.models import base_folder
 from workers.policies import served
 from workers.runtime import Context, beside
+from workers.training.gathering import Gathering
+from workers.training.learners import Learners, lora_of, stored
 from workers.watching.metrics import training_of
 
 log = structlog.get_logger()
@@ -46,7 +40,7 @@ async def serve(context: Context, policy: str | None = None) -> None:
     context.gauges.training = partial(training_of, context.state, policy)
     decoder = await load_decoder(context)
     # In a thread: ranks wait for each other.
-    group = await asyncio.to_thread(Group, Plan(await base_folder(context), _lora(context), context.config.trainer))
+    group = await asyncio.to_thread(Group, Plan(await base_folder(context), lora_of(context), context.config.trainer))
     try:
         worker = TrainerWorker(context, decoder, policy, group)
         await worker.resume()
@@ -62,16 +56,6 @@ async def load_decoder(context: Context) -> Decoder:
     return Decoder.load(await base_folder(context), config.device, getattr(torch, config.dtype))
 
 
-def _lora(context: Context) -> LoraConfig:
-    model = context.config.model
-    return LoraConfig(model.lora_rank, model.lora_alpha, model.lora_targets or adapters.TARGETS)
-
-
-def _folder(source: str) -> Path | None:
-    path = Path(source).expanduser()
-    return path if path.is_dir() else None
-
-
 class TrainerWorker:
     """One policy's trainer."""
 
@@ -79,100 +63,28 @@ class TrainerWorker:
         self._context = context
         self._config = context.config.trainer
         self._policy = policy
-        self._decoder = decoder
         self._group = group or Group()
-        self._learner = self._untrained(0)
+        self._learners = Learners(context, decoder, policy, self._group.ranks)
+        self._learner: Learner
         self._gathering = Gathering(context, policy, decoder.shape)
         self._old_step: GradientStepTaken | None = None
         self._stepped_at = time.monotonic()
 
     @property
     def learner(self) -> Learner:
-        """What trains now: another one after every reset."""
+        """What trains now, once ``resume`` is through: another one after every reset."""
         return self._learner
 
-    def _untrained(self, version: int) -> Learner:
-        """A learner that knows nothing, whose adapter is to be published as ``version``."""
-        config, decoder = self._context.config, self._decoder
-        # A reset begins from other random numbers, so that it need not find the same again.
-        seed = derive_seed(config.seed, "trainer", self._policy, *([version] if version else []))
-        lora = adapters.create(decoder.shape, _lora(self._context), seed, decoder.device)
-        learner = Learner(decoder, lora, config.trainer, seed, self._group.ranks)
-        learner.steps = version
-        return learner
-
     async def resume(self) -> None:
-        """Continue after the last recorded step; without any, from the newest version, or from a fresh adapter."""
+        """Continue after the last recorded step; without any, publish what training begins with."""
         self._gathering.begin()
-        step = self._context.state.last_step(self._policy)
-        if step is None:
-            await self._begin()
-            return
-        begun = self._begun()
-        if begun > step.step:
-            # It was reset with that step.
-            self._learner = self._untrained(begun)
-            await self._load_adapter(begun, begun)
-        else:
-            await self._load_state(step)
-        self._old_step = step
-        consumed = self._context.state.consumed(self._policy)
-        # It may have been killed before it could let go of what its last step had accounted for.
-        await self._gathering.forget(consumed)
-        log.info("resumed", step=self._learner.steps, experience=consumed.floor)
-
-    async def _load_state(self, step: GradientStepTaken) -> None:
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                await unpack_artifact(self._context, step.state, Path(folder) / "state")
-                self._learner.load_state(Path(folder) / "state")
-        except ArtifactError as error:
-            # A branch begins where it likes, and most steps' states are gone; what was published is there.
-            log.warning(
-                "the trainer's state is gone, going on from the adapter alone", step=step.step, error=str(error)
-            )
-            await self._load_adapter(step.step, step.step)
-
-    async def _begin(self) -> None:
-        """Publish the version that training begins with, unless it is there: the fresh adapter, or an imported one.
-
-        Names are never used twice: after checkpoints that were imported without an adapter, versions begin above them.
-        """
-        state, config = self._context.state, self._context.config
-        live = state.live(self._policy)
-        known = [agent.version for agent in state.checkpoints if agent.policy == self._policy]
-        newest = max([*known, -1 if live is None else live.version], default=-1)
-        version = newest if live is not None and live.version == newest else newest + 1
-        if live is not None:
-            await self._load_adapter(live.version, version)
-        else:
-            await self._warm_start(self._learner)
-        self._learner.steps = version
-        if live is None or live.version != version:
-            adapter = await self._store(self._learner.adapter)
-            parent = config.base_agent if live is None else agent_name(self._policy, live.version)
-            published = PolicyPublished(policy=self._policy, version=version, adapter=adapter, parent=parent)
-            await self._context.reached(await self._context.record(published))
-
-    async def _warm_start(self, learner: Learner) -> None:
-        """Begin with the configured adapter, if there is one; after a reset, with the policy's first one."""
-        source, versions = self._context.config.model.adapter, self._context.state.published.get(self._policy)
-        if not source:
-            return
-        with tempfile.TemporaryDirectory() as draft:
-            folder = None if versions else _folder(source)
-            if folder is None:
-                folder = Path(draft) / "adapter"
-                await unpack_artifact(self._context, versions[min(versions)].adapter if versions else source, folder)
-            learner.load_adapter(folder, learner.steps)
-        log.info("begins with an adapter", source=source, version=learner.steps)
-
-    async def _load_adapter(self, version: int, steps: int) -> None:
-        published = self._context.state.published[self._policy][version]
-        with tempfile.TemporaryDirectory() as folder:
-            await unpack_artifact(self._context, published.adapter, Path(folder) / "adapter")
-            self._learner.load_adapter(Path(folder) / "adapter", steps)
-        log.info("adapter loaded, optimiser moments are fresh", version=version, steps=steps)
+        self._old_step = self._context.state.last_step(self._policy)
+        self._learner = await self._learners.resumed()
+        if self._old_step is not None:
+            consumed = self._context.state.consumed(self._policy)
+            # It may have been killed before it could let go of what its last step had accounted for.
+            await self._gathering.forget(consumed)
+            log.info("resumed", step=self._learner.steps, experience=consumed.floor)
 
     async def receive(self) -> None:
         """Take rollouts from the stream, for ever."""
@@ -233,15 +145,15 @@ class TrainerWorker:
             log.error("step skipped, weights untouched", step=report.step, reason=report.skipped)
         if report.alarm:
             log.error("samples do not look as recorded", step=report.step, alarm=report.alarm)
-        adapter = await self._store(self._learner.adapter)
-        state = await self._store(self._learner.save_state)
+        adapter = await stored(self._context, self._learner.adapter)
+        state = await stored(self._context, self._learner.save_state)
         now = time.monotonic()
         numbers |= {"wait_s": round(waited_s, 3), "wall_s": round(now - self._stepped_at, 3)}
         self._stepped_at = now
         outcome = buffer.settle(drawn, report.filtered, report.refused_at)
         events = self._events(outcome, report, adapter, state, numbers)
         reason = self._reset_reason(report.step)
-        after = self._learner if reason is None else self._untrained(report.step + 1)
+        after = self._learner if reason is None else await self._learners.anew(report.step + 1)
         events += self._joining(report.step, adapter, reason)
         if reason is not None:
             events += await self._resetting(after, reason)
@@ -311,8 +223,7 @@ class TrainerWorker:
 
     async def _resetting(self, after: Learner, reason: str) -> list[Event]:
         log.info("begins anew", after=after.steps - 1, reason=reason)
-        await self._warm_start(after)
-        adapter, base = await self._store(after.adapter), self._context.config.base_agent
+        adapter, base = await stored(self._context, after.adapter), self._context.config.base_agent
         return [
             PolicyReset(policy=self._policy, version=after.steps - 1, reason=reason),
             PolicyPublished(policy=self._policy, version=after.steps, adapter=adapter, parent=base),
@@ -324,23 +235,6 @@ class TrainerWorker:
         if role is not None and role.is_exploiter:
             return min((self._learner.steps - self._begun()) / role.reset_steps, 1.0)
         return share_used(self._context.state, self._config.policy, self._context.config.stop)
-
-    async def _store(self, write: Callable[[Path], object]) -> str:
-        """Store what the learner writes into a folder; return its digest.
-
-        Raises:
-            StoreFullError: no space left. What was stored before is whole: a state is dropped only once the step after
-                it is recorded.
-        """
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                write(Path(folder) / "part")
-                data = pack(Path(folder) / "part")
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise
-            raise StoreFullError(f"{tempfile.gettempdir()}: no space left to save the trainer's state") from error
-        return await self._context.persistently(lambda: self._context.artifacts.put(data))
 
     async def _forget(self, step: GradientStepTaken) -> None:
         """Let go of what the recorded step has made useless: rollouts used, and the state before.

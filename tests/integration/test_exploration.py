@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
 
 
@@ -34,6 +36,7 @@ def last_draw(events: list[dict[str, Any]]) -> str:
     return [e["match_id"] for e in events if e["type"] == "OpponentsSampled" and e["match_id"] in finished][-1]
 
 
+@pytest.mark.slow
 def test_exploration_trains_a_league_on_what_is_new_to_it(tmp_path: Path) -> None:
     run, events = play(tmp_path)
     results = [event for event in events if event["type"] == "MatchFinished"]

@@ -84,6 +84,7 @@ def test_template_that_the_model_does_not_know_is_refused_when_the_league_opens(
     assert "prompts.template: 'llama' needs the token '<|begin_of_text|>'" in " ".join(result.stderr.split())
 
 
+@pytest.mark.slow
 def test_what_is_said_freely_is_trained_on_and_its_form_is_counted(model: Path, tmp_path: Path):
     (tmp_path / "league.toml").write_text(LEAGUE.format(model=model))
 

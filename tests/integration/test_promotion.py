@@ -141,6 +141,15 @@ async def settled(run: Run, joined: int) -> None:
                 return
 
 
+async def rated(run: Run, matches: int) -> None:
+    """Until so many matches have moved ratings."""
+    async with run.history("test") as history, asyncio.timeout(60):
+        async for recorded in history.follow():
+            matches -= isinstance(recorded.event, e.RatingUpdated)
+            if not matches:
+                return
+
+
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("promotion")
@@ -148,8 +157,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = Run(folder / "run")
     assert league("open", "--config", str(folder / "nim.toml"), run=run.folder).returncode == 0
     asyncio.run(prepare(run))
-    with workers(run.folder, "evaluator", "evaluator", "rater", "rater"):
-        asyncio.run(settled(run, joined=4))
+    with workers(run.folder, "rater", "rater"):
+        # First, since a checkpoint whose tournament ends while no other is rated has none to be compared with.
+        asyncio.run(rated(run, matches=9))
+        with workers(run.folder, "evaluator", "evaluator"):
+            asyncio.run(settled(run, joined=4))
     return run.folder
 
 

@@ -144,6 +144,7 @@ def read(run: Path) -> list[Event]:
     return asyncio.run(body())
 
 
+@pytest.mark.slow
 def test_a_league_with_hosted_models(chat_server, say, monkeypatch, tmp_path):
     master = NimMaster(say)
     server, gone = chat_server(master), chat_server(master)

@@ -116,6 +116,7 @@ def test_killed_workers_come_back_and_nothing_is_lost(tmp_path, start):
     assert {event.worker for event in killed} >= {"trainer-1", "rollout-1"}
 
 
+@pytest.mark.slow
 def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path, start):
     run, config = tmp_path / "run", with_steps(tmp_path, 200)
     process = start(run, config)
@@ -134,6 +135,7 @@ def test_ctrl_c_drains_and_the_same_command_goes_on(tmp_path, start):
     assert "identical" in out
 
 
+@pytest.mark.slow
 def test_the_whole_run_killed_at_once_goes_on(tmp_path, start):
     run, config = tmp_path / "run", with_steps(tmp_path, 8)
     process = start(run, config)
@@ -147,6 +149,7 @@ def test_the_whole_run_killed_at_once_goes_on(tmp_path, start):
     assert "identical" in out
 
 
+@pytest.mark.slow
 def test_a_standby_rater_writes_nothing_twice(tmp_path, start):
     run = tmp_path / "run"
     process = start(run, with_steps(tmp_path, 6))

@@ -23,6 +23,8 @@ from trainer.parity import recompute
 from workers.models import unpack_whole
 from workers.run import Run
 
+pytestmark = pytest.mark.slow
+
 STEPS = 6
 SLOWEST_S = 5.0
 """Generous: both cores are shared with other tests, and games hold the thread for a round at a time."""

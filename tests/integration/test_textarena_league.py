@@ -76,6 +76,7 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_sets_are_apart_and_nothing_is_learnt_from_what_another_seat_gave_away(model: Path, tmp_path: Path):
     (tmp_path / "league.toml").write_text(LEAGUE.format(model=model))
 
