@@ -1,7 +1,6 @@
 """The arena's loop, its hooks and limits; artifact stores; the scripted client."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -244,18 +243,6 @@ def test_scripted_tokens_are_words_and_their_version_is_the_clients() -> None:
 
 
 # What it costs
-
-
-def test_an_episode_adds_little_to_the_cost_of_its_calls() -> None:
-    client = ScriptedClient("since it is so")
-    client.keep_calls = False
-    arena = Loop(client)
-    requests = [EpisodeRequest("ask", n) for n in range(1_000)]
-    began = time.process_time()
-    results = asyncio.run(arena.generate_rollouts(requests, concurrency=256))
-    # An episode of a single call: beginning, scoring and recording it are in the figure too.
-    assert (time.process_time() - began) / len(requests) < 0.5e-3
-    assert all(result.failure == "" for result in results)
 
 
 def test_calls_of_256_episodes_overlap() -> None:
