@@ -1,19 +1,14 @@
 """A league whose players leave the model to two inference processes, one of which is killed on the way."""
 
-import asyncio
 import os
 import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from league.log.base import Recorded
-from league.log.connection import connect
-from league.log.jetstream import JetStreamLog, wait_closed
-from league.log.server import EmbeddedServer
 from league.replay import verify
 from schemas.events import (
     GradientStepTaken,
@@ -31,45 +26,15 @@ STEPS = 20
 
 
 @pytest.fixture(scope="module")
-def history(tmp_path_factory: pytest.TempPathFactory) -> list[Recorded]:
+def history(tmp_path_factory: pytest.TempPathFactory, league_up: Callable[[Path, Path], Any]) -> list[Recorded]:
     folder = tmp_path_factory.mktemp("served")
     config = CONFIG.read_text().replace("steps = 3", f"steps = {STEPS}") + "\n[inference]\nservers = 2\n"
     (folder / "league.toml").write_text(config)
-    run = folder / "run"
-    command = [sys.executable, "-m", "workers", "up", "--config", str(folder / "league.toml"), "--run", str(run)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        os.kill(pid_of(wait_for_steps(run, 4), "inference-1"), signal.SIGKILL)
-        out, err = process.communicate(timeout=180)
-    finally:
-        # In good order, so that it ends its workers and its broker.
-        process.terminate()
-        process.wait(timeout=60)
-    assert process.returncode == 0, out + err
+    league = league_up(folder / "run", folder / "league.toml")
+    os.kill(pid_of(league.wait_for_steps(4), "inference-1"), signal.SIGKILL)
+    out, _ = league.finish()
     assert "identical" in out
-    return read(run)
-
-
-def read(run: Path) -> list[Recorded]:
-    async def body() -> list[Recorded]:
-        with EmbeddedServer(run / "nats") as server:
-            client = await connect(server.url, "test")
-            events = [recorded async for recorded in JetStreamLog(client, "nim", "test").read()]
-            await wait_closed(client)
-            return events
-
-    return asyncio.run(body())
-
-
-def wait_for_steps(run: Path, wanted: int, timeout_s: float = 120) -> list[Recorded]:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if (run / "nats" / "server.json").exists() and (run / "model").exists():
-            events = read(run)
-            if sum(isinstance(r.event, GradientStepTaken) for r in events) >= wanted:
-                return events
-        time.sleep(0.2)
-    raise AssertionError(f"no {wanted} gradient steps within {timeout_s} s")
+    return list[Recorded](league.history())
 
 
 def pid_of(history: list[Recorded], worker: str) -> int:

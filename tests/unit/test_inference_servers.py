@@ -25,7 +25,7 @@ from workers.serving import InferenceServer, LoadedModels, serving
 from workers.serving.limits import Listed
 
 SERVER = """
-import asyncio, sys
+import asyncio, os, sys
 from pathlib import Path
 from trainer.model import Tokenizer
 from workers.inference import make_backend
@@ -35,6 +35,7 @@ async def main(base, port):
     backend = make_backend("local", base)
     async with serving(LoadedModels(backend, Tokenizer(base)), port=port) as url:
         print(url, flush=True)
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         await asyncio.Event().wait()
 
 asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
@@ -43,7 +44,7 @@ PLANS = Fixed([(5, 9, 3), (5, 9, 4, 7, 7), (5, 9, 4, 7, 8), (6, 10), (11, 12, 13
 
 
 class Process:
-    """A server in a process of its own."""
+    """A server in a process of its own, which logs to standard error: nobody would read a pipe."""
 
     def __init__(self, base: Path, port: int = 0) -> None:
         command = [sys.executable, "-c", SERVER, str(base), str(port)]

@@ -1,5 +1,6 @@
 """The embedded broker ends with those who use it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -8,13 +9,23 @@ import pytest
 from league.log.server import EmbeddedServer
 
 
-def brokers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if child.name() == "nats-server"]
+@pytest.fixture
+def brokers() -> Callable[[], list[int]]:
+    """The brokers started since: the tests before may share one that goes on."""
+    before = {child.pid for child in psutil.Process().children()}
+
+    def started() -> list[int]:
+        children = psutil.Process().children()
+        return [child.pid for child in children if child.name() == "nats-server" and child.pid not in before]
+
+    return started
 
 
-def test_a_start_that_is_interrupted_leaves_no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_is_interrupted_leaves_no_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brokers: Callable[[], list[int]]
+) -> None:
     def interrupted(self: EmbeddedServer, pid: int) -> None:
-        assert [broker.pid for broker in brokers()] == [pid]
+        assert brokers() == [pid]
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

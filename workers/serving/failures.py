@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 import structlog
-from aiohttp import web
+from aiohttp import ClientConnectionResetError, web
 from aiohttp.typedefs import Handler
 
 from schemas.errors import (
@@ -91,5 +91,8 @@ async def explaining(request: web.Request, handler: Handler) -> web.StreamRespon
         return await handler(request)
     except web.HTTPException as error:
         return Failure(error.status, f"{request.method} {request.path}: {error.text or error.reason}").response()
+    except ClientConnectionResetError:
+        # Whoever asked has gone: there is nobody to tell, and nothing failed.
+        raise
     except Exception as error:
         return failure_of(error, request.path).response()

@@ -1,0 +1,79 @@
+"""Whole leagues in processes of their own, and what their history says."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from league.log.base import Recorded
+from league.log.connection import connect
+from league.log.jetstream import JetStreamLog, wait_closed
+from league.log.server import EmbeddedServer
+from schemas.events import GradientStepTaken
+
+
+class League:
+    """A league of Nim under ``league up``. What it prints goes to files: a pipe that nobody reads would stop it."""
+
+    def __init__(self, run: Path, config: Path) -> None:
+        self.run = run
+        self._printed = run.with_suffix(".out"), run.with_suffix(".err")
+        command = [sys.executable, "-m", "workers", "up", "--config", str(config), "--run", str(run)]
+        with self._printed[0].open("w") as out, self._printed[1].open("w") as err:
+            self.process = subprocess.Popen(command, stdout=out, stderr=err)
+
+    def finish(self, timeout_s: float = 180) -> tuple[str, str]:
+        """Standard output and standard error, once it has ended well."""
+        self.process.wait(timeout_s)
+        out, err = (path.read_text() for path in self._printed)
+        assert self.process.returncode == 0, out + err
+        return out, err
+
+    def wait_for_steps(self, wanted: int, timeout_s: float = 120) -> list[Recorded]:
+        """The history once it has so many gradient steps."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if (self.run / "nats" / "server.json").exists() and (self.run / "model").exists():
+                events = self.history()
+                if sum(isinstance(r.event, GradientStepTaken) for r in events) >= wanted:
+                    return events
+            time.sleep(0.2)
+        said = "".join(path.read_text() for path in self._printed)
+        raise AssertionError(f"no {wanted} gradient steps within {timeout_s} s; it said: {said}")
+
+    def history(self) -> list[Recorded]:
+        async def body() -> list[Recorded]:
+            with EmbeddedServer(self.run / "nats") as server:
+                client = await connect(server.url, "test")
+                events = [recorded async for recorded in JetStreamLog(client, "nim", "test").read()]
+                await wait_closed(client)
+                return events
+
+        return asyncio.run(body())
+
+    def end(self) -> None:
+        """End what a failed test leaves running: if it can in good order, so that workers and broker end too."""
+        self.process.terminate()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def league_up() -> Iterator[Callable[[Path, Path], League]]:
+    """Starts ``league up`` in a run, from a configuration."""
+    started: list[League] = []
+
+    def up(run: Path, config: Path) -> League:
+        started.append(League(run, config))
+        return started[-1]
+
+    yield up
+    for league in started:
+        league.end()
