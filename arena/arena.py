@@ -10,7 +10,7 @@ import msgspec
 from arena.calls import Asked, Limits, checked
 from arena.clients.base import InferenceClient
 from arena.episodes.base import Episode
-from arena.episodes.running import Place, current
+from arena.episodes.running import JUDGE, Place, Running, current
 from arena.showing import shown
 from arena.stores import ArtifactStore, Sink
 from arena.training import Heading, batch_of
@@ -144,13 +144,18 @@ class Arena:
             max_tokens = role.max_tokens
         wanted = role is not None if return_tokens is None else return_tokens
         seed = derive_seed(self.seed if running is None else running.place.seed, "call", number)
-        found = await self.client.complete(messages, temperature, max_tokens, wanted, seed)
+        client = self._speaker(role_id, running)
+        found = await client.complete(messages, temperature, max_tokens, wanted, seed)
         needed = role is not None and self.limits.needs_tokens and running is not None and running.place.is_trainable
         response = checked(found, self.limits, needed)
         if role is not None and running is not None:
             tokens = response.tokens and msgspec.structs.replace(response.tokens, clock=number)
             running.record(number, Step(role.id, list(messages), response.completion, tokens))
         return Asked(response, number, running)
+
+    def _speaker(self, role_id: str | None, running: Running | None) -> InferenceClient:
+        cast = {} if running is None else running.place.cast
+        return cast.get(JUDGE if role_id is None else role_id, self.client)
 
     def get_batch(self) -> list[EpisodeRequest]:
         """What the next step plays; overridden."""

@@ -152,6 +152,28 @@ class RolloutConfig(_Table, frozen=True):
     ``ended_by_invalid`` (TextArena's). The match counts everywhere else."""
 
 
+class EpisodesConfig(_Table, frozen=True):
+    """Of leagues that play episodes (``arena/arenas``) rather than a game."""
+
+    judge: str = ""
+    """Agent that is asked where nobody's role speaks: the base model or a remote agent. Empty for the base model."""
+    spread: int = 1
+    """Rollout workers that share each group: every one of them plays so many parts of it. More than 1 wants an arena
+    whose stores stay as they are, since all workers have to draw the same."""
+    reply_chars: int = 100_000
+    """Longest reply; an episode with a longer one has failed."""
+    calls: int = 1_000
+    """Most model calls of one episode, its judges' too; children count their own."""
+    episode_s: float = 600.0
+    """Longest time from an episode's beginning to its scores, children included."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        for key in ("spread", "reply_chars", "calls", "episode_s"):
+            if not getattr(self, key) > 0:
+                raise ConfigError(f"episodes.{key}: {getattr(self, key)}; expected more than 0")
+
+
 class ScheduleConfig(_Table, frozen=True):
     """Which versions join the league, and for how long: the geometric checkpoint schedule."""
 
@@ -351,6 +373,22 @@ class BufferConfig(_Table, frozen=True):
         return max(round(self.batch_delay * rollouts_per_step), 1)
 
 
+class GatheringConfig(_Table, frozen=True):
+    """How long a trainer waits for the missing members of a group (``trainer.max_lag_steps`` bounds it in versions)."""
+
+    max_open: int = 1_000
+    """Groups that are waited for at once; the oldest of more is given up."""
+    least: int | None = None
+    """Members with which a group that is given up is trained on all the same; None for none of it."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        if self.max_open < 1:
+            raise ConfigError(f"max_open: {self.max_open}; expected 1 or more")
+        if self.least is not None and self.least < 1:
+            raise ConfigError(f"least: {self.least}; expected 1 or more, or nothing")
+
+
 def _expect(key: str, found: str, names: tuple[str, ...]) -> None:
     if found not in names:
         raise ConfigError(f"{key}: {found!r}; expected {one_of(names)}")
@@ -365,6 +403,7 @@ class TrainerConfig(_Table, frozen=True):
     max_lag_steps: int = 4
     """Rollouts sampled by a version more than so many steps old are dropped and counted."""
     buffer: BufferConfig = BufferConfig()
+    gathering: GatheringConfig = GatheringConfig()
     dump: str = ""
     """Folder that every batch is written to as Parquet, for looking at; beside the run's other files unless it begins
     with ``/``. Empty for none."""
@@ -526,11 +565,13 @@ class LeagueConfig(_Table, frozen=True):
     seed: int = 0
     """Master seed; every match, draw and initialisation derives from it by name."""
     game: Plugin = Plugin(name="diplomacy")
+    """What is played: a game (``arena/games``) or episodes (``arena/arenas``)."""
     agents: dict[str, AgentConfig] = msgspec.field(default_factory=_agents)
     model: ModelConfig = ModelConfig()
     inference: InferenceConfig = InferenceConfig()
     prompts: PromptsConfig = PromptsConfig()
     rollout: RolloutConfig = RolloutConfig()
+    episodes: EpisodesConfig = EpisodesConfig()
     matchmaking: MatchmakingConfig = MatchmakingConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     promotion: PromotionConfig = PromotionConfig()

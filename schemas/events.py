@@ -254,6 +254,27 @@ class RemoteAsked(Event, frozen=True, tag=True):
         return f"asked:{self.worker}:{self.since}-{self.number}"
 
 
+class ArtifactStored(Event, frozen=True, tag=True):
+    """Something that later episodes may be about came into a store, or took the place of the one with its id."""
+
+    store: str
+    artifact: str
+    """Its id: that of its content, unless it was given one."""
+    data: Any
+    """JSON values."""
+    weight: float
+    match_id: str
+    """The match that it came up in."""
+    number: int
+    """Counts the additions of that match, from 0."""
+    worker: str
+
+    @property
+    def key(self) -> str:
+        """One per match and number."""
+        return f"artifact:{self.match_id}:{self.number}"
+
+
 class MatchVoided(Event, frozen=True, tag=True):
     """A result is taken back: from here on it counts for nothing. The match itself stays in the history."""
 

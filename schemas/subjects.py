@@ -70,6 +70,8 @@ def event_subject(league: str, event: e.Event) -> str:
         return f"league.{league}.opponents.sampled.{event.worker}"
     if isinstance(event, e.RemoteAsked):
         return f"league.{league}.remote.asked.{event.worker}"
+    if isinstance(event, e.ArtifactStored):
+        return f"league.{league}.artifact.stored.{event.worker}"
     return f"league.{league}.{_ENTITIES[type(event)]}"
 
 

@@ -36,6 +36,23 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     """Whether no legal action could be read in the reply; a substitute was played."""
 
 
+class Member(msgspec.Struct, frozen=True):
+    """What one role did in one episode of a match that was a tree of episodes."""
+
+    id: str
+    """Of the episode: the match's id, then its number under its parents (``m.0.3``)."""
+    episode_type: str
+    role: str
+    parent: str
+    """Id of the episode above it; empty at the top."""
+    group: str
+    """In which its reward is compared (``episodes.Rollout.group_of``)."""
+    reward: float
+    """What the rubric gave the role."""
+    steps: list[int]
+    """Its model calls: places in ``Rollout.steps``, ascending. No step has two members."""
+
+
 class Rollout(msgspec.Struct, frozen=True):
     """Everything one trainable seat did in one finished match."""
 
@@ -63,3 +80,9 @@ class Rollout(msgspec.Struct, frozen=True):
     def version(self) -> int:
         """Oldest policy version that sampled any step; staleness is judged by it."""
         return min(step.version for step in self.steps)
+
+    members: list[Member] = []
+    """Of a match that was an episode: who did which steps, and what each earned. Credit is then given member by member.
+    Empty for a game, in which one seat did all."""
+    group_size: int = 0
+    """Matches that ``group`` is waited for to have; 0 and 1 wait for nobody."""

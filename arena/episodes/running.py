@@ -5,15 +5,26 @@ calls land in the right trajectory and children know their parent, whatever runs
 """
 
 from bisect import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from schemas.episodes import EpisodeRequest, EpisodeState, Step
 from schemas.ids import derive_seed
+
+if TYPE_CHECKING:
+    from arena.clients.base import InferenceClient
+
+
+Cast = Mapping[str, "InferenceClient"]
+"""Who speaks for a role, by its id; ``JUDGE`` for calls of no role. The arena's own client for all others."""
+
+JUDGE = ""
+"""Stands in a ``Cast`` for whoever is asked without a role."""
 
 
 class Place(NamedTuple):
@@ -25,13 +36,16 @@ class Place(NamedTuple):
     seed: int = 0
     policy_version: int = 0
     is_trainable: bool = True
+    cast: Cast = MappingProxyType({})
+    """The same for all episodes below."""
 
     def child(self, number: int, request: EpisodeRequest) -> "Place":
         """The place of an episode that this one asks for. What is not trained on has nothing under it that is."""
         id = f"{self.id}.{number}"
         version = request.policy_version or self.policy_version
         trainable = self.is_trainable and request.is_trainable
-        return Place(id, self.id, self.depth + 1, derive_seed(self.seed, "child", number), version, trainable)
+        seed = derive_seed(self.seed, "child", number)
+        return Place(id, self.id, self.depth + 1, seed, version, trainable, self.cast)
 
 
 class Running:

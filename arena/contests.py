@@ -1,0 +1,28 @@
+"""What a league plays: a game or an arena, by name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from arena.arenas import arena_names, make_arena
+from arena.arenas.base import ArenaSpec
+from arena.games import game_names, make_game
+from arena.games.base import GameSpec
+from schemas.errors import ConfigError, one_of
+
+Contest = GameSpec | ArenaSpec
+
+
+def make_contest(name: str, settings: Mapping[str, Any]) -> Contest:
+    """The game or the arena of that name.
+
+    Raises:
+        ConfigError: unknown name, a package that is not installed, or a bad setting.
+    """
+    if name in arena_names():
+        return make_arena(name, settings)
+    if name in game_names():
+        return make_game(name, settings)
+    raise ConfigError(
+        f"game.name: nothing is called {name!r}; expected a game ({one_of(game_names())}) or "
+        f"an arena ({one_of(arena_names())})"
+    )
