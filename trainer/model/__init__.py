@@ -6,8 +6,21 @@
 - ``cloning``   teaches a model the play of scripted bots by cross-entropy
 """
 
+from typing import TYPE_CHECKING, Any
+
 from trainer.model.load import Base, find_base, load_base
-from trainer.model.make import BaseShape, make_base
 from trainer.model.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from trainer.model.make import BaseShape, make_base
+
 __all__ = ["Base", "BaseShape", "Tokenizer", "find_base", "load_base", "make_base"]
+
+
+def __getattr__(name: str) -> Any:
+    # On first use: making a model loads torch, which takes a second, and most commands make none.
+    if name in ("BaseShape", "make_base"):
+        from trainer.model import make
+
+        return getattr(make, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -10,11 +11,13 @@ from arena.games.base import Action, Game, TextFormat
 from schemas.errors import ModelError
 from schemas.ids import derive_seed
 from schemas.trajectories import Step
-from trainer.model.cloning import Example
 from trainer.model.tokenizer import Tokenizer
 from workers.asking.prompting import constrained
 from workers.asking.replies import Heard, Prompting
 from workers.inference.base import Generation, InferenceBackend, Request, Sampling
+
+if TYPE_CHECKING:
+    from trainer.model.cloning import Example
 
 AdapterProvider = Callable[[], tuple[int, str | None]]
 """Version and adapter digest to use now (None: the base model); asked at each decision."""
@@ -110,8 +113,11 @@ class PolicyPlayer:
         return {METRICS + name: float(count) for name, count in counted.items()}
 
 
-def example(tokenizer: Tokenizer, text: TextFormat, game: Game, seat: int, action: Action) -> Example:
+def example(tokenizer: Tokenizer, text: TextFormat, game: Game, seat: int, action: Action) -> "Example":
     """A decision as a model would have to say it: what behaviour cloning learns from."""
+    # torch comes with it, and playing needs none here.
+    from trainer.model.cloning import Example
+
     question = constrained(tokenizer, text).ask(game, seat)
     assert question.constraint is not None
     completion_ids = question.write(action)

@@ -11,7 +11,6 @@ from rich.table import Table
 from league.analytics import BenchmarkRow, benchmarks, elo_curve
 from league.custody.snapshots import state_at
 from league.log.jetstream import JetStreamLog
-from league.plots import draw_elo
 from league.projections.render import render
 from league.replay import verify_log
 from league.state import LeagueState
@@ -63,6 +62,9 @@ async def print_report(run: Run, history: JetStreamLog, console: Console) -> boo
     console.print(benchmark_table(benchmarks(state)))
     report = await verify_log(history)
     console.print(f"replay --verify: {report.verdict()}", highlight=False)
+    # Only now: matplotlib takes long to load, and only the end draws.
+    from league.plots import draw_elo
+
     draw_elo(elo_curve(state, state.config.trainer.policy), run.plot)
     console.print(f"Elo over training: {run.plot}", highlight=False, soft_wrap=True)
     where = f" --run {run.folder}" if run.folder != DEFAULT_RUN.resolve() else ""
