@@ -109,7 +109,8 @@ def open_backend(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
         @functools.cache
         def vllm_engine() -> Any:
-            from workers.inference.vllm.process import VllmConfig, VllmEngine
+            from workers.inference.vllm.process import VllmEngine
+            from workers.inference.vllm.settings import VllmConfig
 
             engine = VllmEngine(base, VllmConfig(mask_places=MASK_PLACES))
             engines.callback(engine.close)
@@ -117,9 +118,9 @@ def open_backend(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
         @functools.cache
         def vllm_server() -> Any:
-            from workers.inference.vllm.process import VllmConfig
             from workers.inference.vllm.serve import AdapterSource, serving
             from workers.inference.vllm.server import VllmServerConfig
+            from workers.inference.vllm.settings import VllmConfig
 
             folder, log = tmp_path_factory.mktemp("served"), tmp_path_factory.mktemp("log") / "vllm.log"
             config = VllmConfig(mask_places=MASK_PLACES)
@@ -134,7 +135,7 @@ def open_backend(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             if not name.startswith("vllm"):
                 return make_backend(name, base)
             from workers.inference.vllm.engine import VllmBackend
-            from workers.inference.vllm.process import VllmConfig
+            from workers.inference.vllm.settings import VllmConfig
 
             config = VllmConfig(mask_places=MASK_PLACES if name == MASKED else 0)
             return VllmBackend(base, config, engine=vllm_engine())

@@ -24,7 +24,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def engine(base: Path) -> Iterator[object]:
     """One vLLM with two adapter slots, for all tests: it takes half a minute to start."""
-    from workers.inference.vllm.process import VllmConfig, VllmEngine
+    from workers.inference.vllm.process import VllmEngine
+    from workers.inference.vllm.settings import VllmConfig
 
     engine = VllmEngine(base, VllmConfig(max_loras=2, max_cpu_loras=2, mask_places=16))
     yield engine

@@ -12,7 +12,8 @@ from schemas.errors import MemoryShortError, ModelError
 from workers.inference import Generation, Request, Sampling
 from workers.inference.vllm import walk
 from workers.inference.vllm.engine import VllmBackend
-from workers.inference.vllm.process import VllmConfig, refused
+from workers.inference.vllm.process import refused
+from workers.inference.vllm.settings import VllmConfig
 
 VOCABULARY = 40
 CHOICE = Fixed([(5, 6, 7), (9, 6, 7), (21, 8, 9), (21, 8, 10)])

@@ -15,7 +15,7 @@ from trainer.model import Tokenizer
 from workers.inference import Generation, Request, Sampling
 from workers.inference.vllm.draw import Draw, Drawn, longest
 from workers.inference.vllm.engine import VllmBackend
-from workers.inference.vllm.process import VllmConfig
+from workers.inference.vllm.settings import VllmConfig
 
 ORDERS = Fixed([(a, b, c, d) for a in (5, 9) for b in (6, 7) for c in (8, 10) for d in (21, 22, 23)])
 PROMPT = [3 + i % 30 for i in range(60)]

@@ -14,7 +14,8 @@ from trainer.adapters import Lora, LoraConfig, create, load, save
 from trainer.decoder import Decoder
 from trainer.model import BaseShape, Tokenizer, make_base
 from workers.inference.vllm.engine import VllmBackend
-from workers.inference.vllm.process import VllmConfig, VllmEngine
+from workers.inference.vllm.process import VllmEngine
+from workers.inference.vllm.settings import VllmConfig
 from workers.parity import BOUNDS, WAYS, Cell, examine, places
 
 GAME = make_game("nim", {"seats": 3, "heaps": [3, 4, 5]})

@@ -18,9 +18,9 @@ from schemas.config import ExperienceConfig
 from schemas.errors import ModelError
 from trainer.archive import pack
 from workers.inference import Request, Sampling
-from workers.inference.vllm.process import VllmConfig
 from workers.inference.vllm.serve import AdapterSource, serving
 from workers.inference.vllm.server import VllmServerBackend, VllmServerConfig
+from workers.inference.vllm.settings import VllmConfig
 
 CHOICE = Fixed([(5, 6, 7), (9, 6, 7), (21, 8, 9), (21, 8, 10)])
 PROMPT = [3 + i % 30 for i in range(100)]

@@ -15,7 +15,7 @@ from trainer.adapters import load
 from trainer.decoder import Decoder
 from workers.inference import Generation, Request, Sampling
 from workers.inference.vllm.engine import VllmBackend
-from workers.inference.vllm.process import VllmConfig
+from workers.inference.vllm.settings import VllmConfig
 
 PLANS = Fixed([tuple(plan) for plan in product((3, 4), (5, 6), (9,), (5, 6), (7, 8), (9, 10), (3, 4), (5, 6), (7, 8))])
 PROMPT = [3 + i % 30 for i in range(70)]

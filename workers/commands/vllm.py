@@ -19,8 +19,8 @@ from workers.commands.options import LeagueOption, NatsOption, RunOption, the_ru
 from workers.run import DEFAULT_RUN, Run
 
 if TYPE_CHECKING:  # torch is slow to import
-    from workers.inference.vllm.process import VllmConfig
     from workers.inference.vllm.serve import AdapterSource
+    from workers.inference.vllm.settings import VllmConfig
 
 _ADAPTERS = "vllm-adapters"
 """Folder of a run for adapters that servers have fetched."""
@@ -64,8 +64,8 @@ async def _run(
     run: Run, model: Path | None, device: str | None, address: tuple[str, int], options: Sequence[str], print_only: bool
 ) -> int:
     from workers.inference.vllm.foreground import expect_free, serve
-    from workers.inference.vllm.process import environment
     from workers.inference.vllm.serve import serve_arguments, serve_environment
+    from workers.inference.vllm.settings import environment
 
     async with _served(run, model, device) as (config, base, source):
         command = [*serve_arguments(config, base, *address), *options]
@@ -108,8 +108,8 @@ async def _served(run: Run, model: Path | None, device: str | None) -> AsyncIter
 
 def _settled(config: LeagueConfig, base: Path, run: Run, nats: str, device: str | None) -> Served:
     from workers.inference.registry import common_settings
-    from workers.inference.vllm.process import VllmConfig
     from workers.inference.vllm.serve import AdapterSource
+    from workers.inference.vllm.settings import VllmConfig
 
     known = {field.name for field in msgspec.structs.fields(VllmConfig)}
     settings: dict[str, Any] = common_settings(config)

@@ -1,6 +1,7 @@
 """vLLM under our constraints, in this process or on servers of its own.
 
-- ``engine``      the backend in this process; ``process``: its settings and its thread; ``output``: what it prints
+- ``engine``      the backend in this process; ``process``: its thread; ``output``: what it prints
+- ``settings``    ours, and what vLLM calls them
 - ``server``      the backend that asks vLLM's own servers; ``http``: one request to them
 - ``serve``       how such a server is started; ``foreground``: as a command's child
 - ``walk``        a completion under our constraints, from vLLM's samples

@@ -19,7 +19,8 @@ from trainer.shape import read_shape
 from workers.inference.base import Generation, Request, Stats
 from workers.inference.registry import register
 from workers.inference.vllm.draw import Draw, Drawn
-from workers.inference.vllm.process import VllmConfig, VllmEngine, refused
+from workers.inference.vllm.process import VllmEngine, refused
+from workers.inference.vllm.settings import VllmConfig
 from workers.inference.vllm.tally import Tally
 from workers.inference.vllm.walk import Model, Walk, expect_sound
 

@@ -21,7 +21,7 @@ import msgspec
 
 from schemas.errors import ModelError
 from trainer.shape import read_shape
-from workers.inference.vllm.process import VllmConfig, environment
+from workers.inference.vllm.settings import VllmConfig, environment
 
 SOURCE = "LEAGUE_ADAPTERS"
 """Environment variable that holds an ``AdapterSource``, as JSON."""

@@ -21,8 +21,8 @@ from workers.inference.dispatch import Limits
 from workers.inference.registry import register
 from workers.inference.routing import key_of
 from workers.inference.vllm.http import VllmServers
-from workers.inference.vllm.process import VllmConfig
 from workers.inference.vllm.serve import NOTHING
+from workers.inference.vllm.settings import VllmConfig
 from workers.inference.vllm.tally import Tally
 from workers.inference.vllm.walk import Model, Walk, expect_sound
 
