@@ -6,6 +6,8 @@ from fractions import Fraction
 MARK = "####"
 """Stands before the answer to a word problem, as in GSM8K."""
 
+_LONGEST = 100
+"""Characters of a number; longer ones are no answers, and Python would refuse to read them."""
 _NUMBER = re.compile(r"(?<![\w.])-?\$?\d[\d,]*(?:\.\d+)?")
 _ENDS_MARKED = re.compile(rf"{MARK}\s*-?\$?\d[\d,]*(?:\.\d+)?\.?\s*\Z")
 _ARTICLES = frozenset({"a", "an", "the"})
@@ -21,7 +23,8 @@ def number_in(reply: str) -> Fraction | None:
 def as_number(text: str) -> Fraction | None:
     """The number that a text is, with or without thousands marks, dollar and a full stop; None where it is none."""
     bare = text.strip().rstrip(".").replace(",", "").replace("$", "")
-    return Fraction(bare) if re.fullmatch(r"-?\d+(\.\d+)?", bare, re.ASCII) else None
+    sound = len(bare) <= _LONGEST and re.fullmatch(r"-?\d+(\.\d+)?", bare, re.ASCII)
+    return Fraction(bare) if sound else None
 
 
 def is_marked(reply: str) -> bool:

@@ -35,6 +35,7 @@ PEARS = {"question": "Ana has 3 pears and picks 4 more. How many pears has she n
         ("3-4 gives -1", -1),
         ("x2 seven", None),
         ("#### seven 3", 3),
+        ("9" * 5_000, None),
         ("", None),
     ],
 )
@@ -45,14 +46,14 @@ def test_the_number_of_a_reply_is_that_behind_the_last_mark_or_the_last_one(repl
 def test_numbers_and_texts_are_compared_by_what_they_mean() -> None:
     assert as_number("1,000") == as_number("1000.0") == as_number("$1000.")
     assert as_number("ten") is as_number("٣") is None
-    assert is_same("The Heron!", "heron") and is_same("7.0", "7") and is_same("the", "The")
-    assert not is_same("", "") and not is_same("heron", "herons") and not is_same("-7", "7")
+    assert all(is_same(*pair) for pair in [("The Heron!", "heron"), ("7.0", "7"), ("the", "The")])
+    assert not any(is_same(*pair) for pair in [("", ""), ("heron", "herons"), ("-7", "7")])
     assert labelled("Question: a\nanswer : b \nAnswer:c", "Answer") == "c"
     assert labelled("No answer: b", "Answer") == ""
 
 
 def test_the_form_is_one_mark_and_a_number_at_the_end() -> None:
-    assert is_marked("3 + 4 = 7 #### 7") and is_marked("#### -1.5\n")
+    assert all(map(is_marked, ("3 + 4 = 7 #### 7", "#### -1.5\n")))
     assert not any(map(is_marked, ("7", "#### 7 pears", "#### 7 #### 7", "####", "#### seven")))
 
 
@@ -143,7 +144,7 @@ def test_only_the_first_problems_are_asked_where_that_is_wanted() -> None:
         ({"problems": "no/such/file"}, r"game\.settings\.problems: no/such/file: .*expected JSON lines"),
         (
             {"problems": [{"question": "Why?", "answer": "because"}]},
-            r"problems\[0\]: 'Why\?' with the answer 'because'",
+            r"problems\[0\]: 'Why\?' with .*'because'",
         ),
     ],
 )
