@@ -10,7 +10,7 @@ completions are prefix-free in pieces but may not be in tokens; where a completi
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from arena.games.base import Phrases, Pieces
+from arena.games.texts import Phrases, Pieces
 from schemas.errors import ModelError
 
 

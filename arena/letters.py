@@ -1,6 +1,6 @@
 """Any text letter by letter: pieces for small models where a game's words are not known beforehand."""
 
-from arena.games.base import Pieces
+from arena.games.texts import Pieces
 
 SPACE, LINE, OTHER = "␣", "⏎", "?"
 LETTERS: Pieces = (*(chr(code) for code in range(33, 127)), LINE, SPACE)

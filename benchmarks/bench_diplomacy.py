@@ -14,10 +14,11 @@ with warnings.catch_warnings():
     import diplomacy
 
 from arena.games import make_game
-from arena.games.base import Action, Phrases
+from arena.games.base import Action
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.orders import build_actions
+from arena.games.texts import Phrases
 from schemas.ids import derive_seed
 
 Final = tuple[dict[str, list[str]], dict[str, list[str]]]

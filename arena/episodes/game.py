@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from arena.episodes.base import Episode
-from arena.games.base import Action, Bot, Game, GameSpec, Outcome, Words, words_of
+from arena.games.base import Action, Bot, Game, GameSpec, Outcome, words_of
+from arena.games.texts import Words
 from arena.match import BotPlayer, play
 from arena.prompts.base import headed, messages_of
 from arena.rubrics import Rubric

@@ -1,7 +1,7 @@
 """Games by name. Each module or package here is a game of that name and registers its factory.
 
 A factory makes a ``GameSpec`` from the game's settings. Modules are imported on first use, so that an extra that is
-not installed breaks nothing else. ``base`` is the contract, not a game.
+not installed breaks nothing else. ``base`` and ``texts`` are the contract, not games.
 """
 
 import importlib
@@ -47,7 +47,7 @@ def text_settings(name: str) -> list[dict[str, str]]:
 
 def game_names() -> list[str]:
     """All games that can be asked for, installed or not."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base")
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in ("base", "texts"))
 
 
 def make_game(name: str, settings: Mapping[str, Any]) -> GameSpec:

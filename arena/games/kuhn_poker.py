@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from arena.games import register
-from arena.games.base import Pieces
+from arena.games.texts import Pieces
 from arena.listed import ListedGame, ListedSpec
 
 CARDS = ("jack", "queen", "king")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from arena.games import register
-from arena.games.base import Pieces
+from arena.games.texts import Pieces
 from arena.listed import ListedGame, ListedSpec
 from schemas.errors import ConfigError
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from arena.games.base import Action, Outcome, Pieces, check_of, checked, ranks, sole_leader
+from arena.games.base import Action, Outcome, check_of, checked, ranks, sole_leader
+from arena.games.texts import Pieces
 from schemas.errors import GameError
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
-from arena.games.base import Action, Game, Phrases, Pieces, Understood, spoken
+from arena.games.base import Action, Game
+from arena.games.texts import Phrases, Pieces, Understood, spoken
 from arena.listed.game import ListedGame
 from schemas.errors import GameError
 

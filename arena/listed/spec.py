@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Generic, Self, cast
 import msgspec
 
 from arena import bots
-from arena.games.base import Bot, Game, Pieces, Recording, TextFormat, Turn, Words, replayed
+from arena.games.base import Bot, Game, Recording, Turn, replayed
+from arena.games.texts import Pieces, TextFormat, Words
 from arena.listed.game import ListedGame, Record, S
 from arena.listed.language import ListedText, ListedWords
 from schemas.config import convert

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol, Self, runtime_checkable
 
-from arena.games.base import Game, Words
+from arena.games.base import Game
+from arena.games.texts import Words
 from schemas.episodes import Message as Message
 
 

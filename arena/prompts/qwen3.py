@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from arena.games.base import spoken
+from arena.games.texts import spoken
 from arena.prompts import register
 from arena.prompts.base import Message
 from arena.prompts.chatml import END, START, ChatML

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from arena.games import game_names, make_game, text_settings
-from arena.games.base import Action, Game, GameSpec, Outcome, Phrases, Pieces, check_of
+from arena.games.base import Action, Game, GameSpec, Outcome, check_of
+from arena.games.texts import Phrases, Pieces
 from schemas.errors import ConfigError, DecodeError, GameError
 from schemas.ids import derive_seed
 

@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerFast
 
 from arena.constraints import EVERYTHING, Constraint
 from arena.games import game_names, make_game, text_settings
-from arena.games.base import Game, GameSpec, Grammatical
+from arena.games.base import Game, GameSpec
+from arena.games.texts import Grammatical
 from arena.prompts import Chat
 from schemas.config import PromptsConfig
 from schemas.errors import ConfigError, GameError

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.games import game_names, make_game, text_settings
-from arena.games.base import LONGEST_REPLY, Game, GameSpec, InWords, Words, words_of
+from arena.games.base import Game, GameSpec, InWords, words_of
+from arena.games.texts import LONGEST_REPLY, Words
 from schemas.errors import ConfigError, GameError
 
 

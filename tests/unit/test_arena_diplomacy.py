@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 pytest.importorskip("diplomacy")
 
 from arena.games import make_game
-from arena.games.base import Phrases
 from arena.games.diplomacy import board, walk
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.position import Position, Saved
 from arena.games.diplomacy.scoring import outcome_of
 from arena.games.diplomacy.settings import Settings
 from arena.games.diplomacy.spec import DiplomacySpec
+from arena.games.texts import Phrases
 from schemas.errors import ConfigError, DecodeError
 
 ROOT = Path(__file__).parents[2]

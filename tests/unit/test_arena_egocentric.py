@@ -9,11 +9,12 @@ from random import Random
 import pytest
 
 from arena.games import make_game
-from arena.games.base import Game, GameSpec, Phrases, Pieces
+from arena.games.base import Game, GameSpec
 from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.spec import DiplomacySpec
 from arena.games.diplomacy.text import DiplomacyText
+from arena.games.texts import Phrases, Pieces
 from arena.prompts import Chat, make_template, template_names
 from schemas.errors import ConfigError, GameError
 

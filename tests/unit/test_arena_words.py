@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from arena.games import make_game
-from arena.games.base import Game, Understood, words_of
+from arena.games.base import Game, words_of
+from arena.games.texts import Understood
 
 pytest.importorskip("diplomacy")
 

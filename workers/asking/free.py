@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from random import Random
 
 from arena.constraints import Constraint
-from arena.games.base import Action, Game, Words
+from arena.games.base import Action, Game
+from arena.games.texts import Words
 from arena.prompts import Template
 from arena.prompts.extraction import extractor_named
 from arena.tagged import Until

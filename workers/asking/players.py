@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from arena.constraints import read_branches
-from arena.games.base import Action, Game, TextFormat
+from arena.games.base import Action, Game
+from arena.games.texts import TextFormat
 from schemas.errors import ModelError
 from schemas.ids import derive_seed
 from schemas.trajectories import Step

@@ -6,7 +6,8 @@ constrained and read is in ``replies``.
 
 from collections.abc import Sequence
 
-from arena.games.base import Game, GameSpec, Grammatical, InBrief, TextFormat, Words, words_of
+from arena.games.base import Game, GameSpec, words_of
+from arena.games.texts import Grammatical, InBrief, TextFormat, Words
 from arena.prompts import Chat, Message, Template, folded, headed, make_template, messages_of, template_for
 from arena.prompts.extraction import ASKS_FOR, extractor_named
 from arena.prompts.observations import observation_named

@@ -1,6 +1,6 @@
 """Remote agents: models behind a server with OpenAI's chat interface, in the seats of fixed opponents.
 
-At its turn a remote agent is told the rules and the position in plain language (``arena.games.base.Words``) and
+At its turn a remote agent is told the rules and the position in plain language (``arena.games.texts.Words``) and
 answers in kind. Every request stands for itself: nothing is remembered between turns, and what the agent is asked
 follows from the position alone. A reply that makes no sense costs the seat its say, not the match: the game's default
 stands in, and is counted. A server that gives no reply at all costs the match, once it was asked often enough.
@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from math import inf
 
-from arena.games.base import Action, Game, Words
+from arena.games.base import Action, Game
+from arena.games.texts import Words
 from schemas.config import AgentConfig, LeagueConfig
 from schemas.errors import UsageError, one_of
 from workers.asking.billing import Tally

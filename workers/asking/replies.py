@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from arena.constraints import Constraint, TokenWalks
-from arena.games.base import Action, Game, Grammar, Grammatical, Phrases, TextFormat
+from arena.games.base import Action, Game
+from arena.games.texts import Grammar, Grammatical, Phrases, TextFormat
 from arena.grammars import Grammars, spell
 from arena.prompts import Chat
 from arena.tagged import Tagged

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from arena.games.base import Action, Game, Phrases, Pieces, Understood, spoken
+from arena.games.base import Action, Game
 from arena.games.diplomacy import board
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame
@@ -22,6 +22,7 @@ from arena.games.diplomacy.position import Position
 from arena.games.diplomacy.settings import Settings
 from arena.games.diplomacy.walk import Junction, Place, Trie, by_place, check_whole, strung, trie_of
 from arena.games.diplomacy.words import SEASONS, DiplomacyWords
+from arena.games.texts import Phrases, Pieces, Understood, spoken
 from arena.prompts.base import Message, messages_of
 from arena.prompts.extraction import EXTRACTORS
 from schemas.errors import GameError

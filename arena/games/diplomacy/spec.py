@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from arena import bots
-from arena.games.base import Bot, Game, Recording, TextFormat, Turn, Words, replayed
+from arena.games.base import Bot, Game, Recording, Turn, replayed
 from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame, Record
@@ -14,6 +14,7 @@ from arena.games.diplomacy.settings import Settings
 from arena.games.diplomacy.text import DiplomacyText
 from arena.games.diplomacy.transcript import transcript
 from arena.games.diplomacy.words import DiplomacyWords
+from arena.games.texts import TextFormat, Words
 from schemas.errors import DecodeError
 
 

@@ -8,11 +8,12 @@ is a short code, and the last piece closes the list.
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from arena.games.base import Action, Game, Phrases, Pieces
+from arena.games.base import Action, Game
 from arena.games.diplomacy import board, walk
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.position import Position
+from arena.games.texts import Phrases, Pieces
 from schemas.errors import GameError
 
 OPEN = "<orders>"

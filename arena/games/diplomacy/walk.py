@@ -7,10 +7,10 @@ from there to the end. Both memos are bounded; a place that was forgotten is mad
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 
-from arena.games.base import Phrases, Pieces
 from arena.games.diplomacy import board
 from arena.games.diplomacy.orders import Choices
 from arena.games.diplomacy.position import Position
+from arena.games.texts import Phrases, Pieces
 from schemas.errors import GameError
 
 CLOSE = "</orders>"

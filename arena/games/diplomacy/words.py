@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import cast
 
-from arena.games.base import Action, Game, Understood, spoken
+from arena.games.base import Action, Game
 from arena.games.diplomacy import board
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.position import Position
 from arena.games.diplomacy.reading import Clause, clauses, said_of
 from arena.games.diplomacy.settings import Settings
+from arena.games.texts import Understood, spoken
 
 SEASONS = {"S": "spring", "F": "autumn", "W": "winter"}
 _RULES = """\

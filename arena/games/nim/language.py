@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import msgspec
 
-from arena.games.base import Action, Game, Grammar
+from arena.games.base import Action, Game
 from arena.games.nim.game import NimGame, Settings
 from arena.games.nim.text import CLOSE, OPEN, NimText
 from arena.games.nim.words import NimWords
+from arena.games.texts import Grammar
 from arena.prompts.base import Message, messages_of
 from schemas.errors import GameError
 

@@ -5,11 +5,12 @@ from random import Random
 from typing import cast
 
 from arena import bots
-from arena.games.base import Bot, Game, Recording, TextFormat, Turn, Words, replayed
+from arena.games.base import Bot, Game, Recording, Turn, replayed
 from arena.games.nim.game import NimGame, Record, Settings, State, decode, seat_names
 from arena.games.nim.language import NimLanguage
 from arena.games.nim.text import NimText
 from arena.games.nim.words import NimWords
+from arena.games.texts import TextFormat, Words
 
 
 class NimSpec:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from arena.games.base import Action, Game, Phrases, Pieces
+from arena.games.base import Action, Game
 from arena.games.nim.game import NimGame, Settings
+from arena.games.texts import Phrases, Pieces
 from schemas.errors import GameError
 
 OPEN, CLOSE = "<move>", "</move>"

@@ -4,8 +4,9 @@ import re
 from random import Random
 from typing import cast
 
-from arena.games.base import Game, Understood, spoken
+from arena.games.base import Game
 from arena.games.nim.game import NimGame, Settings, seat_names
+from arena.games.texts import Understood, spoken
 
 _FORM = (
     "Write a move as HEAP:STONES, the heap's number and how many stones to take: 2:3 takes three stones from "

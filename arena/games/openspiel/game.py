@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from arena.games.base import Pieces
 from arena.games.openspiel.library import Position, first_position, movers, moves_of, open_game, played, view
+from arena.games.texts import Pieces
 from arena.letters import LETTERS, letters
 from arena.listed import ListedGame, ListedSpec
 from schemas.errors import ConfigError, DecodeError, GameError

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, cast
 
-from arena.games.base import Action, Game, Phrases, Pieces, Understood, spoken
+from arena.games.base import Action, Game
 from arena.games.textarena.moves import GROUP
+from arena.games.texts import Phrases, Pieces, Understood, spoken
 from arena.letters import LETTERS, LINE, letters, unlettered
 from arena.listed import CLOSE, ListedGame, ListedSpec, ListedText, ListedWords
 from schemas.errors import GameError
