@@ -5,6 +5,7 @@ names. ``to_move`` lists the seats that must act before ``apply`` can be called:
 simultaneous game, one in a turn-taking game, none once the game is over.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
@@ -150,6 +151,26 @@ class GameSpec(Protocol):
         """How positions and actions are written for a language model."""
 
 
+class Replaying(ABC):
+    """The part of a ``GameSpec`` that follows from taking its records apart."""
+
+    @abstractmethod
+    def open_record(self, record: bytes) -> Recording:
+        """See ``GameSpec``."""
+
+    def replay(self, record: bytes) -> Game:
+        """Play a ``Game.record`` again under the settings it was played with.
+
+        Raises:
+            DecodeError: not such bytes.
+            GameError: an action in it is illegal.
+        """
+        recording = self.open_record(record)
+        for actions in recording.turns:
+            recording.start.apply(actions)
+        return recording.start
+
+
 class Bot(Protocol):
     """A scripted agent: a pure function of (position, seat, rng)."""
 
@@ -195,17 +216,6 @@ def words_of(spec: GameSpec) -> "Words":
 def check_of(saved: bytes) -> str:
     """Eight hex digits that tell a saved position from nearly all others."""
     return digest(saved)[:8]
-
-
-def replayed(recording: Recording) -> Game:
-    """The last position of a record.
-
-    Raises:
-        GameError: an action in it is illegal.
-    """
-    for actions in recording.turns:
-        recording.start.apply(actions)
-    return recording.start
 
 
 def ranks(scores: Sequence[float]) -> tuple[int, ...]:

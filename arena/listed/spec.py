@@ -1,13 +1,13 @@
 """Makes play-throughs of a game with listed moves, and reads saved and recorded ones."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Generic, Self, cast
 
 import msgspec
 
 from arena import bots
-from arena.games.base import Bot, Game, Recording, Turn, replayed
+from arena.games.base import Bot, Recording, Replaying, Turn
 from arena.games.texts import Pieces, TextFormat, Words
 from arena.listed.game import ListedGame, Record, S
 from arena.listed.language import ListedText, ListedWords
@@ -15,7 +15,7 @@ from schemas.config import convert
 from schemas.errors import DecodeError
 
 
-class ListedSpec(ABC, Generic[S]):
+class ListedSpec(Replaying, Generic[S]):
     """Makes games with one set of settings."""
 
     name: str
@@ -65,15 +65,6 @@ class ListedSpec(ABC, Generic[S]):
             DecodeError: not such bytes.
         """
         return self._from(0, saved)
-
-    def replay(self, record: bytes) -> Game:
-        """Play a ``Game.record`` again under the settings it was played with.
-
-        Raises:
-            DecodeError: not such bytes.
-            GameError: an action in it is illegal.
-        """
-        return replayed(self.open_record(record))
 
     def open_record(self, record: bytes) -> Recording:
         """A ``Game.record`` turn by turn.

@@ -6,7 +6,7 @@ agents (``EgocentricWords``, which reads with indulgence).
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from random import Random
 from typing import Any, cast
@@ -18,8 +18,8 @@ from arena.games.diplomacy import board
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.orders import Choices
-from arena.games.diplomacy.position import Position
 from arena.games.diplomacy.settings import Settings
+from arena.games.diplomacy.view import KEYS, view
 from arena.games.diplomacy.walk import Junction, Place, Trie, by_place, check_whole, strung, trie_of
 from arena.games.diplomacy.words import SEASONS, DiplomacyWords
 from arena.games.texts import Phrases, Pieces, Understood, spoken
@@ -31,10 +31,6 @@ OPEN, CLOSE, END = "<orders>", "</orders>", "\n"
 """Around the orders, and after each line."""
 _VERBS = (" H", " -", " S", " C", " R", " D", " B", " VIA")
 _WORD = re.compile(r"[A-Za-z_]+|[^A-Za-z_]")
-_KEYS = (
-    *("power", "phase", "season", "year", "last_year", "my_centers", "my_units", "my_dislodged", "threats"),
-    *("others", "centers", "units", "dislodged", "free_centers", "builds", "disbands", "legal_orders"),
-)
 _RULES = """\
 You play Diplomacy on the standard map as one of seven powers. Nobody can talk to anybody, and all orders of a phase \
 are carried out at once.
@@ -186,63 +182,6 @@ class EgocentricText:
         return tuple(sorted("".join(completion[2:-1]).splitlines()))
 
 
-def view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
-    """The position from the seat's side, as plain data. Keys that say nothing in a phase are left out."""
-    position = table.position
-    seen: dict[str, Any] = {
-        "power": POWERS[seat],
-        "phase": position.phase,
-        "season": SEASONS[position.phase[0]],
-        "year": position.year,
-        "last_year": table.settings.max_year,
-        "my_centers": position.centers[seat],
-        "my_units": position.units[seat],
-        "my_dislodged": list(position.retreats[seat]),
-        "threats": _threats(position, seat),
-        "others": dict(_others(position, seat)),
-        "free_centers": [center for center in board.CENTERS if center not in position.owner],
-        **_due(position, seat),
-        "legal_orders": _legal(table, seat),
-    }
-    return {key: value for key, value in seen.items() if value}
-
-
-def _threats(position: Position, seat: int) -> dict[str, list[str]]:
-    held = {*position.centers[seat], *(board.province(unit[2:]) for unit in position.units[seat])}
-    threats: dict[str, list[str]] = {province: [] for province in sorted(held)}
-    for other, units in enumerate(position.units):
-        for unit in units if other != seat else ():
-            for target in sorted({board.province(dest) for dest in board.MOVES[unit]} & held):
-                threats[target].append(f"{POWERS[other]} {unit}")
-    return {province: units for province, units in threats.items() if units}
-
-
-def _others(position: Position, seat: int) -> Iterable[tuple[str, dict[str, Any]]]:
-    for other, power in enumerate(POWERS):
-        told = {
-            "centers": position.centers[other],
-            "units": position.units[other],
-            "dislodged": list(position.retreats[other]),
-        }
-        if other != seat and any(told.values()):
-            yield power, {key: value for key, value in told.items() if value}
-
-
-def _due(position: Position, seat: int) -> dict[str, int]:
-    due = position.adjustment(seat) if position.kind == "A" else 0
-    return {"builds": max(due, 0), "disbands": max(-due, 0)}
-
-
-def _legal(table: DiplomacyGame, seat: int) -> Mapping[str, list[str]]:
-    """What may follow each unit in an order."""
-    position = table.position
-    if position.kind != "A":
-        return {unit.unit: [order[len(unit.unit) + 1 :] for order in unit.orders] for unit in table.choices(seat)}
-    if position.adjustment(seat) < 0:
-        return {unit: ["D"] for unit in position.units[seat]}
-    return {order[:-2]: ["B"] for site in position.sites(seat) for order in board.builds_at(site)}
-
-
 def _json(seen: Mapping[str, Any]) -> str:
     lines = (f'"{key}":{msgspec.json.encode(value).decode()}' for key, value in seen.items())
     return "{" + ",\n".join(lines) + "}"
@@ -267,7 +206,7 @@ def _pieces(order: str) -> Pieces:
 
 
 def _vocabulary() -> set[str]:
-    told = " ".join((*_KEYS, *SEASONS.values(), *POWERS, *board.LOCATIONS, *_VERBS, *"AFMSWR", "WAIVE", "0123456789"))
+    told = " ".join((*KEYS, *SEASONS.values(), *POWERS, *board.LOCATIONS, *_VERBS, *"AFMSWR", "WAIVE", "0123456789"))
     places = (f" {location}" for location in {*board.LOCATIONS, *board.PROVINCES})
     supported = (f" {kind} {location}" for kind in "AF" for location in {*board.LOCATIONS, *board.PROVINCES})
     written = {OPEN, CLOSE, END, "WAIVE", *_VERBS, *board.UNITS, *places, *supported}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from arena import bots
-from arena.games.base import Bot, Game, Recording, Turn, replayed
+from arena.games.base import Bot, Recording, Replaying, Turn
 from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame, Record
@@ -18,7 +18,7 @@ from arena.games.texts import TextFormat, Words
 from schemas.errors import DecodeError
 
 
-class DiplomacySpec:
+class DiplomacySpec(Replaying):
     """Makes games of Diplomacy with one set of settings."""
 
     name = "diplomacy"
@@ -39,15 +39,6 @@ class DiplomacySpec:
             DecodeError: not such bytes.
         """
         return DiplomacyGame(self.settings, 0, decode_position(saved))
-
-    def replay(self, record: bytes) -> Game:
-        """Play a ``Game.record`` again under the settings it was played with.
-
-        Raises:
-            DecodeError: not such bytes.
-            GameError: an action in it is illegal.
-        """
-        return replayed(self.open_record(record))
 
     def open_record(self, record: bytes) -> Recording:
         """A ``Game.record`` phase by phase.

@@ -5,7 +5,7 @@ from random import Random
 from typing import cast
 
 from arena import bots
-from arena.games.base import Bot, Game, Recording, Turn, replayed
+from arena.games.base import Bot, Recording, Replaying, Turn
 from arena.games.nim.game import NimGame, Record, Settings, State, decode, seat_names
 from arena.games.nim.language import NimLanguage
 from arena.games.nim.text import NimText
@@ -13,7 +13,7 @@ from arena.games.nim.words import NimWords
 from arena.games.texts import TextFormat, Words
 
 
-class NimSpec:
+class NimSpec(Replaying):
     """Makes games of Nim with one set of settings."""
 
     name = "nim"
@@ -43,15 +43,6 @@ class NimSpec:
             DecodeError: not such bytes.
         """
         return NimGame(self.settings, 0, decode(saved, State))
-
-    def replay(self, record: bytes) -> Game:
-        """Play a ``Game.record`` again under the settings it was played with.
-
-        Raises:
-            DecodeError: not such bytes.
-            GameError: an action in it is illegal.
-        """
-        return replayed(self.open_record(record))
 
     def open_record(self, record: bytes) -> Recording:
         """A ``Game.record`` turn by turn.
