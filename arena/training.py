@@ -51,7 +51,7 @@ def _records(
     rollout: Rollout, weights: Mapping[StepKey, float] | None, counts: Counter[str]
 ) -> Iterator[TrainingRecord]:
     for at, step in enumerate(rollout.steps):
-        reason = _left_out(rollout, at, weights)
+        reason = left_out(rollout, at, weights)
         if reason:
             counts[reason] += 1
             continue
@@ -68,7 +68,7 @@ def _records(
         )
 
 
-def _left_out(rollout: Rollout, at: int, weights: Mapping[StepKey, float] | None) -> str:
+def left_out(rollout: Rollout, at: int, weights: Mapping[StepKey, float] | None = None) -> str:
     """The field of ``BatchCounts`` in which a step is counted that is not trained on; empty for one that is."""
     step = rollout.steps[at]
     if not rollout.is_trainable:
