@@ -48,13 +48,31 @@ def check(rollout: Rollout, vocab_size: int | None = None, max_positions: int | 
         return "no steps"
     if not math.isfinite(rollout.score) or not math.isfinite(rollout.final_progress):
         return f"score {rollout.score} or final progress {rollout.final_progress} is not a finite number"
-    clocks = [step.clock for step in rollout.steps]
-    if any(later < earlier for earlier, later in pairwise(clocks)):
-        return "clocks of the steps decrease"
+    reason = _check_members(rollout)
+    if reason is not None:
+        return reason
+    for places in [member.steps for member in rollout.members] or [list(range(len(rollout.steps)))]:
+        clocks = [rollout.steps[place].clock for place in places]
+        if any(later < earlier for earlier, later in pairwise(clocks)):
+            return "clocks of the steps decrease"
     for index, step in enumerate(rollout.steps):
         reason = _check_step(step, vocab_size, max_positions)
         if reason is not None:
             return f"step {index}: {reason}"
+    return None
+
+
+def _check_members(rollout: Rollout) -> str | None:
+    taken: set[int] = set()
+    for at, member in enumerate(rollout.members):
+        where = f"member {at} ({member.role} in {member.id})"
+        if not math.isfinite(member.reward):
+            return f"{where}: reward {member.reward} is not a finite number"
+        if any(later <= earlier for earlier, later in pairwise([-1, *member.steps, len(rollout.steps)])):
+            return f"{where}: steps {member.steps} do not ascend within the rollout's {len(rollout.steps)}"
+        if twice := taken.intersection(member.steps):
+            return f"{where}: step {min(twice)} has another member"
+        taken.update(member.steps)
     return None
 
 

@@ -1,5 +1,7 @@
 """From rollouts to advantages: which are usable, what their steps earned, what the estimator makes of it.
 
+A rollout that was a tree of episodes is credited member by member (``trainer.members``).
+
 Everything that is remembered between batches is plain named numbers, handed in and out (``Memory``).
 
 Shape suffix: S step of a rollout.
@@ -18,6 +20,7 @@ from schemas.trajectories import Rollout, Step
 from trainer.admission import check
 from trainer.advantages.base import ADVANTAGES, State
 from trainer.advantages.gae import Gae
+from trainer.members import gathered, shares
 from trainer.rewards.base import REWARDS
 from trainer.shape import DecoderShape
 from trainer.transforms.base import FINAL, SAMPLING, STEP, own, scores
@@ -53,11 +56,11 @@ class Credited:
     memory: Memory
     """What to remember once the batch was trained on."""
     usable: list[Rollout] = field(default_factory=list)
-    """Those and the filtered ones."""
+    """Those and the filtered ones, each member by itself."""
     returns: list[Array] | None = None
-    """What a critic is to learn of the usable ones."""
+    """What a critic is to learn of ``usable``."""
     reward_mean: float = 0.0
-    """Mean total reward of the usable ones, before any transformation."""
+    """Mean total reward of ``usable``, before any transformation."""
     advantage_std: float = 0.0
     """Standard deviation over the steps of the usable ones."""
     refused_at: list[int] = field(default_factory=list)
@@ -98,11 +101,15 @@ class Credit:
         """
         places, refused = self._sound(rollouts)
         refused_at = sorted({*range(len(rollouts))} - {*places})
-        kept, raw = [rollouts[place] for place in places], [self.reward(rollouts[place]) for place in places]
+        kept = [rollouts[place] for place in places]
         if not kept:
             return Credited([], [], refused, [], memory, refused_at=refused_at)
-        rewards, transforms = self._rewarded(kept, raw, memory.transforms)
-        advantages, returns, baselines = self._estimated(kept, rewards, memory.baselines, values)
+        parts = shares(kept)
+        compared = [part.rollout for part in parts]
+        raw = [self.reward(rollout) for rollout in compared]
+        rewards, transforms = self._rewarded(compared, raw, memory.transforms)
+        found, returns, baselines = self._estimated(compared, rewards, memory.baselines, values)
+        advantages = gathered(parts, found, kept)
         taught = [not self._filter_zero or bool((np.abs(advantage_S) > ZERO).any()) for advantage_S in advantages]
         return Credited(
             rollouts=[rollout for rollout, use in zip(kept, taught, strict=True) if use],
@@ -111,7 +118,7 @@ class Credit:
             refused_at=refused_at,
             filtered=[place for place, use in zip(places, taught, strict=True) if not use],
             memory=Memory(baselines, transforms),
-            usable=kept,
+            usable=compared,
             returns=returns,
             reward_mean=float(np.mean([rewards_S.sum() for rewards_S in raw])),
             advantage_std=float(np.concatenate(advantages).std()),
@@ -132,7 +139,8 @@ class Credit:
         """Why a checked rollout has no reward, if so: alone, so that it does not spoil what is computed together."""
         if rollout.scores and not (0 <= rollout.seat < len(rollout.scores) and np.isfinite(rollout.scores).all()):
             return f"scores {rollout.scores} are not finite numbers with one of seat {rollout.seat}"
-        return None if np.isfinite(self.reward(rollout)).all() else "a reward is not a finite number"
+        finite = all(np.isfinite(self.reward(share.rollout)).all() for share in shares([rollout]))
+        return None if finite else "a reward is not a finite number"
 
     def _rewarded(
         self, rollouts: Sequence[Rollout], raw: Sequence[Array], state: State
@@ -179,11 +187,20 @@ def check_transforms(config: TrainerConfig) -> None:
     for registry, plugins in ((FINAL, stages.final), (STEP, stages.step), (SAMPLING, stages.sampling)):
         for plugin in plugins:
             registry.build(plugin)
-    reward = REWARDS.build(config.reward)
-    step = Step([0], [0], [], [], [], 0, 0, 0.0)
-    lost, won = (Rollout("", "", "", 0, "", "", [step], 0, 0.0, score, 1) for score in (0.0, 1.0))
-    if stages.final and np.array_equal(reward(lost), reward(won)):
+    if stages.final and not looks_at_score(config):
         raise ConfigError(
             f"trainer.transforms.final: the reward {config.reward.name!r} does not look at the score as it is set, so "
             f"they would change nothing; expected 'outcome', for example, or a 'score_weight' of 'progress'"
         )
+
+
+def looks_at_score(config: TrainerConfig) -> bool:
+    """Whether the reward depends on the score: the only thing that is known of what a member of an episode earned.
+
+    Raises:
+        ConfigError: an unknown reward or setting.
+    """
+    reward = REWARDS.build(config.reward)
+    step = Step([0], [0], [], [], [], 0, 0, 0.0)
+    lost, won = (Rollout("", "", "", 0, "", "", [step], 0, 0.0, score, 1) for score in (0.0, 1.0))
+    return not np.array_equal(reward(lost), reward(won))

@@ -7,6 +7,7 @@ from typing import Any
 from schemas.config import TrainerConfig
 from trainer.buffer.batch import Drawn
 from trainer.learner import Learner
+from trainer.members import gathered, shares
 from trainer.rewards.base import REWARDS
 
 
@@ -14,6 +15,7 @@ def write_batch(folder: Path, policy: str, learner: Learner, drawn: Sequence[Dra
     """Write the batch that a learner is about to train on, a row per step, and drop the oldest files.
 
     ``reward`` is of before transformations; ``advantage`` is what the learner will use, and empty where it uses none.
+    Steps of an episode's member stand under its episode type, role, group and reward.
 
     Args:
         folder: made if need be.
@@ -50,16 +52,20 @@ def _rows(learner: Learner, drawn: Sequence[Drawn], config: TrainerConfig) -> It
     advantages = {r.match_id: a_S for r, a_S in zip(credited.rollouts, credited.advantages, strict=True)}
     reward = REWARDS.build(config.reward)
     for one in drawn:
-        rollout, advantage_S, rewards_S = one.rollout, advantages.get(one.rollout.match_id), reward(one.rollout)
+        rollout, advantage_S = one.rollout, advantages.get(one.rollout.match_id)
+        parts = shares([rollout])
+        (rewards_S,) = gathered(parts, [reward(part.rollout) for part in parts], [rollout])
+        whose = {at: part.rollout for part in parts for at in part.steps}
         for at in one.steps:
-            step = rollout.steps[at]
+            step, by = rollout.steps[at], whose.get(at, rollout)
             yield {
                 "step": learner.steps + 1,
                 "sequence": one.sequence,
                 "match_id": rollout.match_id,
-                "game": rollout.game,
-                "role": rollout.role,
-                "score": rollout.score,
+                "game": by.game,
+                "role": by.role,
+                "group": by.group,
+                "score": by.score,
                 "index": at,
                 "version": step.version,
                 "clock": step.clock,

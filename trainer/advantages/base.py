@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from schemas.errors import ConfigError, one_of
 from schemas.plugins import Registry
 from schemas.trajectories import Rollout
+from trainer.advantages.formulas import numbered
 
 State = Mapping[str, float]
 """What an estimator remembers between batches, by name: plain data that is saved with the learner."""
@@ -68,6 +69,4 @@ def check_keys(by: Sequence[str]) -> None:
 
 def groups(rollouts: Sequence[Rollout], by: Sequence[str]) -> NDArray[np.int64]:
     """Number [G] of each rollout's group: those that agree in all fields of ``by``."""
-    index: dict[tuple[object, ...], int] = {}
-    keys = [tuple(getattr(rollout, field) for field in by) for rollout in rollouts]
-    return np.array([index.setdefault(key, len(index)) for key in keys], dtype=np.int64)
+    return numbered([tuple(getattr(rollout, field) for field in by) for rollout in rollouts])

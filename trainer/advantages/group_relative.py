@@ -1,7 +1,4 @@
-"""Group-relative advantages: GRPO, as in the self-play engine's credit assignment.
-
-Shape suffixes: G rollout of the batch, U group.
-"""
+"""Group-relative advantages: GRPO, as in the self-play engine's credit assignment."""
 
 from collections.abc import Sequence
 
@@ -11,6 +8,7 @@ from numpy.typing import NDArray
 
 from schemas.trajectories import Rollout
 from trainer.advantages.base import Estimate, State, check_keys, groups, register, spread, totals
+from trainer.advantages.formulas import group_relative
 
 
 @register("group_relative")
@@ -35,14 +33,5 @@ class GroupRelative(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __call__(self, rollouts: Sequence[Rollout], rewards: Sequence[NDArray[np.float64]], state: State) -> Estimate:
         """Every step of a rollout gets the advantage of the rollout's total reward within its group."""
         group_G = groups(rollouts, self.by)
-        counts_U = np.bincount(group_G)
-        returns_G = totals(rewards)
-        means_U = np.bincount(group_G, weights=returns_G) / counts_U
-        advantages_G = returns_G - means_U[group_G]
-        if self.normalize:
-            deviations_U = np.sqrt(np.bincount(group_G, weights=advantages_G**2) / counts_U)
-            scales_U = np.divide(1.0, deviations_U, out=np.zeros_like(means_U), where=deviations_U > 1e-9)
-            advantages_G = advantages_G * scales_U[group_G]
-        if self.positive_only:
-            advantages_G = np.maximum(advantages_G, 0.0)
+        advantages_G = group_relative(totals(rewards), group_G, self.normalize, self.positive_only)
         return Estimate(spread(advantages_G, rollouts), state)

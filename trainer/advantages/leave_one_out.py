@@ -1,7 +1,4 @@
-"""REINFORCE leave-one-out: the others of a group are the baseline.
-
-Shape suffixes: G rollout of the batch, U group.
-"""
+"""REINFORCE leave-one-out: the others of a group are the baseline."""
 
 from collections.abc import Sequence
 
@@ -11,6 +8,7 @@ from numpy.typing import NDArray
 
 from schemas.trajectories import Rollout
 from trainer.advantages.base import Estimate, State, check_keys, groups, register, spread, totals
+from trainer.advantages.formulas import leave_one_out
 
 
 @register("leave_one_out")
@@ -33,8 +31,5 @@ class LeaveOneOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __call__(self, rollouts: Sequence[Rollout], rewards: Sequence[NDArray[np.float64]], state: State) -> Estimate:
         """Every step of a rollout gets the advantage of the rollout's total reward."""
-        group_G, returns_G = groups(rollouts, self.by), totals(rewards)
-        counts_G = np.bincount(group_G)[group_G]
-        others_G = np.bincount(group_G, weights=returns_G)[group_G] - returns_G
-        advantages_G = np.where(counts_G == 1, 0.0, returns_G - others_G / np.maximum(counts_G - 1, 1))
+        advantages_G = leave_one_out(totals(rewards), groups(rollouts, self.by))
         return Estimate(spread(advantages_G, rollouts), state)

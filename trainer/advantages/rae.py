@@ -1,7 +1,4 @@
-"""Role-conditioned advantage estimation: a running baseline per role, because roles differ in what they can win.
-
-Shape suffix: G rollout of the batch.
-"""
+"""Role-conditioned advantage estimation: a running baseline per role, because roles differ in what they can win."""
 
 from collections.abc import Sequence
 
@@ -11,6 +8,7 @@ from numpy.typing import NDArray
 
 from schemas.trajectories import Rollout
 from trainer.advantages.base import Estimate, State, register, spread, totals
+from trainer.advantages.formulas import check_decay, less_running_mean
 
 
 @register("rae")
@@ -22,18 +20,20 @@ class Rae(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     decay: float = 0.95
+    """Weight of the old baseline."""
+
+    def __post_init__(self) -> None:
+        check_decay(self.decay)
 
     def build(self) -> "Rae":
         """Settings and implementation are one."""
         return self
 
     def __call__(self, rollouts: Sequence[Rollout], rewards: Sequence[NDArray[np.float64]], state: State) -> Estimate:
-        """Every step gets its rollout's advantage; the state holds one baseline per ``game/role``, 0 at first."""
+        """Every step gets its rollout's advantage; the state holds one baseline per ``game/role``, 0 at first.
+
+        Of an episode's member these are its episode type and its role.
+        """
         keys = [f"{rollout.game}/{rollout.role}" for rollout in rollouts]
-        returns_G = totals(rewards)
-        advantages_G = returns_G - np.array([state.get(key, 0.0) for key in keys])
-        updated = dict(state)
-        for key in sorted(set(keys)):
-            mean = float(returns_G[[other == key for other in keys]].mean())
-            updated[key] = self.decay * state.get(key, 0.0) + (1 - self.decay) * mean
-        return Estimate(spread(advantages_G, rollouts), updated)
+        advantages_G, after = less_running_mean(keys, totals(rewards), state, self.decay)
+        return Estimate(spread(advantages_G, rollouts), after)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from schemas.plugins import Registry
 from schemas.trajectories import Rollout
 from trainer.advantages.base import State
+from trainer.advantages.formulas import less_running_mean
 
 Array = NDArray[np.float64]
 
@@ -74,14 +75,13 @@ def less_baseline(keys: Sequence[str], rollouts: Sequence[Rollout], finals: Fina
 
     A mean is used before it is updated, so that it does not depend on the rollouts it judges.
     """
-    state, places = finals.state, [own(rollout) for rollout in rollouts]
+    places = [own(rollout) for rollout in rollouts]
+    mine_G = np.array([float(value_M[place]) for value_M, place in zip(finals.values, places, strict=True)])
+    less_G, after = less_running_mean(keys, mine_G, finals.state, decay)
     values = [value_M.copy() for value_M in finals.values]
-    found: dict[str, list[float]] = {}
-    for key, value_M, place in zip(keys, values, places, strict=True):
-        found.setdefault(key, []).append(float(value_M[place]))
-        value_M[place] -= state.get(key, 0.0)
-    means = {key: decay * state.get(key, 0.0) + (1 - decay) * float(np.mean(found[key])) for key in sorted(found)}
-    return Finals(values, dict(state) | means)
+    for value_M, place, less in zip(values, places, less_G, strict=True):
+        value_M[place] = less
+    return Finals(values, after)
 
 
 def standardised(rewards: Sequence[Array], z_score: bool) -> list[Array]:

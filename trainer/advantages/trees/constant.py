@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
-from schemas.credit import Credit, CreditState, credited, spread
+from schemas.credit import Credit, CreditState
 from schemas.episodes import GenerateResult
-from trainer.advantages.trees.base import register
+from trainer.advantages.trees.base import handed_on, register, samples
 
 
 @register("constant")
@@ -21,5 +22,5 @@ class ConstantCredit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def compute(self, results: Sequence[GenerateResult], state: CreditState) -> Credit:
         """The same for all steps of scored roles."""
-        values = {(rollout.id, role): self.value for rollout, role in credited(results)}
-        return Credit(spread(values, results), dict(state))
+        of = samples(results)
+        return handed_on(of, np.full(len(of.keys), self.value), results, state)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from schemas.credit import Credit, CreditState, credited, spread
+from schemas.credit import Credit, CreditState
 from schemas.episodes import GenerateResult
-from trainer.advantages.trees.base import register
+from trainer.advantages.trees.base import handed_on, register, samples
 
 
 @register("episodic")
@@ -19,5 +19,5 @@ class EpisodicCredit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def compute(self, results: Sequence[GenerateResult], state: CreditState) -> Credit:
         """All steps of a role in an episode get its reward."""
-        values = {(rollout.id, role): rollout.rewards[role] for rollout, role in credited(results)}
-        return Credit(spread(values, results), dict(state))
+        of = samples(results)
+        return handed_on(of, of.rewards_G, results, state)

@@ -1,17 +1,13 @@
-"""Group-relative credit over trees of episodes.
-
-Shape suffix: G rollout of a group.
-"""
+"""Group-relative credit over trees of episodes."""
 
 from collections.abc import Sequence
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from schemas.credit import Credit, CreditState, credited, spread
+from schemas.credit import Credit, CreditState
 from schemas.episodes import GenerateResult
-from trainer.advantages.trees.base import register
+from trainer.advantages.formulas import group_relative, numbered
+from trainer.advantages.trees.base import handed_on, register, samples
 
 
 @register("grpo")
@@ -34,22 +30,6 @@ class GrpoCredit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def compute(self, results: Sequence[GenerateResult], state: CreditState) -> Credit:
         """All steps of a role in an episode get the advantage of its reward."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        rewards: dict[tuple[str, str], float] = {}
-        for rollout, role in credited(results):
-            groups.setdefault(rollout.group_of(role), []).append((rollout.id, role))
-            rewards[rollout.id, role] = rollout.rewards[role]
-        values: dict[tuple[str, str], float] = {}
-        for keys in groups.values():
-            relative_G = self._relative(np.array([rewards[key] for key in keys]))
-            values.update(zip(keys, relative_G.tolist(), strict=True))
-        return Credit(spread(values, results), dict(state))
-
-    def _relative(self, rewards_G: NDArray[np.float64]) -> NDArray[np.float64]:
-        advantages_G: NDArray[np.float64] = rewards_G - rewards_G.mean()
-        if self.normalize:
-            deviation = advantages_G.std()
-            advantages_G = advantages_G / deviation if deviation > 1e-9 else np.zeros_like(advantages_G)
-        if self.positive_only:
-            advantages_G = np.maximum(advantages_G, 0.0)
-        return advantages_G
+        of = samples(results)
+        advantages_G = group_relative(of.rewards_G, numbered(of.groups), self.normalize, self.positive_only)
+        return handed_on(of, advantages_G, results, state)

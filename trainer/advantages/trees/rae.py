@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from schemas.credit import Credit, CreditState, credited, spread
+from schemas.credit import Credit, CreditState
 from schemas.episodes import GenerateResult
-from schemas.errors import ConfigError
-from trainer.advantages.trees.base import register
+from trainer.advantages.formulas import check_decay, less_running_mean
+from trainer.advantages.trees.base import handed_on, register, samples
 
 
 @register("rae")
@@ -22,8 +22,7 @@ class RaeCredit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Weight of the old baseline."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.decay <= 1:
-            raise ConfigError(f"decay: {self.decay}; expected 0 to 1")
+        check_decay(self.decay)
 
     def build(self) -> "RaeCredit":
         """Settings and implementation are one."""
@@ -31,14 +30,6 @@ class RaeCredit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def compute(self, results: Sequence[GenerateResult], state: CreditState) -> Credit:
         """The state holds one baseline per ``episode type/role``, 0 at first; roles not in the batch keep theirs."""
-        values: dict[tuple[str, str], float] = {}
-        earned: dict[str, list[float]] = {}
-        for rollout, role in credited(results):
-            name = f"{rollout.episode_type}/{role}"
-            values[rollout.id, role] = rollout.rewards[role] - state.get(name, 0.0)
-            earned.setdefault(name, []).append(rollout.rewards[role])
-        after = dict(state)
-        for name, rewards in sorted(earned.items()):
-            mean = sum(rewards) / len(rewards)
-            after[name] = self.decay * state.get(name, 0.0) + (1 - self.decay) * mean
-        return Credit(spread(values, results), after)
+        of = samples(results)
+        advantages_G, after = less_running_mean(of.names, of.rewards_G, state, self.decay)
+        return handed_on(of, advantages_G, results, after)

@@ -1,0 +1,221 @@
+"""A rollout that was a tree of episodes is credited member by member, as the tree itself would be."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.config import Plugin, TrainerConfig, TransformsConfig
+from schemas.credit import credited
+from schemas.episodes import GenerateResult, Message, free_tokens
+from schemas.episodes import Rollout as Episode
+from schemas.episodes import Step as Call
+from schemas.trajectories import Member, Rollout, Step
+from trainer.admission import check
+from trainer.advantages.trees import CREDITS
+from trainer.buffer import Drawn
+from trainer.credit import Credit, Credited, Memory, looks_at_score
+from trainer.shape import DecoderShape
+
+SHAPE = DecoderShape("qwen3", 1000, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
+ROLES = ("Proposer", "Solver", "Critic")
+ALIKE = [
+    ("grpo", {}, "group_relative", {}),
+    ("grpo", {"normalize": True}, "group_relative", {"normalize": True}),
+    ("grpo", {"positive_only": True}, "group_relative", {"positive_only": True}),
+    ("leave_one_out", {}, "leave_one_out", {}),
+    ("rae", {"decay": 0.75}, "rae", {"decay": 0.75}),
+    ("constant", {"value": 0.5}, "constant", {"value": 0.5}),
+    ("episodic", {}, "episodic", {}),
+]
+
+
+def tree(rng: Random, id: str, depth: int = 0) -> GenerateResult:
+    """A random tree, in which some episodes failed, and some roles earned without a word or spoke without earning."""
+    spoke = [rng.choice(ROLES) for _ in range(rng.randrange(4))]
+    failed = rng.random() < 0.2
+    rewards = {} if failed else {role: rng.choice([-1.0, 0.0, 0.3, 1.0]) for role in rng.sample(ROLES, 2)}
+    calls = [
+        Call(
+            role,
+            [Message("user", "?")],
+            [Message("assistant", "!")],
+            free_tokens([1, 2], [3], [-0.5]),
+            rewards.get(role, 0.0),
+        )
+        for role in spoke
+    ]
+    episode = Episode(
+        id,
+        rng.choice(["propose", "solve"]),
+        None,
+        calls,
+        rewards=rewards,
+        parent=id.rpartition(".")[0],
+        depth=depth,
+        failure="why" if failed else "",
+        group=rng.choice(["", "", "asked"]),
+    )
+    children = range(rng.randrange(4) if depth < 2 else 0)
+    return GenerateResult(episode, [tree(rng, f"{id}.{n}", depth + 1) for n in children])
+
+
+def flat(result: GenerateResult) -> tuple[Rollout | None, list[tuple[str, int]]]:
+    """The tree as one rollout with members, and which call of which episode each of its steps was."""
+    steps: list[Step] = []
+    keys: list[tuple[str, int]] = []
+    members: list[Member] = []
+    for episode, role in credited([result]):
+        mine = [at for at, call in enumerate(episode.steps) if call.role_id == role]
+        places = list(range(len(steps), len(steps) + len(mine)))
+        steps += [call.tokens for call in episode.steps if call.role_id == role and call.tokens is not None]
+        keys += [(episode.id, at) for at in mine]
+        group, kind, reward = episode.group_of(role), episode.episode_type, episode.rewards[role]
+        members.append(Member(episode.id, kind, role, episode.parent, group, reward, places))
+    top = result.rollout
+    made = Rollout(top.id, "arena", "main", 0, "seat", "", steps, 1, 0.0, 0.0, 1, scores=[0.0, 0.0], members=members)
+    return (made if steps else None), keys
+
+
+def trainer(name: str, filter_zero: bool = False, transforms: TransformsConfig | None = None, **of: Any) -> Credit:
+    config = TrainerConfig(
+        reward=Plugin(name="outcome"),
+        advantage=Plugin(name=name, settings=of),
+        transforms=transforms or TransformsConfig(),
+    )
+    return Credit(config, SHAPE, filter_zero)
+
+
+@pytest.mark.parametrize(("assigner", "theirs", "estimator", "ours"), ALIKE)
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_members_get_the_credit_that_the_trees_get(
+    assigner: str, theirs: dict[str, Any], estimator: str, ours: dict[str, Any], seed: int
+) -> None:
+    rng = Random(seed)
+    # Whoever is not sent, because nothing was said in all of a tree, cannot be compared with: such a tree is left out.
+    trees = [one for n in range(5) if flat(one := tree(rng, f"m-{n}"))[0] is not None]
+    state = {"solve/Solver": 0.25, "propose/Critic": -1.0}
+    expected = CREDITS.build(Plugin(name=assigner, settings=theirs)).compute(trees, state)
+    flats = [flat(one) for one in trees]
+    found = trainer(estimator, **ours)([one for one, _ in flats if one is not None], Memory(state))
+    weights = {
+        key: float(value)
+        for (_, keys), values_S in zip(flats, found.advantages, strict=True)
+        for key, value in zip(keys, values_S, strict=True)
+    }
+    assert found.refused == []
+    assert weights == pytest.approx(expected.weights, abs=1e-12)
+    assert found.memory.baselines == pytest.approx(expected.state, abs=1e-12)
+
+
+def played(n: int, *members: tuple[str, float, list[int]], steps: int = 4) -> Rollout:
+    made = [Step([1, 2], [3], [0], [-0.5], [[3, 4]], 0, at % 2, 0.0) for at in range(steps)]
+    of = [Member(f"m-{n}", "talk", role, "", f"g|{role}", reward, places) for role, reward, places in members]
+    return Rollout(f"m-{n}", "debate", "main", 1, "con", "g", made, 1, 0.0, 9.0, 1, scores=[-9.0, 9.0], members=of)
+
+
+BATCH = [played(0, ("A", 1.0, [0, 2]), ("B", 0.0, [1, 3])), played(1, ("A", 0.0, [0, 1]), ("B", 4.0, [2]))]
+
+
+def test_a_role_is_compared_with_itself_and_the_seats_score_plays_no_part() -> None:
+    found = trainer("group_relative")(BATCH, Memory())
+    assert [a_S.tolist() for a_S in found.advantages] == [[0.5, -2.0, 0.5, -2.0], [-0.5, -0.5, 2.0, 0.0]]
+    assert found.reward_mean == pytest.approx(1.25)
+    assert found.advantage_std == pytest.approx(np.concatenate(found.advantages).std())
+
+
+def test_baselines_are_named_by_episode_type_and_role() -> None:
+    memory = trainer("rae")(BATCH, Memory()).memory
+    assert memory.baselines == pytest.approx({"talk/A": 0.025, "talk/B": 0.1})
+    assert trainer("rae")(BATCH, memory).memory.baselines == pytest.approx(
+        {"talk/A": 0.95 * 0.025 + 0.025, "talk/B": 0.95 * 0.1 + 0.1}
+    )
+
+
+def test_transformations_act_on_what_members_earned() -> None:
+    final = TransformsConfig(final=(Plugin(name="role_advantage"),))
+    found = trainer("episodic", transforms=final)(BATCH, Memory(transforms={"0.role_advantage/A": 0.5}))
+    assert [a_S.tolist() for a_S in found.advantages] == [[0.5, 0.0, 0.5, 0.0], [-0.5, -0.5, 4.0, 0.0]]
+
+
+def test_a_rollout_is_filtered_where_none_of_its_members_learns() -> None:
+    dull = [played(n, ("A", 1.0, [0]), ("B", 2.0, [1])) for n in (2, 3)]
+    found = trainer("group_relative", filter_zero=True)([dull[0], *BATCH[:0], dull[1]], Memory())
+    assert (found.rollouts, found.filtered) == ([], [0, 1])
+    mixed = trainer("group_relative", filter_zero=True)([*dull, *BATCH], Memory())
+    assert mixed.rollouts == [*dull, *BATCH], "compared with others, they teach something"
+
+
+def test_steps_left_for_later_do_not_change_the_credit_of_those_trained_on_now() -> None:
+    drawn = Drawn(1, BATCH[0], [1], 3)
+    now = trainer("group_relative")([drawn.to_train, BATCH[1]], Memory())
+    assert now.advantages[0].tolist() == trainer("group_relative")(BATCH, Memory()).advantages[0].tolist()
+
+
+@pytest.mark.parametrize("name", ["clock_leave_one_out", "gae", "step_reward"])
+def test_other_estimators_take_each_member_for_a_rollout_of_its_own(name: str) -> None:
+    """Bit for bit what they make of the members as separate rollouts."""
+    apart = [
+        msgspec.structs.replace(
+            one,
+            match_id=f"{one.match_id}/{m.role}",
+            game=m.episode_type,
+            role=m.role,
+            group=m.group,
+            score=m.reward,
+            scores=[],
+            members=[],
+            steps=[one.steps[at] for at in m.steps],
+        )
+        for one in BATCH
+        for m in one.members
+    ]
+    together, alone = (trainer(name)(batch, Memory()) for batch in (BATCH, apart))
+    pieces = [together.advantages[at // 2][BATCH[at // 2].members[at % 2].steps] for at in range(4)]
+    assert [piece.tolist() for piece in pieces] == [a_S.tolist() for a_S in alone.advantages]
+
+
+def test_a_seat_of_a_game_is_credited_as_before_beside_episodes() -> None:
+    games = [
+        msgspec.structs.replace(one, members=[], scores=[], score=one.members[0].reward, steps=one.steps[::2])
+        for one in BATCH
+    ]
+    found: list[Credited] = [trainer("group_relative")(batch, Memory()) for batch in (games, [*games, *BATCH])]
+    assert [a_S.tolist() for a_S in found[0].advantages] == [[0.5, 0.5], [-0.5, -0.5]]
+    assert [a_S.tolist() for a_S in found[1].advantages[:2]] == [a_S.tolist() for a_S in found[0].advantages]
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ([("A", float("nan"), [0])], "member 0 (A in m-5): reward nan is not a finite number"),
+        ([("A", 1.0, [0]), ("B", 1.0, [4])], "member 1 (B in m-5): steps [4] do not ascend within the rollout's 4"),
+        ([("A", 1.0, [-1])], "steps [-1] do not ascend"),
+        ([("A", 1.0, [1, 1])], "steps [1, 1] do not ascend"),
+        ([("A", 1.0, [2, 1])], "steps [2, 1] do not ascend"),
+        ([("A", 1.0, [0, 1]), ("B", 1.0, [1, 2])], "member 1 (B in m-5): step 1 has another member"),
+        ([("A", 1.0, [0, 1]), ("B", 1.0, [2]), ("C", 1.0, [3])], None),
+        ([("A", 1.0, [1, 2])], "clocks of the steps decrease"),
+    ],
+)
+def test_damaged_members_are_refused_with_a_reason(
+    members: list[tuple[str, float, list[int]]], reason: str | None
+) -> None:
+    found = check(played(5, *members))
+    assert found is None if reason is None else found is not None and reason in found
+    alone = trainer("group_relative")([played(5, *members), *BATCH], Memory())
+    assert len(alone.rollouts) == (3 if reason is None else 2)
+
+
+def test_a_reward_that_does_not_look_at_scores_is_none_for_episodes() -> None:
+    def config(name: str, **of: Any) -> TrainerConfig:
+        return TrainerConfig(reward=Plugin(name=name, settings=of))
+
+    assert looks_at_score(config("outcome"))
+    assert looks_at_score(config("progress", score_weight=1.0))
+    assert not looks_at_score(config("progress"))
