@@ -12,12 +12,18 @@ from arena.arenas import make_arena
 from arena.arenas.base import Opening
 from arena.arenas.proposer_solver import closeness
 from arena.clients import ScriptedClient
+from arena.harvest import Seat, harvest
 from arena.questions import Question, Rules, verified
+from schemas import trajectories
 from schemas.batches import TrainingBatch
-from schemas.config import Plugin
+from schemas.config import Plugin, TrainerConfig
 from schemas.episodes import ArtifactAdded, EpisodeRequest, GenerateResult, Message
 from schemas.errors import ConfigError
 from trainer.advantages.trees import CREDITS
+from trainer.credit import Credit, Memory
+from trainer.shape import DecoderShape
+
+SHAPE = DecoderShape("qwen3", 1000, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
 
 # Two proposers, four solvers under each
 
@@ -92,6 +98,46 @@ def test_role_baselines_move_as_worked_out_by_hand() -> None:
     assert [record.advantage for record in second.records] == pytest.approx(expected)
     # 0.95 · 0.0375 + 0.05 · 0.75, and 0.95 · 0.01875 + 0.05 · 0.375.
     assert second.credit_state == pytest.approx({"propose/Proposer": 0.073125, "solve/Solver": 0.0365625})
+
+
+def harvested(arena: Arena) -> list[trajectories.Rollout]:
+    """What a league's matches of a batch leave for the trainer."""
+    found = []
+    for result in asyncio.run(arena.generate_rollouts(arena.get_batch())):
+        seat = Seat(result.rollout.id, "proposer_solver", "main", 0, "Both", ("Proposer", "Solver"), (0.0,), 1)
+        found.append(harvest(result, seat).rollout)
+    return [rollout for rollout in found if rollout is not None]
+
+
+def trained(advantage: str) -> tuple[Credit, Memory]:
+    config = TrainerConfig(reward=Plugin("outcome"), advantage=Plugin(advantage))
+    return Credit(config, SHAPE, filter_zero=False), Memory()
+
+
+def test_a_league_gives_each_call_the_same_advantage_group_by_group() -> None:
+    credit, memory = trained("group_relative")
+    rollouts = harvested(opened())
+    credited = credit(rollouts, memory)
+
+    assert [(rollout.group, rollout.group_size) for rollout in rollouts] == [("proposals-1", 2)] * 2
+    assert [advantages_S.tolist() for advantages_S in credited.advantages] == [
+        [0.25, 0.5, -0.5, 0.5, -0.5],
+        [-0.25, -0.25, 0.75, -0.25, -0.25],
+    ]
+
+
+def test_a_league_gives_each_call_the_same_advantage_role_by_role() -> None:
+    credit, memory = trained("rae")
+    arena = opened()
+    first = credit(harvested(arena), memory)
+    second = credit(harvested(arena), first.memory)
+
+    assert first.memory.baselines == pytest.approx({"propose/Proposer": 0.0375, "solve/Solver": 0.01875})
+    assert [advantages_S.tolist() for advantages_S in second.advantages] == [
+        pytest.approx([0.9625, 0.98125, -0.01875, 0.98125, -0.01875]),
+        pytest.approx([0.4625, -0.01875, 0.98125, -0.01875, -0.01875]),
+    ]
+    assert second.memory.baselines == pytest.approx({"propose/Proposer": 0.073125, "solve/Solver": 0.0365625})
 
 
 def test_solvers_that_are_not_to_be_trained_still_decide_what_the_proposer_earns() -> None:
