@@ -1,0 +1,122 @@
+"""Goods and trades: what two players have, what it is worth to each, and offers read from what they say."""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from schemas.errors import EpisodeError
+
+PLAYERS = ("Player0", "Player1")
+ACCEPT, REJECT = "accept", "reject"
+_ITEM = re.compile(r"(\d{1,6}) ([a-z]+)")
+_OFFER = re.compile(r"offer:? give (.+?),? take (.+)")
+
+Goods = dict[str, int]
+"""Units by resource."""
+
+
+class Deal(msgspec.Struct, frozen=True):
+    """Who has what, and what it is worth to whom."""
+
+    holdings: dict[str, Goods]
+    """By player; everybody knows them."""
+    values: dict[str, Goods]
+    """Of a unit, by player, who alone knows them."""
+
+    def __post_init__(self) -> None:
+        whole = set(self.holdings) == set(self.values) == set(PLAYERS)
+        goods = [*self.holdings.values(), *self.values.values()]
+        if not whole or len(set(map(frozenset, goods))) != 1 or _least(goods) < 1:
+            raise EpisodeError(f"deal: {self}; expected 1 or more of the same resources for each of {PLAYERS}")
+
+    def best(self) -> int:
+        """The most that all players together can gain: every unit goes to who values it most."""
+        return sum(
+            units * max(self.values[player][name] - self.values[owner][name] for player in self.values)
+            for owner, goods in self.holdings.items()
+            for name, units in goods.items()
+        )
+
+    def gains(self, trade: "Trade") -> dict[str, int]:
+        """What a trade is worth to each, by its own values."""
+        sign = {trade.by: 1, other(trade.by): -1}
+        return {
+            player: sign[player] * (worth(trade.take, values) - worth(trade.give, values))
+            for player, values in self.values.items()
+        }
+
+
+class Trade(msgspec.Struct, frozen=True):
+    """An offer, as who made it said it."""
+
+    by: str
+    give: Goods
+    take: Goods
+
+
+def other(player: str) -> str:
+    """The other player."""
+    return PLAYERS[1 - PLAYERS.index(player)]
+
+
+def worth(goods: Goods, values: Goods) -> int:
+    """What goods come to."""
+    return sum(units * values[name] for name, units in goods.items())
+
+
+def _least(goods: Sequence[Goods]) -> int:
+    return min((units for of in goods for units in of.values()), default=0)
+
+
+def shown(goods: Goods) -> str:
+    """Goods in words."""
+    return " ".join(f"{units} {name}" for name, units in goods.items() if units) or "nothing"
+
+
+def move_in(reply: str) -> str:
+    """The last line of a reply that is a move, in small letters and without markup; empty where none is."""
+    for line in reversed(reply.casefold().splitlines()):
+        bare = " ".join(line.split()).strip(" `*_.!\"'")
+        if bare in (ACCEPT, REJECT) or bare.startswith("offer"):
+            return bare
+    return ""
+
+
+def offered(text: str, by: str) -> Trade | None:
+    """The offer that a move says; None where it is none."""
+    found = _OFFER.fullmatch(text)
+    sides = [read_goods(part) for part in found.groups()] if found else []
+    give, take = sides or [None, None]
+    return None if give is None or take is None else Trade(by, give, take)
+
+
+def read_goods(text: str) -> Goods | None:
+    """Goods as they were written, amounts of a resource added up."""
+    goods: Goods = {}
+    for part in re.split(r",? and |, ?|(?<=[a-z]) (?=\d)", text):
+        if part == "nothing":
+            continue
+        item = _ITEM.fullmatch(part)
+        if item is None:
+            return None
+        goods[item[2]] = goods.get(item[2], 0) + int(item[1])
+    return goods
+
+
+def refusal(trade: Trade | None, deal: Deal) -> str:
+    """Why an offer cannot be made; empty where it can."""
+    if trade is None:
+        return "Not understood."
+    for goods, owner in ((trade.give, trade.by), (trade.take, other(trade.by))):
+        for name, units in goods.items():
+            if units > deal.holdings[owner].get(name, 0):
+                return f"{owner} has no {units} {name}."
+    return "" if any(trade.give.values()) or any(trade.take.values()) else "Nothing was offered."
+
+
+def efficiency(deal: Deal, agreed: Trade | None) -> float:
+    """Joint gain as a share of the greatest possible one; 1 where there was nothing to gain and nothing was lost."""
+    joint = 0 if agreed is None else sum(deal.gains(agreed).values())
+    best = deal.best()
+    return joint / best if best else float(joint == 0)
