@@ -2,5 +2,6 @@
 
 - ``problems``  word problems with a number for an answer
 - ``passages``  short documents, each of sentences that state facts
+- ``topics``    what to argue about, and what to answer
 - ``words``     everyday words
 """

@@ -25,7 +25,7 @@ DEAL = Deal(
     holdings={"Player0": {"wood": 3, "gold": 1}, "Player1": {"wood": 1, "gold": 2}},
     values={"Player0": {"wood": 1, "gold": 4}, "Player1": {"wood": 3, "gold": 2}},
 )
-"""Player0 likes gold, Player1 wood. All of the other's goods are worth 1 + 8 = 9 to the one, 9 + 2 = 11 to the other."""
+"""Player0 likes gold, Player1 wood. The goods of the other are worth 1 + 8 = 9 to the one, 9 + 2 = 11 to the next."""
 
 
 def opened(replies: Sequence[str], credit: str = "rae", **settings: Any) -> Arena:
