@@ -14,19 +14,22 @@ import random
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from math import inf
+from typing import TypeVar
 
 from arena.games.base import Action, Game
 from arena.games.texts import Words
 from schemas.config import AgentConfig, LeagueConfig
 from schemas.errors import UsageError, one_of
 from workers.asking.billing import Tally
+from workers.asking.metering import Meter
 from workers.asking.remote_model import RemoteModel, Reply, key_of
-
-METRICS = "remote_"
-"""How the names of a remote seat's metrics begin. They tell how it was asked, not how the game went."""
+from workers.asking.speaking import RemoteSpeaker
 
 _PAUSED_S = 0.5
 """Before a match fails whose agent pauses: whoever makes matches makes the next one at once, and may not know yet."""
+
+
+_Seated = TypeVar("_Seated", "RemotePlayer", RemoteSpeaker)
 
 
 class RemotePlayer:
@@ -35,9 +38,7 @@ class RemotePlayer:
     def __init__(self, model: RemoteModel, words: Words) -> None:
         self._model = model
         self._words = words
-        self._counted = dict.fromkeys(("seconds", "choices", "illegal"), 0.0)
-        self._asked = Tally()
-        self._untold = Tally()
+        self._meter = Meter("choices", "illegal")
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """What the model says, or the game's default where it says nothing legal.
@@ -47,36 +48,27 @@ class RemotePlayer:
         """
         reply = await self._ask(game, seat)
         understood = self._words.understand(game, seat, reply.text, random.Random(seed))
-        counted = self._counted
+        counted = self._meter.counted
         counted["seconds"] += reply.seconds
         counted["choices"] += understood.choices
         counted["illegal"] += understood.illegal
         return understood.action
 
     async def _ask(self, game: Game, seat: int) -> Reply:
-        tally = Tally()
-        try:
+        async with self._meter.asking() as tally:
             return await self._model.ask(self._words.rules(), self._words.question(game, seat), tally)
-        finally:
-            self._asked.add(tally)
-            self._untold.add(tally)
 
     def tell(self) -> Tally:
         """What it was asked since this was last called."""
-        untold, self._untold = self._untold, Tally()
-        return untold
+        return self._meter.tell()
 
     def metrics(self) -> dict[str, float]:
         """For ``SeatResult.metrics``.
 
-        ``remote_requests`` that were sent, ``remote_tokens`` that the server counted, ``remote_prompt_tokens`` and
-        ``remote_completion_tokens`` of them as far as it tells them apart, ``remote_cost`` and ``remote_uncounted`` as
-        in ``RemoteAsked``, ``remote_seconds`` spent waiting, ``remote_choices`` the agent had to make and
-        ``remote_illegal``, how many of them the game's default made.
+        As ``Meter.metrics``, with ``remote_choices`` that the agent had to make and ``remote_illegal``, how many of
+        them the game's default made.
         """
-        asked = {name: float(getattr(self._asked, name)) for name in Tally.__struct_fields__}
-        counted = {name: round(count, 3) for name, count in self._counted.items()}
-        return {METRICS + name: value for name, value in (asked | counted).items()}
+        return self._meter.metrics()
 
 
 class Remotes:
@@ -92,7 +84,7 @@ class Remotes:
         self._configs = {name: agent.remote for name, agent in agents.items() if agent.remote is not None}
         self._left = left
         self._models: dict[str, RemoteModel] = {}
-        self._playing: dict[str, list[tuple[str, RemotePlayer]]] = {}
+        self._playing: dict[str, list[tuple[str, RemotePlayer | RemoteSpeaker]]] = {}
 
     async def player(self, agent: str, words: Words, match_id: str) -> RemotePlayer:
         """The agent, for one seat of one match.
@@ -102,6 +94,23 @@ class Remotes:
             ConfigError: the variable that should hold its key does not.
             RemoteError: its budget is spent.
         """
+        return self._seated(match_id, agent, RemotePlayer(await self._model(agent), words))
+
+    async def speaker(self, agent: str, match_id: str) -> RemoteSpeaker:
+        """The agent, for the roles of one seat of a match that is an episode.
+
+        Raises:
+            UsageError: the configuration does not say where it is.
+            ConfigError: the variable that should hold its key does not.
+            RemoteError: its budget is spent.
+        """
+        return self._seated(match_id, agent, RemoteSpeaker(await self._model(agent)))
+
+    def _seated(self, match_id: str, agent: str, seated: _Seated) -> _Seated:
+        self._playing.setdefault(match_id, []).append((agent, seated))
+        return seated
+
+    async def _model(self, agent: str) -> RemoteModel:
         if agent not in self._configs:
             raise UsageError(f"agents.{agent}: no remote agent of that name; expected {one_of(self._configs)}")
         if agent not in self._models:
@@ -110,9 +119,7 @@ class Remotes:
         if model.is_paused:
             await asyncio.sleep(_PAUSED_S)
             model.check_budget()
-        player = RemotePlayer(model, words)
-        self._playing.setdefault(match_id, []).append((agent, player))
-        return player
+        return model
 
     @property
     def playing(self) -> list[str]:

@@ -8,7 +8,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from math import inf
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from schemas.config import RemoteConfig
+from schemas.episodes import Message
 from schemas.errors import ConfigError, RemoteError
 from workers.asking.billing import Tally, Usage, largest_cost, read_usage
 
@@ -147,9 +148,13 @@ class RemoteModel:
             RemoteError: no reply after ``tries`` requests, or one that trying again does not mend, or its budget is
                 spent; the message names agent, host and what the server said, never the key.
         """
+        return await self.converse([Message("system", rules), Message("user", question)], tally)
+
+    async def converse(self, messages: Sequence[Message], tally: Tally | None = None) -> Reply:
+        """What the model says next in a conversation; otherwise as ``ask``."""
         own = Tally()
         try:
-            return await self._ask(msgspec.json.encode(self._body(rules, question)), own)
+            return await self._ask(msgspec.json.encode(self._body(messages)), own)
         finally:
             if tally is not None:
                 tally.add(own)
@@ -174,10 +179,10 @@ class RemoteModel:
         """Let go of the connections."""
         await self._client.aclose()
 
-    def _body(self, rules: str, question: str) -> dict[str, Any]:
+    def _body(self, messages: Sequence[Message]) -> dict[str, Any]:
         return {
             "model": self._config.model,
-            "messages": [{"role": "system", "content": rules}, {"role": "user", "content": question}],
+            "messages": [{"role": message.role, "content": message.content} for message in messages],
             "temperature": self._config.temperature,
             self._config.limit_field: self._config.max_tokens,
             **self._config.extra,

@@ -16,7 +16,7 @@ from league.explaining import DrawExplained, EvaluationExplained, explain_draw, 
 from league.log.jetstream import JetStreamLog
 from schemas.errors import LeagueError, UsageError
 from schemas.events import AgentRegistered, MatchFinished
-from workers.asking import players, remote
+from workers.asking import metering, players
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
 from workers.reading.match_text import (
     header,
@@ -168,7 +168,7 @@ def _outcome(result: MatchFinished) -> Outcome:
 
 def _of_the_game(metrics: dict[str, float]) -> dict[str, float]:
     """Without how a model was asked and answered, which playing the match again does not tell."""
-    asked = (players.METRICS, remote.METRICS)
+    asked = (players.METRICS, metering.METRICS)
     return {name: value for name, value in metrics.items() if not name.startswith(asked)}
 
 
