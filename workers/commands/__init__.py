@@ -1,6 +1,7 @@
 """The commands of ``league``, by what they touch.
 
 - ``serving``  ``up``, ``open`` and ``worker``: processes that make history
+- ``brokers``  ``nats``: a cluster of brokers on this machine
 - ``vllm``     ``vllm``: vLLM's own server, started for a league
 - ``history``  ``leaderboard``, ``events``: reading it
 - ``replay``   ``replay``: folding it again, as it was or under other rules
@@ -24,6 +25,7 @@ import typer
 
 from workers.commands import (
     archive,
+    brokers,
     corrections,
     history,
     ledger,
@@ -59,6 +61,7 @@ app.add_typer(draws, name="matchmaking")
 app.command()(serving.up)
 app.command("open")(serving.open_league)
 app.command()(serving.worker)
+app.command()(brokers.nats)
 app.command()(vllm.vllm)
 app.command()(status.status)
 app.command()(status.metrics)

@@ -1,0 +1,135 @@
+"""A NATS cluster as plain processes of this machine, its nodes on the loopback interface.
+
+For trying things out and for tests: nodes on one machine outlive a process, not the machine. On several machines the
+same configuration serves, a node on each (``docker-compose.yml``, ``docs/4-operations.md``).
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+
+from league.log.processes import binary, check_port_is_free, end, free_port, has_ended, spawn
+from schemas.errors import LogUnavailableError, UsageError
+
+NODES = 3
+"""As many as the history has copies; one of them may be lost at a time."""
+
+_CONFIG = """\
+server_name: "league-{number}"
+listen: "127.0.0.1:{port}"
+max_payload: 8MB
+cluster {{
+  name: "league"
+  listen: "127.0.0.1:{peer}"
+  routes: [{routes}]
+}}
+jetstream {{
+  store_dir: "{store}"
+  # Acknowledged means on the disks of two nodes: without it a loss of power to all of them loses what was not flushed.
+  sync_interval: always
+}}
+"""
+
+
+class _Ports(msgspec.Struct, frozen=True):
+    """Where the nodes listen: the same after every start, since clients and other nodes remember it."""
+
+    clients: list[int]
+    peers: list[int]
+
+
+class LocalCluster:
+    """Nodes of one cluster, which end with the block. Any of them can be killed and started again in between."""
+
+    def __init__(self, folder: Path, nodes: int = NODES, port: int = 0) -> None:
+        """Lay out a cluster; nothing runs yet.
+
+        Args:
+            folder: Of its files; made if missing. A cluster that was there before goes on.
+            nodes: How many: 3 or more, an odd number.
+            port: Of the first node, the others follow; 0 takes free ones. Where a cluster was before, its own.
+
+        Raises:
+            UsageError: another number of nodes, or a port that is taken.
+        """
+        if nodes < NODES or nodes % 2 == 0:
+            raise UsageError(f"--nodes {nodes}: expected an odd number, {NODES} or more: most of them have to agree")
+        self.folder = folder.resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._ports = self._placed(nodes, port)
+        self._pids: dict[int, int] = {}
+
+    @property
+    def url(self) -> str:
+        """Of all nodes, for ``--nats``."""
+        return ",".join(f"nats://127.0.0.1:{port}" for port in self._ports.clients)
+
+    @property
+    def running(self) -> list[int]:
+        """Numbers of the nodes that run."""
+        return [number for number, pid in sorted(self._pids.items()) if not has_ended(pid)]
+
+    def __enter__(self) -> "LocalCluster":
+        try:
+            for number in range(len(self._ports.clients)):
+                self.start(number)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in list(self._pids):
+            self.stop(number)
+
+    def store(self, number: int) -> Path:
+        """Where a node keeps its streams."""
+        return self.folder / f"store-{number}"
+
+    def start(self, number: int) -> None:
+        """Start a node, with what it had on disk.
+
+        Raises:
+            LogUnavailableError: it ended at once; the message quotes its log.
+        """
+        config, log = self.folder / f"{number}.conf", self.folder / f"{number}.log"
+        routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in self._ports.peers)
+        places = {"port": self._ports.clients[number], "peer": self._ports.peers[number], "store": self.store(number)}
+        config.write_text(_CONFIG.format(number=number, routes=routes, **places))
+        self._pids[number] = pid = spawn([binary(), "-c", str(config)], log)
+        deadline = time.monotonic() + 0.2
+        while time.monotonic() < deadline:
+            if has_ended(pid):
+                del self._pids[number]
+                lines = log.read_text(errors="replace").splitlines()
+                why = next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "nothing")
+                raise LogUnavailableError(f"node {number} of the cluster under {self.folder} ended at once: {why}")
+            time.sleep(0.02)
+
+    def stop(self, number: int) -> None:
+        """End a node in good order."""
+        end(self._pids.pop(number))
+
+    def kill(self, number: int) -> None:
+        """End a node at once, as a crash would."""
+        pid = self._pids.pop(number)
+        os.kill(pid, signal.SIGKILL)
+        while not has_ended(pid):
+            time.sleep(0.005)
+
+    def _placed(self, nodes: int, port: int) -> _Ports:
+        plan = self.folder / "ports.json"
+        if plan.exists():
+            ports = msgspec.json.decode(plan.read_bytes(), type=_Ports)
+            if len(ports.clients) != nodes:
+                raise UsageError(f"--nodes {nodes}: the cluster under {self.folder} has {len(ports.clients)}")
+            return ports
+        clients = [port + nth for nth in range(nodes)] if port else [free_port() for _ in range(nodes)]
+        for chosen in clients:
+            check_port_is_free(chosen)
+        ports = _Ports(clients, [free_port() for _ in range(nodes)])
+        plan.write_bytes(msgspec.json.encode(ports))
+        return ports

@@ -1,0 +1,31 @@
+"""``league nats``: a cluster of brokers on this machine."""
+
+import signal
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from league.log.cluster import NODES, LocalCluster
+
+
+def nats(
+    folder: Annotated[Path, typer.Option(help="Where the nodes keep their streams.")] = Path(".league-nats"),
+    nodes: Annotated[int, typer.Option(help="How many; an odd number.")] = NODES,
+    port: Annotated[int, typer.Option(help="Of the first node, the others follow; 0 takes free ones.")] = 0,
+) -> None:
+    """Run a NATS cluster on this machine until Ctrl-C; a node that dies is started again."""
+    console = Console(stderr=True)
+    stopping: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda caught, _: stopping.append(caught))
+    with LocalCluster(folder, nodes, port) as cluster:
+        print(cluster.url, flush=True)
+        console.print(f"{nodes} nodes; workers and commands take the line above as their --nats", highlight=False)
+        while not stopping:
+            for node in sorted({*range(nodes)} - {*cluster.running}):
+                console.print(f"node {node} has died, starting it again", highlight=False)
+                cluster.start(node)
+            time.sleep(0.5)
