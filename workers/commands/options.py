@@ -8,7 +8,14 @@ import typer
 from workers.run import Run
 
 RunOption = Annotated[Path, typer.Option("--run", help="The run's folder: store, artifacts, logs.")]
-NatsOption = Annotated[str | None, typer.Option("--nats", help="A broker's address; by default the run has its own.")]
+NatsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--nats",
+        envvar="LEAGUE_NATS",
+        help="A broker's address, of a cluster several with commas; by default the run has its own.",
+    ),
+]
 LeagueOption = Annotated[str | None, typer.Option("--league", help="Which league, if the broker holds several.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one value for programs.")]
 

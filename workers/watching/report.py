@@ -20,7 +20,8 @@ from workers.run import DEFAULT_RUN, Run
 
 def benchmark_table(rows: list[BenchmarkRow]) -> Table:
     """Shares of won benchmark games before and after training, for a terminal."""
-    table = Table(title="Games won with one bot in all other seats (strictly the most of all seats)", title_justify="left")
+    title = "Games won with one bot in all other seats (strictly the most of all seats)"
+    table = Table(title=title, title_justify="left")
     for column in ("agent", "against", "won", "share", "95 % interval"):
         table.add_column(column, justify="left" if column in ("agent", "against") else "right")
     for row in rows:
