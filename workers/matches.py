@@ -1,31 +1,24 @@
-"""Plays one match between agents in seats, and reports what became of it."""
+"""Plays matches, whatever is played in them, and reports what became of each."""
 
 import asyncio
-import contextlib
-import time
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import structlog
-import zstandard
 
-from arena.games import make_game
-from arena.games.base import Apart, GameSpec, Outcome, words_of
-from arena.match import BotPlayer, Player, play
+from arena.arenas.base import ArenaSpec
+from arena.contests import Contest, make_contest
 from league.artifacts import BrokerStore
-from league.state.saved import Published
-from schemas.errors import LeagueError, LogError, MemoryShortError, RemoteError, UsageError
+from schemas.errors import LeagueError, LogError, MemoryShortError, RemoteError
 from schemas.events import MatchFailed, MatchFinished, RemoteAsked, SeatResult
-from schemas.ids import digest, split_agent
+from schemas.ids import digest
 from schemas.jobs import PlayMatch
-from schemas.sketches import sketch
-from schemas.trajectories import Rollout
 from workers.asking.billing import Tally
-from workers.asking.players import AdapterProvider, PolicyPlayer
-from workers.asking.prompting import prompting_of
-from workers.asking.remote import RemotePlayer, Remotes
-from workers.inference.base import Sampling
+from workers.asking.remote import Remotes
 from workers.models import Models
+from workers.playing.base import Played
+from workers.playing.episodes import Episodes
+from workers.playing.games import Games
 from workers.runtime import Context
 from workers.watching.metrics import PlayGauge
 
@@ -36,35 +29,22 @@ _PATIENCE = 25
 _REPORT_S = 60.0
 
 
-class Played(msgspec.Struct, frozen=True):
-    """A match that ended, and what its seats did."""
-
-    job: PlayMatch
-    outcome: Outcome
-    players: Sequence[Player]
-    final_clock: int
-    final_progress: tuple[float, ...]
-    record: bytes
-    seconds: float
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that models wrote in this match, forced ones included."""
-        steps = (step for player in self.players if isinstance(player, PolicyPlayer) for step in player.steps)
-        return sum(len(step.completion_ids) for step in steps)
+def _playing(context: Context, models: Models, contest: Contest, remotes: Remotes) -> Games | Episodes:
+    if isinstance(contest, ArenaSpec):
+        return Episodes(context, models, contest, remotes)
+    return Games(context, models, contest, remotes)
 
 
 class Matches:
-    """Plays matches of a league's game in this process."""
+    """Plays what a league plays in this process."""
 
     def __init__(self, context: Context, models: Models) -> None:
         self._context = context
-        self._models = models
-        self._game = make_game(context.config.game.name, context.config.game.settings)
-        self._evaluated: GameSpec = self._game.for_evaluation() if isinstance(self._game, Apart) else self._game
-        self._prompting = prompting_of(models.tokenizer, self._game, context.config.prompts)
+        self.contest = make_contest(context.config.game.name, context.config.game.settings)
+        """What is played."""
         self._records = BrokerStore(context.client)
         self._remotes = Remotes(context.config.agents, lambda agent: context.state.budget_left(agent))
+        self._playing = _playing(context, models, self.contest, self._remotes)
         self._since = context.state.sequence
         self._reports = 0
         self._failures = 0
@@ -74,7 +54,7 @@ class Matches:
     @property
     def seats(self) -> int:
         """Number of seats of the game."""
-        return len(self._game.seats)
+        return len(self.contest.seats)
 
     async def play(self, job: PlayMatch, live: Collection[int] = ()) -> Played | None:
         """Play a match; None when it failed, which is recorded then.
@@ -87,7 +67,7 @@ class Matches:
         """
         try:
             with self._gauge.match():
-                played = await self._play(job, live)
+                played = await self._playing.play(job, live)
         except LogError:
             raise
         except Exception as error:
@@ -141,63 +121,6 @@ class Matches:
         )
         await self._context.record(failed)
 
-    async def _play(self, job: PlayMatch, live: Collection[int]) -> Played:
-        started = time.monotonic()
-        game = (self._evaluated if job.purpose == "evaluation" else self._game).new(job.seed)
-        # Other matches' adapters make no room of theirs while these are played with.
-        with contextlib.ExitStack() as held:
-            fixed = self._fixed(job, live)
-            await self._models.ensure_all([published.adapter for published in fixed.values()], held)
-            players = [await self._player(job, seat, fixed.get(seat)) for seat in range(self.seats)]
-            outcome = await play(game, players, job.seed)
-        return Played(
-            job=job,
-            outcome=outcome,
-            players=players,
-            final_clock=game.clock,
-            final_progress=tuple(game.progress(seat) for seat in range(self.seats)),
-            record=zstandard.compress(game.record()),
-            seconds=time.monotonic() - started,
-        )
-
-    def _fixed(self, job: PlayMatch, live: Collection[int]) -> dict[int, Published]:
-        """The seats in which a named version plays, whatever is published meanwhile.
-
-        Raises:
-            UsageError: a seat's agent is neither registered nor a published version.
-        """
-        agents, found = self._context.state.standings().agents, {}
-        for seat, agent in enumerate(job.seats):
-            known, version = agents.get(agent), split_agent(agent)
-            if (known is not None and known.kind != "checkpoint") or (version is not None and seat in live):
-                continue
-            policy, number = version or ("", 0)
-            published = self._context.state.published.get(policy, {}).get(number)
-            if published is None:
-                raise UsageError(f"seat of {agent!r}: no such agent; expected a registered one or a published version")
-            found[seat] = published
-        return found
-
-    async def _player(self, job: PlayMatch, seat: int, fixed: Published | None) -> Player:
-        """Who acts in a seat: the fixed version; else the agent, or the newest version of its policy."""
-        agent = job.seats[seat]
-        known = self._context.state.standings().agents.get(agent)
-        if known is not None and known.kind == "bot":
-            return BotPlayer(self._game.bot(agent))
-        if known is not None and known.kind == "remote":
-            return await self._remotes.player(agent, words_of(self._game), job.match_id)
-        if fixed is not None:
-            provider: AdapterProvider = _always(fixed)
-        elif known is not None and known.kind == "base":
-            provider = _no_adapter
-        else:
-            provider = self._models.live((split_agent(agent) or ("", 0))[0])
-        inference = self._context.config.inference
-        training = job.purpose == "training"
-        temperature = inference.temperature if training else inference.evaluation_temperature
-        sampling = Sampling(temperature=temperature, top_p=inference.top_p)
-        return PolicyPlayer(self._models.backend, self._prompting, provider, sampling)
-
     async def finish(
         self, played: Played, trainable: Sequence[int] = (), experience: str = "", ngram: int | None = None
     ) -> MatchFinished:
@@ -214,18 +137,18 @@ class Matches:
         seats = [
             SeatResult(
                 seat=seat,
-                role=self._game.seats[seat],
+                role=self.contest.seats[seat],
                 agent=agent,
                 score=outcome.scores[seat],
                 rank=outcome.ranks[seat],
                 trainable=seat in trainable,
-                metrics=outcome.metrics[seat] | _metrics(played.players[seat]),
+                metrics=outcome.metrics[seat] | played.asked(seat),
             )
             for seat, agent in enumerate(job.seats)
         ]
         finished = MatchFinished(
             match_id=job.match_id,
-            game=self._game.name,
+            game=self.contest.name,
             purpose=job.purpose,
             worker=self._context.name,
             seed=job.seed,
@@ -238,14 +161,10 @@ class Matches:
             record=record,
             experience=experience,
             evaluation_id=job.evaluation_id,
-            ngrams="" if ngram is None else self._sketch(played, ngram),
+            ngrams="" if ngram is None else played.sketch(ngram),
         )
         await self._context.record(finished)
         return finished
-
-    def _sketch(self, played: Played, ngram: int) -> str:
-        turns = self._game.open_record(zstandard.decompress(played.record)).turns
-        return sketch(turns, self.seats, ngram).encode()
 
     async def close(self) -> None:
         """Let go of connections to remote agents."""
@@ -255,37 +174,3 @@ class Matches:
         if self._context.config.history.records == "digest":
             return digest(record)
         return await self._context.persistently(lambda: self._records.put(record))
-
-    def rollout(self, played: Played, seat: int, policy: str) -> Rollout | None:
-        """What a trainable seat did; None when it was never asked to move."""
-        player = played.players[seat]
-        if not isinstance(player, PolicyPlayer) or not player.steps:
-            return None
-        role = self._game.seats[seat]
-        lineup = "\n".join(agent if s != seat else policy for s, agent in enumerate(played.job.seats))
-        return Rollout(
-            match_id=played.job.match_id,
-            game=self._game.name,
-            policy=policy,
-            seat=seat,
-            role=role,
-            group=f"{role}:{digest(lineup.encode())[:16]}",
-            steps=player.steps,
-            final_clock=played.final_clock,
-            final_progress=played.final_progress[seat],
-            score=played.outcome.scores[seat],
-            rank=played.outcome.ranks[seat],
-            scores=list(played.outcome.scores),
-        )
-
-
-def _metrics(player: Player) -> dict[str, float]:
-    return player.metrics() if isinstance(player, PolicyPlayer | RemotePlayer) else {}
-
-
-def _always(published: Published) -> AdapterProvider:
-    return lambda: (published.version, published.adapter)
-
-
-def _no_adapter() -> tuple[int, str | None]:
-    return 0, None

@@ -13,8 +13,9 @@ from schemas.errors import BackpressureError
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
 from workers.asking.remote import check_keys, played_in_training
-from workers.matches import Matches, Played
+from workers.matches import Matches
 from workers.models import Models
+from workers.playing.base import Played
 from workers.policies import needed_to_play, served
 from workers.runtime import Context, beside
 
@@ -125,7 +126,7 @@ class RolloutWorker:
         return self._sampler
 
     async def _hand_on(self, job: PlayMatch, played: Played, seat: int) -> None:
-        rollout = None if self._given_away(played, seat) else self._matches.rollout(played, seat, self._policy)
+        rollout = None if self._given_away(played, seat) else played.rollout(seat, self._policy)
         experience = await self._publish(rollout) if rollout is not None else ""
         ngram = self._sampler.ngram if self._sampler.uses_novelty and experience else None
         await self._matches.finish(played, [seat] if experience else [], experience, ngram)

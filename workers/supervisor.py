@@ -13,7 +13,7 @@ import structlog
 from rich.console import Console
 from rich.live import Live
 
-from arena.games import make_game
+from arena.contests import make_contest
 from league.evaluation import planning as evaluations
 from league.evaluation import promotion
 from schemas.config import LeagueConfig
@@ -175,7 +175,7 @@ class Supervisor:
     def __init__(self, context: Context, announce: Announce) -> None:
         self._context = context
         game = context.config.game
-        self._seats = len(make_game(game.name, game.settings).seats)
+        self._seats = len(make_contest(game.name, game.settings).seats)
         self._children = [Child(context, process, announce) for process in processes(context.config)]
 
     async def run(self) -> bool:

@@ -1,5 +1,6 @@
 """Episodes on the league's own models: an ``InferenceClient`` over any ``InferenceBackend``."""
 
+import copy
 from collections.abc import Sequence
 
 from schemas.config import PromptsConfig
@@ -28,6 +29,7 @@ class BackendClient:
         provider: AdapterProvider = lambda: (0, None),
         config: PromptsConfig | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
+        top_p: float = 1.0,
     ) -> None:
         """Join a backend to a tokenizer.
 
@@ -37,18 +39,30 @@ class BackendClient:
             provider: Version and adapter of each call; by default the base model, at version 0.
             config: How conversations are written for the model.
             max_tokens: Most tokens of a reply, where a call names no number.
+            top_p: Nucleus that is sampled from; below 1 that is the distribution which is learnt from.
 
         Raises:
             ModelError: the model knows whole words only, or not the configured family's special tokens.
         """
-        if tokenizer.whole:
-            raise ModelError(f"{tokenizer.folder}: its tokenizer knows whole words only; expected one that writes text")
         self._backend = backend
         self._tokenizer = tokenizer
         self._provider = provider
         self._max_tokens = max_tokens
-        self._conversing = Conversing(tokenizer, config or PromptsConfig())
+        self._top_p = top_p
+        self._temperature: float | None = None
+        self._conversing = conversing_of(tokenizer, config or PromptsConfig())
         self._constraint = until_end(tokenizer, self._conversing.template)
+
+    def acting(self, provider: AdapterProvider, temperature: float | None = None) -> "BackendClient":
+        """The same model with other weights.
+
+        Args:
+            provider: Version and adapter of each call.
+            temperature: At which all is sampled, whatever a call says; None leaves it to the calls.
+        """
+        other = copy.copy(self)
+        other._provider, other._temperature = provider, temperature
+        return other
 
     async def complete(
         self,
@@ -65,7 +79,8 @@ class BackendClient:
         """
         prompt_ids = self._conversing.encode(messages)
         version, adapter = self._provider()
-        sampling = Sampling(temperature, seed, max_tokens or self._max_tokens)
+        temperature = temperature if self._temperature is None else self._temperature
+        sampling = Sampling(temperature, seed, max_tokens or self._max_tokens, self._top_p)
         generation = await self._backend.generate(Request(prompt_ids, adapter, self._constraint, sampling))
         tokens = _step(prompt_ids, generation, version, temperature) if return_tokens else None
         return ModelResponse(self._text(generation), tokens, generation.finish_reason)
@@ -78,6 +93,17 @@ class BackendClient:
         """The reply without marks and thoughts."""
         said = [token for token in generation.completion_ids if token != self._tokenizer.eos]
         return self._conversing.template.answer(self._tokenizer.decode(said))
+
+
+def conversing_of(tokenizer: Tokenizer, config: PromptsConfig) -> Conversing:
+    """How conversations are written for a model.
+
+    Raises:
+        ModelError: the model knows whole words only, or not the configured family's special tokens.
+    """
+    if tokenizer.whole:
+        raise ModelError(f"{tokenizer.folder}: its tokenizer knows whole words only; expected one that writes text")
+    return Conversing(tokenizer, config)
 
 
 def _step(prompt_ids: list[int], generation: Generation, version: int, temperature: float) -> Step:

@@ -52,9 +52,7 @@ def check_prompts(config: PromptsConfig, game: GameSpec, made: bool) -> None:
     Raises:
         ConfigError: it wants what the game cannot do, or names what there is not; the message names the key.
     """
-    _named("template", config.template, lambda name: None if name == AUTO else make_template(name))
-    _named("extractor", config.extractor, extractor_named)
-    _named("observation", config.observation, lambda name: observation_named(name) if name else None)
+    check_names(config)
     if config.observation and observation_named(config.observation).closing and config.extractor not in ASKS_FOR:
         raise ConfigError(
             f"prompts.extractor: {config.extractor!r}, but {config.observation!r} asks for the move in a "
@@ -74,6 +72,17 @@ def check_prompts(config: PromptsConfig, game: GameSpec, made: bool) -> None:
             "prompts.thinking: true, but the reply begins with what is constrained; expected free_tokens above 0, or "
             "reply = 'free'"
         )
+
+
+def check_names(config: PromptsConfig) -> None:
+    """Look whether there is what the configuration names.
+
+    Raises:
+        ConfigError: there is not; the message names the key.
+    """
+    _named("template", config.template, lambda name: None if name == AUTO else make_template(name))
+    _named("extractor", config.extractor, extractor_named)
+    _named("observation", config.observation, lambda name: observation_named(name) if name else None)
 
 
 _OF_CONVERSATIONS = ("reply", "template", "thinking", "system", "free_tokens", "reduced")

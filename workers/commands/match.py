@@ -11,6 +11,7 @@ from rich.console import Console
 
 from arena.games import make_game
 from arena.games.base import Bot, Outcome, Turn
+from arena.records import is_episode, turns_of
 from arena.resimulation import Resimulation, resimulate
 from league.explaining import DrawExplained, EvaluationExplained, explain_draw, explain_evaluation
 from league.log.jetstream import JetStreamLog
@@ -121,7 +122,7 @@ async def _transcript(
     try:
         record = await load_record(run, history, found, file)
         assert found.result is not None
-        return make_game(found.result.game, {}).transcript(record), None
+        return turns_of(record) if is_episode(record) else make_game(found.result.game, {}).transcript(record), None
     except LeagueError as error:
         return None, str(error)
 
@@ -145,6 +146,11 @@ async def _resimulated(run: Run, history: JetStreamLog, found: FoundMatch, file:
     record = await load_record(run, history, found, file)
     result = found.result
     assert result is not None
+    if is_episode(record):
+        raise UsageError(
+            f"match {found.match_id!r}: an episode of {result.game}, whose outcome is what was said in it and cannot "
+            "be computed again; expected a match of a game (league match show prints what was said)"
+        )
     spec = make_game(result.game, {})
     scripted = {
         recorded.event.agent

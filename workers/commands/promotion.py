@@ -6,7 +6,7 @@ import msgspec
 import typer
 import uvloop
 
-from arena.games import make_game
+from arena.contests import make_contest
 from league.custody.snapshots import state_at
 from league.evaluation.certificates import Replayed, check_all
 from league.evaluation.outlook import Contest, Outlook, decisions, outlook
@@ -61,7 +61,7 @@ async def _promote(run: Run, dry_run: bool, as_json: bool) -> None:
     async with run.history() as history:
         state = await state_at(history, run.artifacts(history.client))
         game = (state.config or LeagueConfig()).game
-        found = outlook(state, len(make_game(game.name, game.settings).seats))
+        found = outlook(state, len(make_contest(game.name, game.settings).seats))
         recorded = [] if dry_run else await _record(history, state)
     if as_json:
         print(msgspec.json.encode(msgspec.structs.asdict(found) | {"recorded": recorded}).decode())

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from arena.games import make_game
-from arena.games.base import GameSpec, words_of
+from arena.arenas.base import ArenaSpec
+from arena.contests import Contest, make_contest
+from arena.games.base import words_of
 from league.ratings.base import make_rating_system
 from league.roles import sampler_of
 from league.samplers.base import make_sampler
-from schemas.config import LeagueConfig, convert
+from schemas.config import LeagueConfig, PromptsConfig, convert
 from schemas.errors import ConfigError, GameError, one_of
 from schemas.standings import Agent, Live, Standings
 from trainer.adapters import TARGETS, LoraConfig
@@ -20,7 +21,7 @@ from trainer.model import BaseShape
 from trainer.model.cloning import CloningConfig
 from trainer.rewards.base import REWARDS
 from trainer.settings import LearnerConfig
-from workers.asking.prompting import check_prompts
+from workers.asking.prompting import check_names, check_prompts
 from workers.inference import backend_config, settings_of
 from workers.reaching import servers_config, vllm_servers_config
 from workers.tracking.sinks import make_sink
@@ -32,7 +33,7 @@ def check_config(config: LeagueConfig) -> None:
     Raises:
         ConfigError: a plugin's name or setting, or an agent that nobody can play; the message names the key.
     """
-    game = make_game(config.game.name, config.game.settings)
+    contest = make_contest(config.game.name, config.game.settings)
     for plugin in config.ratings.systems:
         make_rating_system(plugin)
     for policy in config.trained:
@@ -51,20 +52,38 @@ def check_config(config: LeagueConfig) -> None:
     if config.inference.urls:
         vllm_servers_config(config)
     for name, agent in config.agents.items():
-        if agent.kind == "bot" and name not in game.bots:
-            raise ConfigError(f"agents.{name}: {config.game.name} has no such bot; expected {one_of(game.bots)}")
+        if agent.kind == "bot" and name not in contest.bots:
+            raise ConfigError(f"agents.{name}: {config.game.name} has no such bot; expected {one_of(contest.bots)}")
     for plugin in config.tracker.sinks:
         make_sink(plugin)
-    check_prompts(config.prompts, game, made=config.model.base == "made")
-    _check_remotes(config, game)
-    if config.model.clone_bot not in game.bots:
-        raise ConfigError(f"model.clone_bot: {config.model.clone_bot!r}; expected {one_of(game.bots)}")
+    _check_remotes(config, contest)
+    if isinstance(contest, ArenaSpec):
+        _check_episodes(config)
+    else:
+        check_prompts(config.prompts, contest, made=config.model.base == "made")
+        if config.model.clone_bot not in contest.bots:
+            raise ConfigError(f"model.clone_bot: {config.model.clone_bot!r}; expected {one_of(contest.bots)}")
     for key, names in {
         "evaluation.gatekeepers": set(config.evaluation.gatekeepers) - {"previous_best", "recent"},
         "evaluation.benchmark_opponents": set(config.evaluation.benchmark_opponents),
     }.items():
         for unknown in sorted(names - set(config.agents)):
             raise ConfigError(f"{key}: {unknown!r} is no agent of this league; expected {one_of(config.agents)}")
+
+
+_OF_GAMES = ("free_tokens", "reduced", "reply", "observation", "extractor", "invalid")
+"""Keys of ``[prompts]`` that say how moves are asked for and read; episodes do that themselves."""
+
+
+def _check_episodes(config: LeagueConfig) -> None:
+    for key in _OF_GAMES:
+        if (found := getattr(config.prompts, key)) != getattr(PromptsConfig(), key):
+            raise ConfigError(f"prompts.{key}: {found!r}, which is for games; expected the default in an arena")
+    check_names(config.prompts)
+    judge = config.agents.get(config.episodes.judge)
+    if config.episodes.judge and (judge is None or judge.kind == "checkpoint"):
+        fit = [name for name, agent in config.agents.items() if agent.kind != "checkpoint"]
+        raise ConfigError(f"episodes.judge: {config.episodes.judge!r}; expected one of the agents {one_of(fit)}")
 
 
 def _check_sampler(config: LeagueConfig, policy: str) -> None:
@@ -79,13 +98,14 @@ def _check_sampler(config: LeagueConfig, policy: str) -> None:
         raise ConfigError(f"policies.{policy}.sampler.settings.against: expected {one_of(config.trained)}")
 
 
-def _check_remotes(config: LeagueConfig, game: GameSpec) -> None:
+def _check_remotes(config: LeagueConfig, contest: Contest) -> None:
     remotes = {name: agent.remote for name, agent in config.agents.items() if agent.remote is not None}
     samplers = [config.matchmaking.sampler, *(policy.sampler for policy in config.policies.values() if policy.sampler)]
     drawn = {text for sampler in samplers for text in _strings(sampler.settings)}
     for name, remote in remotes.items():
         try:
-            words_of(game)
+            if not isinstance(contest, ArenaSpec):
+                words_of(contest)
         except GameError as error:
             raise ConfigError(f"agents.{name}: {error}") from None
         if name in drawn and not remote.training:

@@ -6,7 +6,8 @@ import msgspec
 import structlog
 from nats.aio.client import Client
 
-from arena.games import make_game
+from arena.arenas.base import ArenaSpec
+from arena.contests import make_contest
 from league.custody.snapshots import state_at
 from league.founders import founders
 from league.log.jetstream import JetStreamLog, league_on
@@ -18,6 +19,7 @@ from schemas.events import HistoryImported, LeagueConfigured, LeagueOpened
 from schemas.ids import digest
 from trainer.archive import pack
 from trainer.model import load_base
+from workers.asking.episodes import conversing_of
 from workers.asking.prompting import prompting_of
 from workers.founding.basemodel import make_model
 from workers.progress import Report
@@ -73,7 +75,11 @@ async def _base_model(run: Run, client: Client, config: LeagueConfig, report: Re
     if config.model.base != "made":
         base = load_base(config.model.base)
         # Said now, rather than by the first workers: the model may not know what the league is to ask it.
-        prompting_of(base.tokenizer, make_game(config.game.name, config.game.settings), config.prompts)
+        contest = make_contest(config.game.name, config.game.settings)
+        if isinstance(contest, ArenaSpec):
+            conversing_of(base.tokenizer, config.prompts)
+        else:
+            prompting_of(base.tokenizer, contest, config.prompts)
         return config.model.base
     if not (run.model / "config.json").exists():
         make_model(run.model, config, report)

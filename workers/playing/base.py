@@ -1,0 +1,40 @@
+"""What became of a match, whatever was played."""
+
+from typing import Protocol
+
+from arena.games.base import Outcome
+from schemas.jobs import PlayMatch
+from schemas.trajectories import Rollout
+
+
+class Played(Protocol):
+    """A match that ended."""
+
+    @property
+    def job(self) -> PlayMatch:
+        """Who played."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended, seat by seat."""
+
+    @property
+    def record(self) -> bytes:
+        """What was played, compressed."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that models wrote in it, forced ones included."""
+
+    def rollout(self, seat: int, policy: str) -> Rollout | None:
+        """What there is to train on of a seat; None where there is nothing."""
+
+    def asked(self, seat: int) -> dict[str, float]:
+        """How a seat was asked and answered, and what of it was left out: for ``SeatResult.metrics``."""
+
+    def sketch(self, ngram: int) -> str:
+        """A sketch of the n-grams of its actions, encoded; empty where there are no actions to tell apart."""

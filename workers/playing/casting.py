@@ -1,0 +1,112 @@
+"""Who speaks for the roles of an episode: the models, bots and remote agents in a match's seats, and its judge."""
+
+from collections.abc import Mapping, Sequence
+
+from arena.arenas.base import ArenaSpec
+from arena.clients.base import InferenceClient
+from arena.clients.improvising import Improviser
+from arena.episodes.running import JUDGE
+from league.state.saved import Published
+from schemas.errors import RemoteError
+from schemas.jobs import PlayMatch
+from workers.asking.episodes import BackendClient
+from workers.asking.remote import Remotes
+from workers.asking.speaking import RemoteSpeaker
+from workers.models import Models
+from workers.playing.seating import Seating, no_adapter
+from workers.runtime import Context
+
+
+class Cast:
+    """The speakers of one match."""
+
+    def __init__(self, clients: Mapping[str, InferenceClient], remotes: Mapping[int, RemoteSpeaker]) -> None:
+        self.clients = clients
+        """By role; the judge's under ``JUDGE``."""
+        self._remotes = remotes
+
+    def metrics(self, seat: int) -> dict[str, float]:
+        """How the agent of a seat was asked, where that costs something."""
+        return self._remotes[seat].metrics() if seat in self._remotes else {}
+
+    def reason(self, failure: str) -> RemoteError | None:
+        """The failure of a server of others, where an episode failed by that."""
+        errors = (remote.failure for remote in self._remotes.values())
+        return next((error for error in errors if error is not None and str(error) == failure), None)
+
+
+class Casting:
+    """Casts the matches of one arena in one process."""
+
+    def __init__(self, context: Context, models: Models, spec: ArenaSpec, remotes: Remotes) -> None:
+        """Look at the model once.
+
+        Raises:
+            ModelError: it cannot hold a conversation.
+        """
+        config = context.config
+        self._context = context
+        self._spec = spec
+        self._remotes = remotes
+        self._seating = Seating(context, models)
+        prompts = config.prompts
+        self.base = BackendClient(
+            models.backend,
+            models.tokenizer,
+            no_adapter,
+            prompts,
+            max_tokens=prompts.reply_tokens,
+            top_p=config.inference.top_p,
+        )
+        """The base model: it speaks for whom no seat speaks for."""
+
+    async def cast(self, job: PlayMatch, fixed: Mapping[int, Published]) -> Cast:
+        """Everybody who speaks in a match.
+
+        Roles have temperatures of their own in training; in evaluation all are asked at
+        ``inference.evaluation_temperature``, but for the judge.
+
+        Args:
+            job: Who sits where.
+            fixed: Versions that stay as they are, by seat.
+
+        Raises:
+            RemoteError: an agent's budget is spent.
+        """
+        clients: dict[str, InferenceClient] = {}
+        remotes: dict[int, RemoteSpeaker] = {}
+        for seat, agent in enumerate(job.seats):
+            roles = self._spec.roles_in(seat)
+            found = await self._speakers(agent, roles, job, fixed.get(seat))
+            clients |= found
+            if isinstance(speaker := next(iter(found.values()), None), RemoteSpeaker):
+                remotes[seat] = speaker
+        judge = await self._judge(job)
+        if isinstance(judge, RemoteSpeaker):
+            remotes[_JUDGES] = judge
+        return Cast(clients | {JUDGE: judge}, remotes)
+
+    async def _speakers(
+        self, agent: str, roles: Sequence[str], job: PlayMatch, fixed: Published | None
+    ) -> dict[str, InferenceClient]:
+        known = self._seating.agent(agent)
+        if known is not None and known.kind == "bot":
+            return {role: Improviser(self._spec, role) for role in roles}
+        if known is not None and known.kind == "remote":
+            return dict.fromkeys(roles, await self._remotes.speaker(agent, job.match_id))
+        inference = self._context.config.inference
+        temperature = inference.evaluation_temperature if job.purpose == "evaluation" else None
+        return dict.fromkeys(roles, self.base.acting(self._seating.provider(agent, fixed), temperature))
+
+    async def _judge(self, job: PlayMatch) -> InferenceClient:
+        name = self._context.config.episodes.judge
+        known = self._seating.agent(name)
+        if known is not None and known.kind == "bot":
+            return Improviser(self._spec, None)
+        if known is not None and known.kind == "remote":
+            return await self._remotes.speaker(name, job.match_id)
+        return self.base
+
+
+_JUDGES = -1
+"""Stands for a seat that is none."""
