@@ -369,7 +369,8 @@ class Dropped(msgspec.Struct, frozen=True):
     """Rollouts that left the trainer's buffer without being trained on, or without being trained on to their end."""
 
     reason: str
-    """``stale``, ``filtered``, ``voided``, ``refused``; or ``copy``, of one that is accounted for elsewhere."""
+    """``stale``, ``filtered``, ``voided``, ``refused``; ``given_up`` with its group, or ``late`` for it; or ``copy``, of
+    one that is accounted for elsewhere, and ``failed``, which says that there is none."""
     sequences: list[list[int]]
     """Of ``EXPERIENCE``, as ranges: ``[first, last]``."""
     matches: list[str]
@@ -390,6 +391,35 @@ class Part(msgspec.Struct, frozen=True):
     """Steps that are still to be trained on."""
     seat: int = -1
     """In the match; -1 in events of before a match had several rollouts."""
+
+
+REMEMBERED_GROUPS = 1_000
+"""Groups of rollouts that are over and known as such: the newest."""
+
+
+class OpenGroup(msgspec.Struct, frozen=True):
+    """Rollouts that wait in a trainer's buffer for the others of their group."""
+
+    name: str
+    version: int
+    """Of the policy that its first member came from."""
+    size: int
+    """Members that it is to have."""
+    sequences: list[list[int]]
+    """Of ``EXPERIENCE``, as ranges: those that are there."""
+    missing: list[str] = []
+    """Matches of members that failed or cannot be used."""
+
+
+class Gathered(msgspec.Struct, frozen=True):
+    """What a trainer's buffer holds after a step, where rollouts come in groups."""
+
+    waiting: list[list[int]]
+    """Sequences of ``EXPERIENCE``, as ranges, that wait for nobody but to be drawn."""
+    open: list[OpenGroup] = []
+    """The oldest first."""
+    over: list[str] = []
+    """Groups that were completed or given up since the step before, in this order."""
 
 
 class GradientStepTaken(Event, frozen=True, tag=True):
@@ -429,6 +459,12 @@ class GradientStepTaken(Event, frozen=True, tag=True):
     seats: list[int] = []
     """The rollouts' seats in ``matches``; empty in events of before a match had several rollouts."""
     metrics: dict[str, float] = {}
+    gathered: Gathered | None = None
+    """None where no rollout has had a group yet."""
+
+    def count(self, reason: str) -> int:
+        """Rollouts that ``dropped`` names for a reason."""
+        return sum(len(group.matches) for group in self.dropped if group.reason == reason)
 
     @property
     def key(self) -> str:

@@ -85,7 +85,7 @@ VIEWS = {
             SELECT policy, match_id, arg_min(reason, step) AS reason, min(step) AS step
             FROM (SELECT policy, step, d.reason AS reason, unnest(d.matches) AS match_id
                   FROM (SELECT policy, step, unnest(dropped) AS d FROM gradient_steps))
-            WHERE reason <> 'copy' GROUP BY ALL
+            WHERE reason NOT IN ('copy', 'failed') GROUP BY ALL
         ), branched AS (SELECT coalesce(max(through), 0) AS through FROM branches)
         SELECT policy, match_id,
                CASE WHEN d.reason IS NOT NULL THEN d.reason WHEN u.step IS NOT NULL AND coalesce(b.remain, 0) = 0
@@ -106,15 +106,21 @@ VIEWS = {
             SELECT policy, sum(accepted)::BIGINT AS trained, sum(stale)::BIGINT AS stale,
                    sum(filtered)::BIGINT AS filtered, sum(voided)::BIGINT AS voided, sum(refused)::BIGINT AS refused
             FROM gradient_steps GROUP BY policy
+        ), named AS (
+            SELECT policy, sum(len(d.matches)) FILTER (d.reason = 'given_up')::BIGINT AS given_up,
+                   sum(len(d.matches)) FILTER (d.reason = 'late')::BIGINT AS late
+            FROM (SELECT policy, unnest(dropped) AS d FROM gradient_steps) GROUP BY policy
         ), summed AS (
             SELECT policy, coalesce(f.generated, 0) AS generated, coalesce(c.trained, 0) AS trained,
                    coalesce(c.stale, 0) AS stale, coalesce(c.filtered, 0) AS filtered, coalesce(c.voided, 0) AS voided,
-                   coalesce(c.refused, 0) AS refused, coalesce(f.abandoned, 0) AS abandoned,
+                   coalesce(c.refused, 0) AS refused, coalesce(n.given_up, 0) AS given_up,
+                   coalesce(n.late, 0) AS late, coalesce(f.abandoned, 0) AS abandoned,
                    coalesce(f.unrecorded, 0) AS unrecorded, f.trained AS followed, f.pending AS waiting
-            FROM followed f FULL JOIN counted c USING (policy)
+            FROM followed f FULL JOIN counted c USING (policy) LEFT JOIN named n USING (policy)
         )
-        SELECT policy, generated, trained, stale, filtered, voided, refused, abandoned,
-               generated - trained - stale - filtered - voided - refused - abandoned AS pending, unrecorded,
+        SELECT policy, generated, trained, stale, filtered, voided, refused, given_up, late, abandoned,
+               generated - trained - stale - filtered - voided - refused - given_up - late - abandoned AS pending,
+               unrecorded,
                coalesce(followed, 0) = trained AND pending BETWEEN 0 AND coalesce(waiting, 0) AS balanced
         FROM summed ORDER BY policy
     """,

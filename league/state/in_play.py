@@ -43,6 +43,7 @@ class InPlay:
     def use(self, step: GradientStepTaken) -> None:
         """A step consumed rollouts."""
         used = step.accepted + step.stale + step.filtered + step.refused + step.voided
+        used += step.count("given_up") + step.count("late")
         self._waiting[step.policy] = max(self._waiting.get(step.policy, 0) - used, 0)
 
     def forget(self, worker: str) -> None:

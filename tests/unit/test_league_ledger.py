@@ -14,7 +14,7 @@ from schemas import events as e
 from schemas.codec import encode_event
 from schemas.ranges import compact
 
-NAMES = ("generated", "trained", "stale", "filtered", "voided", "refused", "abandoned", "pending")
+NAMES = ("generated", "trained", "stale", "filtered", "voided", "refused", "given_up", "late", "abandoned", "pending")
 
 
 def finished(n: int, policy: str = "main") -> e.MatchFinished:
@@ -63,7 +63,7 @@ def ledger(events: list[e.Event]) -> dict[str, dict[str, Any]]:
         projection.apply(recorded(events))
         rows = projection.query("FROM ledger")
         columns = [name for name, *_ in projection.connection.description or []]
-        assert columns[1:9] == list(NAMES)
+        assert columns[1:11] == list(NAMES)
         fates = Counter(projection.query("SELECT policy, fate FROM rollout_ledger"))
         found = {row[0]: dict(zip(columns[1:], row[1:], strict=True)) for row in rows}
         for policy, row in found.items():
@@ -92,9 +92,10 @@ def test_any_history_balances_and_the_fold_says_the_same(seed: int) -> None:
             events.append(finished(made))
             continue
         rng.shuffle(waiting)
-        taken = [waiting[:2], waiting[2:3], waiting[3:4]]
-        waiting, steps = waiting[4:], steps + 1
-        events.append(step(steps, taken[0], ("stale", taken[1]), (rng.choice(["voided", "filtered"]), taken[2])))
+        taken = [waiting[:2], waiting[2:3], waiting[3:4], waiting[4:5]]
+        waiting, steps = waiting[5:], steps + 1
+        left = (rng.choice(["voided", "filtered"]), taken[2]), (rng.choice(["given_up", "late"]), taken[3])
+        events.append(step(steps, taken[0], ("stale", taken[1]), *left))
     row = ledger(events).get("main", dict.fromkeys(NAMES, 0) | {"balanced": True})
     fates = fold(events).fates("main")
     assert row["balanced"]
@@ -123,6 +124,13 @@ def test_a_copy_is_no_rollout() -> None:
     assert (row["generated"], row["trained"], row["pending"], row["balanced"]) == (1, 1, 0, True)
 
 
+def test_that_a_groups_member_failed_is_told_without_a_rollout() -> None:
+    failed = e.Dropped(reason="failed", sequences=[[9, 9]], matches=["w-9"])
+    row = ledger([finished(1), step(1, [1], dropped=[failed])])["main"]
+    assert [row[name] for name in NAMES] == [1, 1, 0, 0, 0, 0, 0, 0, 0, 0]
+    assert (row["balanced"], row["unrecorded"]) == (True, 0)
+
+
 def test_a_rollout_trained_on_in_parts_is_pending_until_its_last_step() -> None:
     def part(left: int) -> list[e.Part]:
         return [e.Part(sequence=1, match_id="w-1", steps=[[left, left]], left=left)]
@@ -138,7 +146,7 @@ def test_a_rollout_trained_on_in_parts_is_pending_until_its_last_step() -> None:
 def test_what_steps_of_before_buffers_dropped_is_counted_without_being_named() -> None:
     old = step(1, [1], ("stale", [2]), floor=None, trained=[], dropped=[])
     row = ledger([finished(1), finished(2), finished(3), old])["main"]
-    assert [row[name] for name in NAMES] == [3, 1, 1, 0, 0, 0, 0, 1]
+    assert [row[name] for name in NAMES] == [3, 1, 1, 0, 0, 0, 0, 0, 0, 1]
     assert row["balanced"]
 
 

@@ -9,7 +9,7 @@ from schemas.events import Dropped, Part
 from schemas.ranges import Ranges, compact
 from schemas.trajectories import Rollout, Step
 
-REASONS = ("stale", "filtered", "voided", "refused", "copy")
+REASONS = ("stale", "filtered", "voided", "refused", "given_up", "late", "copy", "failed")
 
 
 class Drawn(NamedTuple):

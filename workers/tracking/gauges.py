@@ -57,7 +57,8 @@ def of_league(state: LeagueState, hero: str) -> dict[str, float]:
 def _rollouts(state: LeagueState, hero: str) -> Iterator[tuple[str, float]]:
     for policy in state.policies:
         fates, prefix = state.fates(policy), f"experience{place_of(policy, hero)}"
-        for name in ("generated", "trained", "stale", "filtered", "voided", "refused", "pending"):
+        names = ("generated", "trained", "stale", "filtered", "voided", "refused", "given_up", "late", "pending")
+        for name in names:
             yield f"{prefix}/{name}", float(getattr(fates, name))
         yield f"{prefix}/ahead", float(state.ahead(policy))
 

@@ -1,0 +1,224 @@
+"""Groups whose members come from different workers, in any order, some never.
+
+The rule, by counts and versions only, so that the same arrivals give the same outcomes on every day:
+
+1. A group is *complete* once as many different members have arrived as it is to have; those that failed, or cannot be
+   used, are members too. It is then handed on, whole. What has no group is complete by itself.
+2. A group is *given up* when the newest policy version seen is more than ``max_lag`` ahead of its first member's, or
+   when it is the oldest of more than ``max_open``. What it has is handed on where at least ``least`` members are
+   there; otherwise nothing of it is.
+3. A member that arrives after its group was complete or given up is *late*, and dropped; one that arrived before is a
+   *duplicate*. Of groups that are over, the newest ``remembered`` are known; a member of an older one opens it anew,
+   and the group is given up by rule 2.
+4. Where nothing can arrive any more, because all that may wait does, the owner has the oldest group handed on as it is
+   (``yield_oldest``).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from schemas.errors import ConfigError
+
+T = TypeVar("T")
+
+MEMBERS = ("members_complete", "members_handed_on", "members_given_up", "late", "duplicate", "missing")
+
+
+class Asked(NamedTuple):
+    """What an arrival says of its group."""
+
+    id: str
+    group: str
+    """Empty for none."""
+    size: int
+    """Members that the group is to have; 1 or less for no group."""
+    version: int | None
+    """Of the policy, when it was asked for; None, where that is not known, for the newest seen."""
+
+
+class Outcome(NamedTuple, Generic[T]):
+    """What came of an arrival, or of a version."""
+
+    released: list[list[T]]
+    """Groups that are ready to be trained on, oldest first, members in the order of their ids."""
+    given_up: list[T]
+    """Members of groups of which nothing is."""
+    late: list[T]
+    """What came too late."""
+    counts: dict[str, int]
+    """Changes of ``Gathering.counts``."""
+
+
+class Open(NamedTuple, Generic[T]):
+    """A group that is waited for."""
+
+    name: str
+    version: int
+    """Of its first member."""
+    size: int
+    members: dict[str, T | None]
+    """By id; None for those that failed or cannot be used."""
+
+    @property
+    def found(self) -> list[T]:
+        """Those that can be used, in the order of their ids."""
+        return [item for _, item in sorted(self.members.items()) if item is not None]
+
+
+class Gathering(Generic[T]):
+    """Waits for groups."""
+
+    def __init__(
+        self,
+        asked: Callable[[T], Asked],
+        max_lag: int = 4,
+        max_open: int = 1_000,
+        least: int | None = None,
+        remembered: int = 10_000,
+    ):
+        """Set the rule.
+
+        Args:
+            asked: What an arrival says of its group.
+            max_lag: Policy versions for which a group is waited for.
+            max_open: Groups that are waited for at once.
+            least: Members that a group needs to be handed on when it is given up; None hands none on.
+            remembered: Groups that are over whose late members are known as such.
+
+        Raises:
+            ConfigError: a number below what makes sense.
+        """
+        for name, value, lowest in (("max_lag", max_lag, 0), ("max_open", max_open, 1), ("remembered", remembered, 1)):
+            if value < lowest:
+                raise ConfigError(f"gathering.{name}: {value}; expected {lowest} or more")
+        if least is not None and least < 1:
+            raise ConfigError(f"gathering.least: {least}; expected 1 or more, or nothing")
+        self.counts: Counter[str] = Counter()
+        """Groups ``complete``, ``given_up`` and, of these and of those yielded, ``handed_on``; members as in
+        ``MEMBERS``. With those that still wait, the members add up to the arrivals."""
+        self._asked = asked
+        self._max_lag = max_lag
+        self._max_open = max_open
+        self._least = least
+        self._remembered = remembered
+        self._open: dict[str, Open[T]] = {}
+        self._over: dict[str, None] = {}
+        self._newest = 0
+        self.ended: list[str] = []
+        """Names of groups that ended, in this order, until the owner empties it."""
+
+    @property
+    def open(self) -> list[Open[T]]:
+        """Groups that are waited for, the oldest first."""
+        return list(self._open.values())
+
+    @property
+    def over(self) -> list[str]:
+        """Names of groups that are over and known as such, the oldest first."""
+        return list(self._over)
+
+    @property
+    def items(self) -> list[T]:
+        """What waits in open groups."""
+        return [item for group in self._open.values() for item in group.members.values() if item is not None]
+
+    @property
+    def waiting(self) -> int:
+        """Members of groups that are waited for."""
+        return len(self.items)
+
+    def resume(self, opened: Iterable[Open[T]], over: Iterable[str]) -> None:
+        """Go on with groups as they were recorded, the oldest first."""
+        self._open = {group.name: group for group in opened}
+        self._over = dict.fromkeys(over)
+
+    def add(self, item: T) -> Outcome[T]:
+        """Take one arrival."""
+        asked = self._asked(item)
+        before, late = Counter(self.counts), self._is_late(asked)
+        released = [] if late else self._added(asked, item)
+        return self._outcome(before, released, self._advanced(asked.version), [item] if late else [])
+
+    def miss(self, asked: Asked) -> Outcome[T]:
+        """Take an arrival that failed or cannot be used: a member that its group has without it."""
+        before = Counter(self.counts)
+        released = [] if self._is_late(asked) or asked.size <= 1 else self._added(asked, None)
+        return self._outcome(before, released, self._advanced(asked.version), [])
+
+    def advance(self, version: int) -> Outcome[T]:
+        """Hear of a policy version, which may be the end of groups that are too far behind."""
+        before = Counter(self.counts)
+        return self._outcome(before, [], self._advanced(version), [])
+
+    def yield_oldest(self) -> list[T]:
+        """End the oldest group, and hand it on as it is; nothing where none is open."""
+        if not self._open:
+            return []
+        found = self._close(next(iter(self._open)))
+        self.counts["given_up"] += 1
+        self.counts["handed_on"] += 1
+        self.counts["members_handed_on"] += len(found)
+        return found
+
+    def _is_late(self, asked: Asked) -> bool:
+        late = bool(asked.group) and asked.size > 1 and asked.group in self._over
+        self.counts["late"] += late
+        return late
+
+    def _outcome(
+        self, before: Counter[str], released: list[list[T]], ended: tuple[list[list[T]], list[T]], late: list[T]
+    ) -> Outcome[T]:
+        changes = {name: n for name, n in (self.counts - before).items() if n}
+        return Outcome([group for group in [*released, *ended[0]] if group], ended[1], late, changes)
+
+    def _added(self, asked: Asked, item: T | None) -> list[list[T]]:
+        """Groups that the arrival completes."""
+        if not asked.group or asked.size <= 1:
+            self.counts["complete"] += 1
+            self.counts["members_complete"] += 1
+            return [] if item is None else [[item]]
+        group = self._open.setdefault(
+            asked.group, Open(asked.group, self._newest if asked.version is None else asked.version, asked.size, {})
+        )
+        if asked.id in group.members:
+            self.counts["duplicate"] += 1
+            return []
+        group.members[asked.id] = item
+        self.counts["missing"] += item is None
+        if len(group.members) < group.size:
+            return []
+        self.counts["complete"] += 1
+        self.counts["members_complete"] += len(group.found)
+        return [self._close(asked.group)]
+
+    def _advanced(self, version: int | None) -> tuple[list[list[T]], list[T]]:
+        """What is handed on, and what is not, of the groups that end now."""
+        self._newest = max(self._newest, version or 0)
+        released: list[list[T]] = []
+        dropped: list[T] = []
+        for name in self._too_old():
+            members = self._close(name)
+            self.counts["given_up"] += 1
+            if self._least is None or len(members) < self._least:
+                self.counts["members_given_up"] += len(members)
+                dropped += members
+            else:
+                self.counts["handed_on"] += 1
+                self.counts["members_handed_on"] += len(members)
+                released.append(members)
+        return released, dropped
+
+    def _too_old(self) -> Sequence[str]:
+        """Names of the groups to be given up now, oldest first."""
+        late = [name for name, group in self._open.items() if self._newest - group.version > self._max_lag]
+        rest = [name for name in self._open if name not in set(late)]
+        return [*late, *rest[: max(0, len(rest) - self._max_open)]]
+
+    def _close(self, name: str) -> list[T]:
+        group = self._open.pop(name)
+        self._over[name] = None
+        self.ended.append(name)
+        if len(self._over) > self._remembered:
+            del self._over[next(iter(self._over))]
+        return group.found
