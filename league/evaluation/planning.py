@@ -162,7 +162,8 @@ def _planned(state: LeagueState, seats: int) -> list[tuple[EvaluationRequested, 
         wanted += _after(state, state.config, policy)
     distinct = {request.evaluation_id: request for request in wanted}.values()
     planned = [(allowance.cut(request, seats), len(request.matches)) for request in distinct]
-    for request in _tests(state, state.config):
+    # With one seat nobody is met: a test would compare nothing.
+    for request in _tests(state, state.config) if seats > 1 else ():
         planned.append((allowance.cut(request, 2, 2 * state.config.promotion.test.least_pairs), len(request.matches)))
         if planned[-1][0].matches:
             break

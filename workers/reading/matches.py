@@ -13,6 +13,9 @@ from schemas.events import MatchFailed, MatchFinished, MatchVoided, OpponentsSam
 from schemas.ids import digest
 from workers.run import Run
 
+_STRETCH = 1_000
+"""Events that are looked through at once."""
+
 
 class FoundMatch(NamedTuple):
     """What the history holds about a match."""
@@ -70,6 +73,8 @@ async def find_match(run: Run, history: JetStreamLog, match_id: str) -> FoundMat
             '`league sql "SELECT match_id FROM matches"` lists'
         )
     finished, failed, sampled = [await _at(history, found.get(table)) for table in tables]
+    if sampled is None:
+        sampled = await _draw_without_opponents(history, finished or failed)
     return FoundMatch(match_id, finished, failed, sampled, await _voiding(history, match_id))
 
 
@@ -77,6 +82,18 @@ async def _at(history: JetStreamLog, sequence: int | None) -> Recorded | None:
     if sequence is None:
         return None
     return next(iter([recorded async for recorded in history.read(sequence, sequence)]), None)
+
+
+async def _draw_without_opponents(history: JetStreamLog, ended: Recorded | None) -> Recorded | None:
+    """The draw of a match with one seat, of which the table of opponents has no row: looked for from the end back."""
+    event = ended.event if ended is not None else None
+    if ended is None or not isinstance(event, MatchFinished | MatchFailed) or event.purpose != "training":
+        return None
+    for last in range(ended.sequence - 1, 0, -_STRETCH):
+        async for recorded in history.read(max(last - _STRETCH + 1, 1), last):
+            if isinstance(recorded.event, OpponentsSampled) and recorded.event.match_id == event.match_id:
+                return recorded
+    return None
 
 
 async def _voiding(history: JetStreamLog, match_id: str) -> Recorded | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from arena.contests import make_contest
 from league.analytics import BenchmarkRow, benchmarks, elo_curve
 from league.custody.snapshots import state_at
 from league.log.jetstream import JetStreamLog
@@ -17,10 +18,12 @@ from league.state import LeagueState
 from workers.reading.tables import LEADERBOARD, ask
 from workers.run import DEFAULT_RUN, Run
 
+AGAINST_BOTS = "Games won with one bot in all other seats (strictly the most of all seats)"
+ALONE = "Episodes passed, alone in the one seat"
 
-def benchmark_table(rows: list[BenchmarkRow]) -> Table:
+
+def benchmark_table(rows: list[BenchmarkRow], title: str = AGAINST_BOTS) -> Table:
     """Shares of won benchmark games before and after training, for a terminal."""
-    title = "Games won with one bot in all other seats (strictly the most of all seats)"
     table = Table(title=title, title_justify="left")
     for column in ("agent", "against", "won", "share", "95 % interval"):
         table.add_column(column, justify="left" if column in ("agent", "against") else "right")
@@ -60,7 +63,9 @@ async def print_report(run: Run, history: JetStreamLog, console: Console) -> boo
     assert state.config is not None
     if state.config.policies:
         console.print(policies_table(state))
-    console.print(benchmark_table(benchmarks(state)))
+    game = state.config.game
+    alone = len(make_contest(game.name, game.settings).seats) == 1
+    console.print(benchmark_table(benchmarks(state), ALONE if alone else AGAINST_BOTS))
     report = await verify_log(history)
     console.print(f"replay --verify: {report.verdict()}", highlight=False)
     # Only now: matplotlib takes long to load, and only the end draws.
