@@ -199,6 +199,8 @@ class MatchFinished(Event, frozen=True, tag=True):
     evaluation_id: str = ""
     ngrams: str = ""
     """Sketch of the n-grams of actions that were played (``schemas.sketches``); empty where nobody asks for it."""
+    environment: str = ""
+    """Which of its environments a game of many was played in (TextArena's name for it); empty for a game that is one."""
 
     @property
     def key(self) -> str:
@@ -369,8 +371,8 @@ class Dropped(msgspec.Struct, frozen=True):
     """Rollouts that left the trainer's buffer without being trained on, or without being trained on to their end."""
 
     reason: str
-    """``stale``, ``filtered``, ``voided``, ``refused``; ``given_up`` with its group, or ``late`` for it; or ``copy``, of
-    one that is accounted for elsewhere, and ``failed``, which says that there is none."""
+    """``stale``, ``filtered``, ``voided``, ``refused``; ``given_up`` with its group, or ``late`` for it; or ``copy``,
+    of one that is accounted for elsewhere, and ``failed``, which says that there is none."""
     sequences: list[list[int]]
     """Of ``EXPERIENCE``, as ranges: ``[first, last]``."""
     matches: list[str]

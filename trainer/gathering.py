@@ -136,14 +136,15 @@ class Gathering(Generic[T]):
     def add(self, item: T) -> Outcome[T]:
         """Take one arrival."""
         asked = self._asked(item)
-        before, late = Counter(self.counts), self._is_late(asked)
+        before, late = Counter(self.counts), self._is_over(asked)
+        self.counts["late"] += late
         released = [] if late else self._added(asked, item)
         return self._outcome(before, released, self._advanced(asked.version), [item] if late else [])
 
     def miss(self, asked: Asked) -> Outcome[T]:
         """Take an arrival that failed or cannot be used: a member that its group has without it."""
         before = Counter(self.counts)
-        released = [] if self._is_late(asked) or asked.size <= 1 else self._added(asked, None)
+        released = [] if self._is_over(asked) or asked.size <= 1 else self._added(asked, None)
         return self._outcome(before, released, self._advanced(asked.version), [])
 
     def advance(self, version: int) -> Outcome[T]:
@@ -161,10 +162,8 @@ class Gathering(Generic[T]):
         self.counts["members_handed_on"] += len(found)
         return found
 
-    def _is_late(self, asked: Asked) -> bool:
-        late = bool(asked.group) and asked.size > 1 and asked.group in self._over
-        self.counts["late"] += late
-        return late
+    def _is_over(self, asked: Asked) -> bool:
+        return asked.size > 1 and asked.group in self._over
 
     def _outcome(
         self, before: Counter[str], released: list[list[T]], ended: tuple[list[list[T]], list[T]], late: list[T]

@@ -200,6 +200,7 @@ class TrainerWorker:
             state=state,
             skipped=bool(report.skipped),
             metrics=report.metrics() | numbers,
+            gathered=self._gathering.buffer.gathered,
         )
         return [published, step]
 

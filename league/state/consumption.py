@@ -161,6 +161,9 @@ class Consumption:
         """The history is a copy from here on: what waited there does not come here."""
         for policy in sorted(self._fates):
             self._add(policy, abandoned=self._fates[policy].pending)
+        for policy, consumed in sorted(self._consumed.items()):
+            if consumed.gathered is not None:
+                self._consumed[policy] = replace(consumed, gathered=Gathered([], [], consumed.gathered.over))
 
     def _add(self, policy: str, **more: int) -> None:
         fates = self.fates(policy)

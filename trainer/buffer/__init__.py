@@ -2,6 +2,7 @@
 
 - ``base``    the protocol of a strategy and the registry; every file beside it that registers is one strategy
 - ``buffer``  what waits: bounded, filled in the order of the stream, emptied by recorded steps only
+- ``groups``  rollouts that wait for the others of their group
 - ``batch``   what was drawn, and what became of it
 
 To add a strategy, write one file with ``@register("name")``; the contract tests find it.

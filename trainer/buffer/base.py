@@ -1,7 +1,8 @@
 """The protocol of a strategy, which says in what order waiting rollouts are trained on, and the registry."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from schemas.plugins import Registry
@@ -38,24 +39,43 @@ STRATEGIES: Registry[Strategy] = Registry("trainer.buffer.strategy", "trainer.bu
 register = STRATEGIES.register
 
 
-def take(order: Sequence[Unit], count: int, shares: dict[str, float]) -> list[Unit]:
+def take(
+    order: Sequence[Unit], count: int, shares: dict[str, float], bundles: Mapping[int, str] = MappingProxyType({})
+) -> list[Unit]:
     """The first ``count`` units, as far as there are; by sequence and step.
+
+    A bundle is taken whole, where its first unit stands. One for which there is not room enough is passed over, so that
+    there may be fewer than ``count``; one of more than ``count`` is taken, and alone, when it comes first.
 
     Args:
         order: from a ``Strategy``.
         count: at most so many.
         shares: of the batch, by game; others have what these leave. What a game has not enough of goes to the others,
             in their order.
+        bundles: by sequence, the name of the bundle; a unit without one is taken by itself.
     """
+    whole: dict[object, list[Unit]] = {}
+    for unit in order:
+        whole.setdefault(bundles.get(unit.sequence, unit), []).append(unit)
+    taken: list[Unit] = []
+    for bundle in _preferred(list(whole.values()), count, shares):
+        if len(taken) + len(bundle) <= count or not taken:
+            taken += bundle
+    return sorted(taken)
+
+
+def _preferred(order: list[list[Unit]], count: int, shares: dict[str, float]) -> list[list[Unit]]:
+    """The same bundles, those that their game's share of the batch has room for in front."""
     room = {game: int(count * share) for game, share in shares.items()}
     rest = count - sum(room.values())
-    taken: list[Unit] = []
-    passed: list[Unit] = []
-    for unit in order:
-        free = room.get(unit.game, rest)
-        (taken if free > 0 else passed).append(unit)
-        if unit.game in room:
-            room[unit.game] = free - 1
-        else:
-            rest -= 1
-    return sorted((taken + passed)[:count]) if shares else sorted(order[:count])
+    fitting: list[list[Unit]] = []
+    passed: list[list[Unit]] = []
+    for bundle in order if shares else []:
+        game = bundle[0].game
+        fits = len(bundle) <= room.get(game, rest)
+        (fitting if fits else passed).append(bundle)
+        if fits and game in room:
+            room[game] -= len(bundle)
+        elif fits:
+            rest -= len(bundle)
+    return fitting + passed if shares else order

@@ -3,6 +3,8 @@
 Everything here follows from the order of the stream, the recorded steps and the seed, never from when a rollout
 arrived: a batch is drawn once just so many rollouts wait (``window``), and the next ones are looked at after that. So a
 trainer that was killed and has read the same stream again draws the same batch again.
+
+Rollouts of a group wait for its others first (``groups``), and enter what batches are drawn from together.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,12 +13,15 @@ from random import Random
 import numpy as np
 
 from schemas.config import TrainerConfig
+from schemas.events import Gathered
 from schemas.ids import derive_seed
 from schemas.ranges import Ranges, holds
 from schemas.trajectories import Rollout
 from trainer.admission import fresh_steps
 from trainer.buffer.base import STRATEGIES, Unit, take
 from trainer.buffer.batch import Drawn, Left, Outcome, outcome, trainable
+from trainer.buffer.groups import Groups, Waiting, is_grouped
+from trainer.gathering import Outcome as Came
 
 Judge = Callable[[Rollout], str | None]
 """Says why a rollout is not to be trained on any more."""
@@ -24,23 +29,25 @@ Judge = Callable[[Rollout], str | None]
 _QUANTILES = (0.1, 0.5, 0.9)
 
 
-class _Waiting:
-    """A rollout and its steps that are still to be trained on."""
-
-    def __init__(self, sequence: int, rollout: Rollout, steps: list[int]) -> None:
-        self.sequence, self.rollout, self.steps = sequence, rollout, steps
-
-
 class Buffer:
     """The rollouts of one policy that its trainer holds."""
 
-    def __init__(self, config: TrainerConfig, seed: int, looked_at: int = 0) -> None:
+    def __init__(
+        self,
+        config: TrainerConfig,
+        seed: int,
+        looked_at: int = 0,
+        gathered: Gathered | None = None,
+        limit: int | None = None,
+    ) -> None:
         """Make an empty buffer.
 
         Args:
             config: of the trainer.
             seed: decides what is drawn, together with a step's number.
             looked_at: the last sequence of ``EXPERIENCE`` that a recorded step had looked at.
+            gathered: what the buffer held then, if rollouts come in groups.
+            limit: rollouts that can be there before a step is recorded; None for any number.
 
         Raises:
             ConfigError: an unknown strategy, or settings that it does not have.
@@ -49,7 +56,9 @@ class Buffer:
         self._buffer = config.buffer
         self._seed = seed
         self._strategy = STRATEGIES.build(config.buffer.strategy)
-        self._waiting: dict[int, _Waiting] = {}
+        self._limit = limit
+        self._groups = Groups(config, gathered)
+        self._waiting: dict[int, Waiting] = {}
         self._left: list[Left] = []
         self._looked_before = looked_at
         self._looked_at = looked_at
@@ -58,13 +67,20 @@ class Buffer:
         """Rollouts that must wait before a batch is drawn, and that it is drawn from."""
 
     def __len__(self) -> int:
-        """Rollouts that wait."""
+        """Rollouts that wait to be drawn."""
         return len(self._waiting)
 
     @property
     def is_ready(self) -> bool:
-        """Whether a batch can be drawn."""
-        return len(self) >= self.window
+        """Whether a batch can be drawn: so many wait, or nothing more can come."""
+        return not self._groups.is_resuming and (len(self) >= self.window or (self._is_stuck and len(self) > 0))
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether groups wait for members that there is no room for until a step is recorded."""
+        if self._limit is None or not self._groups.any_open:
+            return False
+        return len(self) + len(self._groups.items) + self.left >= self._limit
 
     @property
     def left(self) -> int:
@@ -79,11 +95,22 @@ class Buffer:
     @property
     def floor(self) -> int:
         """Everything up to here has left."""
-        return min(self._waiting, default=self._looked_at + 1) - 1
+        held = (*self._waiting, *(one.sequence for one in self._groups.items))
+        return min(held, default=self._looked_at + 1) - 1
+
+    @property
+    def gathered(self) -> Gathered | None:
+        """What is held, for a step to record; None where there never was a group."""
+        return self._groups.record(self._waiting)
+
+    def knows(self, sequence: int) -> bool:
+        """Whether a rollout was held after the last step, and is to be taken back as it was."""
+        return self._groups.knows(sequence)
 
     def holds(self, match_id: str, seat: int) -> bool:
         """Whether the rollout of a match's seat waits."""
-        return any((one.rollout.match_id, one.rollout.seat) == (match_id, seat) for one in self._waiting.values())
+        held = (*self._waiting.values(), *self._groups.items)
+        return any((one.rollout.match_id, one.rollout.seat) == (match_id, seat) for one in held)
 
     def add(self, sequence: int, rollout: Rollout, done: Ranges) -> None:
         """Let a sound rollout wait.
@@ -94,7 +121,25 @@ class Buffer:
             done: its steps that recorded gradient steps have trained on.
         """
         self._look_at(sequence, rollout)
-        self._waiting[sequence] = _Waiting(sequence, rollout, [s for s in trainable(rollout) if not holds(done, s)])
+        steps = [step for step in trainable(rollout) if not holds(done, step)]
+        self._take(self._groups.add(Waiting(sequence, rollout, steps)))
+
+    def _take(self, came: Came[Waiting]) -> None:
+        """Let those wait to be drawn whose groups are ready, and those go that have none any more."""
+        for one in (one for group in came.released for one in group):
+            self._waiting[one.sequence] = one
+        for reason, those in (("given_up", came.given_up), ("late", came.late)):
+            self._left += [Left(one.sequence, one.rollout.match_id, reason, one.rollout.seat) for one in those]
+
+    def advance(self, version: int) -> None:
+        """Give up groups that have waited too long, or that nobody can complete before the next step.
+
+        Args:
+            version: of the policy that the next step starts from.
+        """
+        self._take(self._groups.advance(version))
+        while self._is_stuck and not self._waiting:
+            self._take(self._groups.yield_oldest())
 
     def drop(self, sequence: int, match_id: str, seat: int, reason: str, rollout: Rollout | None = None) -> None:
         """Note that a rollout is not to be trained on.
@@ -108,6 +153,8 @@ class Buffer:
         """
         self._look_at(sequence, rollout)
         self._left.append(Left(sequence, match_id, reason, seat))
+        if rollout is not None:
+            self._take(self._groups.miss(rollout))
 
     def _look_at(self, sequence: int, rollout: Rollout | None) -> None:
         # Below, it was looked at before the trainer began again, and counted then.
@@ -132,7 +179,7 @@ class Buffer:
                 del self._waiting[sequence]
                 self._left.append(Left(sequence, one.rollout.match_id, reason, one.rollout.seat))
 
-    def _emptied(self, one: _Waiting) -> str | None:
+    def _emptied(self, one: Waiting) -> str | None:
         """Why nothing is left of a rollout, where that leaves nothing to draw."""
         if one.steps or (self._buffer.level == "episode" and not trainable(one.rollout)):
             return None
@@ -147,11 +194,16 @@ class Buffer:
         """
         rng = Random(derive_seed(self._seed, "batch", number))
         count = self._buffer.steps_per_batch or self._config.rollouts_per_step
-        units = take(self._strategy(self._units(version), rng), count, self._buffer.shares)
+        units = take(self._strategy(self._units(version), rng), count, self._buffer.shares, self._bundles())
         chosen: dict[int, list[int]] = {}
         for unit in units:
             chosen.setdefault(unit.sequence, []).append(unit.step)
         return [self._drawn(sequence, steps) for sequence, steps in chosen.items()]
+
+    def _bundles(self) -> dict[int, str]:
+        if self._buffer.level != "episode":
+            return {}
+        return {at: one.rollout.group for at, one in self._waiting.items() if is_grouped(one.rollout)}
 
     def _units(self, version: int) -> list[Unit]:
         units = []
@@ -201,6 +253,7 @@ class Buffer:
     def begin_anew(self) -> None:
         """A step was recorded: from here on, what is looked at counts for the next one."""
         self._looked_before, self._lengths = self._looked_at, []
+        self._groups.begin_anew()
 
     def numbers(self, drawn: Sequence[Drawn], version: int) -> dict[str, float]:
         """What a batch was drawn from: lags in versions, lengths in model calls of what came in and what is trained."""
@@ -208,6 +261,7 @@ class Buffer:
         numbers = {"buffer_waiting": float(len(self)), "lag_mean": float(np.mean(lags)) if lags else 0.0}
         numbers["lag_max"] = float(max(lags, default=0))
         lengths = {"generated": self._lengths, "trained": [len(one.rollout.steps) for one in drawn]}
+        numbers |= self._groups.numbers()
         return numbers | {name: value for kind, of in lengths.items() for name, value in _spread(kind, of).items()}
 
 

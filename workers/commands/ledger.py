@@ -35,8 +35,9 @@ def ledger(
     """Print what became of every rollout, per policy; exits 1 where the account does not balance.
 
     Generated are those that were trained on, too old (stale), without anything to learn from (filtered), of voided
-    matches, damaged (refused), of groups whose others did not come (given up) or was over already (late), left behind in
-    the run that this one branched from (abandoned), or that still wait (pending). Unrecorded ones are among them: their match's result never reached the history.
+    matches, damaged (refused), of a group whose others did not come (given_up) or that was over (late), left behind in
+    the run that this one branched from (abandoned), or that still wait (pending). Unrecorded ones are among them: their
+    match's result never reached the history.
     """
     accounts = uvloop.run(_accounts(the_run(run, nats, league)))
     if as_json:

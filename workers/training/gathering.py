@@ -12,6 +12,7 @@ from schemas.ranges import expand
 from schemas.trajectories import Rollout
 from trainer.admission import check, is_stale
 from trainer.buffer import Buffer, Drawn
+from trainer.buffer.groups import is_grouped
 from trainer.learner import Learner
 from trainer.shape import DecoderShape
 from workers.runtime import Context
@@ -42,7 +43,7 @@ class Gathering:
 
     def _empty(self) -> Buffer:
         seed = derive_seed(self._context.config.seed, "buffer", self._policy)
-        return Buffer(self._config, seed, self._consumed.looked_at)
+        return Buffer(self._config, seed, self._consumed.looked_at, self._consumed.gathered, self._most())
 
     def begin(self) -> None:
         """Begin where the history says that the policy's trainer has come."""
@@ -102,19 +103,35 @@ class Gathering:
                 return None
         return drawn
 
-    def _spare(self) -> int:
-        """How many of those that wait may be let go of and still be replaced before the next step is recorded."""
+    def _most(self) -> int:
+        """Rollouts that can be there before the next step is recorded: play waits, or their stream is full."""
         config = self._context.config
         most = max(round(config.rollout.ahead_steps * self._config.rollouts_per_step), 1)
-        return max(min(most, config.experience.max_messages) - self.buffer.left - self.buffer.window, 0)
+        return min(most, config.experience.max_messages)
+
+    def _spare(self) -> int:
+        """How many of those that wait may be let go of and still be replaced before the next step is recorded."""
+        return max(self._most() - self.buffer.left - self.buffer.window, 0)
 
     def _is_short(self, version: int) -> bool:
-        if self.buffer.is_ready:
+        self.buffer.advance(version)
+        while self.buffer.is_ready:
+            left = self.buffer.left
             self.buffer.sweep(lambda rollout: self._useless(rollout, version), version)
-        return not self.buffer.is_ready
+            if self.buffer.left == left:
+                return False
+            self.buffer.advance(version)
+        return True
 
     def _admit(self, received: Received, version: int) -> None:
         rollout = received.rollout
+        if rollout is not None and self.buffer.knows(received.sequence):
+            # It was judged before; what has changed since is seen when it is swept.
+            self.buffer.add(received.sequence, rollout, self._consumed.steps_of(received.sequence))
+            return
+        if rollout is not None and not rollout.steps and is_grouped(rollout):
+            self.buffer.drop(received.sequence, rollout.match_id, rollout.seat, "failed", rollout)
+            return
         damage = (
             received.error if rollout is None else check(rollout, self._shape.vocab_size, self._shape.max_positions)
         )
