@@ -1,0 +1,243 @@
+"""Episodes as matches of a league: who speaks, what is recorded, and what becomes of those that fail."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import torch
+import zstandard
+from tokenizers import ByteLevelBPETokenizer
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+import arena.arenas
+from arena.records import read_record
+from schemas.config import LeagueConfig, convert
+from schemas.errors import ConfigError
+from schemas.events import MatchFailed, PolicyPublished
+from schemas.jobs import PlayMatch
+from trainer.adapters import LoraConfig, create, pack, save
+from trainer.shape import read_shape
+from workers.founding.checks import check_config
+from workers.founding.opening import open_league
+from workers.matches import Matches
+from workers.models import Models
+from workers.run import Run
+from workers.runtime import Context, beside
+
+ARENA = """
+import asyncio
+from arena.arena import Arena
+from arena.arenas import register
+from arena.arenas.base import ArenaSpec
+from arena.episodes.base import Episode
+from arena.rubrics import Rubric
+from schemas.episodes import EpisodeRequest, Role
+
+async def liked(rollout, arena):
+    verdict = await arena.call_model(arena.role("Left").build_messages("Who was better?"), max_tokens=2)
+    if rollout.artifact == "nan":
+        return {"Left": float("nan")}
+    return {"Left": float(len(verdict.text)), "Right": 0.5}
+
+class Talk(Episode):
+    episode_type = "talk"
+    rubric = Rubric([liked])
+
+    async def rollout(self, arena, artifact, state):
+        if artifact == "raises":
+            raise RuntimeError("the environment broke")
+        if artifact == "never":
+            await asyncio.Event().wait()
+        await self.call_model("Left", f"About {artifact}.", arena)
+        await self.call_model("Right", "And you?", arena)
+        if artifact == "deep":
+            wanted = [EpisodeRequest("talk", "below", is_trainable=trained) for trained in (True, False)]
+            state.child_results += await arena.generate_rollouts(wanted)
+        return state
+
+class Talks(Arena):
+    def get_batch(self):
+        kinds = self.kinds
+        return [EpisodeRequest("talk", kind, group="all", group_size=len(kinds)) for kind in kinds]
+
+@register("talks")
+class Spec(ArenaSpec):
+    name = "talks"
+    seats = ("left", "right")
+
+    def __init__(self, settings):
+        self.kinds = settings.get("kinds", ["deep"])
+
+    def roles_in(self, seat):
+        return (("Left", "Right")[seat],)
+
+    def open(self, client, opening):
+        talks = Talks(client, name=opening.name, seed=opening.seed, limits=opening.limits)
+        talks.kinds = self.kinds
+        talks.add_role(Role("Left", max_tokens=5))
+        talks.add_role(Role("Right", max_tokens=5))
+        talks.add_episode("talk", Talk())
+        return talks
+
+    def improvise(self, role_id, messages, rng):
+        return f"{role_id} says {rng.randrange(1_000_000)}"
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder, tokenizer = tmp_path / "model", ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(["About deep. And you? Who was better?"], vocab_size=300, special_tokens=["<eos>"])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, eos_token="<eos>").save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "head_dim": 8}
+    config = Qwen3Config(
+        vocab_size=300, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=512, **sizes
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def arenas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "arenas"
+    folder.mkdir()
+    (folder / "talks.py").write_text(ARENA)
+    monkeypatch.setattr(arena.arenas, "__path__", [*arena.arenas.__path__, str(folder)])
+    monkeypatch.delitem(__import__("sys").modules, "arena.arenas.talks", raising=False)
+
+
+def configured(model: Path, **tables: object) -> LeagueConfig:
+    config = {
+        "name": "talks",
+        "game": {"name": "talks", "settings": {"kinds": tables.pop("kinds", ["deep"])}},
+        "agents": {
+            "base_model": {"kind": "base", "rating": 1000.0, "baseline": True},
+            "random_bot": {"kind": "bot", "rating": 800.0, "baseline": True},
+        },
+        "model": {"base": str(model)},
+        **tables,
+    }
+    return convert(config, LeagueConfig, "test")
+
+
+@asynccontextmanager
+async def league(config: LeagueConfig, folder: Path) -> AsyncIterator[tuple[Context, Models, Matches]]:
+    """A league at version 0, and who plays its matches."""
+    run = Run(folder)
+    async with run.connected("test") as client:
+        history = await open_league(run, client, config, lambda *_: None)
+        context = Context(run, client, history, "rollout-1")
+        async with beside(context.follow()):
+            adapter = folder / "adapter"
+            save(create(read_shape(Path(config.model.base)), LoraConfig(rank=2), 1), adapter)
+            digest = await context.artifacts.put(pack(adapter))
+            await context.reached(await context.record(PolicyPublished("main", 0, digest, "base_model")))
+            models = await Models.open(context, "main")
+            await models.swap()
+            yield context, models, Matches(context, models)
+            await models.close()
+
+
+def in_league(config: LeagueConfig, folder: Path, body: Callable[[Context, Matches], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with league(config, folder) as (context, _, matches):
+            await body(context, matches)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def training(number: int, *seats: str) -> PlayMatch:
+    return PlayMatch(f"rollout-1-{number}", "training", list(seats or ("main@0", "random_bot")), seed=number)
+
+
+@pytest.mark.usefixtures("arenas")
+def test_agents_speak_for_their_seats_and_the_heros_calls_of_the_whole_tree_are_harvested(
+    model: Path, tmp_path: Path
+) -> None:
+    async def body(context: Context, matches: Matches) -> None:
+        played = await matches.play(training(0), live=[0])
+        assert played is not None
+        rollout = played.rollout(0, "main")
+        assert rollout is not None
+        assert [(member.id, member.role) for member in rollout.members] == [
+            ("rollout-1-0", "Left"),
+            ("rollout-1-0.0", "Left"),
+        ]
+        assert [len(step.completion_ids) <= 5 and step.version == 0 for step in rollout.steps] == [True, True]
+        assert (rollout.group, rollout.group_size) == (f"rollout-1-{context.state.sequence}-0", 1)
+        assert rollout.members[0].group == f"0|{rollout.group}|talk|Left"
+        finished = await matches.finish(played, [0], "digest")
+        assert [seat.role for seat in finished.seats] == ["left", "right"]
+        assert [seat.trainable for seat in finished.seats] == [True, False]
+        assert finished.seats[0].score == rollout.score == rollout.members[0].reward
+        assert (finished.winner, finished.seats[1].rank, finished.length) == (0, 2, 6)
+        assert finished.seats[0].metrics["liked.Right"] == 0.5
+        assert finished.seats[0].metrics["left_of_untrainable"] == 1
+        assert "left_of_untrainable" not in finished.seats[1].metrics
+        assert played.rollout(1, "main") is None, "a bot's words are no tokens"
+        tree = read_record(zstandard.decompress(await context.artifacts.get(finished.record))).tree
+        assert all(call.said.startswith("Right says ") for call in tree.calls if call.role == "Right")
+        assert not any(call.said.startswith("Left says ") for call in tree.calls)
+
+    in_league(configured(model), tmp_path / "run", body)
+
+
+@pytest.mark.usefixtures("arenas")
+def test_what_fails_is_recorded_with_its_reason_and_the_others_go_on(model: Path, tmp_path: Path) -> None:
+    async def body(context: Context, matches: Matches) -> None:
+        seats = ("random_bot", "random_bot")
+        jobs = [training(number, *seats) for number in range(4)]
+        played = await asyncio.gather(*(matches.play(job) for job in jobs))
+        assert [game is not None for game in played] == [False, True, False, False]
+        assert played[1] is not None
+        await context.reached(await context.log.last_sequence())
+        failures = {
+            recorded.event.match_id: recorded.event.error
+            async for recorded in context.log.read()
+            if isinstance(recorded.event, MatchFailed)
+        }
+        assert failures.keys() == {"rollout-1-0", "rollout-1-2", "rollout-1-3"}
+        assert "the environment broke" in failures["rollout-1-0"]
+        assert "not over after 0.3 s" in failures["rollout-1-2"]
+        assert "liked" in failures["rollout-1-3"]
+        assert "nan" in failures["rollout-1-3"]
+
+    kinds = ["raises", "fine", "never", "nan"]
+    config = configured(model, kinds=kinds, episodes={"episode_s": 0.3, "judge": "random_bot"})
+    in_league(config, tmp_path / "run", body)
+
+
+@pytest.mark.usefixtures("arenas")
+def test_evaluation_matches_of_one_seed_are_the_same_whoever_plays_them_when(model: Path, tmp_path: Path) -> None:
+    def job(match_id: str, agent: str) -> PlayMatch:
+        return PlayMatch(match_id, "evaluation", [agent, "random_bot"], seed=5)
+
+    async def body(context: Context, matches: Matches) -> None:
+        await matches.play(training(0), live=[0])
+        played = [await matches.play(job(name, agent)) for name, agent in (("a", "base_model"), ("a", "base_model"))]
+        other = await matches.play(job("a", "random_bot"))
+        assert played[0] is not None
+        assert played[1] is not None
+        assert other is not None
+        assert played[0].record == played[1].record
+        first, last = (read_record(zstandard.decompress(found.record)).tree for found in (played[0], other))
+        assert first.artifact == last.artifact
+        said = [[call.said for call in tree.calls if call.role == "Right"] for tree in (first, last)]
+        assert said[0] == said[1], "the same luck for everybody"
+
+    in_league(configured(model, kinds=["a", "b", "c"]), tmp_path / "run", body)
+
+
+@pytest.mark.usefixtures("arenas")
+def test_settings_that_are_for_games_and_judges_that_there_are_not_are_refused(model: Path) -> None:
+    check_config(configured(model))
+    with pytest.raises(ConfigError, match=r"prompts\.reply: 'free', which is for games"):
+        check_config(configured(model, prompts={"reply": "free"}))
+    with pytest.raises(ConfigError, match=r"episodes\.judge: 'nobody'"):
+        check_config(configured(model, episodes={"judge": "nobody"}))
+    agents = {"base_model": {"kind": "base", "rating": 0.0}, "chaos_bot": {"kind": "bot", "rating": 0.0}}
+    with pytest.raises(ConfigError, match="has no such bot"):
+        check_config(configured(model, agents=agents))
