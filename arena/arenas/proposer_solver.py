@@ -284,6 +284,10 @@ class ProposerSolverSpec(ArenaSpec):
         usable = {"usable": float(not extras["unusable"])} if "unusable" in extras else {}
         return {**super().metrics(result), **found, **usable}
 
+    def passed(self, score: float) -> bool:
+        """At least half of the attempts in practice; a proposal that earns half of what it could."""
+        return score >= 0.5
+
 
 @register("proposer_solver")
 def make(settings: Mapping[str, Any]) -> ProposerSolverSpec:

@@ -265,6 +265,7 @@ def test_a_league_sees_pass_rates_and_a_score_of_whoever_the_episode_is_about() 
     )
 
     assert (spec.score(proposal), spec.score(practice)) == ((1.0,), (0.25,))
+    assert [spec.passed(score) for score in (1.0, 0.5, 0.25, -1.0)] == [True, True, False, False]
     assert spec.metrics(proposal) == {"goldilocks.Proposer": 1.0, "pass_rate": 0.5, "usable": 1.0}
     assert spec.metrics(practice) == {"solved.Solver": 0.25, "pass_rate": 0.25}
 

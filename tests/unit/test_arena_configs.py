@@ -1,0 +1,43 @@
+"""The configurations of leagues that play episodes: what they name is there, and their groups fit their steps."""
+
+from pathlib import Path
+
+import pytest
+
+from arena.arenas import arena_names, make_arena
+from arena.clients import ScriptedClient
+from schemas.config import LeagueConfig, load_config
+from trainer.advantages.base import ADVANTAGES
+from trainer.credit import looks_at_score
+from trainer.losses.base import LOSSES
+
+FOLDER = Path(__file__).parents[2] / "configs"
+LEAGUES = {path.stem: load_config(path) for path in sorted(FOLDER.glob("*.toml"))}
+OF_ARENAS = sorted(name for name, league in LEAGUES.items() if league.game.name in arena_names())
+
+
+@pytest.fixture(params=OF_ARENAS)
+def league(request: pytest.FixtureRequest) -> LeagueConfig:
+    return LEAGUES[request.param]
+
+
+def test_its_settings_make_an_arena_and_its_plugins_are_there(league: LeagueConfig) -> None:
+    assert make_arena(league.game.name, league.game.settings).name == league.game.name
+    assert ADVANTAGES.build(league.trainer.advantage)
+    assert LOSSES.build(league.trainer.loss)
+
+
+def test_it_is_trained_on_what_the_rubric_says(league: LeagueConfig) -> None:
+    assert looks_at_score(league.trainer), "a reward that does not look at the score knows nothing of episodes"
+
+
+def test_a_step_has_room_for_every_group_of_a_batch(league: LeagueConfig) -> None:
+    arena = make_arena(league.game.name, league.game.settings).open(ScriptedClient())
+    sizes = {request.group: request.group_size for request in arena.get_batch() if request.group}
+
+    assert all(league.trainer.rollouts_per_step >= size for size in sizes.values())
+    assert all(league.rollout.games_in_flight >= size for size in sizes.values())
+
+
+def test_it_ends(league: LeagueConfig) -> None:
+    assert league.stop.steps
