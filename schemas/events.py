@@ -200,7 +200,7 @@ class MatchFinished(Event, frozen=True, tag=True):
     ngrams: str = ""
     """Sketch of the n-grams of actions that were played (``schemas.sketches``); empty where nobody asks for it."""
     environment: str = ""
-    """Which of its environments a game of many was played in (TextArena's name for it); empty for a game that is one."""
+    """Which of its environments a game of many was played in (TextArena's name); empty for a game that is one."""
 
     @property
     def key(self) -> str:

@@ -58,6 +58,7 @@ class Rollout(msgspec.Struct, frozen=True):
 
     match_id: str
     game: str
+    """What was played; the environment, in a game of many. Rewards and shares are told apart by it."""
     policy: str
     """Name of the policy, without a version: ``main``."""
     seat: int

@@ -162,6 +162,7 @@ class Matches:
             experience=experience,
             evaluation_id=job.evaluation_id,
             ngrams="" if ngram is None else played.sketch(ngram),
+            environment=outcome.environment,
         )
         await self._context.record(finished)
         return finished

@@ -37,6 +37,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """Why the game ended: ``year_cap``, ``solo``, ``draw`` …"""
     length: int
     """Number of ``apply`` calls (Diplomacy: phases)."""
+    environment: str = ""
+    """Which of its environments a game of many was played in; empty for a game that is one."""
 
 
 class Turn(msgspec.Struct, frozen=True):

@@ -34,6 +34,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ListedGame(ABC, Generic[S]):
     """One play-through. An action is one move, ``(move,)``; the rules are what subclasses add."""
 
+    environment: str = ""
+    """See ``Outcome``."""
+
     def __init__(self, spec: "ListedSpec[S]", seed: int, start: S) -> None:
         self.spec = spec
         self.name = spec.name
@@ -129,7 +132,8 @@ class ListedGame(ABC, Generic[S]):
         if self.to_move():
             raise GameError(f"{self.name}, {self.moment}: no outcome; the game is not over")
         scores = tuple(self.scores())
-        return Outcome(scores, ranks(scores), sole_leader(scores), tuple(self.metrics()), self.reason(), self.clock)
+        facts = tuple(self.metrics()), self.reason(), self.clock, self.environment
+        return Outcome(scores, ranks(scores), sole_leader(scores), *facts)
 
     def save(self) -> bytes:
         """The position as canonical JSON: equal positions give equal bytes."""

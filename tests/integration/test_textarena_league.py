@@ -96,6 +96,8 @@ def test_sets_are_apart_and_nothing_is_learnt_from_what_another_seat_gave_away(m
     for line in league("events", "--type", "MatchFinished", "--json").splitlines():
         match = json.loads(line)["event"]
         last[match["purpose"]] = match["match_id"]
+        kind = "TicTacToe" if match["purpose"] == "training" else "KuhnPoker"
+        assert match["environment"] == f"{kind}-v0-train"
         ended_by = [seat["seat"] for seat in match["seats"] if seat["metrics"]["ended_by_invalid"]]
         assert match["reason"] == ("invalid_move" if ended_by else "over")
         if match["purpose"] == "training":

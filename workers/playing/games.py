@@ -50,7 +50,7 @@ class PlayedGame(msgspec.Struct, frozen=True):
         lineup = "\n".join(agent if s != seat else policy for s, agent in enumerate(self.job.seats))
         return Rollout(
             match_id=self.job.match_id,
-            game=self.spec.name,
+            game=self.outcome.environment or self.spec.name,
             policy=policy,
             seat=seat,
             role=role,

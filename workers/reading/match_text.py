@@ -63,7 +63,8 @@ def _headlines(found: FoundMatch) -> list[str]:
     lines, result, place = [], found.result, _place(found.finished or found.failed or found.sampled)
     where = f"event {place['sequence']}, {place['time']}"
     if result is not None:
-        lines.append(f"match {found.match_id}: {result.game}, {result.purpose}, seed {result.seed}; {where}")
+        game = f"{result.game} {result.environment}".strip()
+        lines.append(f"match {found.match_id}: {game}, {result.purpose}, seed {result.seed}; {where}")
         lines.append(
             f"played by {result.worker} in {result.seconds:g} s, {result.length} turns, {result.tokens:,} tokens "
             f"written; ended by {result.reason}"

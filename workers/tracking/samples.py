@@ -46,7 +46,7 @@ def of_match(match: MatchFinished, state: LeagueState, hero: str) -> Iterator[tu
     stage = "collection" if match.purpose == "training" else "evaluation"
     for seat in measured:
         place = place_of(seat.agent, hero)
-        yield f"{stage}-{match.game}{place}", of_seat(match, seat)
+        yield f"{stage}-{match.environment or match.game}{place}", of_seat(match, seat)
         if stage == "collection":
             for kind, points in _against(match, seat, state):
                 yield f"League/Win_Rate{place}", {kind: points}

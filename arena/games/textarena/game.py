@@ -75,6 +75,7 @@ class TextArenaGame(ListedGame[State]):
             DecodeError: the environment no longer comes to it.
         """
         super().__init__(spec, seed, start)
+        self.environment = start.env
         self._moves: list[str] | None = None
         self._begin(start.seed)
         try:
