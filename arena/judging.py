@@ -1,7 +1,8 @@
 """Judges of two sides: the question is put in both orders, and what cannot be read, or depends on the order, is a draw.
 
 Judges of any size are asked the same. A model that is made for an arena learns to judge by ``touching``: who used the
-words of the topic more often, which its debaters can learn to do.
+words of the topic more often, which its debaters can learn to do. It counts aloud: without that, two layers learn to
+compare two sides on some seeds and not on others.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from arena.arena import Arena
 
 DRAW = "draw"
-SLIP = 0.1
+SLIP = 0.05
 """Share of improvised verdicts that name the side that touched the topic less."""
 _DRAWN = (DRAW, "tie", "none", "neither", "both", "nobody", "equal")
 _IDLE = frozenset(
@@ -147,14 +148,14 @@ def touching(text: str, topic: str) -> int:
 
 
 def improvised_speech(topic: str, rng: Random) -> str:
-    """A sentence of four nouns; each is by even chance of the topic, or has nothing to do with it."""
-    about = subject(topic)
-    nouns = [rng.choice(about if rng.random() < 0.5 else _FILLERS) for _ in range(4)]
-    return f"{nouns[0]} {rng.choice(_LINKS)} {nouns[1]} and {nouns[2]} {rng.choice(_LINKS)} {nouns[3]}.".capitalize()
+    """A sentence of four nouns: each is of the topic, or has nothing to do with it, by a chance of the speech's own."""
+    about, share = subject(topic), rng.random()
+    nouns = [rng.choice(about if rng.random() < share else _FILLERS) for _ in range(4)]
+    return f"{nouns[0]} {rng.choice(_LINKS)} {nouns[1]} and {nouns[2]} {rng.choice(_LINKS)} {nouns[3]}."
 
 
 def improvised_verdict(said: Mapping[str, str], topic: str, rng: Random) -> str:
-    """Names the side that touched the topic more often, but for ``SLIP`` of all times; ties go by lot.
+    """Counts, then names the side that touched the topic more often, but for ``SLIP`` of all times; ties go by lot.
 
     Args:
         said: What each of two sides said, by the name that a verdict gives it.
@@ -164,4 +165,4 @@ def improvised_verdict(said: Mapping[str, str], topic: str, rng: Random) -> str:
     (first, second), (a, b) = tuple(said), tuple(touching(text, topic) for text in said.values())
     ahead = rng.choice([first, second]) if a == b else first if a > b else second
     behind = second if ahead == first else first
-    return f"Winner: {behind if rng.random() < SLIP else ahead}"
+    return f"{first} {a}, {second} {b}. Winner: {behind if rng.random() < SLIP else ahead}"
