@@ -6,6 +6,7 @@ is weighed anew by how it went.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -115,30 +116,26 @@ def closeness(rate: float, target: float) -> float:
     return max(0.02, 1.0 - abs(rate - target) / (target if rate < target else 1.0 - target))
 
 
+def right(rollout: Rollout, arena: Arena) -> dict[str, float]:
+    """1 where what stands behind ``Answer:``, or else the whole reply, is the answer."""
+    said = rollout.steps[-1].completion_text
+    return {SOLVER: float(is_same(labelled(said, "Answer") or said, rollout.artifact["answer"]))}
+
+
 class Solve(SingleTurnEpisode):
     """One attempt at a question; 1 for the right answer."""
 
     episode_type = "solve"
+    rubric = Rubric([right])
 
     def __init__(self) -> None:
         """Have the solver answer."""
         super().__init__(SOLVER)
 
-    @property
-    def rubric(self) -> Rubric:
-        """Right or not."""
-        return Rubric([right])
-
     def get_prompt(self, artifact: Any) -> str:
         """The question."""
         question: str = artifact["question"]
         return question
-
-
-def right(rollout: Rollout, arena: Arena) -> dict[str, float]:
-    """1 where what stands behind ``Answer:``, or else the whole reply, is the answer."""
-    said = rollout.steps[-1].completion_text
-    return {SOLVER: float(is_same(labelled(said, "Answer") or said, rollout.artifact["answer"]))}
 
 
 class Asking(Episode):
@@ -171,7 +168,7 @@ class Propose(Asking):
 
     episode_type = "propose"
 
-    @property
+    @cached_property
     def rubric(self) -> Rubric:
         """Neither too easy nor too hard."""
         target = self.settings.target
@@ -199,15 +196,16 @@ class Propose(Asking):
         return "\n".join([*(f"Known: {artifact.data['question']}" for artifact in drawn), "Write a new question."])
 
 
+def solved(rollout: Rollout, arena: Arena) -> dict[str, float]:
+    """Share of the attempts that were right."""
+    return {SOLVER: rollout.extras["pass_rate"]}
+
+
 class Practise(Asking):
     """Attempts at a known question. Nobody proposes; the solvers' share of right answers is the episode's reward."""
 
     episode_type = "practise"
-
-    @property
-    def rubric(self) -> Rubric:
-        """The pass rate."""
-        return Rubric([solved])
+    rubric = Rubric([solved])
 
     async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:
         """Have the question tried, and weigh it anew."""
@@ -215,11 +213,6 @@ class Practise(Asking):
         state.data["question"] = question.question
         self.keep(arena, question, await self.ask(arena, question, state))
         return state
-
-
-def solved(rollout: Rollout, arena: Arena) -> dict[str, float]:
-    """Share of the attempts that were right."""
-    return {SOLVER: rollout.extras["pass_rate"]}
 
 
 class ProposerSolver(Arena):

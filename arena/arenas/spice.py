@@ -6,6 +6,7 @@ so that it cannot make them up; a question that gives its answer away, or cannot
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import exp
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -84,30 +85,26 @@ def variance_reward(rate: float, sharpness: float) -> float:
     return exp(-((rate * (1.0 - rate) - 0.25) ** 2) / (2.0 * sharpness))
 
 
+def right(rollout: Rollout, arena: Arena) -> dict[str, float]:
+    """1 where what stands behind ``Answer:``, or else the whole reply, is the answer."""
+    said = rollout.steps[-1].completion_text
+    return {REASONER: float(is_same(labelled(said, "Answer") or said, rollout.artifact["answer"]))}
+
+
 class Reason(SingleTurnEpisode):
     """One answer to a challenge, by somebody who has not seen the document; 1 for the right one."""
 
     episode_type = "reason"
+    rubric = Rubric([right])
 
     def __init__(self) -> None:
         """Have the reasoner answer."""
         super().__init__(REASONER)
 
-    @property
-    def rubric(self) -> Rubric:
-        """Right or not."""
-        return Rubric([right])
-
     def get_prompt(self, artifact: Any) -> str:
         """The question, and nothing of the document."""
         question: str = artifact["question"]
         return question
-
-
-def right(rollout: Rollout, arena: Arena) -> dict[str, float]:
-    """1 where what stands behind ``Answer:``, or else the whole reply, is the answer."""
-    said = rollout.steps[-1].completion_text
-    return {REASONER: float(is_same(labelled(said, "Answer") or said, rollout.artifact["answer"]))}
 
 
 class Challenging(Episode):
@@ -119,7 +116,7 @@ class Challenging(Episode):
         """Challenge by these settings."""
         self.settings = settings
 
-    @property
+    @cached_property
     def rubric(self) -> Rubric:
         """Neither known to all nor to none."""
 
