@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ import arena.arenas
 from arena.records import read_record
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError
-from schemas.events import MatchFailed, PolicyPublished
+from schemas.events import MatchFailed, PolicyPublished, RemoteAsked
 from schemas.jobs import PlayMatch
 from trainer.adapters import LoraConfig, create, pack, save
 from trainer.shape import read_shape
@@ -241,3 +242,39 @@ def test_settings_that_are_for_games_and_judges_that_there_are_not_are_refused(m
     agents = {"base_model": {"kind": "base", "rating": 0.0}, "chaos_bot": {"kind": "bot", "rating": 0.0}}
     with pytest.raises(ConfigError, match="has no such bot"):
         check_config(configured(model, agents=agents))
+
+
+@pytest.mark.usefixtures("arenas")
+def test_remote_agents_speak_and_judge_and_what_they_cost_is_recorded(
+    model: Path, tmp_path: Path, chat_server: Any, say: Any
+) -> None:
+    server = chat_server(lambda asked, number: say("Indeed." if asked.body["model"] == "guest" else "Left"))
+    where = {"url": server.url, "model": "guest", "completion_price": 2.0, "training": True}
+    agents = {
+        "base_model": {"kind": "base", "rating": 1000.0, "baseline": True},
+        "guest": {"kind": "remote", "rating": 900.0, "remote": where},
+        "referee": {"kind": "remote", "rating": 900.0, "remote": where | {"model": "referee"}},
+    }
+
+    async def body(context: Context, matches: Matches) -> None:
+        played = await matches.play(training(0, "main@0", "guest"), live=[0])
+        assert played is not None
+        assert played.outcome.scores == (4.0, 0.5), "the judge said Left"
+        assert played.asked(1)["remote_requests"] == 3, "one in each of the three episodes"
+        assert played.asked(0) == {}
+        tree = read_record(zstandard.decompress(played.record)).tree
+        assert [call.said for call in tree.calls if call.role == "Right"] == ["Indeed."]
+        server.stop()
+        assert await matches.play(training(1, "main@0", "guest"), live=[0]) is None
+        await matches.close()
+        await context.reached(await context.log.last_sequence())
+        events = [recorded.event async for recorded in context.log.read()]
+        spent = {(event.agent, event.match_id): event for event in events if isinstance(event, RemoteAsked)}
+        assert spent["guest", "rollout-1-0"].requests == spent["referee", "rollout-1-0"].requests == 3
+        assert spent["guest", "rollout-1-0"].cost > 0
+        (failed,) = (event for event in events if isinstance(event, MatchFailed))
+        assert failed.error.startswith("RemoteError: agent 'guest'")
+
+    agents["guest"]["remote"] = where | {"tries": 1}
+    config = configured(model, agents=agents, episodes={"judge": "referee"})
+    in_league(config, tmp_path / "run", body)
