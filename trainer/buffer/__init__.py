@@ -10,6 +10,6 @@ To add a strategy, write one file with ``@register("name")``; the contract tests
 
 from trainer.buffer.base import STRATEGIES, Strategy, Unit
 from trainer.buffer.batch import Drawn, Left, Outcome
-from trainer.buffer.buffer import Buffer
+from trainer.buffer.buffer import Buffer, Room
 
-__all__ = ["STRATEGIES", "Buffer", "Drawn", "Left", "Outcome", "Strategy", "Unit"]
+__all__ = ["STRATEGIES", "Buffer", "Drawn", "Left", "Outcome", "Room", "Strategy", "Unit"]

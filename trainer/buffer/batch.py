@@ -10,6 +10,8 @@ from schemas.ranges import Ranges, compact
 from schemas.trajectories import Rollout, Step
 
 REASONS = ("stale", "filtered", "voided", "refused", "given_up", "late", "copy", "failed")
+UNCOUNTED = ("copy", "failed")
+"""Reasons of messages that are no rollout of their own."""
 
 
 class Drawn(NamedTuple):

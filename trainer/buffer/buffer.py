@@ -9,6 +9,7 @@ Rollouts of a group wait for its others first (``groups``), and enter what batch
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from schemas.ranges import Ranges, holds
 from schemas.trajectories import Rollout
 from trainer.admission import fresh_steps
 from trainer.buffer.base import STRATEGIES, Unit, take
-from trainer.buffer.batch import Drawn, Left, Outcome, outcome, trainable
+from trainer.buffer.batch import UNCOUNTED, Drawn, Left, Outcome, outcome, trainable
 from trainer.buffer.groups import Groups, Waiting, is_grouped
 from trainer.gathering import Outcome as Came
 
@@ -27,6 +28,15 @@ Judge = Callable[[Rollout], str | None]
 """Says why a rollout is not to be trained on any more."""
 
 _QUANTILES = (0.1, 0.5, 0.9)
+
+
+class Room(NamedTuple):
+    """Rollouts that there can be before the next step is recorded."""
+
+    ahead: int
+    """That play waits after."""
+    stream: int
+    """That their stream holds, those among them that only say that there is none."""
 
 
 class Buffer:
@@ -38,7 +48,7 @@ class Buffer:
         seed: int,
         looked_at: int = 0,
         gathered: Gathered | None = None,
-        limit: int | None = None,
+        room: Room | None = None,
     ) -> None:
         """Make an empty buffer.
 
@@ -47,7 +57,7 @@ class Buffer:
             seed: decides what is drawn, together with a step's number.
             looked_at: the last sequence of ``EXPERIENCE`` that a recorded step had looked at.
             gathered: what the buffer held then, if rollouts come in groups.
-            limit: rollouts that can be there before a step is recorded; None for any number.
+            room: for rollouts until the next step is recorded; None for any number.
 
         Raises:
             ConfigError: an unknown strategy, or settings that it does not have.
@@ -56,7 +66,7 @@ class Buffer:
         self._buffer = config.buffer
         self._seed = seed
         self._strategy = STRATEGIES.build(config.buffer.strategy)
-        self._limit = limit
+        self._room = room
         self._groups = Groups(config, gathered)
         self._waiting: dict[int, Waiting] = {}
         self._left: list[Left] = []
@@ -77,10 +87,12 @@ class Buffer:
 
     @property
     def _is_stuck(self) -> bool:
-        """Whether groups wait for members that there is no room for until a step is recorded."""
-        if self._limit is None or not self._groups.any_open:
+        """Whether rollouts come in groups, and there is no room for more of them until a step is recorded."""
+        if self._room is None or not self._groups.is_used:
             return False
-        return len(self) + len(self._groups.items) + self.left >= self._limit
+        lying = len(self) + len(self._groups.items) + self.left
+        uncounted = sum(one.reason in UNCOUNTED for one in self._left)
+        return lying - uncounted >= self._room.ahead or lying >= self._room.stream
 
     @property
     def left(self) -> int:
@@ -138,7 +150,7 @@ class Buffer:
             version: of the policy that the next step starts from.
         """
         self._take(self._groups.advance(version))
-        while self._is_stuck and not self._waiting:
+        while self._groups.any_open and not self._waiting and self._is_stuck:
             self._take(self._groups.yield_oldest())
 
     def drop(self, sequence: int, match_id: str, seat: int, reason: str, rollout: Rollout | None = None) -> None:

@@ -11,7 +11,7 @@ from schemas.ids import derive_seed
 from schemas.ranges import expand
 from schemas.trajectories import Rollout
 from trainer.admission import check, is_stale
-from trainer.buffer import Buffer, Drawn
+from trainer.buffer import Buffer, Drawn, Room
 from trainer.buffer.groups import is_grouped
 from trainer.learner import Learner
 from trainer.shape import DecoderShape
@@ -43,7 +43,7 @@ class Gathering:
 
     def _empty(self) -> Buffer:
         seed = derive_seed(self._context.config.seed, "buffer", self._policy)
-        return Buffer(self._config, seed, self._consumed.looked_at, self._consumed.gathered, self._most())
+        return Buffer(self._config, seed, self._consumed.looked_at, self._consumed.gathered, self._room())
 
     def begin(self) -> None:
         """Begin where the history says that the policy's trainer has come."""
@@ -103,15 +103,14 @@ class Gathering:
                 return None
         return drawn
 
-    def _most(self) -> int:
-        """Rollouts that can be there before the next step is recorded: play waits, or their stream is full."""
+    def _room(self) -> Room:
         config = self._context.config
         most = max(round(config.rollout.ahead_steps * self._config.rollouts_per_step), 1)
-        return min(most, config.experience.max_messages)
+        return Room(most, config.experience.max_messages)
 
     def _spare(self) -> int:
         """How many of those that wait may be let go of and still be replaced before the next step is recorded."""
-        return max(self._most() - self.buffer.left - self.buffer.window, 0)
+        return max(min(self._room()) - self.buffer.left - self.buffer.window, 0)
 
     def _is_short(self, version: int) -> bool:
         self.buffer.advance(version)
