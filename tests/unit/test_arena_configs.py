@@ -21,6 +21,10 @@ def league(request: pytest.FixtureRequest) -> LeagueConfig:
     return LEAGUES[request.param]
 
 
+def test_every_arena_has_a_league() -> None:
+    assert sorted({LEAGUES[name].game.name for name in OF_ARENAS}) == arena_names()
+
+
 def test_its_settings_make_an_arena_and_its_plugins_are_there(league: LeagueConfig) -> None:
     assert make_arena(league.game.name, league.game.settings).name == league.game.name
     assert ADVANTAGES.build(league.trainer.advantage)
@@ -37,6 +41,10 @@ def test_a_step_has_room_for_every_group_of_a_batch(league: LeagueConfig) -> Non
 
     assert all(league.trainer.rollouts_per_step >= size for size in sizes.values())
     assert all(league.rollout.games_in_flight >= size for size in sizes.values())
+
+
+def test_text_is_not_paid_for_being_unlikely(league: LeagueConfig) -> None:
+    assert league.trainer.loss.settings.get("entropy") == 0.0, "over a whole vocabulary that pays for nonsense"
 
 
 def test_it_ends(league: LeagueConfig) -> None:
