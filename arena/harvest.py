@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from arena.training import left_out
 from schemas import trajectories
-from schemas.episodes import GenerateResult, Rollout
+from schemas.episodes import EpisodeRequest, GenerateResult, Rollout
 from schemas.trajectories import Member
 
 LEFT = "left_"
@@ -59,6 +59,19 @@ def harvest(result: GenerateResult, seat: Seat) -> Harvest:
     return Harvest(_rollout(result.rollout, seat, steps, members) if steps else None, dict(sorted(left.items())))
 
 
+def absent(request: EpisodeRequest, seat: Seat) -> trajectories.Rollout | None:
+    """What tells a trainer that a member of a group is not coming, so that nobody waits for it; None without a group.
+
+    Args:
+        request: That came to nothing, or to nothing that can be trained on.
+        seat: Whose calls were wanted.
+    """
+    if request.group_size <= 1 or not request.group:
+        return None
+    top = Rollout(seat.match_id, request.episode_type, None, [], group=request.group, group_size=request.group_size)
+    return _rollout(top, seat, [], [])
+
+
 def _by_role(rollout: Rollout, roles: Collection[str], left: Counter[str]) -> dict[str, list[trajectories.Step]]:
     found: dict[str, list[trajectories.Step]] = {}
     for at, step in enumerate(rollout.steps):
@@ -93,7 +106,7 @@ def _rollout(top: Rollout, seat: Seat, steps: list[trajectories.Step], members: 
         role=seat.name,
         group=top.group,
         steps=steps,
-        final_clock=max(step.clock for step in steps) + 1,
+        final_clock=max((step.clock for step in steps), default=-1) + 1,
         final_progress=0.0,
         score=seat.scores[seat.number],
         rank=seat.rank,

@@ -86,4 +86,5 @@ class Rollout(msgspec.Struct, frozen=True):
     """Of a match that was an episode: who did which steps, and what each earned. Credit is then given member by member.
     Empty for a game, in which one seat did all."""
     group_size: int = 0
-    """Matches that ``group`` is waited for to have; 0 and 1 wait for nobody."""
+    """Matches that ``group`` is waited for to have; 0 and 1 wait for nobody. One of a group without any steps says
+    that its match came to nothing, so that the others need not wait for it."""

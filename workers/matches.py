@@ -13,6 +13,7 @@ from schemas.errors import LeagueError, LogError, MemoryShortError, RemoteError
 from schemas.events import MatchFailed, MatchFinished, RemoteAsked, SeatResult
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
+from schemas.trajectories import Rollout
 from workers.asking.billing import Tally
 from workers.asking.remote import Remotes
 from workers.models import Models
@@ -83,6 +84,16 @@ class Matches:
         self._failures = 0
         await self._report_asked(job.match_id, self._remotes.ended(job.match_id))
         return played
+
+    def absent(self, job: PlayMatch, seat: int, policy: str) -> Rollout | None:
+        """What tells the trainer not to wait for a match that gives it nothing; to be asked once after each.
+
+        Args:
+            job: The match, which is over.
+            seat: The hero's.
+            policy: Whose trainer waits.
+        """
+        return self._playing.absent(job, seat, policy)
 
     async def report(self) -> None:
         """Record now and then what remote agents have cost in matches under way; for ever.

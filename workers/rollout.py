@@ -10,7 +10,6 @@ from league.roles import sampler_of
 from league.samplers.base import OpponentSampler, make_sampler
 from league.slots import free_slots
 from schemas.errors import BackpressureError
-from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
 from workers.asking.remote import check_keys, played_in_training
 from workers.matches import Matches
@@ -114,9 +113,12 @@ class RolloutWorker:
         # Another policy's live version stays the one that was drawn: the record names who played.
         live = {sampled.hero_seat} | {pick.seat for pick in sampled.picks if pick.bucket == "mirror"}
         played = await self._matches.play(job, live)
+        absent = self._matches.absent(job, sampled.hero_seat, self._policy)
         await recording
         if played is not None:
-            await self._hand_on(job, played, sampled.hero_seat)
+            await self._hand_on(played, sampled.hero_seat, absent)
+        elif absent is not None:
+            await self._publish(absent)
 
     def _sampler_in_force(self) -> OpponentSampler:
         """The same one until it is configured otherwise, so that it can keep what it made of the standings."""
@@ -125,9 +127,11 @@ class RolloutWorker:
             self._sampled_by, self._sampler = plugin, make_sampler(plugin)
         return self._sampler
 
-    async def _hand_on(self, job: PlayMatch, played: Played, seat: int) -> None:
+    async def _hand_on(self, played: Played, seat: int, absent: Rollout | None) -> None:
         rollout = None if self._given_away(played, seat) else played.rollout(seat, self._policy)
         experience = await self._publish(rollout) if rollout is not None else ""
+        if rollout is None and absent is not None:
+            await self._publish(absent)
         ngram = self._sampler.ngram if self._sampler.uses_novelty and experience else None
         await self._matches.finish(played, [seat] if experience else [], experience, ngram)
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 import arena.arenas
 from arena.records import read_record
+from schemas.codec import decode_rollout, encode_rollout
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError
 from schemas.events import MatchFailed, PolicyPublished, RemoteAsked
@@ -119,6 +120,7 @@ def configured(model: Path, **tables: object) -> LeagueConfig:
             "random_bot": {"kind": "bot", "rating": 800.0, "baseline": True},
         },
         "model": {"base": str(model)},
+        "trainer": {"reward": {"name": "outcome"}},
         **tables,
     }
     return convert(config, LeagueConfig, "test")
@@ -190,10 +192,16 @@ def test_agents_speak_for_their_seats_and_the_heros_calls_of_the_whole_tree_are_
 def test_what_fails_is_recorded_with_its_reason_and_the_others_go_on(model: Path, tmp_path: Path) -> None:
     async def body(context: Context, matches: Matches) -> None:
         seats = ("random_bot", "random_bot")
-        jobs = [training(number, *seats) for number in range(4)]
+        jobs, since = [training(number, *seats) for number in range(4)], context.state.sequence
         played = await asyncio.gather(*(matches.play(job) for job in jobs))
         assert [game is not None for game in played] == [False, True, False, False]
         assert played[1] is not None
+        told = matches.absent(jobs[0], 0, "main")
+        assert told is not None
+        assert (told.match_id, told.steps, told.members) == ("rollout-1-0", [], [])
+        assert (told.group, told.group_size) == (f"rollout-1-{since}-0", 4), "the trainer need not wait for it"
+        assert decode_rollout(encode_rollout(told)) == told
+        assert matches.absent(jobs[0], 0, "main") is None, "asked once"
         await context.reached(await context.log.last_sequence())
         failures = {
             recorded.event.match_id: recorded.event.error
@@ -237,6 +245,8 @@ def test_settings_that_are_for_games_and_judges_that_there_are_not_are_refused(m
     check_config(configured(model))
     with pytest.raises(ConfigError, match=r"prompts\.reply: 'free', which is for games"):
         check_config(configured(model, prompts={"reply": "free"}))
+    with pytest.raises(ConfigError, match=r"trainer\.reward: 'progress' does not look at the score"):
+        check_config(configured(model, trainer={"reward": {"name": "progress"}}))
     with pytest.raises(ConfigError, match=r"episodes\.judge: 'nobody'"):
         check_config(configured(model, episodes={"judge": "nobody"}))
     agents = {"base_model": {"kind": "base", "rating": 0.0}, "chaos_bot": {"kind": "bot", "rating": 0.0}}

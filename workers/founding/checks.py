@@ -15,7 +15,7 @@ from schemas.standings import Agent, Live, Standings
 from trainer.adapters import TARGETS, LoraConfig
 from trainer.advantages.base import ADVANTAGES
 from trainer.buffer import STRATEGIES
-from trainer.credit import check_transforms
+from trainer.credit import check_transforms, looks_at_score
 from trainer.losses.base import LOSSES
 from trainer.model import BaseShape
 from trainer.model.cloning import CloningConfig
@@ -80,6 +80,11 @@ def _check_episodes(config: LeagueConfig) -> None:
         if (found := getattr(config.prompts, key)) != getattr(PromptsConfig(), key):
             raise ConfigError(f"prompts.{key}: {found!r}, which is for games; expected the default in an arena")
     check_names(config.prompts)
+    if not looks_at_score(config.trainer):
+        raise ConfigError(
+            f"trainer.reward: {config.trainer.reward.name!r} does not look at the score, which is all that an episode "
+            f"tells of what was earned; expected 'outcome'"
+        )
     judge = config.agents.get(config.episodes.judge)
     if config.episodes.judge and (judge is None or judge.kind == "checkpoint"):
         fit = [name for name, agent in config.agents.items() if agent.kind != "checkpoint"]

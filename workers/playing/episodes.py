@@ -13,7 +13,7 @@ from arena.arenas.base import ArenaSpec, Opening
 from arena.calls import Limits
 from arena.episodes.running import Place
 from arena.games.base import Outcome
-from arena.harvest import LEFT, Seat, calls, harvest, tokens
+from arena.harvest import LEFT, Seat, absent, calls, harvest, tokens
 from arena.records import record_of
 from schemas.episodes import EpisodeRequest, GenerateResult
 from schemas.errors import ConfigError, EpisodeError
@@ -100,6 +100,8 @@ class Episodes:
         self._seating = Seating(context, models)
         self._arena: Arena | None = None
         self._requests: Requests | None = None
+        self._asked: dict[str, EpisodeRequest] = {}
+        """Of training matches that ``absent`` has not been asked about."""
         check_seats(spec, self._open("check", 0))
 
     def _open(self, name: str, seed: int) -> Arena:
@@ -131,7 +133,8 @@ class Episodes:
         """
         if job.purpose == "training":
             arena, requests = self._training()
-            return arena, requests.next()
+            request = self._asked[job.match_id] = requests.next()
+            return arena, request
         arena = self._open(job.match_id, derive_seed(job.seed, "arena"))
         batch = arena.get_batch()
         if not batch:
@@ -157,6 +160,15 @@ class Episodes:
             cast = await self._casting.cast(job, fixed)
             result = await self._generate(arena, request, job, cast)
         return PlayedEpisode(self._spec, job, result, cast, time.monotonic() - started)
+
+    def absent(self, job: PlayMatch, seat: int, policy: str) -> Rollout | None:
+        """What tells the trainer not to wait for a training match that is over; None where nobody would. Ask once."""
+        request, seats = self._asked.pop(job.match_id, None), self._spec.seats
+        if request is None:
+            return None
+        nothing = (0.0,) * len(seats)
+        about = Seat(job.match_id, self._spec.name, policy, seat, seats[seat], (), nothing, len(seats))
+        return absent(request, about)
 
     async def _generate(self, arena: Arena, request: EpisodeRequest, job: PlayMatch, cast: Cast) -> GenerateResult:
         if request.episode_type not in arena.episodes:

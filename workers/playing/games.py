@@ -86,6 +86,10 @@ class Games:
         self._remotes = remotes
         self._seating = Seating(context, models)
 
+    def absent(self, job: PlayMatch, seat: int, policy: str) -> Rollout | None:
+        """Nothing: no other match waits for one of a game."""
+        return None
+
     async def play(self, job: PlayMatch, live: Collection[int]) -> PlayedGame:
         """Play a match.
 
