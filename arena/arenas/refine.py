@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from arena.clients.base import InferenceClient
 
 WRITER, CRITIC = "Writer", "Critic"
+KEPT = 0.7
+"""How often a wanted word stands in an improvised draft for its own sake: rarer, and small models do not notice that
+drafts have to do with tasks."""
 _TASK = re.compile(r"Words: ([^.]*)\.")
 
 
@@ -162,13 +165,13 @@ class RefineSpec(ArenaSpec):
         return Refining(client, opening, self.settings)
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
-        """A text in which each wanted word stands or some other one; a comment that names one of the wanted."""
+        """A text in which each wanted word stands or any other; a comment that names one of the wanted."""
         found = next(filter(None, (_TASK.search(message.content) for message in messages)), None)
         wanted = found[1].split(", ") if found else []
         if role_id == CRITIC:
             return f"Use {rng.choice(wanted or ['more'])}."
         every = self.settings.words or WORDS
-        drawn = [word if rng.random() < 0.5 else rng.choice(every) for word in wanted]
+        drawn = [word if rng.random() < KEPT else rng.choice(every) for word in wanted]
         return f"The {' and '.join(drawn)}."
 
     def metrics(self, result: GenerateResult) -> Mapping[str, float]:
