@@ -1,5 +1,6 @@
 """A rollout that was a tree of episodes is credited member by member, as the tree itself would be."""
 
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -15,10 +16,13 @@ from schemas.episodes import GenerateResult, Message, free_tokens
 from schemas.episodes import Rollout as Episode
 from schemas.episodes import Step as Call
 from schemas.trajectories import Member, Rollout, Step
+from trainer.adapters import LoraConfig, create
 from trainer.admission import check
 from trainer.advantages.trees import CREDITS
 from trainer.buffer import Drawn
 from trainer.credit import Credit, Credited, Memory, looks_at_score
+from trainer.decoder import Decoder
+from trainer.learner import Learner
 from trainer.shape import DecoderShape
 
 SHAPE = DecoderShape("qwen3", 1000, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
@@ -91,7 +95,7 @@ def trainer(name: str, filter_zero: bool = False, transforms: TransformsConfig |
 
 
 @pytest.mark.parametrize(("assigner", "theirs", "estimator", "ours"), ALIKE)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_members_get_the_credit_that_the_trees_get(
     assigner: str, theirs: dict[str, Any], estimator: str, ours: dict[str, Any], seed: int
@@ -135,6 +139,23 @@ def test_baselines_are_named_by_episode_type_and_role() -> None:
     assert trainer("rae")(BATCH, memory).memory.baselines == pytest.approx(
         {"talk/A": 0.95 * 0.025 + 0.025, "talk/B": 0.95 * 0.1 + 0.1}
     )
+
+
+def test_a_trainer_that_begins_again_has_the_baselines_of_before(tmp_path: Path) -> None:
+    def learner() -> Learner:
+        decoder = Decoder.random(SHAPE, seed=0).requires_grad_(False)
+        config = TrainerConfig(reward=Plugin(name="outcome"), advantage=Plugin(name="rae"))
+        return Learner(decoder, create(SHAPE, LoraConfig(rank=2, alpha=4), seed=1), config, 5)
+
+    through, again = learner(), learner()
+    through.step(BATCH)
+    through.save_state(tmp_path / "state")
+    again.load_state(tmp_path / "state")
+    assert again.memory.baselines == pytest.approx({"talk/A": 0.025, "talk/B": 0.1})
+    reports = [one.step(BATCH) for one in (through, again)]
+    assert reports[0].advantage_std == reports[1].advantage_std
+    assert through.memory == again.memory
+    assert through.lora.flat_P.tolist() == again.lora.flat_P.tolist()
 
 
 def test_transformations_act_on_what_members_earned() -> None:
