@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from arena.calls import Asked, Limits, checked
+from arena.calls import Asked, Limits, Wish, checked, replied
 from arena.clients.base import InferenceClient
 from arena.episodes.base import Episode
 from arena.episodes.running import JUDGE, Place, Running, current
@@ -131,8 +131,9 @@ class Arena:
         temperature: float | None = None,
         max_tokens: int | None = None,
         return_tokens: bool | None = None,
+        choices: Sequence[str] = (),
     ) -> Asked:
-        """The same as ``call_model``, for who has more to say about the call after reading the reply."""
+        """As ``call_model``, for who wants one of some replies, or has more to say about the call after reading it."""
         role = None if role_id is None else self.role(role_id)
         running = current()
         number = 0 if running is None else running.call()
@@ -145,7 +146,7 @@ class Arena:
         wanted = role is not None if return_tokens is None else return_tokens
         seed = derive_seed(self.seed if running is None else running.place.seed, "call", number)
         client = self._speaker(role_id, running)
-        found = await client.complete(messages, temperature, max_tokens, wanted, seed)
+        found = await replied(client, messages, Wish(temperature, max_tokens, wanted, seed, choices))
         needed = role is not None and self.limits.needs_tokens and running is not None and running.place.is_trainable
         response = checked(found, self.limits, needed)
         if role is not None and running is not None:

@@ -1,13 +1,15 @@
 """One model call of an arena: what is too much, what a usable reply is, and what is told of it later."""
 
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
 import msgspec
 
+from arena.clients.base import Choosing, InferenceClient
 from arena.episodes.running import Running
 from schemas import trajectories
-from schemas.episodes import ModelResponse
+from schemas.episodes import Message, ModelResponse
 from schemas.errors import EpisodeError, UsageError
 
 
@@ -41,6 +43,27 @@ class Asked(NamedTuple):
         """Tell what became known after reading the reply: fields of ``trajectories.Step``."""
         if self.running is not None:
             self.running.amend(self.number, **facts)
+
+
+class Wish(NamedTuple):
+    """How a call is to be answered."""
+
+    temperature: float
+    max_tokens: int | None
+    return_tokens: bool
+    seed: int
+    choices: Sequence[str] = ()
+
+
+async def replied(client: InferenceClient, messages: Sequence[Message], wish: Wish) -> ModelResponse:
+    """A client's reply; one of the choices where there are any and the client can be held to them.
+
+    Raises:
+        LeagueError: no reply.
+    """
+    if wish.choices and isinstance(client, Choosing):
+        return await client.choose(messages, wish.choices, wish.temperature, wish.return_tokens, wish.seed)
+    return await client.complete(messages, wish.temperature, wish.max_tokens, wish.return_tokens, wish.seed)
 
 
 def checked(response: ModelResponse, limits: Limits, needs_tokens: bool) -> ModelResponse:

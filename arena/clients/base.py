@@ -1,7 +1,7 @@
 """The contract of a client."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from schemas.episodes import Message, ModelResponse
 
@@ -33,3 +33,29 @@ class InferenceClient(Protocol):
 
     async def get_policy_version(self) -> int:
         """Version of the policy that the next call would be sampled from; 0 where there is only one."""
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """What a client has beside the rest when it can hold a model to one of several replies."""
+
+    async def choose(
+        self,
+        messages: Sequence[Message],
+        choices: Sequence[str],
+        temperature: float = 1.0,
+        return_tokens: bool = True,
+        seed: int = 0,
+    ) -> ModelResponse:
+        """Say one of the choices, each as likely as the model finds it among them.
+
+        Args:
+            messages: As in ``InferenceClient.complete``.
+            choices: At least one, all different.
+            temperature: To sample at.
+            return_tokens: Whether token ids and log-probabilities, among the choices, are wanted.
+            seed: Of this call alone.
+
+        Raises:
+            LeagueError: no reply; the message says why.
+        """

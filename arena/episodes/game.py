@@ -8,7 +8,7 @@ import msgspec
 
 from arena.episodes.base import Episode
 from arena.games.base import Action, Bot, Game, GameSpec, Outcome, words_of
-from arena.games.texts import Words
+from arena.games.texts import Listing, Words
 from arena.match import BotPlayer, play
 from arena.prompts.base import headed, messages_of
 from arena.rubrics import Rubric
@@ -24,6 +24,8 @@ class GameState(EpisodeState):
     """What a game's episode knows."""
 
     outcome: Outcome | None = None
+    seats: tuple[str | Bot, ...] = ()
+    """Who sits where in this one."""
     invalid: dict[str, int] = msgspec.field(default_factory=dict)
     """By role: replies that said no legal action, or not all of one."""
 
@@ -43,6 +45,8 @@ class GameEpisode(Episode):
         rubric: Rubric | None = None,
         max_turns: int | None = 10_000,
         episode_type: str = "",
+        rotate: bool = False,
+        constrained: bool = False,
     ) -> None:
         """Seat the players.
 
@@ -52,6 +56,10 @@ class GameEpisode(Episode):
             rubric: How it is scored; None takes the game's scores.
             max_turns: Most turns, after which the episode has failed.
             episode_type: What it is called; empty for the game's name.
+            rotate: Whether all move on by some seats: by so many as the artifact says, if that is a whole number, else
+                by as many as the episode's seed says.
+            constrained: Whether roles can only say legal moves, where the game lists them and the client can be held
+                to them (``Listing``, ``Choosing``); elsewhere they speak freely.
 
         Raises:
             GameError: the game cannot be said in words.
@@ -68,6 +76,8 @@ class GameEpisode(Episode):
         self._rubric = rubric or Rubric([final_score])
         self._max_turns = max_turns
         self._type = episode_type or spec.name
+        self._rotate = rotate
+        self._constrained = constrained
 
     @property
     def episode_type(self) -> str:
@@ -91,20 +101,29 @@ class GameEpisode(Episode):
         """
         assert isinstance(state, GameState)
         game = self._spec.new(derive_seed(state.seed, "game"))
+        state.seats = self._seated(artifact, state.seed)
         players = [
-            RolePlayer(seat, self._words, arena, state) if isinstance(seat, str) else BotPlayer(seat)
-            for seat in self._seats
+            RolePlayer(seat, self._words, arena, state, self._constrained) if isinstance(seat, str) else BotPlayer(seat)
+            for seat in state.seats
         ]
         state.outcome = await play(game, players, state.seed, self._max_turns)
         return state
 
+    def _seated(self, artifact: Any, seed: int) -> tuple[str | Bot, ...]:
+        if not self._rotate:
+            return self._seats
+        asked = isinstance(artifact, int) and not isinstance(artifact, bool)
+        by = (artifact if asked else derive_seed(seed, "rotation")) % len(self._seats)
+        return (*self._seats[-by:], *self._seats[:-by]) if by else self._seats
+
     def get_extras(self, state: EpisodeState) -> dict[str, Any]:
-        """By role: ``scores``, ``ranks``, ``metrics`` and ``invalid`` replies; and the ``reason`` and ``length``."""
+        """By role: ``seats``, ``scores``, ``ranks``, ``metrics`` and ``invalid`` replies; ``reason`` and ``length``."""
         assert isinstance(state, GameState)
         assert state.outcome is not None
         outcome = state.outcome
-        roles = [(at, seat) for at, seat in enumerate(self._seats) if isinstance(seat, str)]
+        roles = [(at, seat) for at, seat in enumerate(state.seats) if isinstance(seat, str)]
         return {
+            "seats": {role: at for at, role in roles},
             "scores": {role: outcome.scores[at] for at, role in roles},
             "ranks": {role: outcome.ranks[at] for at, role in roles},
             "metrics": {role: outcome.metrics[at] for at, role in roles},
@@ -117,17 +136,20 @@ class GameEpisode(Episode):
 class RolePlayer:
     """A role in a seat: a ``Player`` of ``arena.match``."""
 
-    def __init__(self, role_id: str, words: Words, arena: "Arena", state: GameState) -> None:
+    def __init__(self, role_id: str, words: Words, arena: "Arena", state: GameState, constrained: bool = False) -> None:
         self._role_id = role_id
         self._words = words
         self._arena = arena
         self._state = state
+        self._listing = words if constrained and isinstance(words, Listing) else None
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """Ask the role; where its reply says no legal action, the game's default stands for it and is counted."""
         system = self._arena.role(self._role_id).system_prompt
         facts = {"clock": game.clock, "progress": game.progress(seat)}
-        asked = await self._arena.ask(headed(messages_of(self._words, game, seat), system), self._role_id)
+        messages = headed(messages_of(self._words, game, seat), system)
+        choices = self._listing.replies(game, seat) if self._listing else ()
+        asked = await self._arena.ask(messages, self._role_id, choices=choices)
         understood = self._words.understand(game, seat, asked.response.text, Random(derive_seed(seed, "reply")))
         if understood.illegal:
             self._state.invalid[self._role_id] = self._state.invalid.get(self._role_id, 0) + 1

@@ -137,6 +137,18 @@ class Words(Protocol):
         """
 
 
+@runtime_checkable
+class Listing(Protocol):
+    """What ``Words`` have beside the rest where legal replies can be listed, for models that are held to them."""
+
+    def replies(self, game: Game, seat: int) -> Sequence[str]:
+        """A reply for every legal action, which ``understand`` takes for it; none where they cannot be found.
+
+        Raises:
+            GameError: the seat is not to move.
+        """
+
+
 def spoken(reply: str) -> str:
     """The part of a reply in which to look for an answer: without its thinking, and the end of it where it is long."""
     return _THINKING.sub(" ", reply)[-LONGEST_REPLY:]

@@ -106,6 +106,10 @@ class ListedWords:
         table = _table(game, seat)
         return f"You are {table.seats[seat]}. {table.tells(seat)}\nLegal moves: {', '.join(table.moves(seat))}"
 
+    def replies(self, game: Game, seat: int) -> Sequence[str]:
+        """See ``Listing``."""
+        return [f"MOVE: {move}" for move in _table(game, seat).moves(seat)]
+
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> Understood:
         """The last legal move that follows the word MOVE; else the last one that is mentioned."""
         move = mentioned(spoken(reply), _table(game, seat).moves(seat))

@@ -2,7 +2,11 @@
 
 import copy
 from collections.abc import Sequence
+from itertools import pairwise
 
+import msgspec
+
+from arena.constraints import Constraint, Fixed
 from schemas.config import PromptsConfig
 from schemas.episodes import Message, ModelResponse
 from schemas.errors import ModelError
@@ -77,11 +81,37 @@ class BackendClient:
         Raises:
             ModelError: the conversation cannot be written or is longer than the model, or the backend failed.
         """
+        sampling = Sampling(temperature, seed, max_tokens or self._max_tokens, self._top_p)
+        return await self._said(messages, self._constraint, sampling, return_tokens)
+
+    async def choose(
+        self,
+        messages: Sequence[Message],
+        choices: Sequence[str],
+        temperature: float = 1.0,
+        return_tokens: bool = True,
+        seed: int = 0,
+    ) -> ModelResponse:
+        """See ``Choosing``.
+
+        Raises:
+            ModelError: as ``complete``; or the model has no token for the end, where one choice begins another.
+        """
+        end = [] if self._tokenizer.eos is None else [self._tokenizer.eos]
+        written = [[*self._tokenizer.encode_text(choice), *end] for choice in choices]
+        if not end and (odd := _begins_another(written)):
+            raise ModelError(f"choices: {self._tokenizer.decode(odd)!r} begins another; expected a model with an end")
+        sampling = Sampling(temperature, seed, max(map(len, written)), self._top_p)
+        return await self._said(messages, Fixed(written), sampling, return_tokens)
+
+    async def _said(
+        self, messages: Sequence[Message], constraint: Constraint | None, sampling: Sampling, return_tokens: bool
+    ) -> ModelResponse:
         prompt_ids = self._conversing.encode(messages)
         version, adapter = self._provider()
-        temperature = temperature if self._temperature is None else self._temperature
-        sampling = Sampling(temperature, seed, max_tokens or self._max_tokens, self._top_p)
-        generation = await self._backend.generate(Request(prompt_ids, adapter, self._constraint, sampling))
+        temperature = sampling.temperature if self._temperature is None else self._temperature
+        sampling = msgspec.structs.replace(sampling, temperature=temperature)
+        generation = await self._backend.generate(Request(prompt_ids, adapter, constraint, sampling))
         tokens = _step(prompt_ids, generation, version, temperature) if return_tokens else None
         return ModelResponse(self._text(generation), tokens, generation.finish_reason)
 
@@ -93,6 +123,12 @@ class BackendClient:
         """The reply without marks and thoughts."""
         said = [token for token in generation.completion_ids if token != self._tokenizer.eos]
         return self._conversing.template.answer(self._tokenizer.decode(said))
+
+
+def _begins_another(written: Sequence[Sequence[int]]) -> list[int] | None:
+    """A list that another one begins with."""
+    ordered = sorted(map(list, written))
+    return next((one for one, other in pairwise(ordered) if other[: len(one)] == one), None)
 
 
 def conversing_of(tokenizer: Tokenizer, config: PromptsConfig) -> Conversing:

@@ -1,6 +1,6 @@
 """What models read and say in an environment of TextArena."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
@@ -115,6 +115,10 @@ class TextArenaWords(ListedWords):
         table = _table(game, seat)
         heard = "All that you answer is heard." if _talk(game) else "Your last line with brackets is heard."
         return f"You are {table.seats[seat]}.\n{table.tells(seat)}\n\n{heard}"
+
+    def replies(self, game: Game, seat: int) -> Sequence[str]:
+        """The moves that were found; see ``Listing``."""
+        return list(_moves(game, seat))
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> Understood:
         """What the environment is told: invalid if it would refuse that, which it then does by its own rules."""
