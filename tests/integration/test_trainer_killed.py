@@ -77,6 +77,8 @@ def config(buffer: BufferConfig, ranks: int = 1) -> LeagueConfig:
         max_lag_steps=10_000,
         buffer=buffer,
         gathering=GatheringConfig(max_open=2),
+        # Its baselines are in the recorded state, or a trainer that begins again would credit otherwise.
+        advantage=Plugin(name="rae") if buffer is BUFFERS["groups"] else tiny.trainer.advantage,
         ranks=ranks,
     )
     rollout = RolloutConfig(games_in_flight=8, ahead_steps=float(STEPS + SLACK))
