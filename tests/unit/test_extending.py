@@ -161,6 +161,14 @@ def test_the_arena_is_played_by_who_improvises_and_scored_by_seat() -> None:
     assert spec.improvise("Left", [], Random(1)).isdigit()
 
 
+def test_the_arena_keeps_the_contract_of_arenas() -> None:
+    contract = runpy.run_path(str(ROOT / "tests" / "contracts" / "test_arenas.py"))
+    checks = [check for name, check in contract.items() if name.startswith("test_")]
+    assert len(checks) > 5
+    for check in checks:
+        check("sealed_bids")
+
+
 def test_the_sampler_draws_who_joined_last() -> None:
     league = Simulation(LeagueConfig(seed=3), seats=2)
     league.run(30, 2)
