@@ -146,3 +146,26 @@ def test_odd_ranges_never_fail_and_a_snapshot_goes_on_alike(
     saved = msgspec.msgpack.decode(msgspec.msgpack.encode(state.saved()), type=type(state.saved()))
     assert LeagueState.restored(saved).digest() == state.digest()
     assert state.consumed("main").floor >= 0
+
+
+def test_what_groups_wait_is_known_after_a_snapshot_and_nothing_is_expected_back_after_a_branch() -> None:
+    opened = e.OpenGroup(name="g-1", version=3, size=4, sequences=[[2, 3]], missing=["w-9:0"])
+    first = e.Gathered(waiting=[[1, 1]], open=[opened], over=["g-0"])
+    later = e.Gathered(waiting=[], open=[opened], over=["g-5"])
+    events = [finished(n) for n in range(1, 5)]
+    state = fold(*events, step(1, 1, 3, floor=0, gathered=first), step(2, 4, 4, floor=1, gathered=later))
+    assert state.consumed("main").gathered == e.Gathered([], [opened], ["g-0", "g-5"])
+    saved = msgspec.msgpack.decode(msgspec.msgpack.encode(state.saved()), type=type(state.saved()))
+    assert LeagueState.restored(saved).consumed("main") == state.consumed("main")
+    state.apply(9, e.LeagueBranched(origin="o", at=6, digest=""))
+    assert state.consumed("main").gathered == e.Gathered([], [], ["g-0", "g-5"])
+    assert state.fates("main").pending == 0
+
+
+def test_given_up_and_late_rollouts_have_left() -> None:
+    dropped = [e.Dropped(reason=reason, sequences=[[n, n]], matches=[f"w-{n}"]) for n, reason in DROPPED]
+    fates = fold(*(finished(n) for n in range(1, 5)), step(1, 1, 4, floor=0, dropped=dropped)).fates("main")
+    assert (fates.given_up, fates.late, fates.gone, fates.pending) == (1, 1, 2, 2)
+
+
+DROPPED = [(1, "given_up"), (2, "late"), (3, "failed")]

@@ -1,5 +1,7 @@
 """How far play is ahead of training, through finished, failed, used and abandoned matches."""
 
+import msgspec
+
 from league.state import LeagueState
 from schemas import events as e
 
@@ -83,3 +85,14 @@ def test_what_a_worker_left_behind_is_given_up():
     left = e.WorkerLeft(worker="w", incarnation="a", reason="killed")
     assert fold(joined("a"), sampled(0), left).ahead("main") == 0
     assert fold(joined("a"), sampled(0), joined("a")).ahead("main") == 1
+
+
+def test_rollouts_given_up_or_late_are_in_play_no_more_and_what_only_tells_of_a_failure_never_was() -> None:
+    dropped = [
+        e.Dropped(reason="given_up", sequences=[[1, 2]], matches=["w-0", "w-1"]),
+        e.Dropped(reason="late", sequences=[[3, 3]], matches=["w-2"]),
+        e.Dropped(reason="failed", sequences=[[4, 4]], matches=["w-3"]),
+    ]
+    taken = msgspec.structs.replace(step(1, 0), dropped=dropped)
+    played = [event for n in range(5) for event in (sampled(n), finished(n))]
+    assert fold(*played, taken).ahead("main") == 2
