@@ -59,6 +59,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Deals of a batch."""
     group_size: int = 1
     """Negotiations of the same deal that are compared with each other; 1 compares all of a batch."""
+    invalid_cost: float = 0.0
+    """What a turn that comes to nothing costs who took it; for models that have yet to learn the form."""
     max_tokens: int = 64
     """Of a turn."""
 
@@ -68,6 +70,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 raise ConfigError(f"{name}: {getattr(self, name)}; expected {lowest} or more")
         if self.max_tokens < 1:
             raise ConfigError(f"max_tokens: {self.max_tokens}; expected 1 or more")
+        if not 0 <= self.invalid_cost <= 1:
+            raise ConfigError(f"invalid_cost: {self.invalid_cost}; expected from 0 to 1")
         named = [re.fullmatch("[a-z]+", name) and name not in ("and", "give", "take") for name in self.resources]
         if len(named) < 2 or not all(named) or len(set(self.resources)) < len(named):
             raise ConfigError(f"resources: {list(self.resources)}; expected two or more different words, a to z")
@@ -102,11 +106,11 @@ class Negotiation(AlternatingRolesEpisode):
         """Negotiate by these settings."""
         super().__init__(PLAYERS, settings.turns)
         self.settings = settings
-        self._rubric = Rubric([gained])
+        self._rubric = Rubric([gained, invalid], [1.0, -settings.invalid_cost])
 
     @property
     def rubric(self) -> Rubric:
-        """What each gained."""
+        """What each gained, less what invalid turns cost."""
         return self._rubric
 
     def new_state(self) -> EpisodeState:
@@ -160,6 +164,11 @@ def gained(rollout: Rollout, arena: Arena) -> dict[str, float]:
         return dict.fromkeys(PLAYERS, 0.0)
     gains = deal.gains(msgspec.convert(rollout.extras["agreed"], Trade))
     return {player: gains[player] / worth(deal.holdings[other(player)], deal.values[player]) for player in PLAYERS}
+
+
+def invalid(rollout: Rollout, arena: Arena) -> dict[str, float]:
+    """Turns that came to nothing."""
+    return {player: float(times) for player, times in rollout.extras["invalid"].items()}
 
 
 class NegotiationArena(Arena):
@@ -216,14 +225,13 @@ class NegotiationSpec(ArenaSpec):
         return f"offer: give {give}, take {take}"
 
     def metrics(self, result: GenerateResult) -> Mapping[str, float]:
-        """Also whether there was a deal, its share of the possible joint gain, and turns that came to nothing."""
+        """Also whether there was a deal, and its share of the possible joint gain."""
         extras = result.rollout.extras
         deal, agreed = msgspec.convert(extras["deal"], Deal), msgspec.convert(extras["agreed"], Trade | None)
         return {
             **super().metrics(result),
             "deal": float(agreed is not None),
             "efficiency": efficiency(deal, agreed),
-            **{f"invalid.{player}": float(times) for player, times in extras["invalid"].items()},
         }
 
 

@@ -113,6 +113,15 @@ def test_what_cannot_be_done_is_told_to_all_and_counted_and_costs_the_turn(said:
     assert SPEC.metrics(result)["invalid.Player1"] == 0.0
 
 
+def test_turns_that_come_to_nothing_can_cost_something() -> None:
+    request = EpisodeRequest("negotiation", msgspec.to_builtins(DEAL))
+    arena = opened(["?", OFFER, "Yes!", "reject"], turns=4, invalid_cost=0.1)
+    result = asyncio.run(arena.generate_rollouts([request]))[0]
+
+    # Player0 took two turns in vain. Of Player1's goods there are no 2 wood, so that one of its turns was in vain too.
+    assert result.rewards == pytest.approx({"Player0": -0.2, "Player1": -0.1})
+
+
 @pytest.mark.parametrize(
     ("said", "give", "take"),
     [
@@ -232,6 +241,7 @@ def test_improvised_turns_are_all_valid_and_about_half_come_to_a_deal() -> None:
         ({"resources": ["wood", "and"]}, "expected two or more different words"),
         ({"resources": ["wood", "2x"]}, "expected two or more different words"),
         ({"max_tokens": 0}, "max_tokens: 0"),
+        ({"invalid_cost": 2}, "invalid_cost: 2"),
     ],
 )
 def test_bad_settings_are_refused_with_what_was_expected(settings: dict[str, Any], message: str) -> None:
