@@ -48,11 +48,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     group_size: int = 8
     """Attempts at a task that are compared with each other."""
     tasks_per_batch: int = 4
+    tasks: int = 0
+    """Different tasks there are, the same for everybody, which can be learned by heart; 0 for ever new ones."""
     max_tokens: int = 64
     """Of a draft or a comment."""
 
     def __post_init__(self) -> None:
-        lowest = {"wanted": 1, "rounds": 0, "group_size": 1, "tasks_per_batch": 1, "max_tokens": 1}
+        lowest = {"wanted": 1, "rounds": 0, "group_size": 1, "tasks_per_batch": 1, "tasks": 0, "max_tokens": 1}
         for name, bound in {**lowest, "longest": self.wanted}.items():
             if getattr(self, name) < bound:
                 raise ConfigError(f"{name}: {getattr(self, name)}; expected {bound} or more")
@@ -139,7 +141,8 @@ class Refining(Arena):
     def _group(self) -> list[EpisodeRequest]:
         self._tasks += 1
         settings = self.settings
-        rng = Random(derive_seed(self.seed, "task", self._tasks))
+        seed, number = (0, self._tasks % settings.tasks) if settings.tasks else (self.seed, self._tasks)
+        rng = Random(derive_seed(seed, "task", number))
         words = rng.sample(sorted(set(settings.words or WORDS)), settings.wanted)
         task = {"words": words, "longest": settings.longest}
         size = settings.group_size

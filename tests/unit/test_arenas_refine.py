@@ -88,6 +88,17 @@ def test_attempts_of_a_group_have_the_same_task_and_groups_have_others() -> None
     assert len({tuple(sorted(words)) for words in tasks.values()}) > 15
 
 
+def test_tasks_can_be_few_and_the_same_for_everybody() -> None:
+    spec = make_arena("refine", {"tasks": 3, "group_size": 1, "tasks_per_batch": 5})
+    asked = [
+        [request.artifact["words"] for request in spec.open(ScriptedClient(), Opening(seed=seed)).get_batch()]
+        for seed in (1, 2)
+    ]
+
+    assert asked[0] == asked[1]
+    assert len({tuple(words) for words in asked[0]}) == 3
+
+
 def test_only_a_complete_draft_counts_as_passed() -> None:
     spec = make_arena("refine", {"bonus": 0.49})
     arena = spec.open(ScriptedClient())
