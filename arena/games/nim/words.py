@@ -1,6 +1,7 @@
 """Nim in English, for models that never saw its pieces."""
 
 import re
+from collections.abc import Sequence
 from random import Random
 from typing import cast
 
@@ -49,6 +50,12 @@ class NimWords:
         return "\n".join(
             [f"You are {table.seats[seat]}. After you come {', '.join(after)}.", "Heaps and legal moves:", *heaps]
         )
+
+    def replies(self, game: Game, seat: int) -> Sequence[str]:
+        """See ``Listing``."""
+        table = cast(NimGame, game)
+        table.check_to_move(seat)
+        return [f"MOVE {move}" for move in table.moves()]
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> Understood:
         """The last move that follows the word MOVE; else the last one that is mentioned."""
