@@ -13,8 +13,11 @@
     transforms/     what is made of that on the way: one file each
     advantages/     what the estimator makes of it: one file each
     credit.py       the three in a row, for a batch
+    members.py      rollouts of trees of episodes, seen member by member
     critic.py       a learned value function, for the estimator that asks one
     losses/         what is minimised: one file each
+    buffer/         what waits to be trained on, and what is drawn of it
+    gathering.py    groups that are waited for, and for how long
     admission.py    which rollouts are trained on, and why the others are not
     batching.py     rollouts as flat arrays, and minibatches of them
     terms.py        what a loss looks at, computed by the model

@@ -1,5 +1,6 @@
 """A rollout that was a tree of episodes is credited member by member, as the tree itself would be."""
 
+from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arena.harvest import Seat, harvest
+from arena.training import batch_of
 from schemas.config import Plugin, TrainerConfig, TransformsConfig
-from schemas.credit import credited
+from schemas.credit import apply_credit, credited
 from schemas.episodes import GenerateResult, Message, free_tokens
 from schemas.episodes import Rollout as Episode
 from schemas.episodes import Step as Call
@@ -38,11 +41,15 @@ ALIKE = [
 ]
 
 
-def tree(rng: Random, id: str, depth: int = 0) -> GenerateResult:
-    """A random tree, in which some episodes failed, and some roles earned without a word or spoke without earning."""
+def tree(rng: Random, id: str, depth: int = 0, silent: bool = True) -> GenerateResult:
+    """A random tree, in which some episodes failed, and some roles spoke without earning or earned without a word."""
     spoke = [rng.choice(ROLES) for _ in range(rng.randrange(4))]
     failed = rng.random() < 0.2
-    rewards = {} if failed else {role: rng.choice([-1.0, 0.0, 0.3, 1.0]) for role in rng.sample(ROLES, 2)}
+    rewards = (
+        {}
+        if failed
+        else {role: rng.choice([-1.0, 0.0, 0.3, 1.0]) for role in (rng.sample(ROLES, 2) if silent else spoke[:2])}
+    )
     calls = [
         Call(
             role,
@@ -65,7 +72,7 @@ def tree(rng: Random, id: str, depth: int = 0) -> GenerateResult:
         group=rng.choice(["", "", "asked"]),
     )
     children = range(rng.randrange(4) if depth < 2 else 0)
-    return GenerateResult(episode, [tree(rng, f"{id}.{n}", depth + 1) for n in children])
+    return GenerateResult(episode, [tree(rng, f"{id}.{n}", depth + 1, silent) for n in children])
 
 
 def flat(result: GenerateResult) -> tuple[Rollout | None, list[tuple[str, int]]]:
@@ -115,6 +122,30 @@ def test_members_get_the_credit_that_the_trees_get(
     assert found.refused == []
     assert weights == pytest.approx(expected.weights, abs=1e-12)
     assert found.memory.baselines == pytest.approx(expected.state, abs=1e-12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_what_is_harvested_in_a_league_is_credited_as_an_arena_does_by_itself(seed: int) -> None:
+    rng = Random(seed)
+    trees = [tree(rng, f"m-{n}", silent=False) for n in range(5)]
+    weights = CREDITS.build(Plugin(name="grpo")).compute(trees, {}).weights
+    records = batch_of(apply_credit(trees, weights), weights).records
+    seats = [Seat(one.rollout.id, "arena", "main", 0, "seat", ROLES, (0.0,), 1) for one in trees]
+    rollouts = [found for one, seat in zip(trees, seats, strict=True) if (found := harvest(one, seat).rollout)]
+    credited_now = trainer("group_relative")(rollouts, Memory())
+    found = {
+        (member.id, member.role, nth): float(advantage_S[at])
+        for one, advantage_S in zip(rollouts, credited_now.advantages, strict=True)
+        for member in one.members
+        for nth, at in enumerate(member.steps)
+    }
+    counted: Counter[tuple[str, str]] = Counter()
+    expected = {}
+    for record in records:
+        expected[record.rollout_id, record.role_id, counted[record.rollout_id, record.role_id]] = record.advantage
+        counted[record.rollout_id, record.role_id] += 1
+    assert found == pytest.approx(expected, abs=1e-12)
 
 
 def played(n: int, *members: tuple[str, float, list[int]], steps: int = 4) -> Rollout:

@@ -1,5 +1,6 @@
 """What the estimator makes of the rewards. ``base.py`` states the protocol; every other file is one estimator.
 
+What estimators share with the assigners of trees is in ``formulas``.
 Credit for trees of episodes, which an arena is handed, is in ``trees``.
 """
 
