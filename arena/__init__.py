@@ -15,6 +15,8 @@
 - ``rubrics``     how an episode is scored
 - ``stores``      artifacts that episodes are about
 - ``clients/``    whoever completes conversations
+- ``contests``    what a league plays by name: a game, or one of ``arenas/``
+- ``harvest``     what a trainer gets of an episode that was a match; ``records``: what is kept of it
 - ``resimulation`` plays a recorded match again and says where it differs
 
 To add a game: one module under ``games/`` with its config struct, its ``Game`` and ``@register("name")``;

@@ -9,7 +9,7 @@
 - ``archivist``   seals, archives and snapshots the history
 - ``trainer``     turns rollouts into gradient steps and published policies; ``training/``: parts of it
 - ``policies``    which of a league's policies a process serves
-- ``matches``     plays one match between agents and reports it
+- ``matches``     plays one match between agents and reports it; ``playing/``: games, episodes, and who speaks in them
 - ``models``      base model and adapters, ready for a backend
 - ``asking/``     how a model in a seat, ours or one behind a server, is asked for a move
 - ``reaching``    the inference servers that a league knows

@@ -2,6 +2,7 @@
 
 - ``base``      the contract
 - ``scripted``  says what it was told to, for tests and benchmarks
+- ``improvising``  says what an arena's ``improvise`` does: its scripted agents
 
 Clients that need a model or a network are in ``workers``.
 """
