@@ -13,7 +13,7 @@ from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -39,6 +39,9 @@ _ABOUT_KEYS = frozenset((401, 403))
 """Statuses whose text may hold a part of the key."""
 _EXCERPT = 200
 _JSON = MappingProxyType({"Content-Type": "application/json"})
+_NOT_FOUND = 404
+
+Read = TypeVar("Read")
 
 
 class Reply(NamedTuple):
@@ -55,8 +58,9 @@ class Reply(NamedTuple):
 class _FailedError(Exception):
     """One request without a reply."""
 
-    def __init__(self, why: str, passing: bool = True, wait_s: float = 0.0) -> None:
+    def __init__(self, why: str, passing: bool = True, wait_s: float = 0.0, may_cost: bool = True) -> None:
         super().__init__(why)
+        self.may_cost = may_cost
         self.passing = passing and wait_s <= _LONGEST_WAIT_S
         self.wait_s = wait_s
 
@@ -154,20 +158,48 @@ class RemoteModel:
         """What the model says next in a conversation; otherwise as ``ask``."""
         own = Tally()
         try:
-            return await self._ask(msgspec.json.encode(self._body(messages)), own)
+            text, seconds = await self._ask(msgspec.json.encode(self._body(messages)), own, _completion)
+            return Reply(text, own.requests, own.tokens, seconds)
         finally:
             if tally is not None:
                 tally.add(own)
 
-    async def _ask(self, body: bytes, tally: Tally) -> Reply:
+    async def exchange(self, body: dict[str, Any], read: Callable[[bytes], Read]) -> Read:
+        """What is read in the answer to a request of one's own, asked as patiently as ``ask``.
+
+        Args:
+            body: Of the request for a chat completion.
+            read: Reads an answer; a ValueError says why that cannot be, and another try follows.
+
+        Raises:
+            RemoteError: as ``ask``.
+        """
+        return (await self._ask(msgspec.json.encode(body), Tally(), read))[0]
+
+    async def look(self, url: str) -> bytes | None:
+        """What a page of the same server holds, asked once; None where there is no such page.
+
+        Raises:
+            RemoteError: there is no connection, or the server refuses.
+        """
+        try:
+            response, data = await self._send("GET", url, None)
+            if response.status_code == _NOT_FOUND:
+                return None
+            if not response.is_success:
+                raise self._refusal(response, data)
+        except _FailedError as failure:
+            raise RemoteError(f"{self._where}: {failure}; expected {urlsplit(url).path}") from None
+        return data
+
+    async def _ask(self, body: bytes, tally: Tally, read: Callable[[bytes], Read]) -> tuple[Read, float]:
         async with self._free:
             started = time.monotonic()
             for attempt in range(1, self._config.tries + 1):
                 await asyncio.sleep(max(self._resume_at - time.monotonic(), 0.0))
                 self.check_budget()
                 try:
-                    text = await self._request(body, tally)
-                    return Reply(text, attempt, tally.tokens, time.monotonic() - started)
+                    return _readable(await self._request(body, tally), read), time.monotonic() - started
                 except _FailedError as failure:
                     if not failure.passing or attempt == self._config.tries:
                         times = "1 request" if attempt == 1 else f"{attempt} requests"
@@ -201,30 +233,38 @@ class RemoteModel:
         # Jitter, so that those who were refused together don't come back together.
         await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
 
-    async def _request(self, body: bytes, tally: Tally) -> str:
-        """One try: the text."""
-        import httpx2
-
+    async def _request(self, body: bytes, tally: Tally) -> bytes:
+        """One try: what was answered."""
         tally.requests += 1
         usage, may_cost = None, True
         try:
-            async with (
-                asyncio.timeout(self._config.timeout_s),
-                self._client.stream("POST", self._url, content=body, headers=_JSON) as response,
-            ):
-                data = await _read(response)
+            response, data = await self._send("POST", self._url, body)
             usage, may_cost = read_usage(data), response.is_success
-        except TimeoutError:
-            raise _FailedError(f"no reply within {self._config.timeout_s:g} s") from None
-        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError, ValueError) as error:
-            may_cost = not isinstance(error, httpx2.ConnectError | httpx2.InvalidURL)
-            raise _FailedError(f"no connection or a broken one, {type(error).__name__}") from None
+        except _FailedError as failure:
+            may_cost = failure.may_cost
+            raise
         finally:
             # Also of a request that was cancelled: its server may go on and charge for it.
             self._charge(tally, body, usage, may_cost)
         if not response.is_success:
             raise self._refusal(response, data)
-        return _completion(data)
+        return data
+
+    async def _send(self, method: str, url: str, body: bytes | None) -> "tuple[httpx2.Response, bytes]":
+        import httpx2
+
+        try:
+            async with (
+                asyncio.timeout(self._config.timeout_s),
+                self._client.stream(method, url, content=body, headers=_JSON) as response,
+            ):
+                return response, await _read(response)
+        except TimeoutError:
+            raise _FailedError(f"no reply within {self._config.timeout_s:g} s") from None
+        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError, ValueError) as error:
+            may_cost = not isinstance(error, httpx2.ConnectError | httpx2.InvalidURL)
+            why = f"no connection or a broken one, {type(error).__name__}"
+            raise _FailedError(why, may_cost=may_cost) from None
 
     def _charge(self, tally: Tally, body: bytes, usage: Usage | None, may_cost: bool) -> None:
         before = tally.cost
@@ -283,13 +323,25 @@ async def _read(response: "httpx2.Response") -> bytes:
     return b"".join(parts)
 
 
+def _readable(data: bytes, read: Callable[[bytes], Read]) -> Read:
+    try:
+        return read(data)
+    except ValueError as error:
+        raise _FailedError(str(error)) from None
+
+
 def _completion(data: bytes) -> str:
+    """The text of a chat completion.
+
+    Raises:
+        ValueError: it is none.
+    """
     try:
         completion = msgspec.json.decode(data, type=_Completion)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise _FailedError("an answer that is no chat completion") from None
+        raise ValueError("an answer that is no chat completion") from None
     if not completion.choices:
-        raise _FailedError("an answer without any choice")
+        raise ValueError("an answer without any choice")
     return completion.choices[0].message.content or ""
 
 
