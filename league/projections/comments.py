@@ -1,4 +1,4 @@
-"""A word on each table, view and macro: kept in the database as its comment, and shown in ``docs/3-questions.md``."""
+"""A word on each table, view and macro: kept in the database as its comment, and shown in ``docs/9-questions.md``."""
 
 from league.projections.tables import TABLES
 from league.projections.views import quoted

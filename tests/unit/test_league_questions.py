@@ -1,4 +1,4 @@
-"""The worked questions of ``docs/3-questions.md`` give answers, and its list of tables is true."""
+"""The worked questions of ``docs/9-questions.md`` give answers, and its list of tables is true."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from schemas.config import (
 )
 from schemas.events import LeagueConfigured, MatchFailed, MatchFinished, RemoteAsked
 
-PAGE = Path(__file__).parents[2] / "docs" / "3-questions.md"
+PAGE = Path(__file__).parents[2] / "docs" / "9-questions.md"
 QUESTIONS = re.findall(r"## (.*?)\n\n```sql\n(.*?)```\n", PAGE.read_text(), re.DOTALL)
 SHARES = {"mirror": 0.3, "peers": 0.4, "exploitable": 0.2, "baselines": 0.1}
 SMALL = LeagueConfig(
