@@ -107,6 +107,11 @@ class ChatServer:
                     while answer.endless:
                         self.wfile.write(answer.body)
 
+            def do_GET(self) -> None:
+                self.send_response(404)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
             def log_message(self, *_: object) -> None:
                 pass
 

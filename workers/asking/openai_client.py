@@ -175,6 +175,8 @@ class OpenAIClient:
 
     async def get_policy_version(self) -> int:
         """The version of the adapter that is served; 0 where the server does not speak of versions."""
+        if not self.manner.asks_tokens:
+            return 0  # a hosted service: whatever page it shows there would be no version
         data = await self._server.look(f"{self._url.removesuffix('/v1')}/adapters/version")
         if data is not None:
             self._version = self._decoded(data, _Version, "/adapters/version").version

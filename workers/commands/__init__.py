@@ -1,6 +1,7 @@
 """The commands of ``league``, by what they touch.
 
 - ``serving``  ``up``, ``open`` and ``worker``: processes that make history
+- ``arena``    ``arena``: episodes in one process, without a league
 - ``brokers``  ``nats``: a cluster of brokers on this machine
 - ``vllm``     ``vllm``: vLLM's own server, started for a league
 - ``history``  ``leaderboard``, ``events``: reading it
@@ -25,6 +26,7 @@ import typer
 
 from workers.commands import (
     archive,
+    arena,
     brokers,
     corrections,
     history,
@@ -61,6 +63,7 @@ app.add_typer(draws, name="matchmaking")
 app.command()(serving.up)
 app.command("open")(serving.open_league)
 app.command()(serving.worker)
+app.command()(arena.arena)
 app.command()(brokers.nats)
 app.command()(vllm.vllm)
 app.command()(status.status)
