@@ -38,7 +38,7 @@ class Example(msgspec.Struct, frozen=True):
     branches: Sequence[int]
     """B positions in ``completion_ids``."""
     allowed: Sequence[Sequence[int]]
-    """B ascending lists of allowed tokens."""
+    """B ascending lists of allowed tokens; or B empty ones, where everything may be said."""
 
 
 class CloningConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -180,8 +180,12 @@ class _Lesson:
         ids_BL, real_BL = _padded(rows)
         hidden_BLD = forward_rectangle(self._decoder.weights(), ids_BL[:, :-1])
         logits_TV = self._decoder.logits(hidden_BLD[real_BL[:, 1:]])
-        text = F.cross_entropy(logits_TV, ids_BL[:, 1:][real_BL[:, 1:]], reduction="sum")
+        text_T = F.cross_entropy(logits_TV, ids_BL[:, 1:][real_BL[:, 1:]], reduction="none")
+        text = text_T.sum()
         choices, guessing = _choices_loss(self._decoder, rows, hidden_BLD)
+        free_T = torch.from_numpy(_free(rows, real_BL.shape))[:, 1:][real_BL[:, 1:]]
+        choices = choices + text_T[free_T].sum()
+        guessing += int(free_T.sum()) * math.log(logits_TV.shape[1])
         loss = text / tokens + self._config.branch_weight * choices / branches
         loss.backward()  # type: ignore[no-untyped-call]
         return np.array([text.item(), choices.item(), guessing])
@@ -203,8 +207,18 @@ def _padded(rows: Sequence[Example]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(ids_BL), torch.from_numpy(real_BL)
 
 
+def _free(rows: Sequence[Example], shape: Sequence[int]) -> NDArray[np.bool_]:
+    """Where everything might have been said [B, L]."""
+    free_BL = np.zeros(shape, np.bool_)
+    for row, example in enumerate(rows):
+        chosen = zip(example.branches, example.allowed, strict=True)
+        free_BL[row, [len(example.prompt_ids) + branch for branch, allowed in chosen if not len(allowed)]] = True
+    return free_BL
+
+
 def _choices_loss(decoder: Decoder, rows: Sequence[Example], hidden_BLD: Tensor) -> tuple[Tensor, float]:
     """Summed cross-entropy of the choices among the allowed tokens, and what guessing costs."""
+    rows = [row if all(map(len, row.allowed)) else _without_free(row) for row in rows]
     counts = np.array([len(tokens) for row in rows for tokens in row.allowed], np.int64)
     if not len(counts):
         return hidden_BLD.new_zeros(()), 0.0
@@ -218,3 +232,9 @@ def _choices_loss(decoder: Decoder, rows: Sequence[Example], hidden_BLD: Tensor)
     place_W = (token_N == chosen_W[row_N]).nonzero().squeeze(1)
     logprob_W, _ = allowed_distribution(logits_N, row_N, place_W, torch.ones(len(counts)))
     return -logprob_W.sum(), float(np.log(counts).sum())
+
+
+def _without_free(row: Example) -> Example:
+    held = [(branch, tokens) for branch, tokens in zip(row.branches, row.allowed, strict=True) if len(tokens)]
+    branches, allowed = [branch for branch, _ in held], [tokens for _, tokens in held]
+    return Example(row.prompt_ids, row.completion_ids, branches, allowed)

@@ -1,13 +1,13 @@
 """A small base model made for a game: a real model directory in Hugging Face's format, from a seed, offline."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import tokenizers
 from safetensors.torch import save_file
-from tokenizers import models, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from schemas.errors import ModelError
 from trainer.decoder import Decoder
@@ -63,6 +63,49 @@ def make_base(folder: Path, vocabulary: Sequence[str], shape: BaseShape | None =
     return folder
 
 
+def make_speaker(
+    folder: Path,
+    texts: Sequence[str],
+    marks: Sequence[str],
+    end: str,
+    shape: BaseShape | None = None,
+    seed: int = 0,
+    vocabulary: int = 768,
+) -> Path:
+    """Write a model directory like ``make_base``, with a tokenizer of byte pairs that can write any text.
+
+    Args:
+        folder: Where to write; made if missing, must be empty.
+        texts: What the pairs are counted in.
+        marks: Special tokens of the family in whose form it converses.
+        end: The one of them that ends a reply.
+        shape: Sizes of the model.
+        seed: Of the random weights.
+        vocabulary: Most tokens, the 256 bytes included.
+
+    Raises:
+        ModelError: the folder holds something.
+    """
+    shape = shape or BaseShape()
+    folder = Path(folder)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ModelError(f"{folder}: not empty; a new base model is written to a folder of its own")
+    folder.mkdir(parents=True, exist_ok=True)
+    special = [PAD, end, *(mark for mark in marks if mark != end)]
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    _write_settings(folder, shape, {"pad_token": PAD, "eos_token": end, "additional_special_tokens": special[2:]})
+    _write_weights(folder, tokenizer.get_vocab_size(), shape, seed)
+    return folder
+
+
 def _write_tokenizer(folder: Path, words: Sequence[str], shape: BaseShape) -> None:
     """Word-level, no normalisation. Plain text splits at blanks where no piece holds one."""
     vocabulary = {word: token for token, word in enumerate(words)}
@@ -71,11 +114,13 @@ def _write_tokenizer(folder: Path, words: Sequence[str], shape: BaseShape) -> No
     if not any(" " in word for word in words):
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.save(str(folder / "tokenizer.json"))
+    _write_settings(folder, shape, {"pad_token": PAD, "eos_token": EOS, "unk_token": UNK})
+
+
+def _write_settings(folder: Path, shape: BaseShape, special: Mapping[str, str | Sequence[str]]) -> None:
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "pad_token": PAD,
-        "eos_token": EOS,
-        "unk_token": UNK,
+        **special,
         "model_max_length": shape.max_positions,
         "clean_up_tokenization_spaces": False,
     }

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from arena.games import make_game
+from arena.arenas.base import ArenaSpec
+from arena.contests import make_contest
 from arena.games.base import GameSpec
 from schemas.config import LeagueConfig, convert
 from schemas.ids import derive_seed
 from trainer.model import BaseShape, Tokenizer, make_base
 from trainer.model.cloning import CloningConfig, Example, Progress, clone_behaviour
 from workers.asking.players import example
+from workers.founding.conversational import CLONING, make_conversational
 from workers.progress import Report
 
 
@@ -23,15 +25,24 @@ def make_model(folder: Path, config: LeagueConfig, report: Report) -> Path:
         ConfigError: the settings are not those of a model.
     """
     wanted = config.model
-    game = make_game(config.game.name, config.game.settings)
+    contest = make_contest(config.game.name, config.game.settings)
     seed = derive_seed(config.seed, "model")
     shape = convert(wanted.shape, BaseShape, "model.shape")
-    cloning = convert(wanted.cloning, CloningConfig, "model.cloning")
+    taught = {**CLONING, **wanted.cloning} if isinstance(contest, ArenaSpec) else wanted.cloning
+    cloning = convert(taught, CloningConfig, "model.cloning")
+
+    def told(progress: Progress) -> None:
+        report(_said(progress), _share(progress))
+
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as workshop:
-        draft = make_base(Path(workshop) / "model", game.text().vocabulary(), shape, seed)
-        examples = decisions(game, Tokenizer(draft), wanted.clone_bot, seed)
-        clone_behaviour(draft, examples, cloning, lambda progress: report(_said(progress), _share(progress)))
+        draft = Path(workshop) / "model"
+        if isinstance(contest, ArenaSpec):
+            make_conversational(draft, contest, shape, cloning, config.prompts, seed, told)
+        else:
+            make_base(draft, contest.text().vocabulary(), shape, seed)
+            examples = decisions(contest, Tokenizer(draft), wanted.clone_bot, seed)
+            clone_behaviour(draft, examples, cloning, told)
         draft.rename(folder)
     return folder
 
@@ -42,7 +53,7 @@ def _share(progress: Progress) -> float:
 
 def _said(progress: Progress) -> str:
     return (
-        f"teaching the base model {progress.sequences:,} of {progress.total:,} bot decisions "
+        f"teaching the base model {progress.sequences:,} of {progress.total:,} examples "
         f"({progress.rate:,.0f}/s, {progress.seconds_left:.0f} s left)"
     )
 
