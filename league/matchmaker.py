@@ -72,7 +72,7 @@ def make_match(
     match_id = f"{worker}-{index}"
     policy = policy or config.trainer.policy
     hero, _ = live_hero(standings, policy)
-    hero_seat = index % seats
+    hero_seat = index // config.rollout.same_seat % seats
     seed = derive_seed(config.seed, "opponents", match_id)
     others = [seat for seat in range(seats) if seat != hero_seat]
     picks = [drawn.pick for drawn in _draws(standings, config, sampler, policy, others, seed)]

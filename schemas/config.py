@@ -147,6 +147,9 @@ class RolloutConfig(_Table, frozen=True):
     ahead_steps: float = 2.0
     """How far play may be ahead of training, in steps' worth of matches. At 1, playing and training take turns and
     every step is on-policy; more overlaps them, and rollouts come from older versions."""
+    same_seat: int = 1
+    """Training matches of a worker in a row in which the hero keeps its seat. Where episodes are compared in groups,
+    as many as a worker plays of a group: else its members would be in different roles."""
     filter_opponent_invalid: bool = False
     """Whether nothing is learnt from a match that another seat's invalid move ended, in games that say so by a metric
     ``ended_by_invalid`` (TextArena's). The match counts everywhere else."""
@@ -694,6 +697,7 @@ def _positive(config: LeagueConfig) -> dict[str, float]:
     return {
         "rollout.games_in_flight": config.rollout.games_in_flight,
         "rollout.ahead_steps": config.rollout.ahead_steps,
+        "rollout.same_seat": config.rollout.same_seat,
         "evaluation.games_in_flight": config.evaluation.games_in_flight,
         "evaluation.every": config.evaluation.every,
         "trainer.rollouts_per_step": config.trainer.rollouts_per_step,

@@ -152,6 +152,13 @@ def test_matches_are_named_seeded_and_rotated_by_their_index() -> None:
         }
 
 
+def test_matches_of_a_group_have_the_hero_in_one_seat() -> None:
+    config = msgspec.structs.replace(SMALL, rollout=msgspec.structs.replace(SMALL.rollout, same_seat=4))
+    sampler = make_sampler(config.matchmaking.sampler)
+    made = [make_match(POPULATED, config, sampler, "rollout-1", index, 2)[1].hero_seat for index in range(12)]
+    assert made == [0] * 4 + [1] * 4 + [0] * 4
+
+
 def test_every_recorded_draw_can_be_computed_again_from_the_history() -> None:
     simulation = Simulation(SMALL)
     draws = [r.event for r in simulation.run(40, 2) if isinstance(r.event, OpponentsSampled)]
