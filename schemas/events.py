@@ -761,6 +761,7 @@ AnyEvent = (
     | MatchFinished
     | MatchFailed
     | RemoteAsked
+    | ArtifactStored
     | MatchVoided
     | RatingUpdated
     | RatingsCorrected

@@ -17,6 +17,7 @@ from league.ratings.base import RatingSystem, Unknown, make_rating_system
 from league.ratings.fold import SavedTable, is_rated
 from league.ratings.table import RatingTable, Starts
 from league.seen import Seen
+from league.state.artifacts import Artifacts
 from league.state.consumption import Consumed, Consumption, Fates
 from league.state.coverage import Coverage
 from league.state.evaluation_table import Evaluation, EvaluationTable, Verdict
@@ -59,6 +60,8 @@ class LeagueState:
         """By policy: its newest version that was rated below a baseline."""
         self.spent: dict[str, Spent] = {}
         """By remote agent: what it has cost so far."""
+        self.artifacts = Artifacts()
+        """What matches added to the stores of the league's arena."""
         self._activity: dict[str, Activity] = {}
         self._starts = Starts()
         self._systems: dict[str, RatingSystem] = {}
@@ -269,6 +272,7 @@ class LeagueState:
             coverage=self._coverage.saved(),
             spent=self.spent,
             consumption=self._consumption.saved(),
+            artifacts=self.artifacts.saved(),
         )
 
     @classmethod
@@ -311,6 +315,7 @@ class LeagueState:
         state._coverage = Coverage.restored(saved.coverage)
         state.spent = saved.spent
         state._consumption = Consumption.restored(saved.consumption)
+        state.artifacts = Artifacts.restored(saved.artifacts)
         return state
 
     def _rated_agents(self) -> Mapping[str, Agent]:
@@ -433,6 +438,10 @@ class LeagueState:
             self.failed += 1
             self._in_play.end(event.worker, event.match_id, None)
             self._evaluations.fail_match(event.match_id)
+        return False
+
+    def _artifact_stored(self, event: e.ArtifactStored) -> bool:
+        self.artifacts.store(event)
         return False
 
     def _asked(self, event: e.RemoteAsked) -> bool:
@@ -601,6 +610,7 @@ _HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
     e.MatchFinished: LeagueState._match_finished,
     e.MatchFailed: LeagueState._match_failed,
     e.RemoteAsked: LeagueState._asked,
+    e.ArtifactStored: LeagueState._artifact_stored,
     e.MatchVoided: LeagueState._match_voided,
     e.RatingsCorrected: LeagueState._corrected,
     e.LeagueBranched: LeagueState._branched,

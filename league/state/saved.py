@@ -6,6 +6,7 @@ import msgspec
 
 from league.ratings.fold import SavedTable
 from league.seen import SavedSeen
+from league.state.artifacts import SavedArtifacts
 from league.state.consumption import SavedConsumption
 from league.state.coverage import SavedMemory
 from league.state.evaluation_table import Evaluation
@@ -78,3 +79,4 @@ class SavedState(msgspec.Struct, frozen=True):
     coverage: dict[str, SavedMemory] = {}
     spent: dict[str, Spent] = {}
     consumption: SavedConsumption = SavedConsumption()
+    artifacts: SavedArtifacts = SavedArtifacts()

@@ -1,0 +1,129 @@
+"""Additions to an arena's stores, as the fold of the history keeps them."""
+
+from math import inf, nan
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arena.stores import ArtifactStore
+from league.state import LeagueState, SavedState
+from league.state.artifacts import MOST_BYTES, MOST_IN_STORE, MOST_STORES
+from schemas import events as e
+
+
+def stored(
+    number: int, artifact: str = "a", data: Any = "x", weight: float = 1.0, store: str = "questions", match: int = 0
+) -> e.ArtifactStored:
+    return e.ArtifactStored(store, artifact, data, weight, f"rollout-0-{match}", number, "rollout-0")
+
+
+def folded(events: list[e.ArtifactStored]) -> LeagueState:
+    state = LeagueState()
+    for sequence, event in enumerate(events, start=1):
+        state.apply(sequence, event)
+    return state
+
+
+def held(state: LeagueState, store: str | None = None) -> list[tuple[str, str, Any, float]]:
+    return [(a.store, a.artifact.id, a.artifact.data, a.artifact.weight) for a in state.artifacts.additions(store)]
+
+
+def through_a_snapshot(state: LeagueState) -> LeagueState:
+    raw = msgspec.msgpack.encode(state.saved())
+    return LeagueState.restored(msgspec.msgpack.decode(raw, type=SavedState))
+
+
+EVENTS = st.lists(
+    st.builds(
+        stored,
+        number=st.integers(0, 3),
+        artifact=st.sampled_from("abc"),
+        data=st.one_of(st.integers(0, 9), st.text(max_size=3), st.just("y" * (MOST_BYTES + 1))),
+        weight=st.sampled_from([0.0, 0.5, 2.0, -1.0, nan, inf]),
+        store=st.sampled_from(["questions", "topics"]),
+        match=st.integers(0, 3),
+    ),
+    max_size=20,
+)
+
+
+def test_what_has_the_id_of_an_earlier_artifact_takes_its_place_in_the_order() -> None:
+    state = folded([stored(0, "a"), stored(1, "b"), stored(2, "a", "new", 3.0)])
+    assert held(state) == [("questions", "a", "new", 3.0), ("questions", "b", "x", 1.0)]
+
+
+def test_an_addition_that_is_told_again_changes_nothing_even_where_another_took_its_place_since() -> None:
+    state = folded([stored(0, "a", "old"), stored(1, "a", "new"), stored(0, "a", "old")])
+    assert held(state) == [("questions", "a", "new", 1.0)]
+
+
+@pytest.mark.parametrize("odd", [stored(1, weight=nan), stored(1, weight=-1.0), stored(1, data="y" * MOST_BYTES)])
+def test_what_no_store_can_hold_is_counted_and_leaves_what_was_there(odd: e.ArtifactStored) -> None:
+    state = folded([stored(0), odd])
+    assert held(state) == [("questions", "a", "x", 1.0)]
+    assert state.artifacts.refused == 1
+
+
+def test_a_store_is_bounded_and_still_lets_what_it_holds_be_replaced() -> None:
+    large = "y" * (MOST_BYTES - 100)
+    state = folded([stored(n, f"{n}", large) for n in range(70)])
+    fitting = len(held(state))
+    assert 0 < fitting <= MOST_IN_STORE // len(large)
+    assert state.artifacts.refused == 70 - fitting
+    state.apply(100, stored(100, "0", "small"))
+    assert held(state)[0] == ("questions", "0", "small", 1.0)
+    state.apply(101, stored(101, "more", large))
+    assert len(held(state)) == fitting + 1
+
+
+def test_stores_beyond_the_limit_are_left_out() -> None:
+    state = folded([stored(n, store=f"s{n:02}") for n in range(MOST_STORES + 1)])
+    assert [name for name, *_ in held(state)] == [f"s{n:02}" for n in range(MOST_STORES)]
+
+
+@given(EVENTS, st.integers(0, 20))
+def test_a_snapshot_anywhere_goes_on_to_the_same_bits(events: list[e.ArtifactStored], at: int) -> None:
+    state = through_a_snapshot(folded(events[:at]))
+    for sequence, event in enumerate(events[at:], start=len(events[:at]) + 1):
+        state.apply(sequence, event)
+    assert state.digest() == folded(events).digest()
+    assert held(state) == held(folded(events))
+
+
+@given(EVENTS)
+def test_an_arenas_store_draws_the_same_from_the_fold_as_from_the_additions_as_they_came(
+    events: list[e.ArtifactStored],
+) -> None:
+    followed, state = ArtifactStore("questions", seed=5), LeagueState()
+    for sequence, event in enumerate(events, start=1):
+        before = held(state, "questions")
+        state.apply(sequence, event)
+        if held(state, "questions") != before:
+            followed.replay(a for a in state.artifacts.additions("questions") if a.artifact.id == event.artifact)
+    restarted = ArtifactStore("questions", seed=5)
+    restarted.replay(state.artifacts.additions())
+    assert restarted.count() == followed.count()
+    if restarted.count():
+        assert restarted.sample(7) == followed.sample(7)
+
+
+def test_taking_back_a_match_leaves_what_it_added() -> None:
+    state = folded([stored(0)])
+    finished = e.MatchFinished(
+        match_id="rollout-0-0",
+        game="proposer_solver",
+        purpose="training",
+        worker="rollout-0",
+        seed=0,
+        seats=[],
+        winner=None,
+        reason="",
+        length=1,
+        seconds=0.0,
+    )
+    state.apply(2, finished)
+    state.apply(3, e.MatchVoided(finished, 2, "old engine"))
+    assert held(state) == [("questions", "a", "x", 1.0)]
