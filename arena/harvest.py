@@ -43,7 +43,8 @@ def harvest(result: GenerateResult, seat: Seat) -> Harvest:
 
     A call is left out where its episode failed or only informs another, where its role was not scored, and where its
     tokens are not known: the same that ``arena.training.batch_of`` leaves out. Members come in the order of the tree,
-    those of one episode by role, and a role that was scored without a call of its own is none.
+    those of one episode by role; a role that was scored is one even without a call of its own to be trained on, since
+    the others of its group are compared with it.
 
     Args:
         result: The top-level episode.
@@ -53,7 +54,9 @@ def harvest(result: GenerateResult, seat: Seat) -> Harvest:
     members: list[Member] = []
     left: Counter[str] = Counter()
     for rollout in result.all_rollouts():
-        for role, found in _by_role(rollout, seat.roles, left).items():
+        found_by_role = _by_role(rollout, seat.roles, left)
+        for role in _credited(rollout, seat.roles):
+            found = found_by_role.get(role, [])
             members.append(_member(rollout, role, list(range(len(steps), len(steps) + len(found)))))
             steps += found
     return Harvest(_rollout(result.rollout, seat, steps, members) if steps else None, dict(sorted(left.items())))
@@ -72,6 +75,13 @@ def absent(request: EpisodeRequest, seat: Seat) -> trajectories.Rollout | None:
     return _rollout(top, seat, [], [])
 
 
+def _credited(rollout: Rollout, roles: Collection[str]) -> list[str]:
+    """Whose reward counts."""
+    if rollout.failure or not rollout.is_trainable:
+        return []
+    return sorted(role for role in rollout.rewards if role in roles)
+
+
 def _by_role(rollout: Rollout, roles: Collection[str], left: Counter[str]) -> dict[str, list[trajectories.Step]]:
     found: dict[str, list[trajectories.Step]] = {}
     for at, step in enumerate(rollout.steps):
@@ -82,7 +92,7 @@ def _by_role(rollout: Rollout, roles: Collection[str], left: Counter[str]) -> di
             continue
         assert step.tokens is not None
         found.setdefault(step.role_id, []).append(step.tokens)
-    return dict(sorted(found.items()))
+    return found
 
 
 def _member(rollout: Rollout, role: str, places: list[int]) -> Member:
