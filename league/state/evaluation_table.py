@@ -19,16 +19,19 @@ class Verdict(msgspec.Struct, frozen=True):
     """Best of all other checkpoints that were ever rated; None when there was none."""
     baselines: dict[str, float]
     """Of the baseline agents."""
+    rated: bool = True
+    """Whether the agent was ever rated: not so where it meets nobody, and its rating is then somebody else's."""
 
     @property
     def is_high_score(self) -> bool:
         """Whether it is above every other checkpoint's."""
-        return self.best_other is None or self.rating > self.best_other
+        return self.rated and (self.best_other is None or self.rating > self.best_other)
 
     @property
     def below(self) -> dict[str, float]:
         """Baselines that are rated higher."""
-        return {name: rating for name, rating in sorted(self.baselines.items()) if rating > self.rating}
+        higher = {name: rating for name, rating in sorted(self.baselines.items()) if rating > self.rating}
+        return higher if self.rated else {}
 
 
 class Unrated(msgspec.Struct, frozen=True):

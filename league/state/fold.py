@@ -557,6 +557,7 @@ class LeagueState:
             rating=self.rating(evaluation.agent),
             best_other=max(others, default=None),
             baselines={name: self.rating(name) for name, agent in self.agents.items() if agent.baseline},
+            rated=evaluation.agent in self.table.states,
         )
         self._evaluations.judge(evaluation, verdict)
 

@@ -197,6 +197,19 @@ def test_a_high_score_waits_for_the_last_rating_and_does_not_change_afterwards()
     assert [candidate.rating for candidate in candidates(then(state, overtaken))] == [1020.0]
 
 
+@pytest.mark.parametrize("config", [CONFIG, HIGH_SCORE])
+@pytest.mark.parametrize("baseline", [900.0, 1100.0])
+def test_who_meets_nobody_is_neither_elite_nor_alarming(config: LeagueConfig, baseline: float) -> None:
+    base = msgspec.structs.replace(config.agents["base_model"], rating=baseline)
+    config = msgspec.structs.replace(config, agents={**config.agents, "base_model": base})
+    request, match, done, _ = evaluation("main@1", 1010.0)
+    alone = msgspec.structs.replace(match, seats=match.seats[:1])
+    state = state_with(published(1), added(1, "first"), request, alone, done, config=config)
+    assert candidates(state) == due(state) == []
+    assert LeagueState.restored(state.saved()).evaluations[request.evaluation_id].verdict.rated is False
+    assert outlook(state, 1).waiting == outlook(state, 1).due == []
+
+
 def test_an_unrated_newer_checkpoint_does_not_stand_in_the_way() -> None:
     """It stands at the evaluated version's own rating, so it would tie with it."""
     state = state_with(added(10, "first"), added(20, "recent"), *evaluation("main@10", 1020.0))
