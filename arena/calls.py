@@ -10,7 +10,10 @@ from arena.clients.base import Choosing, InferenceClient
 from arena.episodes.running import Running
 from schemas import trajectories
 from schemas.episodes import Message, ModelResponse
-from schemas.errors import EpisodeError, UsageError
+from schemas.errors import EpisodeError, UsageError, one_of
+
+EMPTY = ("fail", "count")
+"""What can become of empty replies; see ``Limits``."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -25,11 +28,17 @@ class Limits(msgspec.Struct, frozen=True):
     needs_tokens: bool = True
     """Whether a reply of a role has to come with its token ids where it could be trained on. Unset it to play with a
     client that has none: its calls then stay out of batches."""
+    empty: str = "fail"
+    """What becomes of an episode in which somebody says nothing. ``fail``: it has failed. ``count``: a reply that has
+    tokens, an immediate end, is a turn like any other, which is scored and trained on. A failed episode costs nothing,
+    so that where it can be lost, a learner finds silence to be a way out."""
 
     def __post_init__(self) -> None:
         for name in ("reply_chars", "calls", "episode_s"):
             if (value := getattr(self, name)) is not None and not value > 0:
                 raise UsageError(f"limits: {name} = {value}; expected more than 0")
+        if self.empty not in EMPTY:
+            raise UsageError(f"limits: empty = {self.empty!r}; expected {one_of(EMPTY)}")
 
 
 class Asked(NamedTuple):
@@ -70,12 +79,12 @@ def checked(response: ModelResponse, limits: Limits, needs_tokens: bool) -> Mode
     """A reply that can be used.
 
     Raises:
-        EpisodeError: it is empty, too long, not text, or its tokens are missing or don't fit together.
+        EpisodeError: it is empty and may not be, too long, not text, or its tokens are missing or don't fit together.
     """
     text: object = getattr(response, "text", None)
     if not isinstance(text, str):
         raise EpisodeError(f"model reply: {text!r}; expected text")
-    if not text.strip():
+    if not text.strip() and not (limits.empty == "count" and response.tokens and response.tokens.completion_ids):
         raise EpisodeError("model reply: it is empty; expected text")
     if len(text) > limits.reply_chars:
         raise EpisodeError(f"model reply: {len(text)} characters; expected {limits.reply_chars} at most")

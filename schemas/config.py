@@ -163,6 +163,10 @@ class EpisodesConfig(_Table, frozen=True):
     spread: int = 1
     """Rollout workers that share each group: every one of them plays so many parts of it. More than 1 wants an arena
     whose stores stay as they are, since all workers have to draw the same."""
+    empty: str = "fail"
+    """What becomes of an episode in which somebody says nothing. ``fail``: its match has failed. ``count``: a model's
+    reply without text is a turn like any other, and trained on. A failed match costs nothing, so that silence is a way
+    out of losing it."""
     reply_chars: int = 100_000
     """Longest reply; an episode with a longer one has failed."""
     calls: int = 1_000
@@ -175,6 +179,7 @@ class EpisodesConfig(_Table, frozen=True):
         for key in ("spread", "reply_chars", "calls", "episode_s"):
             if not getattr(self, key) > 0:
                 raise ConfigError(f"episodes.{key}: {getattr(self, key)}; expected more than 0")
+        _expect("episodes.empty", self.empty, ("count", "fail"))
 
 
 class ScheduleConfig(_Table, frozen=True):

@@ -6,7 +6,8 @@ import pytest
 
 from arena.arenas import arena_names, make_arena
 from arena.clients import ScriptedClient
-from schemas.config import LeagueConfig, load_config
+from schemas.config import EpisodesConfig, LeagueConfig, load_config
+from schemas.errors import ConfigError
 from trainer.advantages.base import ADVANTAGES
 from trainer.credit import looks_at_score
 from trainer.losses.base import LOSSES
@@ -45,6 +46,15 @@ def test_a_step_has_room_for_every_group_of_a_batch(league: LeagueConfig) -> Non
 
 def test_text_is_not_paid_for_being_unlikely(league: LeagueConfig) -> None:
     assert league.trainer.loss.settings.get("entropy") == 0.0, "over a whole vocabulary that pays for nonsense"
+
+
+def test_silence_is_no_way_out_of_losing(league: LeagueConfig) -> None:
+    assert league.episodes.empty == "count"
+
+
+def test_what_becomes_of_silence_is_one_of_two_things() -> None:
+    with pytest.raises(ConfigError, match="empty: 'ignore'; expected 'count' or 'fail'"):
+        EpisodesConfig(empty="ignore")
 
 
 def test_it_ends(league: LeagueConfig) -> None:

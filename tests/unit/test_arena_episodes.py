@@ -319,6 +319,26 @@ def test_a_bad_reply_fails_its_episode_and_no_other(name: str) -> None:
     assert len(arena.build_training_batch(results).records) == 2
 
 
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_silence_can_be_a_turn_that_is_scored_and_trained_on(text: str) -> None:
+    client = ScriptedClient(lambda _: ModelResponse(text, free_tokens([1], [2], [-0.5])))
+    arena = arena_of(client, Limits(empty="count"), ask=Ask())
+    result = asyncio.run(arena.run_episode("ask"))
+    (record,) = arena.build_training_batch([result]).records
+    assert (result.failure, record.reward, record.step.completion_ids) == ("", 1.0, [2])
+
+
+@pytest.mark.parametrize("reply", [ModelResponse(""), ModelResponse("", free_tokens([1], [], []))])
+def test_silence_that_was_not_sampled_stays_a_failure(reply: ModelResponse) -> None:
+    arena = arena_of(ScriptedClient(lambda _: reply), Limits(empty="count", needs_tokens=False), ask=Ask())
+    assert "it is empty" in run(arena, "ask").failure
+
+
+def test_limits_say_what_becomes_of_silence() -> None:
+    with pytest.raises(UsageError, match="limits: empty = 'ignore'; expected 'count' or 'fail'"):
+        Limits(empty="ignore")
+
+
 def test_replies_without_tokens_can_be_played_with_and_are_not_trained_on() -> None:
     client = ScriptedClient(lambda _: ModelResponse("four"))
     arena = arena_of(client, Limits(needs_tokens=False), ask=Ask())

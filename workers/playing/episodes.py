@@ -106,7 +106,7 @@ class Episodes:
 
     def _open(self, name: str, seed: int) -> Arena:
         config = self._context.config.episodes
-        limits = Limits(config.reply_chars, config.calls, config.episode_s, needs_tokens=False)
+        limits = Limits(config.reply_chars, config.calls, config.episode_s, needs_tokens=False, empty=config.empty)
         return self._spec.open(self._casting.base, Opening(name, seed, limits))
 
     def _training(self) -> tuple[Arena, Requests]:
