@@ -5,9 +5,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -27,6 +28,20 @@ def _interrupt(*_: object) -> None:
     # ``timeout`` tells us twice: the second time must not end the tidying up.
     signal.signal(signal.SIGTERM, lambda *_: None)
     raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="session")
+def speaker(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes small models of random weights that can write any text, and were taught nothing."""
+
+    def make(texts: Sequence[str], vocabulary: int = 400, longest: int = 1024, marks: Sequence[str] = ()) -> Path:
+        from trainer.model.make import BaseShape, make_speaker
+
+        shape = BaseShape(hidden=16, mlp=32, layers=1, heads=2, kv_heads=1, head_dim=8, max_positions=longest)
+        folder = tmp_path_factory.mktemp("speaker")
+        return make_speaker(folder, texts, marks, "<eos>", shape, seed=0, vocabulary=vocabulary)
+
+    return make
 
 
 class Answer(NamedTuple):

@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from tokenizers import ByteLevelBPETokenizer
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from arena.corpora.problems import PROBLEMS
 
@@ -60,18 +58,8 @@ settings = { rounds = 1, group_size = 4, batch_size = 2, max_tokens = 12 }
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    folder, tokenizer = tmp_path / "model", ByteLevelBPETokenizer()
-    asked = [question for question, _ in PROBLEMS]
-    tokenizer.train_from_iterator(asked, vocab_size=400, special_tokens=["<eos>"])
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, eos_token="<eos>").save_pretrained(folder)
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "head_dim": 8}
-    config = Qwen3Config(
-        vocab_size=400, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=1024, **sizes
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    return folder
+def model(speaker: Callable[..., Path]) -> Path:
+    return speaker([question for question, _ in PROBLEMS])
 
 
 class League:

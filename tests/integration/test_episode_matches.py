@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import zstandard
-from tokenizers import ByteLevelBPETokenizer
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 import arena.arenas
 from arena.records import read_record
@@ -89,17 +86,8 @@ class Spec(ArenaSpec):
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    folder, tokenizer = tmp_path / "model", ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(["About deep. And you? Who was better?"], vocab_size=300, special_tokens=["<eos>"])
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, eos_token="<eos>").save_pretrained(folder)
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "head_dim": 8}
-    config = Qwen3Config(
-        vocab_size=300, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=512, **sizes
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    return folder
+def model(speaker: Callable[..., Path]) -> Path:
+    return speaker(["About deep. And you? Who was better?"], 300, 512)
 
 
 @pytest.fixture

@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from tokenizers import ByteLevelBPETokenizer
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from arena.games import make_game
 from arena.prompts import messages_of
@@ -53,25 +51,9 @@ steps = 1
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    folder, nim = tmp_path / "model", make_game("nim", {"shuffle": False})
-    tokenizer = ByteLevelBPETokenizer()
-    asked = messages_of(nim.words(), nim.new(0), 0)
-    tokenizer.train_from_iterator([part.content for part in asked] * 3, vocab_size=400, special_tokens=["<eos>"])
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, eos_token="<eos>").save_pretrained(folder)
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=400,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        max_position_embeddings=1024,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    return folder
+def model(speaker: Callable[..., Path]) -> Path:
+    nim = make_game("nim", {"shuffle": False})
+    return speaker([part.content for part in messages_of(nim.words(), nim.new(0), 0)] * 3)
 
 
 def test_template_that_the_model_does_not_know_is_refused_when_the_league_opens(model: Path, tmp_path: Path):

@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from tokenizers import ByteLevelBPETokenizer
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from arena.games import make_game
 from arena.prompts import messages_of
@@ -53,26 +51,11 @@ steps = 1
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    folder, game = tmp_path / "model", make_game("diplomacy", SETTINGS)
-    tokenizer = ByteLevelBPETokenizer()
-    asked = messages_of(game.words(), game.new(0), 0)
-    tokenizer.train_from_iterator([part.content for part in asked] * 3, vocab_size=700, special_tokens=["<eos>"])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, eos_token="<eos>")
-    fast.chat_template = TEMPLATE
-    fast.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=700,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        max_position_embeddings=4096,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
+def model(speaker: Callable[..., Path]) -> Path:
+    game = make_game("diplomacy", SETTINGS)
+    folder = speaker([part.content for part in messages_of(game.words(), game.new(0), 0)] * 3, 700, 4096)
+    settings = folder / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"chat_template": TEMPLATE}))
     return folder
 
 

@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
-from tokenizers import ByteLevelBPETokenizer
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from arena.games import make_game
 from arena.games.base import words_of
@@ -55,25 +53,9 @@ steps = 1
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    folder, game = tmp_path / "model", make_game("textarena", {})
-    tokenizer = ByteLevelBPETokenizer()
-    asked = messages_of(words_of(game), game.new(0), 0)
-    tokenizer.train_from_iterator([part.content for part in asked] * 3, vocab_size=500, special_tokens=["<eos>"])
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, eos_token="<eos>").save_pretrained(folder)
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=500,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        max_position_embeddings=2048,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    return folder
+def model(speaker: Callable[..., Path]) -> Path:
+    game = make_game("textarena", {})
+    return speaker([part.content for part in messages_of(words_of(game), game.new(0), 0)] * 3, 500, 2048)
 
 
 @pytest.mark.slow

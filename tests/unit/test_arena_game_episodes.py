@@ -1,14 +1,12 @@
 """Games as episodes: who sits where, and roles that can only say what is legal."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from tokenizers import ByteLevelBPETokenizer
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from arena.arena import Arena
 from arena.bots.random_bot import RandomBot
@@ -137,24 +135,9 @@ def test_a_client_that_cannot_be_held_to_anything_answers_freely() -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(speaker: Callable[..., Path]) -> Path:
     """A model that was taught nothing."""
-    path = tmp_path_factory.mktemp("talker")
-    tokenizer = ByteLevelBPETokenizer()
-    tokenizer.train_from_iterator(["MOVE: bet check call fold"] * 9, vocab_size=280, special_tokens=["<eos>"])
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer, eos_token="<eos>").save_pretrained(path)
-    shape = Qwen3Config(
-        vocab_size=280,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        max_position_embeddings=4096,
-    )
-    Qwen3ForCausalLM(shape).save_pretrained(path)
-    return path
+    return speaker(["MOVE: bet check call fold"] * 9, 280, 4096)
 
 
 def with_model(folder: Path, spec: GameSpec, games: int) -> list[Rollout]:
