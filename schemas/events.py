@@ -51,6 +51,36 @@ class LeagueConfigured(Event, frozen=True, tag=True):
         return f"configured:{self.after}:{self.config_digest}"
 
 
+class LeaguePaused(Event, frozen=True, tag=True):
+    """No new matches and no gradient steps until ``LeagueResumed``; what is being played is played to its end."""
+
+    policy: str = ""
+    """The one that pauses; empty for the whole league, evaluations included."""
+    reason: str = ""
+    after: int = 0
+    """Sequence of the ``LeaguePaused`` or ``LeagueResumed`` before, of the same policy; 0 when there is none."""
+
+    @property
+    def key(self) -> str:
+        """One pause per policy and time that it went on."""
+        return f"paused:{self.policy}:{self.after}"
+
+
+class LeagueResumed(Event, frozen=True, tag=True):
+    """What had paused goes on."""
+
+    policy: str = ""
+    """As in ``LeaguePaused``: a policy that pauses by itself does so until it is named."""
+    reason: str = ""
+    after: int = 0
+    """Sequence of the ``LeaguePaused`` before."""
+
+    @property
+    def key(self) -> str:
+        """One resumption per pause."""
+        return f"resumed:{self.policy}:{self.after}"
+
+
 class AgentRegistered(Event, frozen=True, tag=True):
     """An agent that is not a checkpoint entered the league."""
 
@@ -181,7 +211,8 @@ class MatchFinished(Event, frozen=True, tag=True):
     match_id: str
     game: str
     purpose: str
-    """``training``, ``evaluation`` or ``imported``."""
+    """``training``, ``evaluation``, ``exhibition`` (asked for, and rated only where ``ratings.purposes`` says so) or
+    ``imported``."""
     worker: str
     seed: int
     seats: list[SeatResult]
@@ -752,6 +783,8 @@ class HistoryImported(Event, frozen=True, tag=True):
 AnyEvent = (
     LeagueOpened
     | LeagueConfigured
+    | LeaguePaused
+    | LeagueResumed
     | AgentRegistered
     | CheckpointAdded
     | CheckpointPromoted

@@ -21,6 +21,9 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ENTITIES: dict[type[e.Event], str] = {
     e.LeagueOpened: "league.opened",
     e.LeagueConfigured: "league.configured",
+    # One subject for both: a condition on the newest of them lets one command at a time decide.
+    e.LeaguePaused: "league.paused",
+    e.LeagueResumed: "league.paused",
     e.AgentRegistered: "agent.registered",
     e.CheckpointAdded: "checkpoint.added",
     e.CheckpointPromoted: "checkpoint.promoted",
@@ -38,16 +41,27 @@ _ENTITIES: dict[type[e.Event], str] = {
     e.EvaluationFinished: "evaluation.finished",
     e.PromotionDecided: "promotion.decided",
     e.RegressionNoticed: "regression.noticed",
-    e.WorkerJoined: "worker.joined",
-    e.WorkerLeft: "worker.left",
-    e.InferenceServing: "inference.serving",
-    e.AdapterSlotsReduced: "inference.reduced",
     e.HistorySealed: "history.sealed",
     e.HistoryArchived: "history.archived",
     e.SnapshotTaken: "history.snapshot",
     e.LeagueBranched: "league.branched",
     e.HistoryImported: "history.imported",
 }
+
+_OF_WORKERS: dict[type[e.Event], str] = {
+    e.OpponentsSampled: "opponents.sampled",
+    e.RemoteAsked: "remote.asked",
+    e.ArtifactStored: "artifact.stored",
+    e.WorkerJoined: "worker.joined",
+    e.WorkerLeft: "worker.left",
+    e.InferenceServing: "inference.serving",
+    e.AdapterSlotsReduced: "inference.reduced",
+}
+"""What workers say of themselves and of what they do: on a subject of each one's own."""
+_SHARED_ONCE = (e.WorkerJoined, e.WorkerLeft, e.InferenceServing, e.AdapterSlotsReduced)
+"""Lay on one subject for all workers in older histories."""
+
+_MATCH_ENDS: dict[type[e.Event], str] = {e.MatchFinished: "finished", e.MatchFailed: "failed"}
 
 
 def check_name(what: str, name: str) -> str:
@@ -64,27 +78,44 @@ def check_name(what: str, name: str) -> str:
 def event_subject(league: str, event: e.Event) -> str:
     """The subject that an event is published on."""
     if isinstance(event, e.MatchFinished | e.MatchFailed):
-        verb = "finished" if isinstance(event, e.MatchFinished) else "failed"
-        return f"league.{league}.match.{event.purpose}.{verb}.{event.worker}"
-    if isinstance(event, e.OpponentsSampled):
-        return f"league.{league}.opponents.sampled.{event.worker}"
-    if isinstance(event, e.RemoteAsked):
-        return f"league.{league}.remote.asked.{event.worker}"
-    if isinstance(event, e.ArtifactStored):
-        return f"league.{league}.artifact.stored.{event.worker}"
-    return f"league.{league}.{_ENTITIES[type(event)]}"
+        return match_subject(league, event.purpose, type(event), event.worker)
+    return type_subject(league, type(event), getattr(event, "worker", ""))
+
+
+def match_subject(league: str, purpose: str, kind: type[e.Event], worker: str) -> str:
+    """Where a worker says how its matches of a purpose end; ``kind`` is ``MatchFinished`` or ``MatchFailed``."""
+    return f"league.{league}.match.{purpose}.{_MATCH_ENDS[kind]}.{worker}"
+
+
+def type_subject(league: str, kind: type[e.Event], worker: str) -> str:
+    """Where a worker publishes events of a type other than matches' ends; ``*`` for all workers."""
+    verb = _OF_WORKERS.get(kind)
+    return f"league.{league}.{_ENTITIES[kind]}" if verb is None else f"league.{league}.{verb}.{worker}"
+
+
+def belongs(event: e.Event, subject: str) -> bool:
+    """Whether an event may lie on a subject. Permissions are by subject: a result is no rating, whatever it says."""
+    league = subject.split(".", 2)[1] if subject.startswith("league.") else ""
+    if subject == event_subject(league, event):
+        return True
+    return isinstance(event, _SHARED_ONCE) and subject == f"league.{league}.{_OF_WORKERS[type(event)]}"
 
 
 def kind_subject(league: str, kind: type[e.Event]) -> str:
-    """Where all events of a type lie, some of other types beside them perhaps.
+    """Where all events of a type lie, some of other types beside them perhaps; ``*`` stands for any worker.
 
     Raises:
-        UsageError: a type that every worker has subjects of its own for.
+        UsageError: ends of matches, which lie on one subject per purpose and worker.
     """
-    verb = _ENTITIES.get(kind)
-    if verb is None:
-        raise UsageError(f"{kind.__name__}: lies on one subject per worker")
-    return f"league.{league}.{verb}"
+    if kind in _MATCH_ENDS:
+        raise UsageError(f"{kind.__name__}: lies on one subject per purpose and worker")
+    return type_subject(league, kind, "*")
+
+
+def covers(pattern: str, subject: str) -> bool:
+    """Whether a subject is one of those that a pattern with ``*`` for single tokens means."""
+    wanted, found = pattern.split("."), subject.split(".")
+    return len(wanted) == len(found) and all(w in ("*", f) for w, f in zip(wanted, found, strict=True))
 
 
 def league_subjects(league: str) -> str:

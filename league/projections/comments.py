@@ -24,6 +24,7 @@ COMMENTS = {
     "match_seats": "one row per seat of every match",
     "matches": "one row per match; `voided_sequence` says that its result was taken back, and counts nowhere",
     "opponents_sampled": "one row per opponent drawn for a training match",
+    "pauses": "when a policy, or under the empty name the league, was told to pause (`paused`) or to go on",
     "policies": "every published version of a policy",
     "position": "how far the tables have come",
     "promotions": "verdicts of sequential tests, to promote or to keep; `matches`: the ids of every pair's matches",

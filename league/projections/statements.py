@@ -106,6 +106,19 @@ def _activation(event: str, change: str, *, active: bool, reason: str = "reason"
     )
 
 
+def _pause(event: str, *, paused: bool) -> Statement:
+    """Note that a policy or the league was told to pause or to go on: once per key of the event."""
+    return Statement(
+        (event,),
+        f"""
+        INSERT INTO pauses
+        SELECT policy, sequence, time, {paused}, reason, after FROM {event} e
+        WHERE NOT EXISTS (FROM pauses t WHERE t.policy = e.policy AND t.after = e.after AND t.paused = {paused})
+        QUALIFY row_number() OVER (PARTITION BY policy, after ORDER BY sequence) = 1 ORDER BY sequence
+        """,
+    )
+
+
 def _same(columns: str) -> dict[str, str]:
     return {name.strip(): name.strip() for name in columns.split(",")}
 
@@ -226,6 +239,8 @@ SMALL_STATEMENTS = [
         ) l WHERE workers.worker = l.worker AND workers.incarnation = l.incarnation AND workers.left_sequence IS NULL
         """,
     ),
+    _pause("LeaguePaused", paused=True),
+    _pause("LeagueResumed", paused=False),
     _first_of("HistorySealed", "seals", "first", _AT | _same("first, last, events, previous, digest")),
     _first_of("HistoryArchived", "archives", "last", _AT | _same("first, last, seal, manifest, bytes")),
     _first_of(

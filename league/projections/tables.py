@@ -13,7 +13,7 @@ import re
 
 from schemas.config import LeagueConfig
 
-VERSION = 6
+VERSION = 7
 
 BULKY = {
     "matches": """
@@ -122,6 +122,9 @@ TABLES = {
     """,
     "snapshots": """
         sequence BIGINT, time TIMESTAMP, through BIGINT, artifact VARCHAR, state VARCHAR, version BIGINT
+    """,
+    "pauses": """
+        policy VARCHAR, sequence BIGINT, time TIMESTAMP, paused BOOLEAN, reason VARCHAR, after BIGINT
     """,
     "branches": "sequence BIGINT, time TIMESTAMP, origin VARCHAR, through BIGINT, digest VARCHAR",
     "imports": """

@@ -8,6 +8,7 @@
 - ``in_play``           matches that were begun and not trained on
 - ``coverage``          what a policy has met: how new an agent's play is to it
 - ``spending``          what remote agents have cost
+- ``pauses``            who pauses, because somebody said so
 - ``artifacts``         what matches added to an arena's stores
 """
 

@@ -22,6 +22,7 @@ from league.state.consumption import Consumed, Consumption, Fates
 from league.state.coverage import Coverage
 from league.state.evaluation_table import Evaluation, EvaluationTable, Verdict
 from league.state.in_play import InPlay
+from league.state.pauses import Pause, Pauses
 from league.state.records import HeadToHead, Pairs
 from league.state.rows import Rows
 from league.state.saved import Activity, Published, SavedState, Worker
@@ -62,6 +63,8 @@ class LeagueState:
         """By remote agent: what it has cost so far."""
         self.artifacts = Artifacts()
         """What matches added to the stores of the league's arena."""
+        self.pauses = Pauses()
+        """Who pauses, and why."""
         self._activity: dict[str, Activity] = {}
         self._starts = Starts()
         self._systems: dict[str, RatingSystem] = {}
@@ -194,6 +197,10 @@ class LeagueState:
         """Wall-clock seconds of a policy's gradient steps (``metrics["wall_s"]``), summed over restarts."""
         return self._seconds.get(policy, 0.0)
 
+    def paused(self, policy: str = "") -> Pause | None:
+        """Why a policy, or with an empty name the whole league, pauses; None when it goes on."""
+        return self.pauses.of(policy)
+
     def training_finished(self, policy: str) -> e.TrainingFinished | None:
         """The end of a policy's training; None while it goes on, also when a newer version was published since."""
         finished = self._finished.get(policy)
@@ -273,6 +280,7 @@ class LeagueState:
             spent=self.spent,
             consumption=self._consumption.saved(),
             artifacts=self.artifacts.saved(),
+            pauses=self.pauses.saved(),
         )
 
     @classmethod
@@ -316,6 +324,7 @@ class LeagueState:
         state.spent = saved.spent
         state._consumption = Consumption.restored(saved.consumption)
         state.artifacts = Artifacts.restored(saved.artifacts)
+        state.pauses = Pauses(saved.pauses)
         return state
 
     def _rated_agents(self) -> Mapping[str, Agent]:
@@ -355,6 +364,10 @@ class LeagueState:
         self._rows.forget()
         for (_, system), table in self._tables.items():
             table.system = self._systems.get(system, table.system)
+
+    def _paused(self, event: e.LeaguePaused | e.LeagueResumed) -> bool:
+        self.pauses.change(self.sequence, event)
+        return False
 
     def _registered(self, event: e.AgentRegistered) -> bool:
         if event.agent in self.agents:
@@ -602,6 +615,8 @@ class LeagueState:
 _HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
     e.LeagueOpened: LeagueState._configured,
     e.LeagueConfigured: LeagueState._configured,
+    e.LeaguePaused: LeagueState._paused,
+    e.LeagueResumed: LeagueState._paused,
     e.AgentRegistered: LeagueState._registered,
     e.CheckpointAdded: LeagueState._added,
     e.CheckpointPromoted: LeagueState._promoted,

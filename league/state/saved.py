@@ -11,6 +11,7 @@ from league.state.consumption import SavedConsumption
 from league.state.coverage import SavedMemory
 from league.state.evaluation_table import Evaluation
 from league.state.in_play import SavedInPlay
+from league.state.pauses import Pause
 from league.state.spending import Spent
 from schemas import events as e
 from schemas.standings import Agent, Record
@@ -80,3 +81,4 @@ class SavedState(msgspec.Struct, frozen=True):
     spent: dict[str, Spent] = {}
     consumption: SavedConsumption = SavedConsumption()
     artifacts: SavedArtifacts = SavedArtifacts()
+    pauses: dict[str, Pause] = {}
