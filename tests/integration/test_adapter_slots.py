@@ -10,6 +10,8 @@ import pytest
 from schemas.codec import decode_event
 from schemas.events import AgentRetired, CheckpointAdded, Event, MatchFailed, MatchFinished, OpponentsSampled
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 name = "nim"
 seed = 3

@@ -106,6 +106,7 @@ def test_imported_matches_are_shown_as_such_and_have_nothing_to_explain(run: Pat
     assert "nothing to explain" in str(refused.exception)
 
 
+@pytest.mark.slow
 def test_the_league_trains_on_from_the_imported_adapter_and_never_draws_the_one_without(home: Path, run: Path) -> None:
     command = [sys.executable, "-m", "workers", "up", "--run", str(run), "--config", str(home / "longer.toml")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)

@@ -59,6 +59,7 @@ def model(speaker: Callable[..., Path]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_free_analysis_and_tagged_orders_are_trained_on_as_they_were_sampled(model: Path, tmp_path: Path):
     (tmp_path / "league.toml").write_text(LEAGUE.format(model=model))
 

@@ -35,6 +35,7 @@ def llama(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_local_model_is_trained_like_a_made_one(llama, tmp_path):
     text = CONFIG.read_text().replace("[model]", f"[model]\nbase = '{llama}'").replace("steps = 3", "steps = 2")
     (tmp_path / "league.toml").write_text(text)

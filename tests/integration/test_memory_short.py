@@ -20,6 +20,8 @@ from schemas.events import (
     WorkerLeft,
 )
 
+pytestmark = pytest.mark.slow
+
 FITS = 3
 ONE = 466_944
 """Bytes of one adapter of this league's model, merged weights included; a wrong figure fails the tests."""

@@ -75,6 +75,7 @@ def asked(place: Path, *arguments: str) -> Result:
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+@pytest.mark.slow
 def test_a_league_begins_with_the_given_adapter_and_its_model_leaves_whole(place: Path) -> None:
     result = asked(place, "main@0", "-o", str(place / "merged"))
     assert result.exit_code == 0, result.output
@@ -92,6 +93,7 @@ def test_a_league_begins_with_the_given_adapter_and_its_model_leaves_whole(place
     assert (place / "merged" / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_games_that_teach_nothing_make_room_for_others_and_are_counted(place: Path) -> None:
     """Who loses has an advantage of 0 here."""
 
@@ -108,6 +110,7 @@ def test_games_that_teach_nothing_make_room_for_others_and_are_counted(place: Pa
     assert all(policy["balanced"] for policy in json.loads(ledger.stdout)), ledger.stdout
 
 
+@pytest.mark.slow
 def test_who_has_no_adapter_is_refused_with_the_names_of_those_who_have(place: Path) -> None:
     bot = asked(place, "random_bot", "-o", str(place / "bot"))
     assert (bot.exit_code, type(bot.exception).__name__) == (1, "UsageError")
