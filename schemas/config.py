@@ -310,9 +310,14 @@ class EvaluationConfig(_Table, frozen=True):
     benchmark_opponents: tuple[str, ...] = ("random_bot",)
     """Before and after training, the hero plays each of these in all other seats."""
     benchmark_games: int = 210
+    tries: int = 5
+    """How often a match's job is handed out at most: one that is still not through, since workers died over it, is set
+    aside as a dead letter and its match recorded as failed."""
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
+        if self.tries < 1:
+            raise ConfigError(f"evaluation.tries: {self.tries}; expected 1 or more")
         if self.max_games is not None and self.max_games < 0:
             raise ConfigError(f"evaluation.max_games: {self.max_games}; expected 0 or more")
 

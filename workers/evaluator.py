@@ -12,7 +12,7 @@ import structlog
 
 from league.evaluation import planning as evaluations
 from league.log.work import ACK_WAIT_S, Taken
-from schemas.events import EvaluationRequested
+from schemas.events import EvaluationRequested, WorkerLeft
 from workers.asking.remote import check_keys, played_in_evaluation
 from workers.matches import Matches
 from workers.models import Models
@@ -61,7 +61,7 @@ class Evaluator:
             for finished in evaluations.finished(state):
                 await self._context.reached(await self._context.record(finished))
             self._say_what_is_cut()
-            for requested in evaluations.plan(state, self._matches.seats):
+            for requested in evaluations.plan(state, self._matches.seats) if state.paused() is None else []:
                 await self._context.reached(await self._context.record(requested))
                 # As recorded: another evaluator may have asked first, when it knew of other opponents.
                 known = state.evaluations.get(requested.evaluation_id)
@@ -84,6 +84,10 @@ class Evaluator:
         """Play jobs from the queue, a bounded number at a time, until told to stop."""
         most = self._context.config.evaluation.games_in_flight
         while not self._context.stopping.is_set():
+            if self._context.state.paused() is not None:
+                await self._context.moved(timeout_s=0.5)
+                await self._reap(at_least_one=False)
+                continue
             free = most - len(self._in_hand)
             for taken in await self._context.work.take(free, timeout_s=0.5) if free else []:
                 self._in_hand[asyncio.create_task(self._play(taken))] = taken
@@ -103,11 +107,26 @@ class Evaluator:
         job = taken.job
         evaluation = self._context.state.evaluations.get(job.evaluation_id)
         # Not when it has been played, or a test has come to its verdict without it.
-        if evaluation is None or job.match_id in evaluation.waiting:
-            played = await self._matches.play(job)
-            if played is not None:
+        if (
+            job.match_id in evaluation.waiting
+            if evaluation is not None
+            else not self._context.state.is_over(job.match_id)
+        ):
+            if taken.tries > self._context.config.evaluation.tries:
+                await self._give_up(taken)
+            elif (played := await self._matches.play(job)) is not None:
                 await self._matches.finish(played)
         await taken.done()
+
+    async def _give_up(self, taken: Taken) -> None:
+        """Record a match that no worker lived through as failed, so that its evaluation ends without it."""
+        left = await self._context.persistently(lambda: self._context.log.newest(WorkerLeft))
+        last = left.event if left is not None else None
+        why = f"handed out {taken.tries - 1} times, and nobody came to its end; expected at most evaluation.tries"
+        if isinstance(last, WorkerLeft):
+            why += f"; the last worker that left was {last.worker}: {last.reason}"
+        await self._context.persistently(lambda: self._context.work.give_up(taken, why))
+        await self._matches.fail(taken.job, f"given up: {why}")
 
     async def extend(self) -> None:
         """Tell the queue that the matches in hand are still being played; for ever."""

@@ -77,7 +77,7 @@ class Matches:
             if not isinstance(error, LeagueError):
                 log.exception("match failed unexpectedly", match=job.match_id)
             await self._report_asked(job.match_id, self._remotes.ended(job.match_id))
-            await self._report_failure(job, error)
+            await self.fail(job, f"{type(error).__name__}: {error}")
             if self._failures >= _PATIENCE:
                 raise
             return None
@@ -120,8 +120,13 @@ class Matches:
             await self._context.reached(await self._context.record(event))
             self._remotes.recorded(agent, tally.cost)
 
-    async def _report_failure(self, job: PlayMatch, error: Exception) -> None:
-        text = f"{type(error).__name__}: {error}"
+    async def fail(self, job: PlayMatch, text: str) -> None:
+        """Record a match as failed.
+
+        Args:
+            job: The match.
+            text: Why.
+        """
         log.warning("match failed", match=job.match_id, error=text)
         failed = MatchFailed(
             match_id=job.match_id,

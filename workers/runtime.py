@@ -38,6 +38,8 @@ EXIT_STORE_FULL = 74
 """Exit code that tells the supervisor that starting the worker again is of no use (EX_IOERR of sysexits.h)."""
 
 _LONGEST_RETRY_S = 2.0
+_SET_ASIDE_AT_MOST = 1_000
+"""Undecodable messages for which one process writes dead letters."""
 _CANCELLED_AGAIN_S = 1.0
 
 T = TypeVar("T")
@@ -61,6 +63,7 @@ class Context:
         """The ratings at the sequence that ``begin`` found, for a worker that goes on folding them itself."""
         self.unknown: Counter[str] = Counter()
         """Events passed over since this version does not know their type."""
+        self._damaged = 0
         self.gauges = Gauges()
         """Whose figures go into this process's heartbeats."""
         self.published_ns: dict[str, tuple[int, int]] = {}
@@ -93,12 +96,20 @@ class Context:
     async def _pass_over(self, recorded: Recorded, error: DecodeError) -> None:
         """Say what cannot be folded: damage each time, of an unknown type the first event, and in the end how many."""
         if not isinstance(error, UnknownEventError):
-            log.warning("undecodable message set aside", sequence=recorded.sequence, error=str(error))
-            await self.log.bury(recorded)
+            await self._set_aside(recorded, error)
             return
         self.unknown[str(error)] += 1
         if self.unknown[str(error)] == 1:
             log.warning("passed over, as all of its kind: upgrade this worker", what=str(error), at=recorded.sequence)
+
+    async def _set_aside(self, recorded: Recorded, error: DecodeError) -> None:
+        """Write a dead letter; not for ever, or a flood of garbage would hold up the fold."""
+        self._damaged += 1
+        if self._damaged <= _SET_ASIDE_AT_MOST:
+            log.warning("undecodable message set aside", sequence=recorded.sequence, error=str(error))
+            await self.persistently(lambda: self.log.bury(recorded))
+        elif self._damaged % _SET_ASIDE_AT_MOST == 0:
+            log.warning("undecodable messages passed over", messages=self._damaged, at=recorded.sequence)
 
     async def moved(self, timeout_s: float) -> None:
         """Wait for the next event, for the word to stop, or for ``timeout_s``."""

@@ -4,18 +4,18 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 
-import msgspec
 import nats.js.errors
 from nats.aio.client import Client
 from nats.js.api import RawStreamMsg
 
 from league.log.base import Recorded
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors, patiently
+from league.log.dead import DeadLetters, Letter
 from league.log.pull import Pulled, pull
 from schemas.codec import UnknownEventError, encode_event
 from schemas.errors import LogError
 from schemas.events import Event
-from schemas.subjects import LEAGUE_STREAM, dead_letter_subject, event_subject, kind_subject, league_subjects
+from schemas.subjects import LEAGUE_STREAM, event_subject, kind_subject, league_subjects
 from schemas.upcasters import SCHEMA_VERSION
 
 KEY_HEADER = "Nats-Msg-Id"
@@ -226,18 +226,8 @@ class JetStreamLog:
         """Put a message that nobody can decode on the dead-letter subject, once, with its place and the reason."""
         if recorded.error is None or isinstance(recorded.error, UnknownEventError):
             return
-        note = {
-            "stream": LEAGUE_STREAM,
-            "sequence": recorded.sequence,
-            "subject": recorded.subject,
-            "error": str(recorded.error),
-        }
-        subject = f"{dead_letter_subject(self.league, LEAGUE_STREAM)}.{recorded.sequence}"
-        try:
-            # The condition, not the duplicate window, keeps it to one letter however often history is read.
-            await self._js.publish(subject, msgspec.json.encode(note), headers={EXPECTED_HEADER: "0"})
-        except nats.js.errors.APIError:
-            return
+        place = Letter(LEAGUE_STREAM, recorded.sequence, recorded.subject, str(recorded.error))
+        await DeadLetters(self.client, self.league).bury(place)
 
 
 def _recorded(pulled: Pulled) -> Recorded:

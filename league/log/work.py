@@ -7,13 +7,17 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
+from league.log.dead import DeadLetters, Letter
 from schemas.codec import decode_job, encode_job
-from schemas.errors import DecodeError
+from schemas.errors import BackpressureError, DecodeError, LogUnavailableError
 from schemas.jobs import PlayMatch
 from schemas.subjects import WORK_STREAM, work_subject
 
 # A dead worker's jobs go to another one after so long.
 ACK_WAIT_S = 15.0
+
+_BURIED_AT_MOST = 1_000
+"""Messages that are no jobs get letters until one process has written so many; more are dropped without."""
 
 
 class Taken:
@@ -22,6 +26,16 @@ class Taken:
     def __init__(self, job: PlayMatch, msg: Msg) -> None:
         self.job = job
         self._msg = msg
+        self.tries: int = msg.metadata.num_delivered or 1
+        """How often it was handed out, this time included: more than once when workers died over it."""
+
+    def letter(self, error: str) -> Letter:
+        """What to set aside when it is given up.
+
+        Args:
+            error: Why.
+        """
+        return _letter(self._msg, error, self.job.match_id)
 
     async def done(self) -> None:
         """The job's result is recorded; nobody else need do it."""
@@ -46,6 +60,8 @@ class WorkQueue:
         self._client = client
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
         self._league = league
+        self._dead = DeadLetters(client, league)
+        self._buried = 0
 
     async def submit(self, job: PlayMatch) -> None:
         """Ask for a match; asking twice within the duplicate window is asking once."""
@@ -54,7 +70,11 @@ class WorkQueue:
             await self._js.publish(self._subject, encode_job(job), headers=headers)
 
     async def open(self) -> None:
-        """Make sure that the shared consumer exists."""
+        """Make sure that the shared consumer exists.
+
+        How often a job is handed out is not bounded here but by who takes it: the broker would only stop, and nobody
+        would say what became of the job.
+        """
         config = ConsumerConfig(
             durable_name=self._consumer,
             filter_subject=self._subject,
@@ -67,7 +87,7 @@ class WorkQueue:
             self._pull = await self._js.pull_subscribe_bind(self._consumer, WORK_STREAM)
 
     async def take(self, most: int, timeout_s: float) -> list[Taken]:
-        """Up to ``most`` jobs; an empty list when none came within ``timeout_s``. What is no job is dropped."""
+        """Up to ``most`` jobs; an empty list when none came within ``timeout_s``. What is no job is set aside."""
         try:
             messages = await self._pull.fetch(most, timeout=timeout_s)
         except (nats.errors.TimeoutError, TimeoutError):
@@ -76,6 +96,39 @@ class WorkQueue:
         for msg in messages:
             try:
                 taken.append(Taken(decode_job(msg.data), msg))
-            except DecodeError:
-                await msg.term()
+            except DecodeError as error:
+                await self._set_aside(msg, error)
         return taken
+
+    async def _set_aside(self, msg: Msg, error: DecodeError) -> None:
+        self._buried += 1
+        if self._buried <= _BURIED_AT_MOST:
+            try:
+                await self._dead.bury(_letter(msg, str(error)))
+            except (BackpressureError, LogUnavailableError):
+                # It comes again: not acknowledged.
+                return
+        await msg.term()
+
+    async def give_up(self, taken: Taken, error: str) -> None:
+        """Set a job aside, so that it is handed out no more; ``Taken.done`` is to follow.
+
+        Args:
+            taken: The job.
+            error: Why.
+        """
+        await self._dead.bury(taken.letter(error))
+
+
+def _letter(msg: Msg, error: str, match_id: str = "") -> Letter:
+    placed = msg.metadata
+    return Letter(
+        stream=WORK_STREAM,
+        sequence=placed.sequence.stream,
+        subject=msg.subject,
+        error=error,
+        tries=placed.num_delivered or 1,
+        match_id=match_id,
+        payload=msg.data,
+        size=len(msg.data),
+    )

@@ -7,6 +7,7 @@
 - ``history``  ``leaderboard``, ``events``: reading it
 - ``replay``   ``replay``: folding it again, as it was or under other rules
 - ``corrections`` ``void``: taking results back
+- ``dead_letters`` ``dead-letters list``, ``show``, ``retry``, ``drop``: what was set aside
 - ``ledger``   ``ledger``: what became of every rollout
 - ``lineage``  ``lineage``: what an agent was made of
 - ``sql``      ``sql``, ``export``: the history as tables
@@ -29,6 +30,7 @@ from workers.commands import (
     arena,
     brokers,
     corrections,
+    dead_letters,
     history,
     ledger,
     lineage,
@@ -57,6 +59,8 @@ model = typer.Typer(help="Base models.", no_args_is_help=True)
 app.add_typer(model, name="model")
 matches = typer.Typer(help="One match: read it, account for it, play it again.", no_args_is_help=True)
 app.add_typer(matches, name="match")
+letters = typer.Typer(help="Messages that nobody could decode, and jobs that were given up.", no_args_is_help=True)
+app.add_typer(letters, name="dead-letters")
 draws = typer.Typer(help="Who was drawn against whom.", no_args_is_help=True)
 app.add_typer(draws, name="matchmaking")
 
@@ -92,3 +96,7 @@ matches.command("show")(match.show)
 matches.command("explain")(match.explain)
 matches.command("resimulate")(match.resimulate_match)
 draws.command("audit")(matchmaking.audit_draws)
+letters.command("list")(dead_letters.list_letters)
+letters.command()(dead_letters.show)
+letters.command()(dead_letters.retry)
+letters.command()(dead_letters.drop)

@@ -1,0 +1,212 @@
+"""What cannot be read or done is set aside with its reason, and nobody waits for it."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from nats.aio.client import Client
+from typer.testing import CliRunner
+
+from arena.games import make_game
+from league.log import work
+from league.log.connection import connect
+from league.log.dead import KEPT_BYTES, DeadLetters, Letter
+from league.log.jetstream import wait_closed
+from league.log.server import EmbeddedServer
+from league.log.streams import ensure_streams
+from league.log.work import Taken, WorkQueue
+from schemas.codec import encode_job
+from schemas.config import ExperienceConfig, LeagueConfig, convert
+from schemas.errors import ConfigError, UsageError
+from schemas.events import EvaluationRequested, MatchFailed, MatchFinished
+from schemas.jobs import PlayMatch
+from schemas.subjects import WORK_STREAM
+from trainer.model import BaseShape, make_base
+from workers.commands import app
+from workers.evaluator import Evaluator
+from workers.founding.opening import open_league
+from workers.models import Models
+from workers.run import Run
+from workers.runtime import Context, beside
+
+CONFIG = {
+    "name": "nim",
+    "game": {"name": "nim", "settings": {"seats": 2, "heaps": [2, 3]}},
+    "agents": {
+        "base_model": {"kind": "base", "rating": 1000.0, "baseline": True},
+        "random_bot": {"kind": "bot", "rating": 800.0, "baseline": True},
+    },
+    "evaluation": {"tries": 2},
+}
+SHAPE = BaseShape(hidden=32, layers=1, heads=2, kv_heads=2, head_dim=16, mlp=48)
+JOB = PlayMatch("deadly", "evaluation", ["random_bot", "random_bot"], seed=1, evaluation_id="e")
+
+
+@contextlib.asynccontextmanager
+async def broker(folder: Path) -> AsyncIterator[Client]:
+    with EmbeddedServer(folder / "nats") as server:
+        client = await connect(server.url, "test")
+        await ensure_streams(client.jetstream(), ExperienceConfig(max_bytes=1_000_000))
+        yield client
+        await wait_closed(client)
+
+
+async def hand_out(client: Client, times: int) -> None:
+    """Take the next job as often as a worker that dies over it each time."""
+    pull = await client.jetstream().pull_subscribe_bind("players-nim", WORK_STREAM)
+    for _ in range(times):
+        (msg,) = await pull.fetch(1, timeout=5)
+        await msg.nak()
+
+
+async def taken(queue: WorkQueue, timeout_s: float = 5.0) -> list[Taken]:
+    """The next job, once there is one."""
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    while asyncio.get_running_loop().time() < deadline:
+        if found := await queue.take(1, timeout_s=0.3):
+            return found
+    return []
+
+
+@contextlib.asynccontextmanager
+async def evaluating(context: Context) -> AsyncIterator[None]:
+    """An evaluator that plays what is asked for and plans nothing."""
+    models = await Models.open(context)
+    async with beside(Evaluator(context, models).take()):
+        yield
+    await models.close()
+
+
+async def ended(context: Context, match_id: str) -> MatchFailed | MatchFinished:
+    """How a match ended, once it has."""
+    async for recorded in context.log.follow():
+        event = recorded.event
+        if isinstance(event, MatchFailed | MatchFinished) and event.match_id == match_id:
+            return event
+    raise AssertionError("the history has no end")
+
+
+def test_a_job_that_kills_its_workers_is_set_aside_and_its_evaluation_ends_without_it(tmp_path: Path) -> None:
+    async def body() -> None:
+        run, config = Run(tmp_path), convert(CONFIG, LeagueConfig, "test")
+        make_base(run.model, make_game("nim", config.game.settings).text().vocabulary(), SHAPE, seed=1)
+        async with run.connected("test") as client:
+            context = Context(run, client, await open_league(run, client, config, lambda *_: None), "evaluator-1")
+            async with beside(context.follow()):
+                asked = EvaluationRequested("e", "random_bot", "gatekeepers", [], [JOB.match_id])
+                await context.reached(await context.record(asked))
+                await context.work.open()
+                await context.work.submit(JOB)
+                await hand_out(client, 2)
+                async with evaluating(context):
+                    failed = await ended(context, JOB.match_id)
+                    assert isinstance(failed, MatchFailed)
+                    assert "handed out 2 times, and nobody came to its end" in failed.error
+                    await context.until(lambda: not context.state.evaluations["e"].waiting)
+                    assert context.state.evaluations["e"].failed == 1
+                    dead = DeadLetters(client, "nim")
+                    (filed,) = await dead.all()
+                    assert (filed.letter.stream, filed.letter.tries, filed.letter.match_id) == ("WORK", 3, "deadly")
+                    again = await dead.retry(filed)
+                    assert again == f"deadly-again-{filed.number}"
+                    played = await ended(context, again)
+                    assert isinstance(played, MatchFinished)
+                    assert played.evaluation_id == "", "its evaluation has ended without it"
+                    assert await dead.all() == []
+                info = await client.jetstream().stream_info(WORK_STREAM)
+                assert info.state.messages == 0
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_a_game_longer_than_the_wait_for_an_acknowledgement_stays_in_one_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "ACK_WAIT_S", 1.0)
+
+    async def body() -> None:
+        async with broker(tmp_path) as client:
+            queue = WorkQueue(client, "nim")
+            await queue.open()
+            await queue.submit(JOB)
+            (mine,) = await taken(queue)
+            for _ in range(10):
+                await mine.extend()
+                assert await queue.take(1, timeout_s=0.25) == []
+            assert mine.tries == 1
+            (another,) = await taken(queue)
+            assert (another.job, another.tries) == (JOB, 2), "whoever says nothing any more has lost it"
+            await another.done()
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_what_is_no_job_is_set_aside_once_and_goes_back_as_it_was(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with broker(tmp_path) as client:
+            queue, dead = WorkQueue(client, "nim"), DeadLetters(client, "nim")
+            await queue.open()
+            await client.jetstream().publish("work.nim.play_match", b"\xff no job")
+            await client.jetstream().publish("work.nim.play_match", b"x" * (KEPT_BYTES + 1))
+            await queue.submit(JOB)
+            found = await taken(queue) or await taken(queue)
+            while not found:
+                found = await taken(queue)
+            assert [each.job for each in found] == [JOB]
+            small, large = await dead.all()
+            assert "not a job" in small.letter.error
+            assert await dead.original(small.letter) == b"\xff no job"
+            assert await dead.bury(small.letter) is False
+            assert large.letter.size == KEPT_BYTES + 1
+            with pytest.raises(UsageError, match="were kept"):
+                await dead.retry(large)
+            assert await dead.retry(small) == ""
+            assert await taken(queue, 1.0) == []
+            assert [each.letter.payload for each in await dead.all()] == [large.letter.payload, b"\xff no job"]
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_letters_are_listed_shown_put_back_and_dropped_by_command(tmp_path: Path) -> None:
+    async def write() -> None:
+        run, config = Run(tmp_path), convert(CONFIG, LeagueConfig, "test")
+        make_base(run.model, make_game("nim", config.game.settings).text().vocabulary(), SHAPE, seed=1)
+        async with run.connected("test") as client:
+            await open_league(run, client, config, lambda *_: None)
+            dead, job = DeadLetters(client, "nim"), encode_job(JOB)
+            await client.jetstream().publish("league.nim.agent.registered", b"\xff no event")
+            await dead.bury(Letter("LEAGUE", 4, "league.nim.agent.registered", "not a JSON object"))
+            await dead.bury(Letter("WORK", 9, "work.nim.play_match", "gave up", 6, "deadly", job, len(job)))
+            await dead.bury(Letter("WORK", 10, "work.nim.play_match", "not a job", 1, "", b"{}", 2))
+
+    def told(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["dead-letters", *arguments, "--run", str(tmp_path)])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    asyncio.run(write())
+    listed = json.loads(told("list", "--json"))
+    assert [(each["number"], each["stream"], each["sequence"], each["tries"]) for each in listed] == [
+        (1, "LEAGUE", 4, 1),
+        (2, "WORK", 9, 6),
+        (3, "WORK", 10, 1),
+    ]
+    assert "gave up" in told("list")
+    assert "no event" in told("show", "1")
+    assert '"match_id":"deadly"' in told("show", "2")
+    assert told("retry", "--all") == ("2: back on the queue as match deadly-again-2\n3: back on the queue\n"), (
+        "only jobs can be"
+    )
+    assert told("drop", "1") == "1 dropped\n"
+    assert told("list") == "no dead letters\n"
+    refused = CliRunner().invoke(app, ["dead-letters", "show", "1", "--run", str(tmp_path)])
+    assert isinstance(refused.exception, UsageError)
+    assert "no dead letter of this number" in str(refused.exception)
+
+
+def test_tries_are_at_least_one() -> None:
+    with pytest.raises(ConfigError, match=r"evaluation\.tries: 0; expected 1 or more"):
+        convert(CONFIG | {"evaluation": {"tries": 0}}, LeagueConfig, "test")
