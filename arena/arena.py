@@ -2,21 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from random import Random
 from typing import Any
 
 import msgspec
 
 from arena.calls import Asked, Limits, Wish, checked, replied
 from arena.clients.base import InferenceClient
-from arena.episodes.base import Episode
-from arena.episodes.running import JUDGE, Place, Running, current
+from arena.episodes.running import JUDGE, Cast, Place, Running, current
+from arena.registered import Registered
 from arena.showing import shown
-from arena.stores import ArtifactStore, Sink
 from arena.training import Heading, batch_of
 from schemas.batches import TrainingBatch
 from schemas.credit import CreditAssigner, StepKey, apply_credit
-from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Role, Step
+from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Step
 from schemas.errors import EpisodeError, UsageError, one_of
 from schemas.ids import derive_seed
 
@@ -24,7 +22,7 @@ DEFAULT_CONCURRENCY = 8
 """Episodes side by side, from the seed document."""
 
 
-class Arena:
+class Arena(Registered):
     """Registers roles, episodes and stores, runs episodes, and makes training batches of them.
 
     Subclasses say in ``get_batch`` what is to be played; hooks are there to be overridden.
@@ -50,56 +48,18 @@ class Arena:
             limits: What is too much.
             verbose: Print every batch.
         """
+        super().__init__(name, seed)
         self.client = client
         self.credit_assigner = credit_assigner
-        self.name = name
-        self.seed = seed
         self.limits = limits or Limits()
         self.verbose = verbose
-        self.roles: dict[str, Role] = {}
-        self.episodes: dict[str, Episode] = {}
-        self.stores: dict[str, ArtifactStore] = {}
+        self.cast: Cast = {}
+        """Who speaks for a role in the client's place, as a frozen judge does."""
         self.credit_state: dict[str, float] = {}
         """What the credit assigner remembers; set it to what was recorded, to go on after a restart."""
         self.steps = 0
         """Steps that were taken."""
         self._started = 0
-
-    def add_role(self, role: Role) -> None:
-        """Register a role.
-
-        Raises:
-            UsageError: there is one of that id.
-        """
-        _add(self.roles, role.id, role, "role")
-
-    def add_episode(self, episode_type: str, episode: Episode) -> None:
-        """Register an episode under the name that requests ask for it by.
-
-        Raises:
-            UsageError: there is one of that name.
-        """
-        _add(self.episodes, episode_type, episode, "episode type")
-
-    def add_store(self, name: str, store: ArtifactStore | None = None, sink: Sink | None = None) -> ArtifactStore:
-        """Register a store; without one, an empty one is made that hands its additions on to ``sink``.
-
-        Raises:
-            UsageError: there is one of that name.
-        """
-        store = ArtifactStore(name, self.seed, sink) if store is None else store
-        _add(self.stores, name, store, "store")
-        return store
-
-    def role(self, role_id: str) -> Role:
-        """The role of that id.
-
-        Raises:
-            EpisodeError: there is none.
-        """
-        if role_id not in self.roles:
-            raise EpisodeError(f"arena {self.name}: no role {role_id!r}; expected {one_of(self.roles)}")
-        return self.roles[role_id]
 
     async def call_model(
         self,
@@ -162,21 +122,6 @@ class Arena:
         """What the next step plays; overridden."""
         raise UsageError(f"{type(self).__name__}: no get_batch; expected a subclass that says what is to be played")
 
-    async def resolve_artifact(self, request: EpisodeRequest) -> Any:
-        """What an episode is about: what the request holds, or else a draw from its store.
-
-        Raises:
-            EpisodeError: the store is not known, or empty.
-        """
-        if request.artifact is not None or not request.store:
-            return request.artifact
-        if request.store not in self.stores:
-            raise EpisodeError(f"arena {self.name}: no store {request.store!r}; expected {one_of(self.stores)}")
-        running = current()
-        # A draw of the episode's own: it does not depend on which of those side by side came first.
-        rng = None if running is None else Random(derive_seed(running.place.seed, "artifact"))
-        return self.stores[request.store].sample(1, request.weighted, rng)[0].data
-
     def place(self, request: EpisodeRequest) -> Place:
         """The next place: under the episode that is under way, or at the top."""
         running = current()
@@ -185,7 +130,7 @@ class Arena:
         id = f"{self.name}-{self._started}"
         self._started += 1
         seed = derive_seed(self.seed, "episode", id)
-        return Place(id, "", 0, seed, request.policy_version, request.is_trainable)
+        return Place(id, "", 0, seed, request.policy_version, request.is_trainable, self.cast)
 
     async def run_episode(
         self, episode_type: str, artifact: Any = None, meta: Mapping[str, Any] | None = None
@@ -291,9 +236,3 @@ class Arena:
 
     async def on_step_end(self, results: Sequence[GenerateResult], batch: TrainingBatch) -> None:
         """Called after each step, with what was played: where a curriculum grows; nothing by default."""
-
-
-def _add(known: dict[str, Any], name: str, thing: Any, kind: str) -> None:
-    if name in known:
-        raise UsageError(f"arena: {kind} {name!r} is registered twice")
-    known[name] = thing

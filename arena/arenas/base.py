@@ -36,6 +36,12 @@ class ArenaSpec(ABC):
     """Names of the seats. With one, nobody is met and nobody rated."""
     bots: Sequence[str] = (RANDOM_BOT,)
     """Scripted agents that can sit in them."""
+    items: str = ""
+    """The setting that lists what is played about, a topic or a question each; empty where there is none."""
+    batch: str = "batch_size"
+    """The setting that says how much a step plays."""
+    attempts: str = "group_size"
+    """The setting that says how often the same is tried, to be compared."""
 
     def roles_in(self, seat: int) -> Sequence[str]:
         """Ids of the roles that the agent in a seat speaks for: by default the one of the seat's name."""

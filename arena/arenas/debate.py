@@ -135,6 +135,7 @@ class DebateSpec(ArenaSpec):
 
     name = "debate"
     seats = (AFF, NEG)
+    items = "topics"
 
     def __init__(self, settings: Settings) -> None:
         """Take the settings."""

@@ -131,6 +131,7 @@ class HeadToHeadSpec(ArenaSpec):
 
     name = "head_to_head"
     seats = SIDES
+    items = "prompts"
 
     def __init__(self, settings: Settings) -> None:
         """Take the settings."""

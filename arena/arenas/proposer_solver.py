@@ -248,6 +248,9 @@ class ProposerSolverSpec(ArenaSpec):
 
     name = "proposer_solver"
     seats = ("Both",)
+    items = "questions"
+    batch = "proposals"
+    attempts = "solver_rollouts"
 
     def __init__(self, settings: Settings) -> None:
         """Take the settings."""

@@ -154,6 +154,8 @@ class RefineSpec(ArenaSpec):
 
     name = "refine"
     seats = ("Both",)
+    items = "words"
+    batch = "tasks_per_batch"
 
     def __init__(self, settings: Settings) -> None:
         """Take the settings."""

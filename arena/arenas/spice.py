@@ -189,6 +189,9 @@ class SpiceSpec(ArenaSpec):
 
     name = "spice"
     seats = ("Both",)
+    items = "documents"
+    batch = "documents_per_batch"
+    attempts = "reasoner_rollouts"
 
     def __init__(self, settings: Settings) -> None:
         """Take the settings."""

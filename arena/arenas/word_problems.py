@@ -132,6 +132,8 @@ class WordProblemsSpec(ArenaSpec):
 
     name = "word_problems"
     seats = (SOLVER,)
+    items = "problems"
+    batch = "problems_per_batch"
 
     def __init__(self, settings: Settings) -> None:
         """Look at the problems once, so that a league does not begin with bad ones.
