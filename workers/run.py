@@ -1,5 +1,6 @@
 """A run's folder, and how its broker is reached."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,9 +11,11 @@ from league.artifacts import BrokerStore, CachedStore, FolderStore
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, league_on, wait_closed
 from league.log.server import EmbeddedServer
-from schemas.errors import UsageError
+from schemas.errors import LeagueError, UsageError
 
 DEFAULT_RUN = Path(".league")
+
+_LOOK_EVERY_S = 0.5
 
 
 class Run:
@@ -76,9 +79,12 @@ class Run:
         """A connection to the run's broker, which is started if need be and stopped by its last user."""
         with self._broker() as url:
             client = await connect(url, name)
+            keeping = asyncio.create_task(_kept_up(self._server)) if self._server is not None else None
             try:
                 yield client
             finally:
+                if keeping is not None:
+                    keeping.cancel()
                 await wait_closed(client)
 
     @contextlib.asynccontextmanager
@@ -99,3 +105,13 @@ class Run:
     def artifacts(self, client: Client) -> CachedStore:
         """The run's artifacts: on the broker, cached in the folder."""
         return CachedStore(BrokerStore(client), FolderStore(self.folder / "artifacts"))
+
+
+async def _kept_up(server: EmbeddedServer) -> None:
+    """Have the broker started again whenever it dies; for ever. Clients wait for it meanwhile."""
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        if server.has_died:
+            # Another of its users may do it at this moment, or the disk be full: all look again.
+            with contextlib.suppress(LeagueError, OSError):
+                await asyncio.to_thread(server.revive)

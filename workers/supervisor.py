@@ -32,6 +32,7 @@ ROLES = ("archivist", "tracker", "rater", "inference", "trainer", "evaluator", "
 
 _GRACE_S = dict.fromkeys(ROLES, 120.0) | {"rater": 60.0}
 _MAX_BACKOFF_S = 30.0
+_MAX_KILLED_S = 2.0
 _STEADY_S = 60.0
 _LINE_EVERY_S = 10.0
 _LOOK_EVERY_S = 2.0
@@ -100,7 +101,9 @@ class Child:
                     "nothing new can be recorded. What was recorded is safe: give it more room (--max-store-mb), then "
                     "run the same command again"
                 )
-            pause_s = 0.5 if time.monotonic() - started > _STEADY_S else min(pause_s * 2, _MAX_BACKOFF_S)
+            # Who was killed did not fail: it need not be the next one's fate, too.
+            most_s = _MAX_KILLED_S if code == -signal.SIGKILL else _MAX_BACKOFF_S
+            pause_s = 0.5 if time.monotonic() - started > _STEADY_S else min(pause_s * 2, most_s)
             log.error("worker ended, starting it again", name=self.name, code=code, pause_s=pause_s)
             logs = self._context.run.logs / self.name
             self._announce(f"{self.name} ended with code {code}; again in {pause_s:g} s (why: {logs}.log and .out)")

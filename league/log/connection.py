@@ -1,6 +1,7 @@
 """Connecting to a broker, and its errors in our words."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -28,8 +29,29 @@ _STREAM_FULL = {10077, 10054}
 _STORE_FULL = {10023, 10028, 10047}
 
 
+_SILENCE_S = 20.0
+"""How long a network may be cut before a connection counts as lost: nobody says so where packets only vanish."""
+
+
 class _Client(Client):  # type: ignore[misc]
-    """The library's client, reading headers in a fifth of the time: they were half the cost of reading the history."""
+    """The library's client, with three things mended.
+
+    Headers are read in a fifth of the time: they were half the cost of reading the history. Requests fail when their
+    connection does, instead of waiting for a reply until their time is up. A connection ends when what was sent on it
+    is not received for long: the library waits without end until a lost one is closed.
+    """
+
+    async def _process_connect_init(self) -> None:
+        sock = self._transport._bare_io_writer.get_extra_info("socket") if hasattr(socket, "TCP_USER_TIMEOUT") else None
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_SILENCE_S * 1000))
+        await super()._process_connect_init()
+
+    async def fail_requests(self) -> None:
+        """Nobody will answer what was asked on a connection that is gone."""
+        for reply in list(self._resp_map.values()):
+            if not reply.done():
+                reply.set_exception(nats.errors.TimeoutError())
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
@@ -61,7 +83,13 @@ async def connect(url: str, name: str) -> Client:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             servers = [server.strip() for server in url.split(",")]
             await client.connect(
-                servers, name=name, max_reconnect_attempts=-1, reconnect_time_wait=0.25, error_cb=remember
+                servers,
+                name=name,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.25,
+                ping_interval=_SILENCE_S / 2,
+                error_cb=remember,
+                disconnected_cb=client.fail_requests,
             )
     except (OSError, nats.errors.Error, ValueError) as error:
         why = last_error[0] if isinstance(error, TimeoutError) else str(error) or type(error).__name__

@@ -6,6 +6,7 @@ ends by itself, so silence means that something is wrong, and the reader makes a
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ _BATCH = 5_000
 _BYTES = 16 * 1024 * 1024
 _PULL_S = 5.0
 _FORGET_S = 60.0
+_LOOK_S = 1.0
 
 
 class Pulled(NamedTuple):
@@ -77,6 +79,7 @@ class _LostError(Exception):
 
 async def _session(client: Client, stream: str, subject: str, first: int) -> AsyncIterator[list[Pulled]]:
     """One consumer's life."""
+    connection = client.stats["reconnects"]
     js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
     config = ConsumerConfig(
         deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
@@ -104,7 +107,7 @@ async def _session(client: Client, stream: str, subject: str, first: int) -> Asy
     inbox = await client.subscribe(client.new_inbox(), cb=arrive, pending_msgs_limit=-1, pending_bytes_limit=-1)
     try:
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{info.name}"
-        async for messages in _pulls(client, subject, inbox.subject, arrived, something):
+        async for messages in _pulls(client, connection, subject, inbox.subject, arrived, something):
             yield messages
     finally:
         with contextlib.suppress(nats.errors.Error, ValueError):
@@ -113,7 +116,7 @@ async def _session(client: Client, stream: str, subject: str, first: int) -> Asy
 
 
 async def _pulls(
-    client: Client, subject: str, inbox: str, arrived: list[Msg], something: asyncio.Event
+    client: Client, connection: int, subject: str, inbox: str, arrived: list[Msg], something: asyncio.Event
 ) -> AsyncIterator[list[Pulled]]:
     """Ask for a batch, hand on what comes of it, ask again when it is through or has run out."""
     request = msgspec.json.encode({"batch": _BATCH, "max_bytes": _BYTES, "expires": int(_PULL_S * 1e9)})
@@ -122,11 +125,7 @@ async def _pulls(
         if due <= 0:
             await client.publish(subject, request, reply=inbox)
             due = _BATCH
-        try:
-            async with asyncio.timeout(_PULL_S + 3.0):
-                await something.wait()
-        except TimeoutError:
-            raise _LostError from None
+        await _arrival(client, connection, something)
         something.clear()
         taken, arrived[:] = arrived[:], []
         ends = [msg for msg in taken if not msg.reply]
@@ -135,6 +134,19 @@ async def _pulls(
         due = 0 if ends else due - len(taken)
         if messages := [_placed(msg) for msg in taken if msg.reply]:
             yield messages
+
+
+async def _arrival(client: Client, connection: int, something: asyncio.Event) -> None:
+    """Wait until something came; in vain after a pull's time, or once another connection took the place of ours."""
+    deadline = time.monotonic() + _PULL_S + 3.0
+    while not something.is_set():
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                await something.wait()
+        except TimeoutError:
+            # A broker that was started again knows nothing of our consumer.
+            if client.stats["reconnects"] != connection or time.monotonic() > deadline:
+                raise _LostError from None
 
 
 _ENDS = ("batch completed", "message size exceeds maxbytes")

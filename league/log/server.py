@@ -2,9 +2,11 @@
 
 Every process that uses the run holds a shared lock while it does. The first one starts the server, later ones find
 it, and the last one to leave stops it, so a command on a stopped run and a league that starts beside it never pull
-the server from under each other. A server left behind by a killed process is found and used by the next.
+the server from under each other. A server left behind by a killed process is found and used by the next, and a server
+that was killed is started again, where it was, by whichever of its users notices first.
 """
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -84,6 +86,22 @@ class EmbeddedServer:
                 self._stop(running.pid)
             self._release_claim()
 
+    @property
+    def has_died(self) -> bool:
+        """Whether the broker is gone, though this claim on it is held."""
+        running = self._running()
+        return running is None or has_ended(running.pid)
+
+    def revive(self) -> None:
+        """Start the broker again if it is gone, on the same port, since its clients go on trying that one.
+
+        Raises:
+            LogUnavailableError: it did not come up; the message quotes its log.
+        """
+        with self._exclusively():
+            if self.has_died and not self._find():
+                self.url = self._start()
+
     def check_store(self) -> None:
         """Look whether the broker could write what it was sent.
 
@@ -150,8 +168,18 @@ class EmbeddedServer:
     def _name(self) -> str:
         return f"{os.stat(self.folder).st_ino}"
 
+    def _port_before(self) -> int | None:
+        """Where a broker listened that was killed, if nobody else does by now."""
+        running = self._running()
+        url = running.url if running is not None else self.url
+        with contextlib.suppress(UsageError, ValueError):
+            port = int(url.rpartition(":")[2])
+            check_port_is_free(port)
+            return port
+        return None
+
     def _start(self) -> str:
-        port = self.port or free_port()
+        port = self.port or self._port_before() or free_port()
         if self.port:
             check_port_is_free(self.port)
         limit = f"max_file_store: {self.max_store_bytes}" if self.max_store_bytes else ""
