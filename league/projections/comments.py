@@ -7,6 +7,7 @@ COMMENTS = {
     "activations": "when agents began and ceased to be drawn as opponents: promoted, retired, activated again",
     "agents": "entrants, one row each; `active` and `reason` as they are now",
     "archives": "ranges of the history that lie in the artifact store too",
+    "artifacts": "what matches added to the arena's stores; the newest row of an id holds; not their initial content",
     "branches": "where the history was copied from another run, if it was",
     "checkpoints": "the agents that are versions of a policy",
     "configuration": "the configuration that holds now",

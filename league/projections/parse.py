@@ -85,4 +85,5 @@ _SCALARS = {
     msgspec.inspect.IntType: "BIGINT",
     msgspec.inspect.FloatType: "DOUBLE",
     msgspec.inspect.BoolType: "BOOLEAN",
+    msgspec.inspect.AnyType: "JSON",
 }

@@ -221,6 +221,12 @@ SMALL_STATEMENTS = [
         | _same("agent, match_id, worker, since, number")
         | _same("requests, prompt_tokens, completion_tokens, tokens, uncounted, cost"),
     ),
+    _first_of(
+        "ArtifactStored",
+        "artifacts",
+        "match_id, number",
+        _AT | _same("store, artifact, weight, match_id, number, worker") | {"data": "coalesce(data, 'null')"},
+    ),
     _first_of("PolicyReset", "resets", "policy, version", _AT | _same("policy, version, reason")),
     _first_of(
         "WorkerJoined",

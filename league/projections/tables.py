@@ -13,7 +13,7 @@ import re
 
 from schemas.config import LeagueConfig
 
-VERSION = 7
+VERSION = 8
 
 BULKY = {
     "matches": """
@@ -107,6 +107,10 @@ TABLES = {
     "remote_requests": """
         agent VARCHAR, match_id VARCHAR, sequence BIGINT, time TIMESTAMP, worker VARCHAR, since BIGINT, number BIGINT,
         requests BIGINT, prompt_tokens BIGINT, completion_tokens BIGINT, tokens BIGINT, uncounted BIGINT, cost DOUBLE
+    """,
+    "artifacts": """
+        store VARCHAR, artifact VARCHAR, data JSON, weight DOUBLE, match_id VARCHAR, number BIGINT, sequence BIGINT,
+        time TIMESTAMP, worker VARCHAR
     """,
     "resets": "policy VARCHAR, version BIGINT, sequence BIGINT, time TIMESTAMP, reason VARCHAR",
     "voids": "match_id VARCHAR, sequence BIGINT, time TIMESTAMP, match_sequence BIGINT, reason VARCHAR",

@@ -1,17 +1,20 @@
 """Additions to an arena's stores, as the fold of the history keeps them."""
 
-from math import inf, nan
+from math import inf, isfinite, nan
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.stores import ArtifactStore
+from league.log.base import Recorded
+from league.projections.projection import Projection
 from league.state import LeagueState, SavedState
 from league.state.artifacts import MOST_BYTES, MOST_IN_STORE, MOST_STORES
 from schemas import events as e
+from schemas.codec import encode_event
 
 
 def stored(
@@ -127,3 +130,25 @@ def test_taking_back_a_match_leaves_what_it_added() -> None:
     state.apply(2, finished)
     state.apply(3, e.MatchVoided(finished, 2, "old engine"))
     assert held(state) == [("questions", "a", "x", 1.0)]
+
+
+@given(EVENTS)
+@settings(max_examples=5, deadline=None)
+def test_sql_shows_every_addition_once_and_the_newest_of_an_id_is_what_the_fold_holds(
+    events: list[e.ArtifactStored],
+) -> None:
+    whole = [event for event in events if isfinite(event.weight)]
+    records = [Recorded(at, at * 1_000, "s", "w", encode_event(event)) for at, event in enumerate(whole, start=1)]
+    state = folded(whole)
+    newest = f"""
+        SELECT store, artifact, arg_max(data, sequence)::VARCHAR, arg_max(weight, sequence)
+        FROM artifacts WHERE weight >= 0 AND strlen(data) <= {MOST_BYTES} GROUP BY ALL
+    """
+    with Projection() as projection:
+        projection.apply(records)
+        kept = {(event.match_id, event.number): event for event in reversed(whole)}
+        assert projection.query("SELECT count(*) FROM artifacts") == [(len(kept),)]
+        rows = [
+            (store, name, msgspec.json.decode(data), weight) for store, name, data, weight in projection.query(newest)
+        ]
+        assert sorted(rows, key=repr) == sorted(held(state), key=repr)
