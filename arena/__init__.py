@@ -9,7 +9,7 @@
 - ``tagged``      free text, then a constrained part between tags
 - ``excerpts``    constraints as plain data, for a process that does not know the game
 - ``match``       plays one game between agents in seats
-- ``arena``       runs episodes and makes training batches of them, with ``registered``, ``calls``, ``training``, ``showing``
+- ``arena``       runs episodes and makes training batches of them; ``registered``, ``calls``, ``training``, ``showing``
 - ``episodes/``   protocols of play between roles, which may nest
 - ``roles``       what a role is shown
 - ``rubrics``     how an episode is scored
