@@ -28,8 +28,8 @@ cluster {{
 }}
 jetstream {{
   store_dir: "{store}"
-  # Acknowledged means on the disks of two nodes: without it a loss of power to all of them loses what was not flushed.
-  sync_interval: always
+  # Always: acknowledged means on the disks of two nodes. Else a loss of power to all loses what was not flushed.
+  sync_interval: {sync}
 }}
 """
 
@@ -44,13 +44,14 @@ class _Ports(msgspec.Struct, frozen=True):
 class LocalCluster:
     """Nodes of one cluster, which end with the block. Any of them can be killed and started again in between."""
 
-    def __init__(self, folder: Path, nodes: int = NODES, port: int = 0) -> None:
+    def __init__(self, folder: Path, nodes: int = NODES, port: int = 0, sync: str = "always") -> None:
         """Lay out a cluster; nothing runs yet.
 
         Args:
             folder: Of its files; made if missing. A cluster that was there before goes on.
             nodes: How many: 3 or more, an odd number.
             port: Of the first node, the others follow; 0 takes free ones. Where a cluster was before, its own.
+            sync: When a node flushes to its disk; for comparing what that costs.
 
         Raises:
             UsageError: another number of nodes, or a port that is taken.
@@ -59,6 +60,7 @@ class LocalCluster:
             raise UsageError(f"--nodes {nodes}: expected an odd number, {NODES} or more: most of them have to agree")
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._sync = sync
         self._ports = self._placed(nodes, port)
         self._pids: dict[int, int] = {}
 
@@ -98,7 +100,7 @@ class LocalCluster:
         config, log = self.folder / f"{number}.conf", self.folder / f"{number}.log"
         routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in self._ports.peers)
         places = {"port": self._ports.clients[number], "peer": self._ports.peers[number], "store": self.store(number)}
-        config.write_text(_CONFIG.format(number=number, routes=routes, **places))
+        config.write_text(_CONFIG.format(number=number, routes=routes, sync=self._sync, **places))
         self._pids[number] = pid = spawn([binary(), "-c", str(config)], log)
         deadline = time.monotonic() + 0.2
         while time.monotonic() < deadline:
