@@ -71,6 +71,9 @@ class RolloutWorker:
     def _finished(self) -> bool:
         return self._context.state.training_finished(self._policy) is not None
 
+    def _is_paused(self) -> bool:
+        return self._context.state.paused(self._policy) is not None
+
     async def close(self) -> None:
         """Let go of what its matches hold."""
         await self._matches.close()
@@ -82,7 +85,9 @@ class RolloutWorker:
     async def play_on(self) -> None:
         """Play one match after another, as long as training is not too far behind."""
         while not self._done():
-            if self._has_room():
+            if self._is_paused():
+                await self._context.until(lambda: self._finished() or not self._is_paused())
+            elif self._has_room():
                 await self._one()
             else:
                 await self._wait_for_room()
@@ -99,8 +104,10 @@ class RolloutWorker:
         step = self._context.state.last_step(self._policy)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STALL_S):
-                await self._context.until(lambda: self._has_room() or self._finished())
-        if self._context.state.last_step(self._policy) == step and not self._has_room() and not self._done():
+                await self._context.until(lambda: self._has_room() or self._finished() or self._is_paused())
+        if self._is_paused() or self._done():
+            return
+        if self._context.state.last_step(self._policy) == step and not self._has_room():
             log.warning("no gradient step for long, playing on", seconds=_STALL_S)
             await self._one()
 

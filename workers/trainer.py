@@ -101,8 +101,23 @@ class TrainerWorker:
         while not self._context.stopping.is_set():
             if await self._finished():
                 return
-            if await self._gathering.fill(self._learner.steps, self._is_over):
+            filled = await self._gathering.fill(self._learner.steps, lambda: self._is_over() or self._is_paused())
+            # Looked at with a batch at hand: no step is to begin after the pause.
+            if self._is_paused():
+                await self._pause()
+            elif filled:
                 await self._step()
+
+    def _is_paused(self) -> bool:
+        return self._context.state.paused(self._policy) is not None
+
+    async def _pause(self) -> None:
+        began = time.monotonic()
+        log.info("paused")
+        await self._context.until(lambda: self._is_over() or not self._is_paused())
+        # The time is no part of the next step's, which stop.minutes counts.
+        self._stepped_at += time.monotonic() - began
+        log.info("going on", seconds=round(time.monotonic() - began, 1))
 
     async def _finished(self) -> bool:
         state = self._context.state

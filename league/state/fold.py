@@ -230,6 +230,10 @@ class LeagueState:
         """The first n for which no match ``<worker>-<n>`` or a later one has been made; 0 at first."""
         return self._next_index.get(worker, 0)
 
+    def is_over(self, match_id: str) -> bool:
+        """Whether a match has ended, or failed."""
+        return match_id in self._seen
+
     @property
     def voided(self) -> int:
         """Matches whose results were taken back."""

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from arena.games.base import Action, Game
 from arena.games.texts import Words
-from schemas.config import AgentConfig, LeagueConfig
+from schemas.config import AgentConfig, LeagueConfig, RemoteConfig
 from schemas.errors import UsageError, one_of
 from workers.asking.billing import Tally
 from workers.asking.metering import Meter
@@ -81,10 +81,21 @@ class Remotes:
             agents: Of the configuration.
             left: Tells what is left of an agent's budget by what was recorded.
         """
-        self._configs = {name: agent.remote for name, agent in agents.items() if agent.remote is not None}
+        self._configs: dict[str, RemoteConfig] = {}
         self._left = left
+        self.know(agents)
         self._models: dict[str, RemoteModel] = {}
         self._playing: dict[str, list[tuple[str, RemotePlayer | RemoteSpeaker]]] = {}
+
+    def know(self, agents: Mapping[str, AgentConfig]) -> None:
+        """Take in agents that came later; who is known already stays as it is.
+
+        Args:
+            agents: Of the configuration as it is now.
+        """
+        for name, agent in agents.items():
+            if agent.remote is not None:
+                self._configs.setdefault(name, agent.remote)
 
     async def player(self, agent: str, words: Words, match_id: str) -> RemotePlayer:
         """The agent, for one seat of one match.

@@ -95,7 +95,7 @@ class Casting:
         if known is not None and known.kind == "remote":
             return dict.fromkeys(roles, await self._remotes.speaker(agent, job.match_id))
         inference = self._context.config.inference
-        temperature = inference.evaluation_temperature if job.purpose == "evaluation" else None
+        temperature = None if job.purpose == "training" else inference.evaluation_temperature
         return dict.fromkeys(roles, self.base.acting(self._seating.provider(agent, fixed), temperature))
 
     async def _judge(self, job: PlayMatch) -> InferenceClient:

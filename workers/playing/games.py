@@ -101,7 +101,7 @@ class Games:
             LeagueError: it came to no end; the message says why.
         """
         started = time.monotonic()
-        game = (self._evaluated if job.purpose == "evaluation" else self._game).new(job.seed)
+        game = (self._game if job.purpose == "training" else self._evaluated).new(job.seed)
         # Other matches' adapters make no room of theirs while these are played with.
         with contextlib.ExitStack() as held:
             fixed = self._seating.fixed(job, live)
