@@ -9,7 +9,7 @@ from arena.arena import Arena
 from arena.calls import Limits
 from arena.stores import Sink
 from schemas.credit import CreditAssigner
-from schemas.episodes import GenerateResult, Message
+from schemas.episodes import EpisodeRequest, GenerateResult, Message
 
 if TYPE_CHECKING:
     from arena.clients.base import InferenceClient
@@ -54,6 +54,17 @@ class ArenaSpec(ABC):
         Its ``get_batch`` says what is played, its ``on_step_end`` is not called in a league: what grows, grows from
         within episodes.
         """
+
+    def evaluation_batch(self, arena: Arena) -> Sequence[EpisodeRequest]:
+        """What a league's evaluation matches are drawn from, each by its seed: by default what a step would play.
+
+        Where training plays what the policy itself came up with, this is something fixed: versions are then compared by
+        the same tasks.
+
+        Args:
+            arena: As ``open`` gives it.
+        """
+        return arena.get_batch()
 
     @abstractmethod
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:

@@ -32,12 +32,15 @@ from schemas.episodes import (
     Rollout,
 )
 from schemas.errors import ConfigError, EpisodeError
+from schemas.ids import derive_seed
 
 if TYPE_CHECKING:
     from arena.clients.base import InferenceClient
 
 PROPOSER, SOLVER = "Proposer", "Solver"
 STORE = "questions"
+EXAMINED = 64
+"""Questions of which evaluations draw."""
 UNUSABLE = -1.0
 """What a question earns that nobody can be asked."""
 
@@ -264,6 +267,14 @@ class ProposerSolverSpec(ArenaSpec):
         """See ``ArenaSpec``."""
         return ProposerSolver(client, opening, self.settings)
 
+    def evaluation_batch(self, arena: Arena) -> Sequence[EpisodeRequest]:
+        """Single attempts at questions that nobody proposed: arithmetic, or those known at the beginning."""
+        rules = self.settings.rules
+        drawn = [arithmetic(rules, Random(derive_seed(0, "examination", number))) for number in range(EXAMINED)]
+        found = [verified(f"Question: {question}", rules)[0] for question in drawn]
+        asked = self.settings.questions if rules.trust else filter(None, found)
+        return [EpisodeRequest(Solve.episode_type, msgspec.to_builtins(question)) for question in asked]
+
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """Any arithmetic of two numbers; an answer that is about right."""
         if role_id == PROPOSER:
@@ -281,7 +292,7 @@ class ProposerSolverSpec(ArenaSpec):
         return {**super().metrics(result), **found, **usable}
 
     def passed(self, score: float) -> bool:
-        """At least half of the attempts in practice; a proposal that earns half of what it could."""
+        """A right answer; at least half of the attempts in practice; a proposal that earns half of what it could."""
         return score >= 0.5
 
 

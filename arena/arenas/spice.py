@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 CHALLENGER, REASONER = "Challenger", "Reasoner"
 STORE = "documents"
+EXAMINED = 8
+"""Questions about a document of which evaluations draw."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -204,6 +206,15 @@ class SpiceSpec(ArenaSpec):
     def open(self, client: "InferenceClient", opening: Opening = Opening()) -> Arena:  # noqa: B008 - immutable
         """See ``ArenaSpec``."""
         return Spice(client, opening, self.settings)
+
+    def evaluation_batch(self, arena: Arena) -> Sequence[EpisodeRequest]:
+        """Single answers to questions that no challenger made: sentences of the corpus with a gap."""
+        options = self.settings.options
+        return [
+            EpisodeRequest(Reason.episode_type, msgspec.to_builtins(cloze(document, options, Random(seed))))
+            for document in self.settings.documents or PASSAGES
+            for seed in range(EXAMINED)
+        ]
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """Any sentence with a gap; any of the choices."""

@@ -70,6 +70,17 @@ def test_it_has_a_name_of_its_own_and_seats_whose_roles_are_there(name: str) -> 
     assert len(set(spec.seats)) == len(spec.seats) > 0
 
 
+def test_what_evaluations_draw_from_is_played_to_a_score_of_every_seat(name: str) -> None:
+    spec = make_arena(name, {})
+    arena = opened(spec)
+    requests = spec.evaluation_batch(arena)[:4]
+
+    assert requests
+    for result in play(spec, arena, requests):
+        assert result.failure == ""
+        assert len(spec.score(result)) == len(spec.seats)
+
+
 def test_what_is_improvised_plays_every_episode_of_a_batch_to_a_score(name: str) -> None:
     spec = make_arena(name, {})
     arena = opened(spec)

@@ -17,7 +17,7 @@ from arena.questions import Question, Rules, verified
 from schemas import trajectories
 from schemas.batches import TrainingBatch
 from schemas.config import Plugin, TrainerConfig
-from schemas.episodes import ArtifactAdded, EpisodeRequest, GenerateResult, Message
+from schemas.episodes import Artifact, ArtifactAdded, EpisodeRequest, GenerateResult, Message
 from schemas.errors import ConfigError
 from trainer.advantages.trees import CREDITS
 from trainer.credit import Credit, Memory
@@ -268,6 +268,20 @@ def test_a_league_sees_pass_rates_and_a_score_of_whoever_the_episode_is_about() 
     assert [spec.passed(score) for score in (1.0, 0.5, 0.25, -1.0)] == [True, True, False, False]
     assert spec.metrics(proposal) == {"goldilocks.Proposer": 1.0, "pass_rate": 0.5, "usable": 1.0}
     assert spec.metrics(practice) == {"solved.Solver": 0.25, "pass_rate": 0.25}
+
+
+def test_evaluations_put_the_same_questions_to_every_version() -> None:
+    spec = make_arena("proposer_solver", {"operations": "+-", "largest": 9})
+    first, other = (spec.open(ScriptedClient(""), Opening(seed=seed)) for seed in (1, 2))
+    other.stores["questions"].add(Artifact({"question": "1 + 1 = ?", "answer": "2"}))
+    asked = spec.evaluation_batch(first)
+
+    assert asked == spec.evaluation_batch(other)
+    assert len({request.artifact["question"] for request in asked}) > 32
+    assert {request.episode_type for request in asked} == {"solve"}
+    believed = {"trust": True, "questions": [{"question": "Who flies?", "answer": "birds"}]}
+    (known,) = make_arena("proposer_solver", believed).evaluation_batch(first)
+    assert known.artifact == {"question": "Who flies?", "answer": "birds"}
 
 
 def test_improvised_proposals_can_be_asked_and_improvised_answers_are_about_right() -> None:

@@ -85,6 +85,17 @@ def test_rewards_groups_and_advantages_are_those_worked_out_by_hand() -> None:
     assert [record.advantage for record in batch.records] == pytest.approx([0.55, 0.5, -0.5, 0.5, -0.5, -0.55])
 
 
+def test_evaluations_ask_the_same_about_every_document_and_no_challenger_is_heard() -> None:
+    spec = make_arena("spice", {"documents": [DOCUMENT, *PASSAGES[:2]], "options": 3})
+    asked = spec.evaluation_batch(opened([], []))
+
+    assert asked == spec.evaluation_batch(opened([], []))
+    assert {request.episode_type for request in asked} == {"reason"}
+    for request in asked:
+        assert request.artifact["answer"] in choices_in(request.artifact["question"])
+    assert len({request.artifact["question"] for request in asked}) > 12
+
+
 def test_only_the_challenger_sees_the_document() -> None:
     arena = opened([ASKED], ["Answer: fish"])
     asyncio.run(arena.step())

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from math import isfinite
 from random import Random
 
@@ -17,10 +17,12 @@ from arena.harvest import LEFT, Seat, absent, calls, harvest, tokens
 from arena.records import record_of
 from schemas.episodes import EpisodeRequest, GenerateResult
 from schemas.errors import ConfigError, EpisodeError
+from schemas.events import ArtifactStored
 from schemas.ids import derive_seed, split_agent
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
 from workers.asking.remote import Remotes
+from workers.curriculum import Curriculum
 from workers.models import Models
 from workers.playing.casting import Cast, Casting
 from workers.playing.requests import Requests, share_of
@@ -34,7 +36,15 @@ REASON = "scored"
 class PlayedEpisode:
     """An episode that came to a result."""
 
-    def __init__(self, spec: ArenaSpec, job: PlayMatch, result: GenerateResult, cast: Cast, seconds: float) -> None:
+    def __init__(
+        self,
+        spec: ArenaSpec,
+        job: PlayMatch,
+        result: GenerateResult,
+        cast: Cast,
+        seconds: float,
+        additions: Sequence[ArtifactStored] = (),
+    ) -> None:
         """Look at what it came to.
 
         Raises:
@@ -44,6 +54,7 @@ class PlayedEpisode:
         self.outcome = outcome_of(spec, result)
         self.record = zstandard.compress(record_of(spec.name, result))
         self.seconds = seconds
+        self.additions = additions
         self.tokens = tokens(result)
         self._spec = spec
         self._result = result
@@ -78,7 +89,7 @@ class PlayedEpisode:
 class Episodes:
     """Plays a league's arena in this process.
 
-    Training matches share one arena, whose stores grow. What they play is drawn from a seed of the worker's name and
+    Training matches share one arena, whose stores grow with the history (``Curriculum``). What they play is drawn from a seed of the worker's name and
     the sequence at which it began, so that after a restart it does not begin with the same again; shared groups
     (``episodes.spread``) are drawn by all from one seed, and what was played before is passed over.
 
@@ -100,6 +111,7 @@ class Episodes:
         self._seating = Seating(context, models)
         self._arena: Arena | None = None
         self._requests: Requests | None = None
+        self._curriculum: Curriculum | None = None
         self._asked: dict[str, EpisodeRequest] = {}
         """Of training matches that ``absent`` has not been asked about."""
         check_seats(spec, self._open("check", 0))
@@ -109,9 +121,9 @@ class Episodes:
         limits = Limits(config.reply_chars, config.calls, config.episode_s, needs_tokens=False, empty=config.empty)
         return self._spec.open(self._casting.base, Opening(name, seed, limits))
 
-    def _training(self) -> tuple[Arena, Requests]:
+    def _training(self) -> tuple[Arena, Requests, Curriculum]:
         """The arena of training matches, opened with the first of them."""
-        if self._arena is None or self._requests is None:
+        if self._arena is None or self._requests is None or self._curriculum is None:
             context, name, since = self._context, self._context.name, self._context.state.sequence
             share = share_of(name, context.config.episodes.spread)
             if share.of > 1:
@@ -120,10 +132,11 @@ class Episodes:
             else:
                 prefix, seed = f"{name}-{since}", derive_seed(context.config.seed, "arena", name, since)
             self._arena = self._open(name, seed)
+            self._curriculum = Curriculum(context, self._arena, share.of)
             self._requests = Requests(self._arena.get_batch, prefix, share)
             if share.of > 1:
                 self._requests.skip(context.state.next_match_index(name))
-        return self._arena, self._requests
+        return self._arena, self._requests, self._curriculum
 
     def _next(self, job: PlayMatch) -> tuple[Arena, EpisodeRequest]:
         """What a match plays, and where.
@@ -132,13 +145,14 @@ class Episodes:
             EpisodeError: there is nothing to play.
         """
         if job.purpose == "training":
-            arena, requests = self._training()
+            arena, requests, curriculum = self._training()
+            curriculum.catch_up()
             request = self._asked[job.match_id] = requests.next()
             return arena, request
         arena = self._open(job.match_id, derive_seed(job.seed, "arena"))
-        batch = arena.get_batch()
+        batch = self._spec.evaluation_batch(arena)
         if not batch:
-            raise EpisodeError(f"{self._spec.name}: its get_batch gives nothing; expected at least one episode")
+            raise EpisodeError(f"{self._spec.name}: its evaluation_batch is empty; expected at least one episode")
         return arena, Random(derive_seed(job.seed, "request")).choice(batch)
 
     async def play(self, job: PlayMatch, live: Collection[int]) -> PlayedEpisode:
@@ -155,11 +169,17 @@ class Episodes:
         arena, request = self._next(job)
         # Other matches' adapters make no room of theirs while these are spoken with.
         with contextlib.ExitStack() as held:
+            additions = self._additions(job, held)
             fixed = self._seating.fixed(job, live)
             await self._models.ensure_all([published.adapter for published in fixed.values()], held)
             cast = await self._casting.cast(job, fixed)
             result = await self._generate(arena, request, job, cast)
-        return PlayedEpisode(self._spec, job, result, cast, time.monotonic() - started)
+        return PlayedEpisode(self._spec, job, result, cast, time.monotonic() - started, additions)
+
+    def _additions(self, job: PlayMatch, held: contextlib.ExitStack) -> Sequence[ArtifactStored]:
+        """What a training match adds to the stores, while it is played."""
+        training = job.purpose == "training" and self._curriculum is not None
+        return held.enter_context(self._curriculum.match(job.match_id)) if training else ()
 
     def absent(self, job: PlayMatch, seat: int, policy: str) -> Rollout | None:
         """What tells the trainer not to wait for a training match that is over; None where nobody would. Ask once."""
