@@ -1,4 +1,4 @@
-"""What one role is shown reaches nobody else: random conversations, nested and side by side, and a game of hidden cards.
+"""What one role is shown reaches nobody else: random conversations, nested and side by side, and hidden cards.
 
 Each property is also put to mutants that leak, which it has to find.
 """
