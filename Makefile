@@ -31,8 +31,9 @@ test: $(STAMP)  ## run the test suite
 test-slow: $(STAMP)  ## the whole leagues that `make test` leaves out
 	@$(BIN)/python -m pytest -m slow
 
-test-faults: $(STAMP)  ## kill a trainer at 50 random moments, with every kind of buffer
-	@LEAGUE_KILLS=50 $(BIN)/python -m pytest tests/integration/test_trainer_killed.py -k again_and_again
+test-faults: $(STAMP)  ## kill everything again and again, cut networks and power, damage stores (half an hour)
+	@LEAGUE_KILLS=$${LEAGUE_KILLS:-50} $(BIN)/python -m pytest tests/integration/test_trainer_killed.py -k again_and_again
+	@LEAGUE_MATCHES=$${LEAGUE_MATCHES:-10000} $(BIN)/python -m pytest tests/faults
 
 # arena-rank brings JAX and pins another NumPy, hence an environment of its own.
 test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and compare the boards with them

@@ -1,0 +1,268 @@
+"""Whole leagues whose processes are killed at random moments, and what has to hold of them afterwards."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from nats.aio.client import Client
+from typer.testing import CliRunner
+
+from league.log.base import Recorded
+from league.log.connection import connect
+from league.log.jetstream import wait_closed
+from league.replay import verify
+from schemas.errors import LogError
+from schemas.events import GradientStepTaken, MatchFinished, WorkerJoined
+from workers.commands import app
+from workers.run import Run
+
+CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
+WORKERS = ("rollout", "evaluator", "rater", "trainer", "tracker")
+SETTINGS = """
+[tracker]
+workers = 1
+
+[history]
+seal_events = 500
+"""
+
+
+def endless(folder: Path) -> Path:
+    """A configuration of short matches that go on until somebody ends them."""
+    text = CONFIG.read_text()
+    for old, new in (
+        ("games_in_flight = 8", "games_in_flight = 32"),
+        ("every = 2", "every = 5"),
+        ("rollouts_per_step = 8", "rollouts_per_step = 32"),
+        ("steps = 3", "steps = 1_000_000"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / "league.toml"
+    path.write_text(text + SETTINGS)
+    return path
+
+
+class Harassed:
+    """``league up`` with somebody who kills its processes.
+
+    Args:
+        run: Its folder.
+        nats: A broker of others; None is the run's own.
+        seed: Of who is killed, and when.
+    """
+
+    def __init__(self, run: Path, nats: str | None = None, seed: int = 0) -> None:
+        self.run = run
+        self.nats = nats
+        self.kills: Counter[str] = Counter()
+        self.random = random.Random(seed)
+        self.notes = run.parent / "acknowledged.txt"
+        self.printed = run.parent / "up.log"
+        self._began = time.monotonic()
+        command = [sys.executable, "-m", "workers", "up", "--config", str(endless(run.parent)), "--run", str(run)]
+        witness = {"PYTHONPATH": str(Path(__file__).parent / "witness"), "LEAGUE_WITNESS": str(self.notes)}
+        with self.printed.open("w") as out:
+            self.process = subprocess.Popen(
+                [*command, *self._at()], stdout=out, stderr=out, env={**os.environ, **witness}
+            )
+
+    def _at(self) -> list[str]:
+        return [] if self.nats is None else ["--nats", self.nats]
+
+    def broker(self) -> int:
+        """Process of the run's own broker."""
+        return int(json.loads((self.run / "nats" / "server.json").read_bytes())["pid"])
+
+    def workers(self, role: str) -> list[int]:
+        """Processes of a role that are there now."""
+        found = []
+        for child in psutil.Process(self.process.pid).children():
+            try:
+                words = child.cmdline()
+            except psutil.Error:
+                continue
+            if words[2:5] == ["workers", "worker", role]:
+                found.append(child.pid)
+        return found
+
+    def kill_worker(self, role: str) -> bool:
+        """Whether there was one to kill."""
+        found = self.workers(role)
+        if found:
+            os.kill(self.random.choice(found), signal.SIGKILL)
+            self.kills[role] += 1
+        return bool(found)
+
+    def kill_broker(self) -> bool:
+        """The run's own; one that is killed already comes back by itself."""
+        try:
+            os.kill(self.broker(), signal.SIGKILL)
+        except (OSError, ValueError):
+            return False
+        self.kills["nats-server"] += 1
+        return True
+
+    def _is_running(self) -> bool:
+        if self.process.poll() is not None:
+            raise AssertionError(f"the league ended by itself: {self.printed.read_text()}")
+        return True
+
+    async def matches(self, timeout_s: float = 60.0) -> int:
+        """Results in the history now."""
+        deadline = time.monotonic() + timeout_s
+        while self._is_running():
+            try:
+                client = await connect(self._url(), "count")
+            except (LogError, OSError, ValueError):
+                assert time.monotonic() < deadline, "no broker"
+                await asyncio.sleep(0.2)
+                continue
+            try:
+                info = await client.jetstream(timeout=5).stream_info("LEAGUE", subjects_filter="league.*.match.>")
+                counts = (info.state.subjects or {}).items()
+                return sum(count for subject, count in counts if ".finished." in subject)
+            except Exception:
+                assert time.monotonic() < deadline, "no history"
+                await asyncio.sleep(0.2)
+            finally:
+                await wait_closed(client)
+        return 0
+
+    def _url(self) -> str:
+        return self.nats or json.loads((self.run / "nats" / "server.json").read_bytes())["url"]
+
+    def harass(
+        self, matches: int, every_s: float, victims: dict[str, Callable[[], object]], most_s: float = 900.0
+    ) -> int:
+        """Kill somebody now and then until there are so many results, and each was killed once; how many there are."""
+        deadline = time.monotonic() + most_s
+        while (found := asyncio.run(self.matches())) < min(matches, 20):
+            assert time.monotonic() < deadline, self.printed.read_text()
+            time.sleep(0.5)
+        waiting = self.random.sample(sorted(victims), len(victims))
+        while (found := asyncio.run(self.matches())) < matches or waiting:
+            assert time.monotonic() < deadline, f"{found} matches after {most_s} s; {self.printed.read_text()}"
+            time.sleep(self.random.uniform(0.5, 1.5) * every_s)
+            for name in waiting or self.random.sample(sorted(victims), len(victims)):
+                if victims[name]():
+                    waiting = [other for other in waiting if other != name]
+                    break
+        return found
+
+    def finish(self) -> None:
+        """Have it play what it has in hand, and end."""
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(240) == 0, self.printed.read_text()
+
+    def end(self) -> None:
+        """What a failed test leaves running."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def history(self) -> list[Recorded]:
+        async def body() -> list[Recorded]:
+            async with Run(self.run, nats=self.nats).history() as log:
+                return [recorded async for recorded in log.read()]
+
+        return asyncio.run(body())
+
+    def acknowledged(self) -> dict[int, str]:
+        """What the broker told any process it had: keys of events by sequence."""
+        lines = (line.partition(" ") for line in self.notes.read_text().splitlines())
+        return {int(sequence): key for sequence, _, key in lines}
+
+    def ledger(self) -> list[dict[str, int]]:
+        return json.loads(self._command("ledger"))
+
+    def audit(self) -> dict[str, object]:
+        return json.loads(self._command("verify"))
+
+    def _command(self, name: str) -> str:
+        result = CliRunner().invoke(app, [name, "--json", "--run", str(self.run), *self._at()])
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def assert_nothing_is_lost_or_doubled(self) -> list[Recorded]:
+        """Everything acknowledged is there, once; ratings, seals and the accounts of all rollouts agree."""
+        history, told = self.history(), self.acknowledged()
+        there = {recorded.sequence: recorded.event.key for recorded in history if recorded.event is not None}
+        lost = {sequence: key for sequence, key in told.items() if there.get(sequence) != key}
+        assert not lost
+        assert len(told) > 0.9 * len(history)
+        finished = [r.event.match_id for r in history if isinstance(r.event, MatchFinished)]
+        assert len(finished) == len(set(finished))
+        taken = [r.event for r in history if isinstance(r.event, GradientStepTaken)]
+        used = [match for step in taken for match in step.matches]
+        assert len(used) == len(set(used))
+        assert set(used) <= set(finished)
+        assert [step.step for step in taken] == list(range(1, len(taken) + 1))
+        assert verify(history).identical
+        assert self.audit()["sound"]
+        for account in self.ledger():
+            fates = ("trained", "stale", "filtered", "voided", "refused", "abandoned", "pending")
+            assert account["generated"] == sum(account[fate] for fate in fates)
+        self._report(history, len(told), len(finished), len(taken))
+        return history
+
+    def _report(self, history: list[Recorded], told: int, finished: int, steps: int) -> None:
+        starts = sum(isinstance(r.event, WorkerJoined) for r in history)
+        killed = ", ".join(f"{role} {count}" for role, count in sorted(self.kills.items()))
+        seconds = time.monotonic() - self._began
+        print(
+            f"\n{finished:,} matches, {steps} steps, {len(history):,} events in {seconds:.0f} s; "
+            f"killed {self.kills.total()} ({killed}), {starts} starts of workers; "
+            f"{told:,} acknowledged events: 0 lost, 0 twice, ratings as refolded, ledger balanced"
+        )
+
+
+@pytest.fixture
+def harassed(tmp_path: Path) -> Iterator[Callable[..., Harassed]]:
+    """Starts leagues that end with the test."""
+    started: list[Harassed] = []
+
+    def start(nats: str | None = None, seed: int = 0) -> Harassed:
+        started.append(Harassed(tmp_path / "run", nats, seed))
+        return started[-1]
+
+    yield start
+    for league in started:
+        league.end()
+
+
+async def leader_of(url: str, stream: str = "LEAGUE") -> int:
+    """Number of the node of a local cluster that leads a stream."""
+    client: Client = await connect(url, "test")
+    try:
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    info = await client.jetstream(timeout=2).stream_info(stream)
+                    if info.cluster is not None and info.cluster.leader:
+                        return int(info.cluster.leader.rpartition("-")[2])
+                except Exception:
+                    pass
+                await asyncio.sleep(0.1)
+    finally:
+        await wait_closed(client)
+
+
+@pytest.fixture
+def leader() -> Callable[[str], int]:
+    """Finds the leading node of a cluster."""
+    return lambda url: asyncio.run(leader_of(url))
