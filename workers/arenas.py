@@ -1,132 +1,80 @@
-"""An arena in one process, without a broker: played step by step with one client, and shown."""
+"""An arena in one process, without a broker: played step by step, shown, and learnt from by a model of ours."""
 
-from collections.abc import Iterator
-from contextlib import aclosing, asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from contextlib import aclosing
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from arena.arenas import make_arena
 from arena.arenas.base import Opening
 from arena.calls import Limits
-from arena.clients.base import InferenceClient
 from schemas.batches import TrainingBatch
-from schemas.config import Plugin
-from schemas.errors import ConfigError, EpisodeError, UsageError
-from workers.asking.openai_client import OpenAIClient
+from schemas.errors import EpisodeError
+from workers.solo.speakers import Speakers, speakers
+from workers.solo.telling import Pace, Told
+from workers.solo.wanted import Wanted, arena_of, credit_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
+
+    from arena.arena import Arena
+    from trainer.report import StepReport
 
 
-class Played(msgspec.Struct, frozen=True):
-    """What is played, how much of it, and by whom."""
-
-    arena: str
-    settings: dict[str, Any]
-    steps: int
-    concurrency: int
-    seed: int
-    model: str = ""
-    """A folder, or a server's name for its model; with ``port``, empty for the first that it names."""
-    port: int | None = None
-    """Of a server of this machine; None asks OpenRouter or OpenAI, unless ``model`` is a folder."""
-    verbose: bool = False
-
-
-async def played(wanted: Played, tell: "Callable[[TrainingBatch], None]") -> None:
-    """Play an arena and tell each step's batch. Nothing is trained.
+async def played(wanted: Wanted, tell: "Callable[[Told], None]") -> None:
+    """Play an arena, train on each step where that is wanted, and tell what it came to.
 
     Raises:
-        LeagueError: unknown arena or setting, a model that cannot be read, no key, or no server; or every episode of a
-            step failed, which the message explains.
+        LeagueError: a model that cannot be read or made, no key, or no server; or every episode of a step failed before
+            anything was trained, which the message explains.
     """
-    spec = make_arena(wanted.arena, wanted.settings)
     # Here and not above: every worker imports this package, and torch is slow.
     from trainer.advantages.trees import CREDITS
 
-    async with _client(wanted) as client:
-        await client.get_policy_version()
-        limits = Limits(needs_tokens=False)
-        arena = spec.open(client, Opening(wanted.arena, wanted.seed, limits, CREDITS.build(Plugin("grpo"))))
-        async with aclosing(arena.run(wanted.steps, wanted.concurrency, wanted.verbose)) as batches:
-            async for batch in batches:
-                tell(batch)
-                if batch.counts.failed == batch.counts.episodes:
-                    reason = next(iter(batch.failures.values()), "no reason is known")
-                    raise EpisodeError(
-                        f"arena {wanted.arena}: every episode of step {batch.step} failed, first: {reason}"
-                    )
-
-
-def parsed(pairs: list[str]) -> dict[str, Any]:
-    """Settings from ``key=value``: JSON where it is JSON, else text; dots open tables.
-
-    Raises:
-        UsageError: a pair without a key or a value.
-    """
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not key or not equals:
-            raise UsageError(f"--settings {pair}: expected KEY=VALUE")
-        table = found
-        *tables, last = key.split(".")
-        for name in tables:
-            table = table.setdefault(name, {})
-            if not isinstance(table, dict):
-                raise UsageError(f"--settings {pair}: {name} has a value already; expected a table")
-        table[last] = _value(value)
-    return found
-
-
-def _value(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text.encode())
-    except msgspec.DecodeError:
-        return text
-
-
-def lines(batch: TrainingBatch) -> Iterator[str]:
-    """A step for people: counts, mean rewards by role, and why episodes failed."""
-    counts = ", ".join(
-        f"{name} {value}" for name in batch.counts.__struct_fields__ if (value := getattr(batch.counts, name))
-    )
-    yield f"step {batch.step + 1}: {counts}"
-    yield from (f"  {name}: mean reward {value:+.3f}" for name, value in batch.rewards.items())
-    yield from (f"  failed {id}: {reason}" for id, reason in batch.failures.items())
-
-
-@asynccontextmanager
-async def _client(wanted: Played) -> "AsyncIterator[InferenceClient]":
-    folder = _folder(wanted)
-    if folder is None:
-        remote = _remote(wanted)
+    spec, credit = arena_of(wanted.config), CREDITS.build(credit_of(wanted.config))
+    async with speakers(wanted) as who:
+        await who.client.get_policy_version()
+        limits = Limits(needs_tokens=False, episode_s=wanted.config.episodes.episode_s)
+        arena = spec.open(who.client, Opening(spec.name, wanted.seed, limits, credit))
+        arena.cast = who.cast
         try:
-            yield remote
+            await _stepped(wanted, arena, who, tell)
         finally:
-            await remote.close()
-        return
-    from trainer.model import Tokenizer
-    from workers.asking.episodes import BackendClient
-    from workers.inference import make_backend
-
-    backend = make_backend("local", folder)
-    try:
-        yield BackendClient(backend, Tokenizer(folder))
-    finally:
-        await backend.close()
+            if wanted.save is not None and who.trainee is not None:
+                who.trainee.save(wanted.save)
 
 
-def _folder(wanted: Played) -> Path | None:
-    folder = Path(wanted.model)
-    return folder if wanted.port is None and wanted.model and folder.is_dir() else None
+async def _stepped(wanted: Wanted, arena: "Arena", who: Speakers, tell: "Callable[[Told], None]") -> None:
+    pace, trained, tokens = Pace(wanted.steps), False, 0
+    async with aclosing(arena.run(wanted.steps, who.concurrency, wanted.examples)) as batches:
+        async for batch in batches:
+            rate = (who.sampled - tokens) / max(pace.elapsed_s, 1e-9)
+            report = None
+            if wanted.trains and who.trainee is not None:
+                report = await who.trainee.train(batch, batch.step / wanted.steps)
+                trained = trained or not report.skipped
+            tell(_told(batch, report, wanted.steps, rate, pace.done(batch.step + 1)))
+            tokens = who.sampled
+            _expect_results(batch, trained)
 
 
-def _remote(wanted: Played) -> OpenAIClient:
-    if wanted.port is not None:
-        return OpenAIClient.for_local(wanted.port, wanted.model)
-    if not wanted.model:
-        raise ConfigError("league arena: nobody speaks; expected --model FOLDER_OR_NAME, or --local with --port")
-    return OpenAIClient.for_openrouter(wanted.model)
+def _told(
+    batch: TrainingBatch, report: "StepReport | None", steps: int, rate: float, pace: tuple[float, float]
+) -> Told:
+    return Told(
+        step=batch.step,
+        of=steps,
+        policy_version=batch.policy_version,
+        counts=batch.counts,
+        rewards=batch.rewards,
+        failures=batch.failures,
+        training={} if report is None else report.metrics(),
+        skipped="" if report is None else report.skipped,
+        tokens_per_s=round(rate, 1),
+        seconds=round(pace[0], 3),
+        left_s=round(pace[1], 1),
+    )
+
+
+def _expect_results(batch: TrainingBatch, trained: bool) -> None:
+    """A model that was trained may find its way back; one that was not says the same again."""
+    if batch.counts.failed == batch.counts.episodes and not trained:
+        reason = next(iter(batch.failures.values()), "no reason is known")
+        raise EpisodeError(f"every episode of step {batch.step + 1} failed, first: {reason}")
