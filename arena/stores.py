@@ -32,12 +32,25 @@ class ArtifactStore:
         self.name = name
         self._seed = seed
         self._sink = sink
+        self._keeps = True
         self._draws = 0
         self._artifacts: dict[str, Artifact] = {}
         self._totals: list[float] | None = None
 
+    def hand_over(self, sink: Sink) -> None:
+        """From here on hand additions on without keeping them: what ``sink`` takes up comes back by ``replay``.
+
+        Stores of many processes then hold the same, in the order in which it was recorded.
+
+        Args:
+            sink: Takes the place of the one before; what it raises is raised where the addition was made.
+        """
+        self._sink, self._keeps = sink, False
+
     def add(self, artifact: Artifact) -> Artifact:
         """Keep an artifact, in place of the one with its id if there is one: its weight may have changed.
+
+        Handed over, the store has it when it comes back, in a league some time after the match.
 
         Returns:
             The artifact with its id, which is that of its content unless it has one.
@@ -46,7 +59,8 @@ class ArtifactStore:
             UsageError: a weight that is negative or not a finite number, or content that is not JSON.
         """
         kept = self._checked(artifact)
-        self._keep(kept)
+        if self._keeps:
+            self._keep(kept)
         if self._sink is not None:
             self._sink(ArtifactAdded(self.name, kept))
         return kept

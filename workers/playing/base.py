@@ -1,8 +1,10 @@
 """What became of a match, whatever was played."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from arena.games.base import Outcome
+from schemas.events import ArtifactStored
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
 
@@ -29,6 +31,10 @@ class Played(Protocol):
     @property
     def tokens(self) -> int:
         """Tokens that models wrote in it, forced ones included."""
+
+    @property
+    def additions(self) -> Sequence[ArtifactStored]:
+        """What it added to the arena's stores, in order: to be recorded before its result."""
 
     def rollout(self, seat: int, policy: str) -> Rollout | None:
         """What there is to train on of a seat; None where there is nothing."""

@@ -5,6 +5,7 @@ import time
 from collections.abc import Collection, Sequence
 from math import isfinite
 from random import Random
+from typing import NamedTuple
 
 import zstandard
 
@@ -31,6 +32,14 @@ from workers.runtime import Context
 
 REASON = "scored"
 """Why an episode ended that came to a result."""
+
+
+class _Training(NamedTuple):
+    """Where training matches are played, and which."""
+
+    arena: Arena
+    requests: Requests
+    curriculum: Curriculum
 
 
 class PlayedEpisode:
@@ -89,9 +98,10 @@ class PlayedEpisode:
 class Episodes:
     """Plays a league's arena in this process.
 
-    Training matches share one arena, whose stores grow with the history (``Curriculum``). What they play is drawn from a seed of the worker's name and
-    the sequence at which it began, so that after a restart it does not begin with the same again; shared groups
-    (``episodes.spread``) are drawn by all from one seed, and what was played before is passed over.
+    Training matches share one arena, whose stores grow with the history (``Curriculum``). What they play is drawn from
+    a seed of the worker's name and the sequence at which it began, so that after a restart it does not begin with the
+    same again; shared groups (``episodes.spread``) are drawn by all from one seed, and what was played before is passed
+    over.
 
     An evaluation match has an arena of its own as it is first opened, and all it draws follows from the match's seed:
     versions are compared by what does not depend on what others made meanwhile.
@@ -109,9 +119,7 @@ class Episodes:
         self._spec = spec
         self._casting = Casting(context, models, spec, remotes)
         self._seating = Seating(context, models)
-        self._arena: Arena | None = None
-        self._requests: Requests | None = None
-        self._curriculum: Curriculum | None = None
+        self._opened: _Training | None = None
         self._asked: dict[str, EpisodeRequest] = {}
         """Of training matches that ``absent`` has not been asked about."""
         check_seats(spec, self._open("check", 0))
@@ -121,9 +129,9 @@ class Episodes:
         limits = Limits(config.reply_chars, config.calls, config.episode_s, needs_tokens=False, empty=config.empty)
         return self._spec.open(self._casting.base, Opening(name, seed, limits))
 
-    def _training(self) -> tuple[Arena, Requests, Curriculum]:
+    def _training(self) -> _Training:
         """The arena of training matches, opened with the first of them."""
-        if self._arena is None or self._requests is None or self._curriculum is None:
+        if self._opened is None:
             context, name, since = self._context, self._context.name, self._context.state.sequence
             share = share_of(name, context.config.episodes.spread)
             if share.of > 1:
@@ -131,12 +139,13 @@ class Episodes:
                 seed = derive_seed(context.config.seed, "arena", "shared", share.block)
             else:
                 prefix, seed = f"{name}-{since}", derive_seed(context.config.seed, "arena", name, since)
-            self._arena = self._open(name, seed)
-            self._curriculum = Curriculum(context, self._arena, share.of)
-            self._requests = Requests(self._arena.get_batch, prefix, share)
+            arena = self._open(name, seed)
+            curriculum = Curriculum(context, arena, share.of)
+            requests = Requests(arena.get_batch, prefix, share)
             if share.of > 1:
-                self._requests.skip(context.state.next_match_index(name))
-        return self._arena, self._requests, self._curriculum
+                requests.skip(context.state.next_match_index(name))
+            self._opened = _Training(arena, requests, curriculum)
+        return self._opened
 
     def _next(self, job: PlayMatch) -> tuple[Arena, EpisodeRequest]:
         """What a match plays, and where.
@@ -145,10 +154,10 @@ class Episodes:
             EpisodeError: there is nothing to play.
         """
         if job.purpose == "training":
-            arena, requests, curriculum = self._training()
-            curriculum.catch_up()
-            request = self._asked[job.match_id] = requests.next()
-            return arena, request
+            training = self._training()
+            training.curriculum.catch_up()
+            request = self._asked[job.match_id] = training.requests.next()
+            return training.arena, request
         arena = self._open(job.match_id, derive_seed(job.seed, "arena"))
         batch = self._spec.evaluation_batch(arena)
         if not batch:
@@ -178,8 +187,7 @@ class Episodes:
 
     def _additions(self, job: PlayMatch, held: contextlib.ExitStack) -> Sequence[ArtifactStored]:
         """What a training match adds to the stores, while it is played."""
-        training = job.purpose == "training" and self._curriculum is not None
-        return held.enter_context(self._curriculum.match(job.match_id)) if training else ()
+        return held.enter_context(self._training().curriculum.match(job.match_id)) if job.purpose == "training" else ()
 
     def absent(self, job: PlayMatch, seat: int, policy: str) -> Rollout | None:
         """What tells the trainer not to wait for a training match that is over; None where nobody would. Ask once."""

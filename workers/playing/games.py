@@ -10,6 +10,7 @@ import zstandard
 from arena.games.base import Apart, GameSpec, Outcome, words_of
 from arena.match import BotPlayer, Player, play
 from league.state.saved import Published
+from schemas.events import ArtifactStored
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
 from schemas.sketches import sketch
@@ -40,6 +41,11 @@ class PlayedGame(msgspec.Struct, frozen=True):
         """See ``Played``."""
         steps = (step for player in self.players if isinstance(player, PolicyPlayer) for step in player.steps)
         return sum(len(step.completion_ids) for step in steps)
+
+    @property
+    def additions(self) -> Sequence[ArtifactStored]:
+        """None: games have no stores."""
+        return ()
 
     def rollout(self, seat: int, policy: str) -> Rollout | None:
         """What a trainable seat did; None when it was never asked to move."""

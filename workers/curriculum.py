@@ -1,0 +1,106 @@
+"""Keeps the stores of a league's arena in step with the history, in every process that plays training matches."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import structlog
+
+from arena.arena import Arena
+from arena.episodes.running import Place, current
+from league.state.artifacts import MOST_BYTES, size_of
+from schemas.episodes import Artifact, ArtifactAdded
+from schemas.errors import UsageError
+from schemas.events import ArtifactStored
+from workers.runtime import Context
+
+log = structlog.get_logger()
+
+
+class Curriculum:
+    """The stores of one arena as the history has them: what it opened with, then all additions in their order.
+
+    An addition is an event of the match that it was made in, recorded when that has come to a result; of failed
+    matches there are none. It enters every store by the history, that of the process that made it too, so that
+    processes at the same sequence draw from the same, however often they were started.
+
+    Where workers share groups (``episodes.spread``) each has to draw what the others draw, at whatever sequence: stores
+    stay as they were opened, and adding to one is an error.
+    """
+
+    def __init__(self, context: Context, arena: Arena, sharing: int = 1) -> None:
+        """Take charge of the stores that there are.
+
+        Args:
+            context: Whose history.
+            arena: As it was opened.
+            sharing: Workers that share groups.
+        """
+        self._worker = context.name
+        self._artifacts = context.state.artifacts
+        self._stores = list(arena.stores.values())
+        self._sharing = sharing
+        self._watch = self._artifacts.watch() if sharing == 1 else None
+        self._under_way: dict[str, list[ArtifactStored]] = {}
+        self._said = False
+        for store in self._stores:
+            store.hand_over(self._take)
+
+    def catch_up(self) -> None:
+        """Have the stores hold what was recorded, as far as this process has taken in the history."""
+        if self._watch is None:
+            return
+        additions = self._watch.take()
+        for store in self._stores:
+            store.replay(additions)
+        if self._artifacts.refused and not self._said:
+            self._said = True
+            log.warning("additions are left out, stores are full", left_out=self._artifacts.refused)
+
+    @contextmanager
+    def match(self, match_id: str) -> Iterator[list[ArtifactStored]]:
+        """What is added in a match, in order, while the block lasts; to be recorded if the match comes to a result."""
+        additions: list[ArtifactStored] = []
+        self._under_way[match_id] = additions
+        try:
+            yield additions
+        finally:
+            del self._under_way[match_id]
+
+    def _take(self, added: ArtifactAdded) -> None:
+        running = current()
+        match_id = "" if running is None else _root(running.place)
+        additions = self._under_way.get(match_id)
+        if additions is None:
+            raise UsageError(
+                f"store {added.store!r}: an addition outside of a match; in leagues, episodes add to stores"
+            )
+        if self._sharing > 1:
+            raise UsageError(
+                f"store {added.store!r}: an addition, and {self._sharing} share groups and must all draw the same; "
+                "expected stores that stay as they are, or episodes.spread = 1"
+            )
+        artifact = _plain(added.artifact)
+        if (size := size_of(artifact)) > MOST_BYTES:
+            raise UsageError(f"store {added.store!r}: an artifact of {size} bytes; expected {MOST_BYTES} at most")
+        additions.append(
+            ArtifactStored(
+                store=added.store,
+                artifact=artifact.id,
+                data=artifact.data,
+                weight=artifact.weight,
+                match_id=match_id,
+                number=len(additions),
+                worker=self._worker,
+            )
+        )
+
+
+def _plain(artifact: Artifact) -> Artifact:
+    """The artifact as the history will have it, whatever becomes of the original."""
+    return msgspec.json.decode(msgspec.json.encode(artifact), type=Artifact)
+
+
+def _root(place: Place) -> str:
+    """Id of the top-level episode, the match's."""
+    return place.id.rsplit(".", place.depth)[0]
