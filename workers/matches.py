@@ -66,6 +66,7 @@ class Matches:
 
         This is the boundary for errors of one match: they are recorded once, and other matches go on.
         """
+        self._remotes.know(self._context.config.agents)
         try:
             with self._gauge.match():
                 played = await self._playing.play(job, live)
@@ -142,6 +143,8 @@ class Matches:
     ) -> MatchFinished:
         """Keep the match's record, or its digest alone, and record its result in the history.
 
+        What it added to the arena's stores is recorded before.
+
         Args:
             played: The match.
             trainable: Seats that are trained on.
@@ -162,6 +165,8 @@ class Matches:
             )
             for seat, agent in enumerate(job.seats)
         ]
+        for added in played.additions:
+            await self._context.record(added)
         finished = MatchFinished(
             match_id=job.match_id,
             game=self.contest.name,
