@@ -6,6 +6,7 @@
     ├── LogError                    the event log
     │   ├── LogUnavailableError     no broker at that address, or it went away
     │   ├── StoreFullError          the broker's store refused a write for want of space
+    │   ├── AccessError             the broker refuses these credentials, or what was tried with them
     │   ├── ConflictError           an expected-sequence condition failed: somebody wrote first
     │   └── BackpressureError       a bounded stream is full for now: wait and retry
     ├── DecodeError                 bytes that are not the message they should be
@@ -52,6 +53,10 @@ class LogUnavailableError(LogError, ConnectionError):
 
 class StoreFullError(LogError):
     """The broker refused a write for want of space; nothing was recorded."""
+
+
+class AccessError(LogError):
+    """The broker refuses these credentials, or what was tried with them; trying again is of no use."""
 
 
 class ConflictError(LogError):

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from nats.aio.client import Client
 
 from league.artifacts import BrokerStore, CachedStore, FolderStore
+from league.log.access import Access
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, league_on, wait_closed
 from league.log.server import EmbeddedServer
@@ -16,6 +18,12 @@ from schemas.errors import LeagueError, UsageError
 DEFAULT_RUN = Path(".league")
 
 _LOOK_EVERY_S = 0.5
+
+
+def access_from_environment() -> Access:
+    """What ``LEAGUE_CREDS`` and ``LEAGUE_CA`` say. ``--creds`` and ``--ca`` set them, for the workers of ``up`` too."""
+    creds, ca = os.environ.get("LEAGUE_CREDS"), os.environ.get("LEAGUE_CA")
+    return Access(Path(creds) if creds else None, Path(ca) if ca else None)
 
 
 class Run:
@@ -27,6 +35,7 @@ class Run:
         port: Port of the embedded broker; 0 takes a free one.
         name: Name of the league on the broker; None takes the only one there is.
         max_store_mb: Limit of the embedded broker's store; None is what the disk has.
+        access: How to be let in by a broker; by default as the environment says.
     """
 
     def __init__(
@@ -37,11 +46,13 @@ class Run:
         port: int = 0,
         name: str | None = None,
         max_store_mb: int | None = None,
+        access: Access | None = None,
     ) -> None:
         self.folder = folder.resolve()
         self.nats = nats
         self.port = port
         self.name = name
+        self.access = access if access is not None else access_from_environment()
         self.max_store_bytes = max_store_mb * 1024 * 1024 if max_store_mb is not None else None
         self._server: EmbeddedServer | None = None
         self.logs = self.folder / "logs"
@@ -78,7 +89,7 @@ class Run:
     async def connected(self, name: str) -> AsyncIterator[Client]:
         """A connection to the run's broker, which is started if need be and stopped by its last user."""
         with self._broker() as url:
-            client = await connect(url, name)
+            client = await connect(url, name, self.access)
             keeping = asyncio.create_task(_kept_up(self._server)) if self._server is not None else None
             try:
                 yield client

@@ -11,6 +11,7 @@ from typing import Protocol
 from schemas.codec import decode_event
 from schemas.errors import DecodeError
 from schemas.events import Event
+from schemas.subjects import belongs
 from schemas.upcasters import SCHEMA_VERSION
 
 
@@ -53,7 +54,13 @@ class Recorded:
 
     def _decode(self) -> None:
         try:
-            self._event = decode_event(self.payload, self.schema)
+            event = decode_event(self.payload, self.schema)
+            # Who may publish where is the broker's to hold; that what lies there is what belongs there is the reader's.
+            if self.subject.startswith("league.") and not belongs(event, self.subject):
+                raise DecodeError(
+                    f"{type(event).__name__} on {self.subject}, where no such event of its worker belongs"
+                )
+            self._event = event
         except DecodeError as error:
             self._error = error
         self._decoded = True

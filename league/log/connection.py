@@ -11,7 +11,8 @@ import nats.errors
 from nats.aio.client import Client
 from nats.js.errors import APIError, NoStreamResponseError
 
-from schemas.errors import BackpressureError, ConflictError, LogError, LogUnavailableError, StoreFullError
+from league.log.access import Access, RefusableClient, check_not_ended, check_trusted
+from schemas.errors import AccessError, BackpressureError, ConflictError, LogError, LogUnavailableError, StoreFullError
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 10.0
@@ -33,7 +34,7 @@ _SILENCE_S = 20.0
 """How long a network may be cut before a connection counts as lost: nobody says so where packets only vanish."""
 
 
-class _Client(Client):  # type: ignore[misc]
+class _Client(RefusableClient):
     """The library's client, with three things mended.
 
     Headers are read in a fifth of the time: they were half the cost of reading the history. Requests fail when their
@@ -63,21 +64,28 @@ class _Client(Client):  # type: ignore[misc]
         return headers
 
 
-async def connect(url: str, name: str) -> Client:
+async def connect(url: str, name: str, access: Access | None = None) -> Client:
     """A connection that comes back by itself when the broker restarts, or another node of its cluster takes over.
 
     Args:
         url: Of the broker; of a cluster, any of its nodes, or several separated by commas.
         name: What the broker calls the connection.
+        access: How to be let in; by default as anybody.
 
     Raises:
         LogUnavailableError: no broker answers at ``url``.
+        AccessError: it refuses these credentials, or its certificate is not signed by whom it should be.
     """
-    client = _Client()
-    last_error: list[str] = ["no answer"]
+    client, access = _Client(), access or Access()
+    last_error, let_in = ["no answer"], False
 
     async def remember(error: Exception) -> None:
         last_error[0] = str(error) or type(error).__name__
+        await client.heard(last_error[0])
+        if not let_in:
+            # Asking again would be of no use, and the library would.
+            check_trusted(error, url)
+            check_not_ended(client)
 
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -90,7 +98,13 @@ async def connect(url: str, name: str) -> Client:
                 ping_interval=_SILENCE_S / 2,
                 error_cb=remember,
                 disconnected_cb=client.fail_requests,
+                **access.options(),
             )
+        let_in = True
+        access.check_encrypted(client, url)
+    except AccessError:
+        await client.close()
+        raise
     except (OSError, nats.errors.Error, ValueError) as error:
         why = last_error[0] if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         raise LogUnavailableError(

@@ -8,7 +8,7 @@ from league.log.base import Recorded
 from schemas.codec import encode_event
 from schemas.errors import ConflictError, LogError
 from schemas.events import Event
-from schemas.subjects import event_subject, kind_subject
+from schemas.subjects import covers, event_subject, kind_subject
 
 _BATCH = 5_000
 
@@ -60,7 +60,8 @@ class MemoryLog:
         """Events up to ``last``, by default up to the newest at this moment."""
         stop = last if last is not None else await self.last_sequence()
         subject = None if only is None else kind_subject(self.league, only)
-        wanted = [r for r in self._events if first <= r.sequence <= stop and subject in (None, r.subject)]
+        reached = [r for r in self._events if first <= r.sequence <= stop]
+        wanted = reached if subject is None else [r for r in reached if covers(subject, r.subject)]
         for start in range(0, len(wanted), _BATCH):
             yield wanted[start : start + _BATCH]
 
@@ -90,7 +91,7 @@ class MemoryLog:
     async def newest(self, kind: type[Event]) -> Recorded | None:
         """The newest event on the subject of a type; None when there is none."""
         subject = kind_subject(self.league, kind)
-        return next((r for r in reversed(self._events) if r.subject == subject), None)
+        return next((r for r in reversed(self._events) if covers(subject, r.subject)), None)
 
     async def held(self) -> int:
         """How many events there are."""

@@ -17,6 +17,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
+from league.log.access import check_not_ended
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
 
 _BATCH = 5_000
@@ -56,6 +57,7 @@ async def pull(client: Client, stream: str, subject: str, first: int, last: int 
 
     Raises:
         LogError: the stream is not there.
+        AccessError: the broker has ended the connection, since its credentials are good no longer.
     """
     next_sequence = max(first, 1)
     while last is None or next_sequence <= last:
@@ -68,6 +70,7 @@ async def pull(client: Client, stream: str, subject: str, first: int, last: int 
                 yield [pulled for pulled in messages if pulled.sequence <= last]
                 break
         except (nats.errors.TimeoutError, nats.errors.ConnectionClosedError, nats.errors.NoRespondersError, _LostError):
+            check_not_ended(client)
             if client.is_closed:
                 return
             await asyncio.sleep(0.25)

@@ -50,7 +50,7 @@ def told(*events: tuple[float, Event]) -> list[Recorded]:
     config = LeagueConfig(name="small", game=Plugin(name="nim"), tracker=TrackerConfig(every_s=64.0, window=4))
     opened = (0.0, LeagueOpened(league="small", config=plain(config), model="none"))
     return [
-        Recorded(number, int(at * S), "league.small.x", "test", encode_event(event))
+        Recorded(number, int(at * S), "small", "test", encode_event(event))
         for number, (at, event) in enumerate([opened, *events], start=1)
     ]
 

@@ -1,0 +1,127 @@
+"""Keys and tokens as brokers read them: NATS's decentralised authorisation.
+
+An operator signs accounts, an account signs users, and a broker that knows the operator's public key trusts what comes
+down from it. A token is ``header.claims.signature``, each in base64 for URLs without padding; the signature is Ed25519
+over the text before it. Keys are written in base32 with a letter in front that says whose they are: ``O``, ``A``,
+``U``, and ``S`` before that for a secret one (docs.nats.io, "Decentralized JWT authentication").
+"""
+
+import base64
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+import nkeys
+
+from schemas.errors import AccessError
+
+Kind = Literal["operator", "account", "user"]
+
+_PREFIXES: dict[Kind, int] = {
+    "operator": nkeys.PREFIX_BYTE_OPERATOR,
+    "account": nkeys.PREFIX_BYTE_ACCOUNT,
+    "user": nkeys.PREFIX_BYTE_USER,
+}
+_HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
+_VERSION = 2
+_BEGIN, _END = "-----BEGIN {}-----", "------END {}------"
+_JWT, _SEED = "NATS USER JWT", "USER NKEY SEED"
+
+
+def new_seed(kind: Kind) -> str:
+    """A new secret key."""
+    seed: bytes = nkeys.encode_seed(os.urandom(32), _PREFIXES[kind])
+    return seed.decode()
+
+
+def public_key(seed: str) -> str:
+    """The public key of a secret one."""
+    key: bytes = nkeys.from_seed(bytearray(seed.encode())).public_key
+    return key.decode()
+
+
+def token(kind: Kind, issuer: str, subject: str, name: str, claims: Mapping[str, Any], times: "Times") -> str:
+    """Sign what is claimed of somebody.
+
+    Args:
+        kind: What the subject is.
+        issuer: Secret key of whoever claims it.
+        subject: Public key of whom it is about.
+        name: What people call the subject.
+        claims: What is claimed, besides type and version.
+        times: When, and until when.
+    """
+    body: dict[str, Any] = {"iat": times.issued, "iss": public_key(issuer), "name": name, "sub": subject}
+    if times.expires is not None:
+        body["exp"] = times.expires
+    body["nats"] = {**claims, "type": kind, "version": _VERSION}
+    # Its own name: a digest of the rest.
+    body["jti"] = base64.b32encode(hashlib.sha256(msgspec.json.encode(body)).digest()).decode().rstrip("=")
+    text = f"{_plain(msgspec.json.encode(_HEADER))}.{_plain(msgspec.json.encode(body))}"
+    signature: bytes = nkeys.from_seed(bytearray(issuer.encode())).sign(text.encode())
+    return f"{text}.{_plain(signature)}"
+
+
+class Times(msgspec.Struct, frozen=True):
+    """When a token was made, and when it stops being good; seconds since 1970."""
+
+    issued: int
+    expires: int | None = None
+    """None for never."""
+
+
+def _plain(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+class Bearer(msgspec.Struct, frozen=True):
+    """What a user's token says of itself, unverified: the broker verifies."""
+
+    name: str
+    public: str
+    expires: int | None
+
+
+class _Body(msgspec.Struct):
+    name: str
+    sub: str
+    exp: int | None = None
+
+
+def credentials(user_token: str, seed: str) -> str:
+    """Text of a credentials file: a user's token and secret key."""
+    parts = [
+        _BEGIN.format(_JWT),
+        user_token,
+        _END.format(_JWT),
+        "",
+        "Whoever has the key below is this user. Keep it secret.",
+        "",
+        _BEGIN.format(_SEED),
+        seed,
+        _END.format(_SEED),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def bearer(text: str, where: str) -> Bearer:
+    """Whose credentials a file holds.
+
+    Args:
+        text: Of the file.
+        where: The file, for the message.
+
+    Raises:
+        AccessError: it is no credentials file.
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    try:
+        body = lines[lines.index(_BEGIN.format(_JWT)) + 1].split(".")[1]
+        found = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=_Body)
+        lines.index(_BEGIN.format(_SEED))
+    except (ValueError, IndexError, msgspec.MsgspecError):
+        raise AccessError(f"{where}: no credentials; expected a file that `league auth add` wrote") from None
+    return Bearer(found.name, found.sub, found.exp)
