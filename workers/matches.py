@@ -143,7 +143,7 @@ class Matches:
     ) -> MatchFinished:
         """Keep the match's record, or its digest alone, and record its result in the history.
 
-        What it added to the arena's stores is recorded before.
+        What it added to the arena's stores is recorded with it, before it: all or nothing where a worker is killed.
 
         Args:
             played: The match.
@@ -165,8 +165,6 @@ class Matches:
             )
             for seat, agent in enumerate(job.seats)
         ]
-        for added in played.additions:
-            await self._context.record(added)
         finished = MatchFinished(
             match_id=job.match_id,
             game=self.contest.name,
@@ -185,7 +183,8 @@ class Matches:
             ngrams="" if ngram is None else played.sketch(ngram),
             environment=outcome.environment,
         )
-        await self._context.record(finished)
+        told = [*played.additions, finished]
+        await self._context.persistently(lambda: self._context.log.append_batch(told))
         return finished
 
     async def close(self) -> None:
