@@ -18,6 +18,7 @@
 - ``matchmaking`` ``matchmaking audit``: what was drawn, beside what should have been
 - ``promotion`` ``promote``: who becomes elite and who leaves; certificates computed again
 - ``parity``   ``parity``: whether what plays and what learns compute the same probabilities
+- ``steering`` ``pause``, ``resume``, ``config``, ``agent``, ``match request``: what a running league is told
 - ``status``   ``status``, ``metrics``: how the workers are now, for people and for Prometheus
 - ``merging``  ``model merge``: an agent as a plain model
 - ``setup``    ``doctor`` and ``model init``: this machine and its model
@@ -46,6 +47,7 @@ from workers.commands import (
     setup,
     sql,
     status,
+    steering,
     vllm,
 )
 
@@ -61,6 +63,10 @@ matches = typer.Typer(help="One match: read it, account for it, play it again.",
 app.add_typer(matches, name="match")
 letters = typer.Typer(help="Messages that nobody could decode, and jobs that were given up.", no_args_is_help=True)
 app.add_typer(letters, name="dead-letters")
+settings = typer.Typer(help="The settings of an open league.", no_args_is_help=True)
+app.add_typer(settings, name="config")
+agents = typer.Typer(help="Who is in the league.", no_args_is_help=True)
+app.add_typer(agents, name="agent")
 draws = typer.Typer(help="Who was drawn against whom.", no_args_is_help=True)
 app.add_typer(draws, name="matchmaking")
 
@@ -72,6 +78,13 @@ app.command()(brokers.nats)
 app.command()(vllm.vllm)
 app.command()(status.status)
 app.command()(status.metrics)
+app.command()(steering.pause)
+app.command()(steering.resume)
+settings.command("set")(steering.config_set)
+settings.command("show")(steering.config_show)
+agents.command("add")(steering.agent_add)
+agents.command("retire")(steering.agent_retire)
+agents.command("activate")(steering.agent_activate)
 app.command()(history.leaderboard)
 app.command()(history.events)
 app.command()(sql.sql)
@@ -95,6 +108,7 @@ model.command("merge")(merging.model_merge)
 matches.command("show")(match.show)
 matches.command("explain")(match.explain)
 matches.command("resimulate")(match.resimulate_match)
+matches.command("request")(steering.match_request)
 draws.command("audit")(matchmaking.audit_draws)
 letters.command("list")(dead_letters.list_letters)
 letters.command()(dead_letters.show)

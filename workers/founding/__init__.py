@@ -4,5 +4,6 @@
 - ``basemodel``  makes a base model when none is given
 - ``branching``  a run that begins as a copy of another one's history
 - ``importing``  a run that begins with another program's registry
+- ``changing``   changes of an open league's configuration: what may change
 - ``checks``     looks at a whole configuration before anything is started
 """

@@ -1,7 +1,5 @@
 """Opens a league: streams, base model, first events. Opening an open one changes nothing but its settings."""
 
-from typing import Any
-
 import msgspec
 import structlog
 from nats.aio.client import Client
@@ -12,23 +10,19 @@ from league.custody.snapshots import state_at
 from league.founders import founders
 from league.log.jetstream import JetStreamLog, league_on
 from league.log.streams import ensure_streams
-from schemas.codec import canonical
 from schemas.config import LeagueConfig, plain
 from schemas.errors import UsageError
-from schemas.events import HistoryImported, LeagueConfigured, LeagueOpened
-from schemas.ids import digest
+from schemas.events import HistoryImported, LeagueOpened
 from trainer.archive import pack
 from trainer.model import load_base
 from workers.asking.episodes import conversing_of
 from workers.asking.prompting import prompting_of
 from workers.founding.basemodel import make_model
+from workers.founding.changing import check_change, configured, with_later_agents
 from workers.progress import Report
 from workers.run import Run
 
 log = structlog.get_logger()
-
-# What the recorded history was made with; another value would make it another league.
-_FIXED = ("name", "seed", "game", "model", "agents")
 
 
 async def open_league(run: Run, client: Client, config: LeagueConfig | None, report: Report) -> JetStreamLog:
@@ -86,31 +80,15 @@ async def _base_model(run: Run, client: Client, config: LeagueConfig, report: Re
     return "artifact:" + await run.artifacts(client).put(pack(run.model))
 
 
-def _players(config: LeagueConfig) -> dict[str, Any]:
-    """What must stay of the agents; a remote one is the same at another address."""
-    return {
-        name: (agent.kind, agent.rating, agent.baseline, agent.remote and (agent.remote.training, agent.remote.player))
-        for name, agent in config.agents.items()
-    }
-
-
 async def _reconfigure(run: Run, history: JetStreamLog, config: LeagueConfig) -> None:
     state = await state_at(history, run.artifacts(history.client))
     assert state.config is not None
     if await history.newest(HistoryImported) is not None:
         # Where an imported league's agents began is told by what was imported, not by any settings file.
         config = msgspec.structs.replace(config, agents=state.config.agents)
-    old, new = plain(state.config), plain(config)
-    changed = [key for key in new if new[key] != old[key]]
-    fixed = [key for key in changed if key in _FIXED]
-    if "agents" in fixed and _players(config) == _players(state.config):
-        fixed.remove("agents")
-    if fixed:
-        raise UsageError(
-            f"the league {history.league!r} of this run was opened with another {', '.join(fixed)}; expected the same, "
-            "or another --run folder for another league"
-        )
-    if changed:
-        event = LeagueConfigured(config=new, config_digest=digest(canonical(new))[:16], after=state.sequence)
-        await history.append(event)
+    opened = await history.newest(LeagueOpened)
+    if opened is not None and isinstance(opened.event, LeagueOpened):
+        config = with_later_agents(opened.event.config, state.config, config)
+    if changed := check_change(history.league, state.config, config):
+        await history.append(configured(state, config))
         log.info("settings changed", keys=changed)

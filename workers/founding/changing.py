@@ -1,0 +1,140 @@
+"""Changes of an open league's configuration: what may change, and the event that says so."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from league.state import LeagueState
+from schemas.codec import canonical
+from schemas.config import LeagueConfig, convert, plain
+from schemas.errors import ConfigError, UsageError, one_of
+from schemas.events import LeagueConfigured
+from schemas.ids import digest
+
+FIXED = {
+    "name": "every stream and subject of the league carries it",
+    "seed": "every recorded draw derives from it",
+    "game": "what was played, rated and learnt from is of this game",
+    "model": "adapters and trainer states fit this base model alone",
+    "agents": "matches were played against them as they are; agents enter and leave by `league agent add` and `retire`",
+}
+"""What the recorded history was made with, and why another value would make it another league."""
+
+_READ_AT_START = (
+    *("inference", "prompts", "episodes", "rollout.games_in_flight", "evaluation.games_in_flight"),
+    *("trainer", "policies", "experience", "tracker", "history"),
+)
+"""What a process is made with; the rest is read as it is needed."""
+
+
+def check_change(league: str, old: LeagueConfig, new: LeagueConfig) -> list[str]:
+    """The tables that a change touches.
+
+    Args:
+        league: Its name.
+        old: The configuration in force.
+        new: What shall be.
+
+    Raises:
+        UsageError: it would make it another league; the message names the keys and says why.
+    """
+    before, after = plain(old), plain(new)
+    changed = [key for key in after if after[key] != before[key]]
+    fixed = [key for key in changed if key in FIXED]
+    if "agents" in fixed and _players(new) == _players(old):
+        fixed.remove("agents")
+    if fixed:
+        reasons = "; ".join(f"{key}: {FIXED[key]}" for key in fixed)
+        raise UsageError(
+            f"the league {league!r} of this run was opened with another {', '.join(fixed)} ({reasons}); expected the "
+            "same, or another --run folder for another league"
+        )
+    return changed
+
+
+def configured(state: LeagueState, config: LeagueConfig) -> LeagueConfigured:
+    """The event that puts a configuration in force."""
+    value = plain(config)
+    return LeagueConfigured(config=value, config_digest=digest(canonical(value))[:16], after=state.sequence)
+
+
+def with_later_agents(opened: Mapping[str, Any], now: LeagueConfig, file: LeagueConfig) -> LeagueConfig:
+    """A settings file's configuration with those agents too that entered after the league was opened.
+
+    Args:
+        opened: The configuration that the league was opened with.
+        now: The configuration in force.
+        file: That of the file, which may not know of them.
+    """
+    known = {*opened.get("agents", {}), *file.agents}
+    later = {name: agent for name, agent in now.agents.items() if name not in known}
+    return msgspec.structs.replace(file, agents=file.agents | later) if later else file
+
+
+def with_settings(config: LeagueConfig, settings: Sequence[str]) -> LeagueConfig:
+    """A configuration with other values.
+
+    Args:
+        config: As it is.
+        settings: ``KEY=VALUE`` each: a dotted key, and its value as TOML or as a plain word; nothing after ``=`` takes
+            the value away.
+
+    Raises:
+        ConfigError: a key or value that there cannot be.
+    """
+    table = plain(config)
+    for setting in settings:
+        key, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals or not key:
+            raise ConfigError(f"{setting}: expected KEY=VALUE, such as rollout.ahead_steps=1.5")
+        _assign(table, key.split("."), value_of(text), key)
+    return convert(table, LeagueConfig, "")
+
+
+def value_of(text: str) -> Any:
+    """A value as TOML; text that is none is a word without quotes, and no text is no value."""
+    if not text:
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def at_start(old: LeagueConfig, new: LeagueConfig) -> list[str]:
+    """Changed keys that running processes go on without: they were made with the old ones."""
+    before, after = plain(old), plain(new)
+    return [key for key in _READ_AT_START if _at(before, key) != _at(after, key)]
+
+
+def _at(table: Mapping[str, Any], key: str) -> Any:
+    value: Any = table
+    for part in key.split("."):
+        value = value[part]
+    return value
+
+
+def _assign(table: dict[str, Any], parts: Sequence[str], value: Any, key: str) -> None:
+    """Set a value; names in a table may hold dots themselves."""
+    if len(parts) == 1 or ".".join(parts) in table:
+        table[".".join(parts)] = value
+        return
+    for length in range(len(parts) - 1, 0, -1):
+        name = ".".join(parts[:length])
+        if isinstance(table.get(name), dict):
+            _assign(table[name], parts[length:], value, key)
+            return
+    if table.get(parts[0]) is not None:
+        raise ConfigError(f"{key}: {parts[0]!r} is no table; expected one of its keys, {one_of(sorted(table))}")
+    table[parts[0]] = {}
+    _assign(table[parts[0]], parts[1:], value, key)
+
+
+def _players(config: LeagueConfig) -> dict[str, Any]:
+    """What must stay of the agents; a remote one is the same at another address."""
+    return {
+        name: (agent.kind, agent.rating, agent.baseline, agent.remote and (agent.remote.training, agent.remote.player))
+        for name, agent in config.agents.items()
+    }
