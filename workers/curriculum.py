@@ -72,12 +72,10 @@ class Curriculum:
         match_id = "" if running is None else _root(running.place)
         additions = self._under_way.get(match_id)
         if additions is None:
-            raise UsageError(
-                f"store {added.store!r}: an addition outside of a match; in leagues, episodes add to stores"
-            )
+            raise UsageError(f"store {added.store!r}: an addition outside of a match; expected them within episodes")
         if self._sharing > 1:
             raise UsageError(
-                f"store {added.store!r}: an addition, and {self._sharing} share groups and must all draw the same; "
+                f"store {added.store!r}: an addition where {self._sharing} workers share groups and all draw the same; "
                 "expected stores that stay as they are, or episodes.spread = 1"
             )
         artifact = _plain(added.artifact)
