@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -77,7 +77,12 @@ class Rubric:
 
     async def _asked(self, rollout: Rollout, arena: "Arena") -> list[Any]:
         """What each function says, in their order."""
-        said: list[Any] = [func(rollout, arena) for func in self.funcs]
+        said: list[Any] = []
+        try:
+            said.extend(func(rollout, arena) for func in self.funcs)
+        except BaseException:
+            _drop(said)
+            raise
         waiting = [at for at, value in enumerate(said) if isawaitable(value)]
         if len(waiting) == 1:
             said[waiting[0]] = await said[waiting[0]]
@@ -87,6 +92,13 @@ class Rubric:
             for at, task in tasks:
                 said[at] = task.result()
         return said
+
+
+def _drop(said: Sequence[object]) -> None:
+    """Close what will not be waited for: an interpreter complains of coroutines that never began."""
+    for value in said:
+        if iscoroutine(value):
+            value.close()
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:

@@ -79,8 +79,7 @@ class Episode(ABC):
             before stand by themselves.
         """
         place = place or arena.place(request)
-        running = Running(place, self.new_state())
-        running.state.rollout_id, running.state.seed = place.id, place.seed
+        running = Running(place, EpisodeState())
         record = Rollout(
             id=place.id,
             episode_type=self.episode_type,
@@ -104,13 +103,22 @@ class Episode(ABC):
         limit = asyncio.timeout(arena.limits.episode_s)
         try:
             async with limit:
+                running.state = self._begun(running.place)
                 record = msgspec.structs.replace(record, artifact=await arena.resolve_artifact(request))
                 return await self._scored(arena, record, running)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
+            # Scripts end their process, and a client can be cancelled by itself: that is no order to this worker.
+            if isinstance(error, asyncio.CancelledError) and _told_to_stop():
+                raise
             late = isinstance(error, TimeoutError) and limit.expired()
             why = f"not over after {arena.limits.episode_s:g} s" if late else reason_of(error)
             steps = list(running.state.trajectory)
             return msgspec.structs.replace(record, steps=steps, failure=why, ended_at=time.time())
+
+    def _begun(self, place: Place) -> EpisodeState:
+        state = self.new_state()
+        state.rollout_id, state.seed = place.id, place.seed
+        return state
 
     async def _scored(self, arena: "Arena", record: Rollout, running: Running) -> Rollout:
         state = await self.rollout(arena, record.artifact, running.state)
@@ -128,8 +136,14 @@ def _with(rollout: Rollout, scores: Scores) -> Rollout:
     return msgspec.structs.replace(rollout, steps=steps, rewards=rewards, metrics=scores.metrics, ended_at=time.time())
 
 
-def reason_of(error: Exception) -> str:
+def _told_to_stop() -> bool:
+    """Whether whoever runs this episode is being cancelled, rather than something that it waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def reason_of(error: BaseException) -> str:
     """Why an episode failed, in a line: the first reason where several came together."""
-    while isinstance(error, ExceptionGroup):
+    while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) if isinstance(error, LeagueError) else f"{type(error).__name__}: {error}"
