@@ -31,6 +31,7 @@ jetstream {{
   # Always: acknowledged means on the disks of two nodes. Else a loss of power to all loses what was not flushed.
   sync_interval: {sync}
 }}
+{access}
 """
 
 
@@ -44,7 +45,9 @@ class _Ports(msgspec.Struct, frozen=True):
 class LocalCluster:
     """Nodes of one cluster, which end with the block. Any of them can be killed and started again in between."""
 
-    def __init__(self, folder: Path, nodes: int = NODES, port: int = 0, sync: str = "always") -> None:
+    def __init__(
+        self, folder: Path, nodes: int = NODES, port: int = 0, sync: str = "always", access: Path | None = None
+    ) -> None:
         """Lay out a cluster; nothing runs yet.
 
         Args:
@@ -52,6 +55,7 @@ class LocalCluster:
             nodes: How many: 3 or more, an odd number.
             port: Of the first node, the others follow; 0 takes free ones. Where a cluster was before, its own.
             sync: When a node flushes to its disk; for comparing what that costs.
+            access: What the nodes have to know of credentials (``league/access/authority.py``); None lets anybody in.
 
         Raises:
             UsageError: another number of nodes, or a port that is taken.
@@ -63,6 +67,7 @@ class LocalCluster:
         self._sync = sync
         self._ports = self._placed(nodes, port)
         self._pids: dict[int, int] = {}
+        self._access = access
 
     @property
     def url(self) -> str:
@@ -97,10 +102,7 @@ class LocalCluster:
         Raises:
             LogUnavailableError: it ended at once; the message quotes its log.
         """
-        config, log = self.folder / f"{number}.conf", self.folder / f"{number}.log"
-        routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in self._ports.peers)
-        places = {"port": self._ports.clients[number], "peer": self._ports.peers[number], "store": self.store(number)}
-        config.write_text(_CONFIG.format(number=number, routes=routes, sync=self._sync, **places))
+        config, log = self._configured(number), self.folder / f"{number}.log"
         self._pids[number] = pid = spawn([binary(), "-c", str(config)], log)
         deadline = time.monotonic() + 0.2
         while time.monotonic() < deadline:
@@ -110,6 +112,21 @@ class LocalCluster:
                 why = next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "nothing")
                 raise LogUnavailableError(f"node {number} of the cluster under {self.folder} ended at once: {why}")
             time.sleep(0.02)
+
+    def _configured(self, number: int) -> Path:
+        """A node's configuration, written anew."""
+        config = self.folder / f"{number}.conf"
+        routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in self._ports.peers)
+        places = {"port": self._ports.clients[number], "peer": self._ports.peers[number], "store": self.store(number)}
+        access = self._access.read_text() if self._access is not None else ""
+        config.write_text(_CONFIG.format(number=number, routes=routes, sync=self._sync, access=access, **places))
+        return config
+
+    def reload(self) -> None:
+        """Have the nodes read anew who may do what; whose credentials were revoked is cut off."""
+        for number in self.running:
+            self._configured(number)
+            os.kill(self._pids[number], signal.SIGHUP)
 
     def stop(self, number: int) -> None:
         """End a node in good order."""

@@ -2,6 +2,7 @@
 
 - ``serving``  ``up``, ``open`` and ``worker``: processes that make history
 - ``arena``    ``arena``: episodes in one process, without a league
+- ``auth``     ``auth``: who may do what on a league's brokers
 - ``brokers``  ``nats``: a cluster of brokers on this machine
 - ``vllm``     ``vllm``: vLLM's own server, started for a league
 - ``history``  ``leaderboard``, ``events``: reading it
@@ -29,6 +30,7 @@ import typer
 from workers.commands import (
     archive,
     arena,
+    auth,
     brokers,
     corrections,
     dead_letters,
@@ -50,24 +52,32 @@ from workers.commands import (
     steering,
     vllm,
 )
+from workers.commands.options import LeagueCommands
 
 app = typer.Typer(
+    cls=LeagueCommands,
     help="An event-sourced league for training language-model agents by self-play.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-model = typer.Typer(help="Base models.", no_args_is_help=True)
+model = typer.Typer(help="Base models.", no_args_is_help=True, cls=LeagueCommands)
 app.add_typer(model, name="model")
-matches = typer.Typer(help="One match: read it, account for it, play it again.", no_args_is_help=True)
+matches = typer.Typer(
+    help="One match: read it, account for it, play it again.", no_args_is_help=True, cls=LeagueCommands
+)
 app.add_typer(matches, name="match")
-letters = typer.Typer(help="Messages that nobody could decode, and jobs that were given up.", no_args_is_help=True)
+letters = typer.Typer(
+    help="Messages that nobody could decode, and jobs that were given up.", no_args_is_help=True, cls=LeagueCommands
+)
 app.add_typer(letters, name="dead-letters")
-settings = typer.Typer(help="The settings of an open league.", no_args_is_help=True)
+settings = typer.Typer(help="The settings of an open league.", no_args_is_help=True, cls=LeagueCommands)
 app.add_typer(settings, name="config")
-agents = typer.Typer(help="Who is in the league.", no_args_is_help=True)
+agents = typer.Typer(help="Who is in the league.", no_args_is_help=True, cls=LeagueCommands)
 app.add_typer(agents, name="agent")
-draws = typer.Typer(help="Who was drawn against whom.", no_args_is_help=True)
+access = typer.Typer(help="Who may do what on a league's brokers.", no_args_is_help=True)
+app.add_typer(access, name="auth")
+draws = typer.Typer(help="Who was drawn against whom.", no_args_is_help=True, cls=LeagueCommands)
 app.add_typer(draws, name="matchmaking")
 
 app.command()(serving.up)
@@ -109,6 +119,10 @@ matches.command("show")(match.show)
 matches.command("explain")(match.explain)
 matches.command("resimulate")(match.resimulate_match)
 matches.command("request")(steering.match_request)
+access.command()(auth.init)
+access.command()(auth.add)
+access.command()(auth.revoke)
+access.command("list")(auth.users)
 draws.command("audit")(matchmaking.audit_draws)
 letters.command("list")(dead_letters.list_letters)
 letters.command()(dead_letters.show)

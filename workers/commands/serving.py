@@ -73,7 +73,10 @@ def worker(
     run: RunOption = DEFAULT_RUN,
     nats: NatsOption = None,
     league: LeagueOption = None,
-    name: Annotated[str | None, typer.Option(help="Name of this worker, different from all others.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of this worker, different from all others; by default that of its credentials."),
+    ] = None,
     policy: Annotated[
         str | None, typer.Option(help="Of a rollout worker or trainer: which policy; none is the league's main one.")
     ] = None,
@@ -98,12 +101,18 @@ def worker(
     _check_sinks(role, sink or [])
     here = the_run(run, nats, league)
     kind = role if policy is None else f"{role}-{policy}"
-    name = check_name("--name", name or f"{kind}-{secrets.token_hex(3)}")
+    name = check_name("--name", name or _known_as(here) or f"{kind}-{secrets.token_hex(3)}")
     set_up_logging(name, here.logs / f"{name}.log", terminal=not supervised)
     module = importlib.import_module(f"workers.{_ROLES[role]}")
     told = {"policy": policy} if role in _OF_A_POLICY else {"port": port or 0} if role == "inference" else {}
     serve: Serve = partial(module.serve, **(told if role != "tracker" else {"sinks": sink or []}))
     raise typer.Exit(run_worker(here, role, name, serve, supervised))
+
+
+def _known_as(run: Run) -> str | None:
+    """Whom its credentials let a worker be: the broker takes its results under no other name."""
+    bearer = run.access.bearer()
+    return None if bearer is None else bearer.name
 
 
 def _check_sinks(role: str, sinks: list[str]) -> None:

@@ -78,7 +78,7 @@ def _start_a_server() -> str:
 
 async def _find_league(run: Run) -> str:
     if run.nats is not None:
-        client = await connect(run.nats, "doctor")
+        client = await connect(run.nats, "doctor", run.access)
         found = await league_on(client)
         await wait_closed(client)
         return f"{found or 'none yet'} at {run.nats}"

@@ -74,8 +74,9 @@ class LeagueResolver:
         from league.log.connection import connect
         from league.log.jetstream import wait_closed
         from workers.models import unpack_whole
+        from workers.run import access_from_environment
 
-        client = await connect(self._source.nats, "vllm")
+        client = await connect(self._source.nats, "vllm", access_from_environment())
         try:
             data = await BrokerStore(client).get(digest)
         except ArtifactError as error:
