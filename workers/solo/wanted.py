@@ -71,7 +71,7 @@ def recipe(arena: str, settings: dict[str, Any]) -> LeagueConfig:
         advantage=Plugin("rae" if meeting else "group_relative"),
         # Among all tokens of a text an entropy bonus pays for nonsense.
         loss=pulled if meeting else Plugin("ppo_clip", {"entropy": 0.0}),
-        learner={"learning_rate": 1e-3},
+        learner={"learning_rate": 2e-3},
     )
     base = {"base_model": AgentConfig(kind="base", rating=1000.0, baseline=True)}
     return LeagueConfig(name=arena, game=Plugin(arena, settings), agents=base, trainer=trainer)
