@@ -1,6 +1,10 @@
 """Additions to an arena's stores, as the fold of the history keeps them."""
 
+import asyncio
+from itertools import zip_longest
 from math import inf, isfinite, nan
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -9,12 +13,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.stores import ArtifactStore
+from league.artifacts import CachedStore, FolderStore
+from league.branch import copy_history
+from league.custody.archive import archive_sealed, attachable
+from league.custody.audit import audit
+from league.custody.seals import seal_through
+from league.custody.snapshots import state_at, take
 from league.log.base import Recorded
+from league.log.memory import MemoryLog
 from league.projections.projection import Projection
+from league.ratings.fold import RatingFold
+from league.simulation import Simulation
 from league.state import LeagueState, SavedState
 from league.state.artifacts import MOST_BYTES, MOST_IN_STORE, MOST_STORES
 from schemas import events as e
 from schemas.codec import encode_event
+from schemas.config import EvaluationConfig, LeagueConfig
+from schemas.episodes import Artifact, ArtifactAdded
+
+SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 
 
 def stored(
@@ -152,3 +169,74 @@ def test_sql_shows_every_addition_once_and_the_newest_of_an_id_is_what_the_fold_
             (store, name, msgspec.json.decode(data), weight) for store, name, data, weight in projection.query(newest)
         ]
         assert sorted(rows, key=repr) == sorted(held(state), key=repr)
+
+
+def test_archive_snapshot_and_branch_keep_what_matches_added(tmp_path: Path) -> None:
+    artifacts = CachedStore(FolderStore(tmp_path / "store"), FolderStore(tmp_path / "cache"))
+    simulated = [r.event for r in Simulation(SMALL).run(3, 2) if r.event is not None]
+    added = [stored(n, f"{n}", {"question": n, "answers": [n, None]}, match=n // 3) for n in range(30)]
+    events = [event for pair in zip_longest(simulated, added) for event in pair if event is not None]
+
+    async def main() -> None:
+        log, copy = MemoryLog(), MemoryLog()
+        await log.append_batch(events)
+        await seal_through(log, len(events), 20)
+        await archive_sealed(log, artifacts, 60)
+        assert (await audit(log, artifacts)).sound
+        state, ratings = LeagueState(), RatingFold()
+        async for recorded in log.read():
+            for fold in (state, ratings):
+                fold.apply(recorded.sequence, recorded.event)
+        assert [(a.artifact.id, a.artifact.data["question"]) for a in state.artifacts.additions()] == [
+            (f"{n}", n) for n in range(30)
+        ]
+        await log.append(await take(state, ratings, artifacts))
+        assert (await state_at(log, artifacts)).artifacts.additions() == state.artifacts.additions()
+        with Projection() as attached, Projection() as loaded:
+            found = await attachable(log, artifacts, 0)
+            assert found is not None
+            attached.attach(found.segments, found.marks)
+            attached.apply([r async for r in log.read(attached.position + 1)])
+            loaded.apply([r async for r in log.read()])
+            rows = attached.query("FROM artifacts ORDER BY sequence")
+            assert rows == loaded.query("FROM artifacts ORDER BY sequence")
+            assert len(rows) == 30
+        await copy_history(log, copy, len(events), lambda done: None)
+        assert (await state_at(copy, artifacts)).artifacts.additions() == state.artifacts.additions()
+
+    asyncio.run(main())
+
+
+@given(EVENTS, st.lists(st.integers(0, 20), max_size=4), st.booleans())
+def test_a_store_that_follows_holds_and_draws_what_one_holds_that_was_opened_later(
+    events: list[e.ArtifactStored], cuts: list[int], weighted: bool
+) -> None:
+    """Also where what comes in takes the place of initial content, whenever the store looked."""
+
+    def opened() -> ArtifactStore:
+        store = ArtifactStore("questions", seed=5)
+        store.replay([ArtifactAdded("questions", Artifact("first", name)) for name in ("b", "z")])
+        return store
+
+    state, following = LeagueState(), opened()
+    watch = state.artifacts.watch()
+    for sequence, event in enumerate(events, start=1):
+        state.apply(sequence, event)
+        if sequence in cuts:
+            following.replay(watch.take())
+    following.replay(watch.take())
+    assert watch.take() == []
+    later = opened()
+    later.replay(through_a_snapshot(state).artifacts.watch().take())
+    assert following.count() == later.count()
+    assert following.sample(9, weighted, Random(1)) == later.sample(9, weighted, Random(1))
+
+
+def test_a_store_that_was_handed_over_has_an_addition_when_it_comes_back() -> None:
+    told: list[ArtifactAdded] = []
+    store = ArtifactStore("questions")
+    store.hand_over(told.append)
+    kept = store.add(Artifact("x"))
+    assert (store.count(), [added.artifact for added in told]) == (0, [kept])
+    store.replay(told)
+    assert store.get(kept.id) == kept
