@@ -1,0 +1,69 @@
+"""The leagues of arenas that come with the package, cut short: each makes its model, trains, and can be replayed."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arena.arenas import arena_names
+from schemas.config import load_config
+
+FOLDER = Path(__file__).parents[2] / "configs"
+LEAGUES = sorted(path for path in FOLDER.glob("*.toml") if load_config(path).game.name in arena_names())
+CUTS = {
+    r"(?m)^cloning = .*$": "cloning = { sequences = 320, batch = 32 }",
+    r"(?m)^steps = \d+$": "steps = 2",
+    r"(?m)^every = \d+$": "every = 2",
+    r"(?m)^gatekeeper_games = \d+$": "gatekeeper_games = 4",
+    r"(?m)^benchmark_games = \d+$": "benchmark_games = 4",
+}
+SILENT_JUDGE = "model reply: it is empty"
+
+
+def cut(text: str) -> str:
+    for pattern, short in CUTS.items():
+        text, found = re.subn(pattern, short, text)
+        assert found == 1, pattern
+    return text
+
+
+class League:
+    """A league that has run to its end."""
+
+    def __init__(self, folder: Path, settings: str) -> None:
+        self.run = folder / "run"
+        (folder / "league.toml").write_text(settings)
+        self.report = self("up", "--config", str(folder / "league.toml"))
+
+    def __call__(self, *arguments: str) -> str:
+        command = [sys.executable, "-m", "workers", *arguments, "--run", str(self.run)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout + result.stderr
+
+    def events(self, type: str) -> list[dict]:
+        return [json.loads(line)["event"] for line in self("events", "--type", type, "--json").splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", LEAGUES, ids=[path.stem for path in LEAGUES])
+def test_the_league_of_an_arena_trains_from_a_model_that_it_makes(config: Path, tmp_path: Path) -> None:
+    league = League(tmp_path, cut(config.read_text()))
+    assert "identical" in league.report
+    steps = league.events("GradientStepTaken")
+    wanted = load_config(config).trainer.rollouts_per_step
+    assert [(step["accepted"], step["refused"]) for step in steps] == [(wanted, 0)] * 2
+    assert not any(step["metrics"].get("skipped") or step["metrics"].get("alarms") for step in steps)
+    assert max(abs(step["metrics"]["sampler_gap"]) for step in steps) < 1e-4
+    # What has read so little speaks nonsense, which is scored. A judge whose verdict is nothing at all gives none.
+    failures = [event["error"] for event in league.events("MatchFailed")]
+    assert [error for error in failures if SILENT_JUDGE not in error] == []
+    assert "balanced" in league("ledger")
+    # The one arena whose stores grow while it is played: what is practised is weighed anew, new questions may be kept.
+    stored = league.events("ArtifactStored")
+    played = {event["match_id"] for event in league.events("MatchFinished")}
+    assert {event["store"] for event in stored} == ({"questions"} if config.stem == "proposer-solver" else set())
+    assert {event["match_id"] for event in stored} <= played
