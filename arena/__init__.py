@@ -10,6 +10,7 @@
 - ``excerpts``    constraints as plain data, for a process that does not know the game
 - ``match``       plays one game between agents in seats
 - ``arena``       runs episodes and makes training batches of them; ``registered``, ``calls``, ``training``, ``showing``
+- ``observing``   who is told what happens in an arena; ``verbose`` logs it
 - ``episodes/``   protocols of play between roles, which may nest
 - ``roles``       what a role is shown
 - ``rubrics``     how an episode is scored

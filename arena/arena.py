@@ -1,6 +1,7 @@
 """Where episodes run: who there is to play, what about, and what the trainer gets of it."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 from arena.calls import Asked, Limits, Wish, checked, replied
 from arena.clients.base import InferenceClient
 from arena.episodes.running import JUDGE, Cast, Place, Running, current
+from arena.observing import Observer
 from arena.registered import Registered
 from arena.showing import shown
 from arena.training import Heading, batch_of
@@ -55,6 +57,8 @@ class Arena(Registered):
         self.verbose = verbose
         self.cast: Cast = {}
         """Who speaks for a role in the client's place, as a frozen judge does."""
+        self.observer: Observer | None = None
+        """Who is told what happens as it does."""
         self.credit_state: dict[str, float] = {}
         """What the credit assigner remembers; set it to what was recorded, to go on after a restart."""
         self.steps = 0
@@ -106,12 +110,16 @@ class Arena(Registered):
         wanted = role is not None if return_tokens is None else return_tokens
         seed = derive_seed(self.seed if running is None else running.place.seed, "call", number)
         client = self._speaker(role_id, running)
+        began = time.perf_counter()
         found = await replied(client, messages, Wish(temperature, max_tokens, wanted, seed, choices))
         needed = role is not None and self.limits.needs_tokens and running is not None and running.place.is_trainable
         response = checked(found, self.limits, needed)
         if role is not None and running is not None:
             tokens = response.tokens and msgspec.structs.replace(response.tokens, clock=number)
             running.record(number, Step(role.id, list(messages), response.completion, tokens))
+        if self.observer is not None:
+            place = None if running is None else running.place
+            self.observer.model_called(place, number, role_id, messages, response, time.perf_counter() - began)
         return Asked(response, number, running)
 
     def _speaker(self, role_id: str | None, running: Running | None) -> InferenceClient:
@@ -195,6 +203,8 @@ class Arena(Registered):
         """Play one batch and give its calls their credit."""
         version = await self.client.get_policy_version()
         requests = [msgspec.structs.replace(request, policy_version=version) for request in self.get_batch()]
+        if self.observer is not None:
+            self.observer.step_started(self.steps, requests)
         results = await self.generate_rollouts(requests, concurrency)
         weights: Mapping[StepKey, float] | None = None
         if self.credit_assigner is not None:
@@ -203,6 +213,8 @@ class Arena(Registered):
             results = apply_credit(results, weights)
         batch = self.build_training_batch(results, weights, Heading(self.steps, version, self.credit_state))
         self.steps += 1
+        if self.observer is not None:
+            self.observer.step_ended(results, batch)
         await self.on_step_end(results, batch)
         if self.verbose if verbose is None else verbose:
             self.sanity_check_batch(results, batch)
@@ -212,6 +224,8 @@ class Arena(Registered):
         self, num_steps: int | None = None, concurrency: int = DEFAULT_CONCURRENCY, verbose: bool | None = None
     ) -> AsyncGenerator[TrainingBatch, None]:
         """Training batches, one a step, for so many steps or for ever; close the iterator to end it earlier."""
+        if self.observer is not None:
+            self.observer.run_started(self.name, num_steps, list(self.roles), self.seed)
         await self.startup()
         try:
             await self.on_train_start()

@@ -1,12 +1,15 @@
 """An arena in one process, without a broker: played step by step, shown, and learnt from by a model of ours."""
 
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING
 
 from arena.arenas.base import Opening
 from arena.calls import Limits
+from arena.verbose import VerboseLog
 from schemas.batches import TrainingBatch
 from schemas.errors import EpisodeError
+from workers.logs import logging_apart
 from workers.solo.speakers import Speakers, speakers
 from workers.solo.telling import Pace, Told
 from workers.solo.wanted import Wanted, arena_of, credit_of
@@ -35,10 +38,21 @@ async def played(wanted: Wanted, tell: "Callable[[Told], None]") -> None:
         arena = spec.open(who.client, Opening(spec.name, wanted.seed, limits, credit))
         arena.cast = who.cast
         try:
-            await _stepped(wanted, arena, who, tell)
+            with _observed(wanted, arena):
+                await _stepped(wanted, arena, who, tell)
         finally:
             if wanted.save is not None and who.trainee is not None:
                 who.trainee.save(wanted.save)
+
+
+@contextmanager
+def _observed(wanted: Wanted, arena: "Arena") -> Iterator[None]:
+    if wanted.log is None and not wanted.verbose:
+        yield
+        return
+    with logging_apart(wanted.log, wanted.verbose) as log:
+        arena.observer = VerboseLog(log)
+        yield
 
 
 async def _stepped(wanted: Wanted, arena: "Arena", who: Speakers, tell: "Callable[[Told], None]") -> None:

@@ -1,10 +1,16 @@
 """Logging by structlog: readable on a terminal, one JSON object a line in files."""
 
 import logging
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
+
+from arena.verbose import LOGGER
+from schemas.errors import UsageError
 
 _SHARED: list[structlog.typing.Processor] = [
     structlog.contextvars.merge_contextvars,
@@ -12,17 +18,18 @@ _SHARED: list[structlog.typing.Processor] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
 
+LEVEL_VARIABLE = "LEAGUE_LOG"
+"""``debug`` has every episode of a league logged, with its model calls; ``info``, the default, does not."""
+
 
 def set_up_logging(worker: str, file: Path | None, terminal: bool) -> None:
-    """Send log lines of this process to a JSON file, to the terminal, or both."""
-    handlers: list[logging.Handler] = []
-    if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(_handler(logging.FileHandler(file), structlog.processors.JSONRenderer()))
-    if terminal:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-        handlers.append(_handler(logging.StreamHandler(sys.stderr), renderer))
-    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+    """Send log lines of this process to a JSON file, to the terminal, or both.
+
+    Raises:
+        UsageError: LEAGUE_LOG names no level.
+    """
+    logging.basicConfig(level=logging.INFO, handlers=_handlers(file, terminal), force=True)
+    logging.getLogger(LOGGER).setLevel(_level())
     for chatty in ("nats", "matplotlib", "transformers", "httpx2", "httpcore2"):
         logging.getLogger(chatty).setLevel(logging.ERROR)
     structlog.configure(
@@ -32,6 +39,45 @@ def set_up_logging(worker: str, file: Path | None, terminal: bool) -> None:
         cache_logger_on_first_use=True,
     )
     structlog.contextvars.bind_contextvars(worker=worker)
+
+
+@contextmanager
+def logging_apart(file: Path | None, terminal: bool) -> Iterator[structlog.stdlib.BoundLogger]:
+    """A logger for all levels that shares nothing with the process's others, for the length of a block."""
+    logger = logging.Logger(LOGGER)
+    logger.handlers = _handlers(file, terminal)
+    try:
+        yield structlog.wrap_logger(
+            logger,
+            processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+            wrapper_class=structlog.stdlib.BoundLogger,
+        )
+    finally:
+        for handler in logger.handlers:
+            handler.close()
+
+
+def logs_episodes() -> bool:
+    """Whether this process logs every episode that it plays."""
+    return logging.getLogger(LOGGER).isEnabledFor(logging.DEBUG)
+
+
+def _level() -> int:
+    wanted = os.environ.get(LEVEL_VARIABLE, "").strip().lower() or "info"
+    if wanted not in ("debug", "info"):
+        raise UsageError(f"{LEVEL_VARIABLE}: {wanted!r}; expected 'debug' or 'info'")
+    return logging.DEBUG if wanted == "debug" else logging.INFO
+
+
+def _handlers(file: Path | None, terminal: bool) -> list[logging.Handler]:
+    handlers: list[logging.Handler] = []
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(_handler(logging.FileHandler(file), structlog.processors.JSONRenderer()))
+    if terminal:
+        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        handlers.append(_handler(logging.StreamHandler(sys.stderr), renderer))
+    return handlers
 
 
 def _handler(handler: logging.Handler, renderer: structlog.typing.Processor) -> logging.Handler:

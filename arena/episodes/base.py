@@ -94,8 +94,12 @@ class Episode(ABC):
             is_trainable=place.is_trainable,
             started_at=time.time(),
         )
+        if arena.observer is not None:
+            arena.observer.episode_started(place, self.episode_type, request)
         with under(running):
             rollout = await self._bounded(arena, request, record, running)
+        if arena.observer is not None:
+            arena.observer.episode_ended(rollout)
         return GenerateResult(rollout, list(running.state.child_results))
 
     async def _bounded(self, arena: "Arena", request: EpisodeRequest, record: Rollout, running: Running) -> Rollout:

@@ -50,7 +50,13 @@ def arena(
         int | None, typer.Option("--concurrency", min=1, help="Episodes side by side; 64 here, 8 at servers.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Of all that is drawn.")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print examples of every batch.")] = False,
+    examples: Annotated[bool, typer.Option("--examples", help="Print examples of every batch.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Log every episode and model call, on the terminal and in a file.")
+    ] = False,
+    log: Annotated[
+        Path | None, typer.Option("--log", help="That file, of JSON lines; NAME_run.log with --verbose.")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Print the names of all arenas.")] = False,
     run: RunOption = DEFAULT_RUN,
     as_json: JsonOption = False,
@@ -70,8 +76,8 @@ def arena(
     if listed:
         typer.echo(msgspec.json.encode(arena_names()).decode() if as_json else "\n".join(arena_names()))
         return
-    if verbose and as_json:
-        raise UsageError("--verbose: prints text; expected it without --json")
+    if examples and as_json:
+        raise UsageError("--examples: prints text; expected it without --json")
     base = _config(name, config)
     arena_name = base.game.name
     given = about(arena_name, items or [], questions) | sized(arena_name, batch_size, solver_rollouts)
@@ -87,7 +93,9 @@ def arena(
         judge=judge_model,
         train=train,
         save=save,
-        examples=verbose,
+        examples=examples,
+        verbose=verbose,
+        log=Path(f"{arena_name}_run.log") if verbose and log is None else log,
     )
 
     def tell(step: "Told") -> None:

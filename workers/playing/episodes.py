@@ -7,6 +7,7 @@ from math import isfinite
 from random import Random
 from typing import NamedTuple
 
+import structlog
 import zstandard
 
 from arena.arena import Arena
@@ -16,6 +17,7 @@ from arena.episodes.running import Place
 from arena.games.base import Outcome
 from arena.harvest import LEFT, Seat, absent, calls, harvest, tokens
 from arena.records import record_of
+from arena.verbose import VerboseLog
 from schemas.episodes import EpisodeRequest, GenerateResult
 from schemas.errors import ConfigError, EpisodeError
 from schemas.events import ArtifactStored
@@ -24,6 +26,7 @@ from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
 from workers.asking.remote import Remotes
 from workers.curriculum import Curriculum
+from workers.logs import logs_episodes
 from workers.models import Models
 from workers.playing.casting import Cast, Casting
 from workers.playing.requests import Requests, share_of
@@ -122,12 +125,15 @@ class Episodes:
         self._opened: _Training | None = None
         self._asked: dict[str, EpisodeRequest] = {}
         """Of training matches that ``absent`` has not been asked about."""
+        self._verbose = VerboseLog() if logs_episodes() else None
         check_seats(spec, self._open("check", 0))
 
     def _open(self, name: str, seed: int) -> Arena:
         config = self._context.config.episodes
         limits = Limits(config.reply_chars, config.calls, config.episode_s, needs_tokens=False, empty=config.empty)
-        return self._spec.open(self._casting.base, Opening(name, seed, limits))
+        arena = self._spec.open(self._casting.base, Opening(name, seed, limits))
+        arena.observer = self._verbose
+        return arena
 
     def _training(self) -> _Training:
         """The arena of training matches, opened with the first of them."""
@@ -209,7 +215,10 @@ class Episodes:
             is_trainable=request.is_trainable,
             cast=cast.clients,
         )
-        result = await arena.episodes[request.episode_type].generate(arena, request, place)
+        with structlog.contextvars.bound_contextvars(match=job.match_id):
+            result = await arena.episodes[request.episode_type].generate(arena, request, place)
+            if self._verbose is not None:
+                self._verbose.result(result)
         if result.failure:
             raise cast.reason(result.failure) or EpisodeError(f"{request.episode_type}: {result.failure}")
         return result

@@ -41,6 +41,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Where its adapter is written in the end."""
     examples: bool = False
     """Whether examples of every batch are printed."""
+    verbose: bool = False
+    """Whether all that happens is logged on the terminal."""
+    log: Path | None = None
+    """File in which all that happens is logged, a JSON object a line; added to what is there."""
 
     def __post_init__(self) -> None:
         if self.where == "here" and self.judge not in ("", SAME):
