@@ -65,7 +65,8 @@ def _operator(_league: str, _name: str) -> list[str]:
 
 
 def _dashboard(_league: str, _name: str) -> list[str]:
-    return [*_reads(LEAGUE_STREAM), *_reads(_OBJECTS), *_reads(METRICS_STREAM), *_looks()]
+    streams = (LEAGUE_STREAM, _OBJECTS, METRICS_STREAM, DEAD_LETTER_STREAM)
+    return [*(subject for stream in streams for subject in _reads(stream)), *_looks()]
 
 
 def _tracker(league: str, name: str) -> list[str]:
@@ -85,7 +86,7 @@ def _rollout(league: str, name: str) -> list[str]:
 def _evaluator(league: str, name: str) -> list[str]:
     return [
         *_worker(league, name),
-        *_plays(league, name, "evaluation"),
+        *_plays(league, name, "evaluation", "exhibition"),
         *_events(league, name, e.EvaluationRequested, e.EvaluationFinished),
         work_subject(league, "play_match"),
         f"{_API}.CONSUMER.DURABLE.CREATE.{WORK_STREAM}.*",
@@ -173,8 +174,10 @@ def _worker(league: str, name: str) -> list[str]:
     ]
 
 
-def _plays(league: str, name: str, purpose: str) -> list[str]:
-    ends = [match_subject(league, purpose, kind, name) for kind in (e.MatchFinished, e.MatchFailed)]
+def _plays(league: str, name: str, *purposes: str) -> list[str]:
+    ends = [
+        match_subject(league, purpose, end, name) for purpose in purposes for end in (e.MatchFinished, e.MatchFailed)
+    ]
     return [*ends, *_events(league, name, e.RemoteAsked, e.AdapterSlotsReduced)]
 
 

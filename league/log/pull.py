@@ -19,6 +19,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from league.log.access import check_not_ended
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
+from schemas.errors import AccessError
 
 _BATCH = 5_000
 _BYTES = 16 * 1024 * 1024
@@ -113,7 +114,7 @@ async def _session(client: Client, stream: str, subject: str, first: int) -> Asy
         async for messages in _pulls(client, connection, subject, inbox.subject, arrived, something):
             yield messages
     finally:
-        with contextlib.suppress(nats.errors.Error, ValueError):
+        with contextlib.suppress(nats.errors.Error, ValueError, AccessError):
             await inbox.unsubscribe()
             await js.delete_consumer(stream, info.name)
 
@@ -147,6 +148,7 @@ async def _arrival(client: Client, connection: int, something: asyncio.Event) ->
             async with asyncio.timeout(_LOOK_S):
                 await something.wait()
         except TimeoutError:
+            check_not_ended(client)
             # A broker that was started again knows nothing of our consumer.
             if client.stats["reconnects"] != connection or time.monotonic() > deadline:
                 raise _LostError from None

@@ -1,0 +1,376 @@
+"""Brokers that let in who has credentials, and let each role do what it is for."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import stat
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import msgspec
+import nats.errors
+import pytest
+from nats.aio.client import Client
+from nats.js.api import AckPolicy, ConsumerConfig
+
+from league.access.authority import Authority
+from league.access.permissions import ROLES, permissions
+from league.access.tokens import bearer
+from league.log.access import Access
+from league.log.base import Recorded
+from league.log.connection import connect
+from league.log.jetstream import JetStreamLog, wait_closed
+from league.log.processes import binary, end, free_port, has_ended, spawn
+from league.log.streams import ensure_streams
+from schemas import events as e
+from schemas.codec import encode_event
+from schemas.config import ExperienceConfig
+from schemas.errors import AccessError, UsageError
+from schemas.subjects import belongs, covers, event_subject, match_subject, type_subject
+
+CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
+WORKERS = [role for role in ROLES if role not in ("operator", "dashboard")]
+
+
+class Broker:
+    """A broker that lets in who has credentials; ``operator`` may do everything."""
+
+    def __init__(self, folder: Path, authority: Authority, more: str = "") -> None:
+        self.folder, self.authority, self._more = folder, authority, more
+        self.port = free_port()
+        self.url = f"nats://127.0.0.1:{self.port}"
+        self._config = folder / "broker-here.conf"
+        self._configure()
+        self._pid = spawn([binary(), "-c", str(self._config)], folder / "broker.log")
+
+    def _configure(self) -> None:
+        own = (
+            f'listen: "127.0.0.1:{self.port}"\nmax_payload: 8MB\njetstream {{ store_dir: "{self.folder / "store"}" }}\n'
+        )
+        self._config.write_text(own + self._more + self.authority.broker_config.read_text())
+
+    def reload(self) -> None:
+        self._configure()
+        os.kill(self._pid, signal.SIGHUP)
+
+    def stop(self) -> None:
+        if not has_ended(self._pid):
+            end(self._pid)
+
+    async def connect(self, name: str, ca: Path | None = None) -> Client:
+        """Once it is up."""
+        access = Access(self.authority.credentials(name), ca)
+        for _ in range(100):
+            with contextlib.suppress(ConnectionError):
+                return await connect(self.url, name, access)
+            await asyncio.sleep(0.05)
+        raise AssertionError((self.folder / "broker.log").read_text())
+
+    async def open(self) -> None:
+        client = await self.connect("operator")
+        await ensure_streams(client.jetstream(timeout=10), ExperienceConfig())
+        await wait_closed(client)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """With a user of every role, called by it."""
+    folder = tmp_path_factory.mktemp("access")
+    authority = Authority.begin(folder / "auth")
+    for role in ROLES:
+        authority.add(role, role, days=1)
+    running = Broker(folder, authority)
+    try:
+        asyncio.run(running.open())
+        yield running
+    finally:
+        running.stop()
+
+
+@contextlib.asynccontextmanager
+async def user(broker: Broker, name: str) -> AsyncIterator[Client]:
+    client = await broker.connect(name)
+    try:
+        yield client
+    finally:
+        await wait_closed(client)
+
+
+async def is_refused(client: Client, subject: str, payload: bytes = b"{}") -> bool:
+    """Whether the broker refuses a publish, rather than take it or say that nobody is there."""
+    try:
+        await client.request(subject, payload, timeout=5)
+    except AccessError:
+        return True
+    except (nats.errors.NoRespondersError, nats.errors.TimeoutError):
+        return False
+    return False
+
+
+OWN: dict[str, set[str]] = {
+    "rollout": {"OpponentsSampled", "MatchFinished training", "MatchFailed training", "RemoteAsked"},
+    "evaluator": {"EvaluationRequested", "EvaluationFinished", "RemoteAsked"}
+    | {f"{kind} {purpose}" for kind in ("MatchFinished", "MatchFailed") for purpose in ("evaluation", "exhibition")},
+    "inference": {"InferenceServing"},
+    "rater": {"RatingUpdated", "RatingsCorrected", "CheckpointPromoted", "PromotionDecided", "RegressionNoticed"}
+    | {"AgentRetired", "AgentActivated"},
+    "trainer": {"PolicyPublished", "PolicyReset", "GradientStepTaken", "CheckpointAdded", "TrainingFinished"},
+    "archivist": {"HistorySealed", "HistoryArchived", "SnapshotTaken"},
+    "tracker": set(),
+    "dashboard": set(),
+}
+"""What a role may record besides what every worker says of itself."""
+OF_EVERY_WORKER = {"WorkerJoined", "WorkerLeft", "ArtifactStored"}
+
+
+def subjects_of(worker: str) -> dict[str, str]:
+    """Where a worker would publish every kind of event, ends of matches by their purpose."""
+    found = {}
+    for kind in e.EVENT_TYPES.values():
+        if kind in (e.MatchFinished, e.MatchFailed):
+            for purpose in ("training", "evaluation", "exhibition"):
+                found[f"{kind.__name__} {purpose}"] = match_subject("nim", purpose, kind, worker)
+        else:
+            found[kind.__name__] = type_subject("nim", kind, worker)
+    return found
+
+
+@pytest.mark.parametrize("role", OWN)
+def test_a_role_records_its_own_kinds_of_events_and_no_others(broker: Broker, role: str) -> None:
+    async def body() -> dict[str, bool]:
+        async with user(broker, role) as client:
+            return {what: await is_refused(client, subject) for what, subject in subjects_of(role).items()}
+
+    allowed = OWN[role] | (OF_EVERY_WORKER if role in WORKERS else set())
+    allowed |= {"AdapterSlotsReduced"} if role in ("rollout", "evaluator", "inference") else set()
+    refused = asyncio.run(body())
+    assert {what for what, no in refused.items() if not no} == allowed
+
+
+@pytest.mark.parametrize("role", OWN)
+def test_no_role_speaks_for_another_worker(broker: Broker, role: str) -> None:
+    own = subjects_of(role)
+
+    async def body() -> list[str]:
+        async with user(broker, role) as client:
+            others = {what: subject for what, subject in subjects_of("somebody").items() if subject != own[what]}
+            others["its heartbeat"] = "metrics.nim.somebody"
+            return [what for what, subject in others.items() if not await is_refused(client, subject)]
+
+    assert asyncio.run(body()) == []
+
+
+WHO_MAY = {
+    "experience.nim.main": {"rollout"},
+    "work.nim.play_match": {"evaluator"},
+    "$JS.ACK.WORK.players-nim.1.1.1.1.0": {"evaluator"},
+    "$JS.API.CONSUMER.MSG.NEXT.EXPERIENCE.any": {"trainer"},
+    "$JS.API.STREAM.PURGE.EXPERIENCE": {"trainer"},
+    "$JS.API.STREAM.MSG.DELETE.EXPERIENCE": {"trainer"},
+    "$O.ARTIFACTS.M.any": {"rollout", "evaluator", "trainer", "archivist"},
+    "$JS.API.STREAM.PURGE.OBJ_ARTIFACTS": {"trainer"},
+    "$JS.API.STREAM.CREATE.METRICS": {"rater", "trainer", "archivist"},
+}
+NOBODY_MAY = [
+    *(f"$JS.API.STREAM.{verb}.LEAGUE" for verb in ("DELETE", "PURGE", "UPDATE", "MSG.DELETE", "SNAPSHOT")),
+    *(f"$JS.API.STREAM.{verb}.WORK" for verb in ("DELETE", "PURGE", "UPDATE", "MSG.DELETE")),
+    *(f"$JS.API.STREAM.{verb}.OBJ_ARTIFACTS" for verb in ("DELETE", "UPDATE", "MSG.DELETE")),
+    "$JS.API.STREAM.CREATE.OTHER",
+    # The broker sends what is asked for here to any subject that the asker names.
+    "$JS.API.DIRECT.GET.LEAGUE",
+    "$JS.API.DIRECT.GET.LEAGUE.league.nim.rating.updated",
+    "$JS.API.CONSUMER.DELETE.WORK.players-nim",
+    "_INBOX.operator.any",
+    "anything.else",
+]
+
+
+@pytest.mark.parametrize("role", OWN)
+def test_a_role_reaches_what_it_works_on_and_nothing_else(broker: Broker, role: str) -> None:
+    async def body() -> set[str]:
+        async with user(broker, role) as client:
+            # What is no request of the broker's interface changes nothing.
+            return {subject for subject in [*WHO_MAY, *NOBODY_MAY] if not await is_refused(client, subject, b"[")}
+
+    assert asyncio.run(body()) == {subject for subject, roles in WHO_MAY.items() if role in roles}
+
+
+def test_every_role_reads_the_history_and_hears_nobody_elses_answers(broker: Broker) -> None:
+    event = e.WorkerJoined(worker="operator", role="x", incarnation="x", host="", pid=1, version="1")
+
+    async def body() -> dict[str, tuple[bool, int]]:
+        found = {}
+        async with user(broker, "operator") as boss:
+            await JetStreamLog(boss, "nim", "operator").append(event)
+            for role in OWN:
+                async with user(broker, role) as client:
+                    read = [r async for r in JetStreamLog(client, "nim", role).read() if r.event == event]
+                    heard: list[object] = []
+
+                    async def hear(msg: object, heard: list[object] = heard) -> None:
+                        heard.append(msg)
+
+                    await client.subscribe("_INBOX.operator.>", cb=hear)
+                    await client.flush()
+                    await JetStreamLog(boss, "nim", "operator").last_sequence()
+                    await client.flush()
+                    found[role] = (bool(read), len(heard))
+        return found
+
+    assert asyncio.run(body()) == dict.fromkeys(OWN, (True, 0))
+
+
+def test_a_refused_publish_says_who_and_where_at_once(broker: Broker) -> None:
+    async def body() -> float:
+        async with user(broker, "rollout") as client:
+            began = time.monotonic()
+            update = e.WorkerLeft(worker="trainer", incarnation="x", reason="")
+            with pytest.raises(
+                AccessError, match=r"does not let rollout publish on league\.nim\.worker\.left\.trainer"
+            ):
+                await JetStreamLog(client, "nim", "rollout").append(update)
+            return time.monotonic() - began
+
+    assert asyncio.run(body()) < 5
+
+
+def test_no_credentials_and_expired_ones_are_refused_with_a_clear_error(broker: Broker) -> None:
+    broker.authority.add("rollout", "late", days=1, now=time.time() - 2 * 86_400)
+
+    async def body() -> None:
+        for name, access in (("late", Access(broker.authority.credentials("late"))), ("nobody", None)):
+            with pytest.raises(AccessError, match=f"refuses the credentials of {name}"):
+                await connect(broker.url, name, access)
+
+    asyncio.run(body())
+
+
+async def to_its_end(log: JetStreamLog) -> None:
+    async for _ in log.follow():
+        pass
+
+
+def test_credentials_end_under_a_worker_when_they_expire(broker: Broker) -> None:
+    broker.authority.add("rollout", "brief", days=1.5 / 86_400, now=int(time.time()) + 0.99)
+
+    async def body() -> None:
+        client = await broker.connect("brief")
+        log = JetStreamLog(client, "nim", "brief")
+        with pytest.raises(AccessError, match="credentials of brief: expired"):
+            await asyncio.wait_for(to_its_end(log), 20)
+        with pytest.raises(AccessError, match="credentials of brief: expired"):
+            await log.append(e.WorkerLeft(worker="brief", incarnation="x", reason=""))
+
+    asyncio.run(body())
+
+
+def test_revoked_credentials_are_cut_off_and_others_stay(broker: Broker) -> None:
+    broker.authority.add("rollout", "bad", days=1)
+
+    async def body() -> None:
+        bad, good = await broker.connect("bad"), await broker.connect("rollout")
+        following = asyncio.create_task(to_its_end(JetStreamLog(bad, "nim", "bad")))
+        assert broker.authority.revoke("bad") == 1
+        broker.reload()
+        with pytest.raises(AccessError, match="credentials of bad: revoked"):
+            await asyncio.wait_for(following, 20)
+        with pytest.raises(AccessError, match="credentials of bad: revoked"):
+            await JetStreamLog(bad, "nim", "bad").last_sequence()
+        with pytest.raises(AccessError, match="refuses the credentials of bad"):
+            await connect(broker.url, "bad", Access(broker.authority.credentials("bad")))
+        await JetStreamLog(good, "nim", "rollout").append(e.WorkerLeft(worker="rollout", incarnation="y", reason=""))
+        await wait_closed(good)
+
+    asyncio.run(body())
+    again = broker.authority.add("rollout", "bad", days=1)
+    assert bearer(again.read_text(), "").public != broker.authority.users[-2].public
+
+
+def test_what_a_worker_says_on_its_own_subjects_is_no_rating(broker: Broker) -> None:
+    forged = e.PolicyPublished(policy="main", version=7, adapter="forged", parent="")
+
+    async def body() -> Recorded:
+        async with user(broker, "rollout") as client:
+            subject = match_subject("nim", "training", e.MatchFinished, "rollout")
+            sequence = (await client.jetstream().publish(subject, encode_event(forged))).seq
+            return await anext(JetStreamLog(client, "nim", "rollout").read(sequence, sequence))
+
+    found = asyncio.run(body())
+    assert found.event is None
+    assert "PolicyPublished on league.nim.match.training.finished.rollout" in str(found.error)
+
+
+def test_answers_of_the_broker_forge_no_event_on_a_subject_that_is_not_the_askers(broker: Broker) -> None:
+    forged = encode_event(e.PolicyPublished(policy="main", version=9, adapter="forged", parent=""))
+    target = type_subject("nim", e.PolicyPublished, "")
+
+    async def body() -> list[Recorded]:
+        async with user(broker, "rollout") as client:
+            js = client.jetstream()
+            own = match_subject("nim", "training", e.MatchFinished, "rollout")
+            first = (await js.publish(own, forged)).seq
+            await js.publish("$O.ARTIFACTS.C.forged", forged)
+            await client.publish(own, forged, reply=target)
+            pulling = ConsumerConfig(ack_policy=AckPolicy.NONE, inactive_threshold=5, filter_subject=own)
+            info = await js.add_consumer("LEAGUE", pulling)
+            await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.LEAGUE.{info.name}", b"9", reply=target)
+            pushing = ConsumerConfig(
+                ack_policy=AckPolicy.NONE, deliver_subject=target, filter_subject="$O.ARTIFACTS.C.forged"
+            )
+            await js.add_consumer("OBJ_ARTIFACTS", pushing)
+            await client.publish("$JS.API.STREAM.MSG.GET.LEAGUE", json.dumps({"seq": first}).encode(), reply=target)
+            await asyncio.sleep(0.5)
+            log = JetStreamLog(client, "nim", "rollout")
+            return [r async for r in log.read(first)]
+
+    events = asyncio.run(body())
+    assert events
+    assert not [r for r in events if isinstance(r.event, e.PolicyPublished)]
+
+
+def test_credentials_are_for_their_owners_eyes_and_name_their_user(tmp_path: Path) -> None:
+    authority = Authority.begin(tmp_path / "auth", league="nim")
+    path = authority.add("rater", "rater-1", days=2)
+    secrets = [path, tmp_path / "auth" / "authority.json"]
+    assert [stat.S_IMODE(secret.stat().st_mode) for secret in secrets] == [0o600, 0o600]
+    seed = path.read_text().splitlines()[-2]
+    assert seed.startswith("SU")
+    public = authority.broker_config.read_text() + (tmp_path / "auth" / "users.json").read_text()
+    keys = msgspec.json.decode(secrets[1].read_bytes())
+    assert not [secret for secret in (seed, keys["operator"], keys["account"], keys["system"]) if secret in public]
+    assert bearer(path.read_text(), "").name == "rater-1"
+    assert Authority(tmp_path / "auth").users == authority.users
+
+
+def test_wrong_words_to_the_authority_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="begin with `league auth init`"):
+        Authority(tmp_path / "auth")
+    authority = Authority.begin(tmp_path / "auth")
+    with pytest.raises(UsageError, match="has keys already"):
+        Authority.begin(tmp_path / "auth")
+    with pytest.raises(UsageError, match="no such role; expected 'archivist', 'dashboard'"):
+        authority.add("king", "a", days=1)
+    with pytest.raises(UsageError, match="cannot be a name"):
+        authority.add("rater", "a.*", days=1)
+    with pytest.raises(UsageError, match="nobody of that name"):
+        authority.revoke("a")
+    authority.add("rater", "a", days=1)
+    with pytest.raises(UsageError, match="a: has good credentials"):
+        authority.add("trainer", "a", days=1)
+    with pytest.raises(AccessError, match="no credentials; expected a file that `league auth add` wrote"):
+        bearer("no such thing", "here")
+
+
+def test_every_kind_of_event_has_a_subject_where_it_belongs() -> None:
+    for kind in e.EVENT_TYPES.values():
+        if kind not in (e.MatchFinished, e.MatchFailed):
+            assert covers(type_subject("nim", kind, "*"), type_subject("nim", kind, "a"))
+    left = e.WorkerLeft(worker="a", incarnation="x", reason="")
+    assert belongs(left, event_subject("nim", left))
+    assert belongs(left, "league.nim.worker.left")
+    assert not belongs(left, "league.nim.worker.left.b")
+    assert not belongs(left, "league.nim.rating.updated")
+    assert permissions("operator", "x").publish == [">"]
