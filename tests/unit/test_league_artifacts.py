@@ -69,6 +69,17 @@ EVENTS = st.lists(
     max_size=20,
 )
 
+FITTING = st.lists(
+    st.builds(
+        stored,
+        number=st.integers(0, 9),
+        artifact=st.sampled_from("abcd"),
+        data=st.integers(0, 9),
+        match=st.integers(0, 9),
+    ),
+    max_size=20,
+)
+
 
 def test_what_has_the_id_of_an_earlier_artifact_takes_its_place_in_the_order() -> None:
     state = folded([stored(0, "a"), stored(1, "b"), stored(2, "a", "new", 3.0)])
@@ -207,7 +218,7 @@ def test_archive_snapshot_and_branch_keep_what_matches_added(tmp_path: Path) -> 
     asyncio.run(main())
 
 
-@given(EVENTS, st.lists(st.integers(0, 20), max_size=4), st.booleans())
+@given(FITTING, st.lists(st.integers(0, 20), max_size=4), st.booleans())
 def test_a_store_that_follows_holds_and_draws_what_one_holds_that_was_opened_later(
     events: list[e.ArtifactStored], cuts: list[int], weighted: bool
 ) -> None:
