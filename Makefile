@@ -7,7 +7,7 @@ RUN ?= .league
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-faults test-oracles test-vllm check bench clean
+.PHONY: help install demo test test-slow test-faults test-fuzz test-oracles test-vllm check bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ test-slow: $(STAMP)  ## the whole leagues that `make test` leaves out
 test-faults: $(STAMP)  ## kill everything again and again, cut networks and power, damage stores (half an hour)
 	@LEAGUE_KILLS=$${LEAGUE_KILLS:-50} $(BIN)/python -m pytest tests/integration/test_trainer_killed.py -k again_and_again
 	@LEAGUE_MATCHES=$${LEAGUE_MATCHES:-10000} $(BIN)/python -m pytest tests/faults
+
+test-fuzz: $(STAMP)  ## a million damaged and made-up messages per decoder and fold; LEAGUE_FUZZ and LEAGUE_FUZZ_SEED
+	@LEAGUE_FUZZ=$${LEAGUE_FUZZ:-1000000} $(BIN)/python -m pytest -n 2 --dist load tests/fuzz --durations=0
 
 # arena-rank brings JAX and pins another NumPy, hence an environment of its own.
 test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and compare the boards with them

@@ -21,14 +21,27 @@ _rollouts = msgspec.msgpack.Decoder(Rollout)
 _json = msgspec.json.Encoder(order="deterministic")
 _msgpack = msgspec.msgpack.Encoder()
 
+ROLLOUT_BYTES = 256 * 1024 * 1024
+"""The most that a rollout may be once it is unpacked: a few bytes can stand for any number."""
+
 
 class UnknownEventError(DecodeError):
     """An event type that this version of the league does not know; it is skipped and counted."""
 
 
 def encode_event(event: Event) -> bytes:
-    """An event as JSON."""
-    return _json.encode(event)
+    """An event as JSON.
+
+    Raises:
+        DecodeError: nobody could read it, for a number that is none or out of its range (``schemas.numbers``).
+    """
+    data = _json.encode(event)
+    try:
+        _events.decode(data)
+    except msgspec.MsgspecError as error:
+        # Written, it would lie in the history for ever as something that is passed over.
+        raise DecodeError(f"{type(event).__name__} cannot be recorded: {error}") from error
+    return data
 
 
 def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> Event:
@@ -105,6 +118,9 @@ def decode_rollout(data: bytes) -> Rollout:
         DecodeError: not a rollout.
     """
     try:
+        size = zstandard.get_frame_parameters(data).content_size
+        if size > ROLLOUT_BYTES:
+            raise DecodeError(f"not a rollout: {size:,} bytes when unpacked; expected at most {ROLLOUT_BYTES:,}")
         return _rollouts.decode(zstandard.decompress(data))
     except (msgspec.MsgspecError, zstandard.ZstdError, UnicodeDecodeError) as error:
         raise DecodeError(f"not a rollout: {error}; found {data[:20]!r}") from error

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from schemas.numbers import Amount, Count, Rank, Whole
 from schemas.sprt import SprtConfig
 
 
@@ -42,7 +43,7 @@ class LeagueConfigured(Event, frozen=True, tag=True):
 
     config: dict[str, Any]
     config_digest: str
-    after: int
+    after: Count
     """Sequence of the configuration that this one replaces."""
 
     @property
@@ -57,7 +58,7 @@ class LeaguePaused(Event, frozen=True, tag=True):
     policy: str = ""
     """The one that pauses; empty for the whole league, evaluations included."""
     reason: str = ""
-    after: int = 0
+    after: Count = 0
     """Sequence of the ``LeaguePaused`` or ``LeagueResumed`` before, of the same policy; 0 when there is none."""
 
     @property
@@ -72,7 +73,7 @@ class LeagueResumed(Event, frozen=True, tag=True):
     policy: str = ""
     """As in ``LeaguePaused``: a policy that pauses by itself does so until it is named."""
     reason: str = ""
-    after: int = 0
+    after: Count = 0
     """Sequence of the ``LeaguePaused`` before."""
 
     @property
@@ -103,7 +104,7 @@ class CheckpointAdded(Event, frozen=True, tag=True):
 
     agent: str
     policy: str
-    version: int
+    version: Count
     parent: str
     """The checkpoint before it, or the base model."""
     reason: str
@@ -136,7 +137,7 @@ class AgentRetired(Event, frozen=True, tag=True):
 
     agent: str
     reason: str
-    after: int = 0
+    after: Count = 0
     """Sequence of the ``AgentActivated`` or ``AgentRetired`` before, of this agent; 0 when there is none."""
     resting: bool = False
     """The active pool has no room for it at the moment, or its budget is spent; it may be activated again."""
@@ -152,7 +153,7 @@ class AgentActivated(Event, frozen=True, tag=True):
 
     agent: str
     reason: str
-    after: int
+    after: Count
     """Sequence of the ``AgentRetired`` before."""
 
     @property
@@ -164,7 +165,7 @@ class AgentActivated(Event, frozen=True, tag=True):
 class Pick(msgspec.Struct, frozen=True):
     """One opponent drawn for one seat."""
 
-    seat: int
+    seat: Count
     agent: str
     bucket: str
     """The part of the mix that it was drawn from: ``mirror``, ``peers``, ``exploitable`` or ``baselines``."""
@@ -176,12 +177,12 @@ class OpponentsSampled(Event, frozen=True, tag=True):
     match_id: str
     worker: str
     hero: str
-    hero_seat: int
+    hero_seat: Count
     sampler: str
     sampler_digest: str
     """Digest of the sampler's configuration."""
-    standings_sequence: int
-    draw: int
+    standings_sequence: Count
+    draw: Whole
     """Seed of the draw."""
     picks: list[Pick]
 
@@ -194,12 +195,12 @@ class OpponentsSampled(Event, frozen=True, tag=True):
 class SeatResult(msgspec.Struct, frozen=True):
     """What became of one seat."""
 
-    seat: int
+    seat: Count
     role: str
     """The seat's name in the game."""
     agent: str
     score: float
-    rank: int
+    rank: Rank
     """1 for the best; tied seats share the better rank."""
     trainable: bool = False
     metrics: dict[str, float] = {}
@@ -214,14 +215,14 @@ class MatchFinished(Event, frozen=True, tag=True):
     """``training``, ``evaluation``, ``exhibition`` (asked for, and rated only where ``ratings.purposes`` says so) or
     ``imported``."""
     worker: str
-    seed: int
+    seed: Whole
     seats: list[SeatResult]
-    winner: int | None
+    winner: Count | None
     """The seat that is strictly first by the game's own measure, if any."""
     reason: str
-    length: int
+    length: Count
     seconds: float
-    tokens: int = 0
+    tokens: Count = 0
     """Tokens that models wrote, forced ones included."""
     record: str = ""
     """Digest of the game record."""
@@ -263,21 +264,21 @@ class RemoteAsked(Event, frozen=True, tag=True):
     agent: str
     match_id: str
     worker: str
-    since: int
+    since: Count
     """Sequence that the worker's process knew when it began to play: tells apart processes of one name."""
-    number: int
+    number: Count
     """Counts the reports of that process, from 0."""
-    requests: int
+    requests: Count
     """Tries included, and those without a reply."""
-    prompt_tokens: int
+    prompt_tokens: Count
     """As the server counts them, like all tokens here."""
-    completion_tokens: int
-    tokens: int
+    completion_tokens: Count
+    tokens: Count
     """All of them; more than the sum where the server does not tell them apart."""
-    uncounted: int
+    uncounted: Count
     """Requests of which the server said no tokens, though it may have taken money for them: time-outs, broken
     connections, answers without usage."""
-    cost: float
+    cost: Amount
     """In the currency of the agent's prices, at those of that time. Uncounted requests stand in it with the most that
     they can have cost: it is exact when there are none, and never too small."""
 
@@ -298,7 +299,7 @@ class ArtifactStored(Event, frozen=True, tag=True):
     weight: float
     match_id: str
     """The match that it came up in."""
-    number: int
+    number: Count
     """Counts the additions of that match, from 0."""
     worker: str
 
@@ -313,7 +314,7 @@ class MatchVoided(Event, frozen=True, tag=True):
 
     match: MatchFinished
     """The result as it was recorded, so that a fold can take back what it did."""
-    match_sequence: int
+    match_sequence: Count
     """Where it was recorded."""
     reason: str
 
@@ -337,7 +338,7 @@ class RatingUpdated(Event, frozen=True, tag=True):
     """A match moved ratings under one rating system."""
 
     match_id: str
-    match_sequence: int
+    match_sequence: Count
     """Place of the match in the history; ratings are folded in that order."""
     game: str
     system: str
@@ -354,7 +355,7 @@ class Rated(msgspec.Struct, frozen=True):
 
     agent: str
     rating: float
-    games: int
+    games: Count
     """Rated matches."""
     rest: list[float] = []
     """As ``RatingChange.rest``."""
@@ -365,12 +366,12 @@ class RatingsCorrected(Event, frozen=True, tag=True):
 
     game: str
     system: str
-    first: int
+    first: Count
     """Sequence of the oldest voided match that had counted: from there on ratings were wrong."""
-    through: int
+    through: Count
     """Sequence of the newest ``MatchVoided`` taken into account. The standings hold all matches before it; later ones
     are rated from here on."""
-    voided: int
+    voided: Count
     """How many matches that had counted are left out, all corrections together."""
     ratings: list[Rated]
     """Everybody who was ever rated, in the order of their first rated match."""
@@ -385,7 +386,7 @@ class PolicyPublished(Event, frozen=True, tag=True):
     """The trainer made a new version of a policy; rollout workers serve it from their next decision on."""
 
     policy: str
-    version: int
+    version: Count
     """The gradient step that made it; 0 is the untrained adapter."""
     adapter: str
     """SHA-256 digest of its adapter."""
@@ -404,25 +405,25 @@ class Dropped(msgspec.Struct, frozen=True):
     reason: str
     """``stale``, ``filtered``, ``voided``, ``refused``; ``given_up`` with its group, or ``late`` for it; or ``copy``,
     of one that is accounted for elsewhere, and ``failed``, which says that there is none."""
-    sequences: list[list[int]]
+    sequences: list[list[Count]]
     """Of ``EXPERIENCE``, as ranges: ``[first, last]``."""
     matches: list[str]
     """Their matches, in the order of the sequences; ``#`` and the sequence for one that does not say."""
-    seats: list[int] = []
+    seats: list[Whole] = []
     """Their seats in these, -1 for one that does not say; empty in events of before matches had several rollouts."""
 
 
 class Part(msgspec.Struct, frozen=True):
     """Steps of one rollout that a gradient step trained on, where not all of them were."""
 
-    sequence: int
+    sequence: Count
     """Of ``EXPERIENCE``."""
     match_id: str
-    steps: list[list[int]]
+    steps: list[list[Count]]
     """Indices from 0, as ranges."""
-    left: int
+    left: Count
     """Steps that are still to be trained on."""
-    seat: int = -1
+    seat: Whole = -1
     """In the match; -1 in events of before a match had several rollouts."""
 
 
@@ -434,11 +435,11 @@ class OpenGroup(msgspec.Struct, frozen=True):
     """Rollouts that wait in a trainer's buffer for the others of their group."""
 
     name: str
-    version: int
+    version: Count
     """Of the policy that its first member came from."""
-    size: int
+    size: Count
     """Members that it is to have."""
-    sequences: list[list[int]]
+    sequences: list[list[Count]]
     """Of ``EXPERIENCE``, as ranges: those that are there."""
     missing: list[str] = []
     """Matches of members that failed or cannot be used."""
@@ -447,7 +448,7 @@ class OpenGroup(msgspec.Struct, frozen=True):
 class Gathered(msgspec.Struct, frozen=True):
     """What a trainer's buffer holds after a step, where rollouts come in groups."""
 
-    waiting: list[list[int]]
+    waiting: list[list[Count]]
     """Sequences of ``EXPERIENCE``, as ranges, that wait for nobody but to be drawn."""
     open: list[OpenGroup] = []
     """The oldest first."""
@@ -459,37 +460,37 @@ class GradientStepTaken(Event, frozen=True, tag=True):
     """The trainer used a batch of rollouts. What became of every rollout that left its buffer is said here."""
 
     policy: str
-    step: int
+    step: Count
     batch: str
     """Digest of the match ids that were trained on, in order."""
     matches: list[str]
     """Of the rollouts that were trained on: a match stands here once for each of them."""
-    experience_from: int
-    experience_to: int
+    experience_from: Whole
+    experience_to: Whole
     """First and last sequence of ``EXPERIENCE`` that the trainer looked at for this step."""
-    accepted: int
+    accepted: Count
     """Rollouts that left the buffer by being trained on."""
-    stale: int
-    refused: int
+    stale: Count
+    refused: Count
     """Rollouts that were damaged or of another policy's."""
     state: str
     """Digest of the trainer's state after the step: what a restarted trainer continues from."""
     skipped: bool = False
     """True when the loss was not a number and the weights were left as they were."""
-    voided: int = 0
+    voided: Count = 0
     """Rollouts of matches that had been voided by then."""
-    filtered: int = 0
+    filtered: Count = 0
     """Rollouts that were drawn and left out, since there was nothing to learn from them."""
-    floor: int | None = None
+    floor: Whole | None = None
     """All of the policy's rollouts up to this sequence are accounted for; those between it and ``experience_to`` that
     no step has named wait in the buffer. None for ``experience_to``: nothing waits."""
-    trained: list[list[int]] = []
+    trained: list[list[Count]] = []
     """Sequences of the accepted rollouts, as ranges."""
     dropped: list[Dropped] = []
     """The others that left, by reason."""
     parts: list[Part] = []
     """Rollouts of which only some steps were trained on."""
-    seats: list[int] = []
+    seats: list[Whole] = []
     """The rollouts' seats in ``matches``; empty in events of before a match had several rollouts."""
     metrics: dict[str, float] = {}
     gathered: Gathered | None = None
@@ -509,9 +510,9 @@ class TrainingFinished(Event, frozen=True, tag=True):
     """A policy met a stop condition."""
 
     policy: str
-    version: int
+    version: Count
     reason: str
-    configured: int = 0
+    configured: Count = 0
     """Sequence of the configuration whose condition it was; another one may let training go on."""
 
     @property
@@ -524,7 +525,7 @@ class PolicyReset(Event, frozen=True, tag=True):
     """A policy begins anew: the version after this one is an untrained adapter again, and versions count on."""
 
     policy: str
-    version: int
+    version: Count
     """The last one of before."""
     reason: str
 
@@ -558,10 +559,10 @@ class EvaluationFinished(Event, frozen=True, tag=True):
     agent: str
     suite: str
     opponents: list[str]
-    games: int
+    games: Count
     """Matches played to their end."""
-    failed: int
-    wins: int
+    failed: Count
+    wins: Count
     """Matches in which the agent was strictly first."""
     mean_score: float
     mean_rank: float
@@ -626,7 +627,7 @@ class WorkerJoined(Event, frozen=True, tag=True):
     incarnation: str
     """Different for every start of the process."""
     host: str
-    pid: int
+    pid: Count
     version: str
     """Of the league package."""
 
@@ -644,7 +645,7 @@ class InferenceServing(Event, frozen=True, tag=True):
     url: str
     """Where it listens: ``http://host:port``."""
     backend: str
-    slots: int = 0
+    slots: Count = 0
     """Distinct adapters that one batch can hold; 0 for no bound."""
 
     @property
@@ -661,7 +662,7 @@ class AdapterSlotsReduced(Event, frozen=True, tag=True):
 
     worker: str
     incarnation: str
-    slots: int
+    slots: Count
     """Adapters that it keeps ready from now on, at least 1."""
     reason: str
 
@@ -692,10 +693,10 @@ class HistorySealed(Event, frozen=True, tag=True):
     events. Whoever knows the newest seal can check everything before it.
     """
 
-    first: int
+    first: Count
     """Sequence after the end of the seal before; 1 at first."""
-    last: int
-    events: int
+    last: Count
+    events: Count
     """How many events of this league lie in the range."""
     previous: str
     """Digest of the seal before; empty at first."""
@@ -712,14 +713,14 @@ class HistorySealed(Event, frozen=True, tag=True):
 class HistoryArchived(Event, frozen=True, tag=True):
     """Sealed history lies in the artifact store as Parquet too, from the first event to ``last``."""
 
-    first: int
+    first: Count
     """Beginning of the newest segment."""
-    last: int
+    last: Count
     seal: str
     """Digest of the seal that ends at ``last``."""
     manifest: str
     """Digest of the artifact that lists all segments (``league.custody.archive.Manifest``)."""
-    bytes: int
+    bytes: Count
     """Of the newest segment's files."""
 
     @property
@@ -731,13 +732,13 @@ class HistoryArchived(Event, frozen=True, tag=True):
 class SnapshotTaken(Event, frozen=True, tag=True):
     """Folds of the history up to a sequence were saved, so that a new worker need not begin at the first event."""
 
-    sequence: int
+    sequence: Count
     """Of the last event in it."""
     artifact: str
     """Digest of the saved folds (``league.custody.snapshots.Snapshot``)."""
     state: str
     """Digest of the state: ``LeagueState.digest``."""
-    version: int
+    version: Count
     """Of the snapshot's form; other versions are passed over."""
 
     @property
@@ -751,7 +752,7 @@ class LeagueBranched(Event, frozen=True, tag=True):
 
     origin: str
     """The other run: its folder's name or its broker's address."""
-    at: int
+    at: Count
     """Sequence of the last copied event, here and there."""
     digest: str
     """Of the state there."""
@@ -769,8 +770,8 @@ class HistoryImported(Event, frozen=True, tag=True):
     """Name of the file."""
     digest: str
     """SHA-256 of the file."""
-    agents: int
-    matches: int
+    agents: Count
+    matches: Count
     metadata: dict[str, Any] = {}
     """What the registry says about itself."""
 

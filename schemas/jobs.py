@@ -1,16 +1,26 @@
 """Requests on the work queue: imperative, gone once acknowledged, not part of the history."""
 
+from typing import Annotated
+
 import msgspec
+
+from schemas.numbers import Whole
+
+Token = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
+"""What a subject can be made of (``schemas.subjects.check_name``)."""
+
+MatchId = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x20\x7f]{1,256}\Z")]
+"""Without blanks and control characters: it stands in message headers."""
 
 
 class PlayMatch(msgspec.Struct, frozen=True, tag_field="type", tag=True):
     """Play one match between named agents and report it."""
 
-    match_id: str
-    purpose: str
+    match_id: MatchId
+    purpose: Token
     seats: list[str]
     """Agent per seat."""
-    seed: int
+    seed: Whole
     evaluation_id: str = ""
 
     @property

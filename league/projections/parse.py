@@ -30,7 +30,10 @@ def parsed(name: str, source: str) -> str:
 
 
 def doubtful(name: str) -> str:
-    """SQL for the places of events with a field that is missing or of the wrong type: ``json_transform`` says NULL."""
+    """SQL for the places of events with a field that is missing, of the wrong type, or out of its range.
+
+    Of the first two ``json_transform`` makes NULL.
+    """
     fields = _info(EVENT_TYPES[name]).fields  # type: ignore[attr-defined]
     missing = [condition for field in fields for condition in _missing(field.type, _column(field.encode_name), 0)]
     return f"SELECT sequence FROM {name} WHERE {' OR '.join(missing)}"
@@ -58,8 +61,8 @@ def _missing(kind: Any, at: str, depth: int) -> list[str]:
     """Conditions under which a value read as ``kind`` was not one."""
     info = _info(kind)
     if isinstance(info, msgspec.inspect.UnionType):
-        return []
-    conditions = [f"{at} IS NULL"]
+        return [condition for each in info.types for condition in _outside(each, at)]
+    conditions = [f"{at} IS NULL", *_outside(info, at)]
     if isinstance(info, msgspec.inspect.StructType):
         for field in info.fields:
             conditions += _missing(field.type, f'{at}."{field.encode_name}"', depth)
@@ -70,6 +73,13 @@ def _missing(kind: Any, at: str, depth: int) -> list[str]:
     elif isinstance(info, msgspec.inspect.DictType) and _is_numbers(info):
         conditions.append(f"list_count(map_values({at})) < cardinality({at})")
     return conditions
+
+
+def _outside(info: msgspec.inspect.Type, at: str) -> list[str]:
+    """Conditions under which a number is none that the decoder takes; DuckDB's own bounds are those of 64 bits."""
+    if not isinstance(info, msgspec.inspect.IntType | msgspec.inspect.FloatType) or info.ge is None:
+        return []
+    return [f"{at} < {info.ge}"] if info.ge > -(2**63) else []
 
 
 def _info(kind: Any) -> msgspec.inspect.Type:

@@ -19,12 +19,25 @@ from schemas.codec import (
     encode_rollout,
 )
 from schemas.errors import DecodeError, LeagueError
-from schemas.events import AgentRetired, RatingChange, RatingUpdated
+from schemas.events import AgentRetired, MatchFinished, RatingChange, RatingUpdated, SeatResult
 from schemas.ids import agent_name, derive_seed, split_agent
 from schemas.jobs import PlayMatch
 from schemas.subjects import event_subject
 from schemas.trajectories import Rollout, Step
 from schemas.upcasters import SCHEMA_VERSION, UPCASTERS
+
+MATCH = MatchFinished(
+    match_id="m",
+    game="nim",
+    purpose="training",
+    worker="w",
+    seed=1,
+    seats=[SeatResult(0, "first", "main@1", 1.0, 1)],
+    winner=None,
+    reason="over",
+    length=3,
+    seconds=0.5,
+)
 
 ratings = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -138,3 +151,32 @@ def test_all_errors_are_picklable_and_have_an_exit_code():
     for kind in kinds:
         copy = pickle.loads(pickle.dumps(kind("where: what")))
         assert (type(copy), str(copy), copy.exit_code in (1, 2)) == (kind, "where: what", True)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("length", -1), ("tokens", 2**63), ("seed", 10**30), ("winner", -1), ("seconds", float("nan"))],
+)
+def test_numbers_out_of_range_make_no_event(field, value):
+    fields = msgspec.to_builtins(MATCH) | {field: value}
+    with pytest.raises(DecodeError, match="not a valid MatchFinished event"):
+        decode_event(msgspec.json.encode(fields))
+
+
+@pytest.mark.parametrize(("field", "value"), [("seat", -1), ("rank", 0), ("rank", 2**64), ("score", float("inf"))])
+def test_numbers_out_of_range_in_a_seat_make_no_event(field, value):
+    seat = msgspec.to_builtins(MATCH.seats[0]) | {field: value}
+    with pytest.raises(DecodeError, match="not a valid MatchFinished event"):
+        decode_event(msgspec.json.encode(msgspec.to_builtins(MATCH) | {"seats": [seat]}))
+
+
+def test_what_cannot_be_read_again_is_not_written():
+    with pytest.raises(DecodeError, match="MatchFinished"):
+        encode_event(msgspec.structs.replace(MATCH, seconds=float("nan")))
+
+
+def test_a_rollout_that_says_it_is_huge_is_refused_before_it_is_unpacked():
+    packing = zstandard.ZstdCompressor().compressobj(size=1 << 40)
+    bomb = packing.compress(b"x") + packing.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    with pytest.raises(DecodeError, match="unpacked"):
+        decode_rollout(bomb)

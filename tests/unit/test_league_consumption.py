@@ -9,7 +9,7 @@ from schemas import events as e
 from schemas.ranges import above, compact, expand, holds, merged, size
 
 NUMBERS = st.sets(st.integers(0, 60))
-ANYTHING = st.lists(st.lists(st.integers(-5, 60), max_size=3), max_size=6)
+ANYTHING = st.lists(st.lists(st.integers(0, 60), max_size=3), max_size=6)
 
 
 def finished(n: int, policy: str = "main", experience: str = "digest") -> e.MatchFinished:
