@@ -17,7 +17,7 @@ from schemas.events import SnapshotTaken
 
 log = structlog.get_logger()
 
-VERSION = 5
+VERSION = 6
 """Goes up whenever what the folds keep, or what they make of an event, changes."""
 
 _encoder = msgspec.msgpack.Encoder()

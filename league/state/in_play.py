@@ -11,6 +11,11 @@ class SavedInPlay(msgspec.Struct, frozen=True):
 
     playing: dict[str, dict[str, str]]
     waiting: dict[str, int]
+    early: dict[str, dict[str, int]] = {}
+
+
+_LEFT = ("stale", "filtered", "refused", "voided", "given_up", "late")
+"""Reasons for which a rollout leaves a trainer's buffer, of those that came in."""
 
 
 class InPlay:
@@ -20,6 +25,9 @@ class InPlay:
         self._playing: dict[str, dict[str, str]] = {}
         """``_playing[worker][match]`` is the hero's policy."""
         self._waiting: dict[str, int] = {}
+        self._early: dict[str, dict[str, int]] = {}
+        """``_early[match][policy]``: rollouts that a step used before the end of their match was recorded. A rollout is
+        published first, and a trainer may be faster than the match's record."""
 
     def ahead(self, policy: str) -> int:
         """Matches of a policy begun and not used, stale or refused yet."""
@@ -37,26 +45,46 @@ class InPlay:
         policy = self._playing.get(worker, {}).pop(match_id, None)
         if finished is not None and finished.experience and policy is not None:
             trainable = [split_agent(seat.agent) for seat in finished.seats if seat.trainable]
+            early = self._early.get(match_id, {})
             for hero in [named[0] for named in trainable if named] or [policy]:
-                self._waiting[hero] = self._waiting.get(hero, 0) + 1
+                if early.get(hero, 0) > 0:
+                    early[hero] -= 1
+                else:
+                    self._waiting[hero] = self._waiting.get(hero, 0) + 1
+        self._early.pop(match_id, None)
 
     def use(self, step: GradientStepTaken) -> None:
         """A step consumed rollouts."""
         used = step.accepted + step.stale + step.filtered + step.refused + step.voided
         used += step.count("given_up") + step.count("late")
-        self._waiting[step.policy] = max(self._waiting.get(step.policy, 0) - used, 0)
+        used -= self._used_early(step)
+        self._waiting[step.policy] = max(self._waiting.get(step.policy, 0) - max(used, 0), 0)
+
+    def _used_early(self, step: GradientStepTaken) -> int:
+        dropped = [match for group in step.dropped if group.reason in _LEFT for match in group.matches]
+        # A match is named by its worker and a number.
+        early = [m for m in [*step.matches, *dropped] if m in self._playing.get(m.rpartition("-")[0], {})]
+        for match in early:
+            counted = self._early.setdefault(match, {})
+            counted[step.policy] = counted.get(step.policy, 0) + 1
+        return len(early)
 
     def forget(self, worker: str) -> None:
         """A worker left or began anew: what it had in play will not end."""
-        self._playing.pop(worker, None)
+        for match in self._playing.pop(worker, {}):
+            self._early.pop(match, None)
 
     def saved(self) -> SavedInPlay:
         """The counts for a snapshot."""
-        return SavedInPlay({worker: dict(matches) for worker, matches in self._playing.items()}, dict(self._waiting))
+        return SavedInPlay(
+            {worker: dict(matches) for worker, matches in self._playing.items()},
+            dict(self._waiting),
+            {match: dict(counted) for match, counted in self._early.items()},
+        )
 
     @classmethod
     def restored(cls, saved: SavedInPlay) -> "InPlay":
         """The counts that were saved."""
         in_play = cls()
-        in_play._playing, in_play._waiting = saved.playing, saved.waiting
+        in_play._playing, in_play._waiting, in_play._early = saved.playing, saved.waiting, saved.early
         return in_play

@@ -96,3 +96,19 @@ def test_rollouts_given_up_or_late_are_in_play_no_more_and_what_only_tells_of_a_
     taken = msgspec.structs.replace(step(1, 0), dropped=dropped)
     played = [event for n in range(5) for event in (sampled(n), finished(n))]
     assert fold(*played, taken).ahead("main") == 2
+
+
+def test_rollouts_that_are_used_before_their_match_is_recorded_are_counted_once() -> None:
+    used = msgspec.structs.replace(step(1, 2, stale=1), matches=["w-0", "w-1"])
+    used = msgspec.structs.replace(used, dropped=[e.Dropped(reason="stale", sequences=[[3, 3]], matches=["w-2"])])
+    state = fold(*(sampled(n) for n in range(4)), finished(0), used)
+    assert state.ahead("main") == 3
+    for n in (1, 2, 3):
+        state.apply(state.sequence + 1, finished(n))
+    # Of the four only the last one waits; the second and third had been used before they were recorded.
+    assert state.ahead("main") == 1
+    assert LeagueState.restored(state.saved()).ahead("main") == 1
+    restored = LeagueState.restored(fold(*(sampled(n) for n in range(2)), msgspec.structs.replace(used)).saved())
+    for n in (0, 1):
+        restored.apply(restored.sequence + 1, finished(n))
+    assert restored.ahead("main") == 0
