@@ -145,4 +145,4 @@ def _say(state: EpisodeState, speaker: str, text: str) -> None:
 
 
 async def _text(text: Text) -> str:
-    return await text if isawaitable(text) else text
+    return text if isinstance(text, str) or not isawaitable(text) else await text
