@@ -24,7 +24,7 @@ from schemas.config import (
     RemoteConfig,
     plain,
 )
-from schemas.events import LeagueConfigured, MatchFailed, MatchFinished, RemoteAsked
+from schemas.events import ArtifactStored, LeagueConfigured, MatchFailed, MatchFinished, RemoteAsked
 
 PAGE = Path(__file__).parents[2] / "docs" / "9-questions.md"
 QUESTIONS = re.findall(r"## (.*?)\n\n```sql\n(.*?)```\n", PAGE.read_text(), re.DOTALL)
@@ -50,13 +50,15 @@ def slower(records: list[Recorded]) -> Iterator[Recorded]:
 
 
 def with_a_hosted_model(simulation: Simulation) -> list[Recorded]:
-    """Nobody is asked in a simulation; here somebody says it was, in a match that ended and in one that failed."""
+    """A simulation asks nobody and adds nothing; here a match that ended and one that failed say that they did."""
     records = simulation.run_with_voids(42)
     ended = next(r.event for r in records if isinstance(r.event, MatchFinished))
     simulation.append(LeagueConfigured(config=plain(WITH_GPT), config_digest="d", after=1))
     simulation.append(MatchFailed(match_id="eval-x-0", purpose="evaluation", worker="evaluator-0", error="status 503"))
     for number, match_id in enumerate([ended.match_id, "eval-x-0"]):
         simulation.append(asked(number, match_id))
+        added = ArtifactStored("questions", "3f2a", {"question": "2 + 2?"}, number + 1.0, ended.match_id, number, "w")
+        simulation.append(added)
     return simulation.records
 
 
