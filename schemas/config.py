@@ -162,7 +162,7 @@ class EpisodesConfig(_Table, frozen=True):
     """Agent that is asked where nobody's role speaks: the base model or a remote agent. Empty for the base model."""
     spread: int = 1
     """Rollout workers that share each group: every one of them plays so many parts of it. More than 1 wants an arena
-    whose stores stay as they are, since all workers have to draw the same."""
+    whose stores stay as they are, since all workers have to draw the same: an addition fails its match."""
     empty: str = "fail"
     """What becomes of an episode in which somebody says nothing. ``fail``: its match has failed. ``count``: a model's
     reply without text is a turn like any other, and trained on. A failed match costs nothing, so that silence is a way
