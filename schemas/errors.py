@@ -8,6 +8,7 @@
     │   ├── StoreFullError          the broker's store refused a write for want of space
     │   ├── AccessError             the broker refuses these credentials, or what was tried with them
     │   ├── ConflictError           an expected-sequence condition failed: somebody wrote first
+    │   ├── MessageTooLargeError    the broker takes no message of this size
     │   └── BackpressureError       a bounded stream is full for now: wait and retry
     ├── DecodeError                 bytes that are not the message they should be
     ├── ArtifactError               a stored file is missing or is not what its digest says
@@ -61,6 +62,10 @@ class AccessError(LogError):
 
 class ConflictError(LogError):
     """An expected-sequence condition failed: another writer was first."""
+
+
+class MessageTooLargeError(LogError):
+    """The broker takes no message of this size; trying again is of no use."""
 
 
 class BackpressureError(LogError):

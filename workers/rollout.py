@@ -9,7 +9,7 @@ from league.matchmaker import make_match
 from league.roles import sampler_of
 from league.samplers.base import OpponentSampler, make_sampler
 from league.slots import free_slots
-from schemas.errors import BackpressureError
+from schemas.errors import BackpressureError, MessageTooLargeError
 from schemas.trajectories import Rollout
 from workers.asking.remote import check_keys, played_in_training
 from workers.matches import Matches
@@ -149,10 +149,16 @@ class RolloutWorker:
         return wanted and any(facts.get("ended_by_invalid") for facts in others)
 
     async def _publish(self, rollout: Rollout) -> str:
-        """Publish a rollout; when the trainer has ended there is nobody to wait for, and it is not used."""
+        """Publish a rollout; when the trainer has ended there is nobody to wait for, and it is not used.
+
+        Nor is one that is too large for the broker: its match counts without it.
+        """
         try:
             return await self._context.persistently(
                 lambda: self._context.experience.publish(rollout), give_up=self._finished
             )
         except BackpressureError:
+            return ""
+        except MessageTooLargeError as error:
+            log.error("rollout left out", error=str(error))
             return ""

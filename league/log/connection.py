@@ -12,7 +12,15 @@ from nats.aio.client import Client
 from nats.js.errors import APIError, NoStreamResponseError
 
 from league.log.access import Access, RefusableClient, check_not_ended, check_trusted
-from schemas.errors import AccessError, BackpressureError, ConflictError, LogError, LogUnavailableError, StoreFullError
+from schemas.errors import (
+    AccessError,
+    BackpressureError,
+    ConflictError,
+    LogError,
+    LogUnavailableError,
+    MessageTooLargeError,
+    StoreFullError,
+)
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 10.0
@@ -141,7 +149,7 @@ def broker_errors(doing: str) -> Iterator[None]:
     except APIError as error:
         raise _from_api(doing, error) from error
     except nats.errors.MaxPayloadError as error:
-        raise LogError(
+        raise MessageTooLargeError(
             f"{doing}: the message is larger than the broker takes; expected at most its max_payload"
         ) from error
     except (nats.errors.Error, TimeoutError) as error:

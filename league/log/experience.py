@@ -8,15 +8,20 @@ import nats.js.errors
 from nats.aio.client import Client
 
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
+from league.log.dead import DeadLetters, Letter
 from league.log.pull import Pulled, pull
 from schemas.codec import decode_rollout, encode_rollout
-from schemas.errors import DecodeError
+from schemas.errors import BackpressureError, DecodeError, LogUnavailableError, MessageTooLargeError
 from schemas.ids import digest
 from schemas.subjects import EXPERIENCE_STREAM, experience_subject
 from schemas.trajectories import Rollout
 
 _GONE = (nats.js.errors.BadRequestError, nats.js.errors.NotFoundError, nats.js.errors.ServerError)
 """What the broker answers about a message that is not there any more, or not yet."""
+
+
+_SET_ASIDE_AT_MOST = 1_000
+"""Undecodable messages that one process tells of; more are only removed, or a flood would hold up training."""
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -44,14 +49,22 @@ class Experience:
         self.league = league
         self._client = client
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
+        self._dead = DeadLetters(client, league)
+        self._damaged = 0
 
     async def publish(self, rollout: Rollout) -> str:
         """Hand a rollout to the trainers of its policy; return the digest of what was published.
 
         Raises:
             BackpressureError: the stream is full; wait until the trainer has caught up, then try again.
+            MessageTooLargeError: the broker takes no messages of this size; nothing was sent.
         """
         data = encode_rollout(rollout)
+        if len(data) > self._client.max_payload:
+            raise MessageTooLargeError(
+                f"the rollout of {rollout.match_id} has {len(data):,} bytes, compressed; expected at most the broker's "
+                f"max_payload of {self._client.max_payload:,}"
+            )
         headers = {"Nats-Msg-Id": f"{self.league}:{rollout.match_id}:{rollout.seat}"}
         with broker_errors(f"publishing the rollout of {rollout.match_id}"):
             await self._js.publish(experience_subject(self.league, rollout.policy), data, headers=headers)
@@ -62,7 +75,27 @@ class Experience:
         subject = experience_subject(self.league, policy)
         async for messages in pull(self._client, EXPERIENCE_STREAM, subject, first, None):
             for pulled in messages:
-                yield _received(pulled, self.league)
+                received = _received(pulled, self.league)
+                if received.rollout is None and not await self._set_aside(pulled, received):
+                    continue
+                yield received
+
+    async def _set_aside(self, pulled: Pulled, received: Received) -> bool:
+        """Write a dead letter; whether the message is to be told of.
+
+        Nobody's messages are removed at once, or a stream full of them would take no rollout, and the trainer would
+        wait for ever for the step that lets go of them.
+        """
+        self._damaged += 1
+        is_told = bool(received.match_id) or self._damaged <= _SET_ASIDE_AT_MOST
+        place = Letter(EXPERIENCE_STREAM, pulled.sequence, pulled.msg.subject, received.error)
+        kept = msgspec.structs.replace(place, payload=pulled.msg.data, size=len(pulled.msg.data))
+        with contextlib.suppress(BackpressureError, LogUnavailableError):
+            if self._damaged <= _SET_ASIDE_AT_MOST:
+                await self._dead.bury(kept)
+            if not received.match_id:
+                await self.forget([pulled.sequence])
+        return is_told
 
     async def forget_through(self, policy: str, sequence: int) -> None:
         """Drop rollouts of ``policy`` up to ``sequence``, which the trainer's saved state has accounted for."""

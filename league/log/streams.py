@@ -33,6 +33,10 @@ _DUPLICATE_WINDOW_S = 600.0
 
 METRICS_KEPT_S = 60.0
 
+_WORK_BYTES = 256 * 1024 * 1024
+"""About a million jobs."""
+_DEAD_BYTES = 64 * 1024 * 1024
+
 
 def _history() -> StreamConfig:
     return StreamConfig(
@@ -53,6 +57,9 @@ def _work() -> StreamConfig:
         name=WORK_STREAM,
         subjects=["work.>"],
         retention=RetentionPolicy.WORK_QUEUE,
+        # Full means wait, as for experience: who asks for matches tries again.
+        discard=DiscardPolicy.NEW,
+        max_bytes=_WORK_BYTES,
         duplicate_window=_DUPLICATE_WINDOW_S,
     )
 
@@ -76,7 +83,7 @@ def _experience(limits: ExperienceConfig, consumed: int) -> StreamConfig:
 
 
 def _dead_letters() -> StreamConfig:
-    return StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=10_000)
+    return StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=10_000, max_bytes=_DEAD_BYTES)
 
 
 def metrics_stream() -> StreamConfig:

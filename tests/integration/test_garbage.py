@@ -1,0 +1,106 @@
+"""Floods of garbage and giant messages: what is real goes on, and nothing grows."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from nats.aio.client import Client
+
+from league.log import experience
+from league.log.connection import connect
+from league.log.dead import DeadLetters
+from league.log.experience import Experience, Received
+from league.log.jetstream import JetStreamLog, wait_closed
+from league.log.server import EmbeddedServer
+from league.log.streams import ensure_streams
+from schemas.config import ExperienceConfig
+from schemas.errors import BackpressureError, MessageTooLargeError
+from schemas.events import AgentRegistered
+from schemas.subjects import EXPERIENCE_STREAM
+from schemas.trajectories import Rollout, Step
+from workers import runtime
+from workers.run import Run
+from workers.runtime import Context, beside
+
+
+@contextlib.asynccontextmanager
+async def broker(folder: Path, most: int = 280) -> AsyncIterator[Client]:
+    with EmbeddedServer(folder / "nats") as server:
+        client = await connect(server.url, "test")
+        await ensure_streams(client.jetstream(), ExperienceConfig(max_messages=most, max_bytes=1_000_000))
+        yield client
+        await wait_closed(client)
+
+
+def rollout(name: str, tokens: int = 3) -> Rollout:
+    rng = Random(tokens)
+    step = Step([rng.getrandbits(31) for _ in range(tokens)], [3], [0], [-0.5], [[3, 4]], 3, 1, 1.0)
+    return Rollout(name, "nim", "main", 0, "first", "g", [step], 1, 1.0, 1.0, 1)
+
+
+def test_a_rollout_above_the_brokers_limit_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with broker(tmp_path) as client:
+            stream = Experience(client, "nim")
+            with pytest.raises(MessageTooLargeError, match=r"rollout of big has .* compressed; expected at most"):
+                await stream.publish(rollout("big", tokens=2_500_000))
+            await stream.publish(rollout("small"))
+            state = (await client.jetstream().stream_info(EXPERIENCE_STREAM)).state
+            assert state.messages == 1
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_a_stream_full_of_nobodys_garbage_makes_room_for_rollouts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experience, "_SET_ASIDE_AT_MOST", 2)
+
+    async def body() -> None:
+        async with broker(tmp_path, most=5) as client:
+            for number in range(4):
+                await client.jetstream().publish("experience.nim.main", b"garbage %d" % number)
+            labelled = {"Nats-Msg-Id": "nim:m-9:1"}
+            await client.jetstream().publish("experience.nim.main", b"a damaged rollout", headers=labelled)
+            stream = Experience(client, "nim")
+            with pytest.raises(BackpressureError):
+                await stream.publish(rollout("m-1"))
+            arrived: asyncio.Queue[Received] = asyncio.Queue()
+
+            async def receive() -> None:
+                async for each in stream.follow("main", 1):
+                    await arrived.put(each)
+
+            async with beside(receive()):
+                received = [await arrived.get() for _ in range(3)]
+                await stream.publish(rollout("m-1"))
+                received.append(await arrived.get())
+            assert [(each.sequence, each.match_id) for each in received] == [(1, ""), (2, ""), (5, "m-9"), (6, "m-1")]
+            held = await client.jetstream().stream_info(EXPERIENCE_STREAM)
+            assert held.state.messages == 2, "somebody's stays until a step has accounted for it"
+            assert [each.letter.sequence for each in await DeadLetters(client, "nim").all()] == [1, 2]
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_a_flood_of_garbage_events_is_passed_over_with_a_bounded_number_of_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_SET_ASIDE_AT_MOST", 10)
+
+    async def body() -> None:
+        async with broker(tmp_path) as client:
+            log, rng = JetStreamLog(client, "nim", "test"), Random(0)
+            for _ in range(1_000):
+                await client.publish("league.nim.agent.registered", rng.randbytes(20))
+            last = await log.append(AgentRegistered(agent="a", kind="bot", baseline=False, rating=1.0))
+            context = Context(Run(tmp_path), client, log, "worker")
+            async with beside(context.follow()):
+                await asyncio.wait_for(context.reached(last), 30)
+            assert list(context.state.agents) == ["a"]
+            assert len(await DeadLetters(client, "nim").all()) == 10
+
+    asyncio.run(asyncio.wait_for(body(), 60))
