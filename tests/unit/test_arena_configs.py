@@ -44,6 +44,13 @@ def test_a_step_has_room_for_every_group_of_a_batch(league: LeagueConfig) -> Non
     assert all(league.rollout.games_in_flight >= size for size in sizes.values())
 
 
+def test_members_of_a_group_are_compared_in_one_seat(league: LeagueConfig) -> None:
+    spec = make_arena(league.game.name, league.game.settings)
+    sizes = {request.group_size for request in spec.open(ScriptedClient()).get_batch()}
+
+    assert len(spec.seats) == 1 or all(league.rollout.same_seat % size == 0 for size in sizes)
+
+
 def test_text_is_not_paid_for_being_unlikely(league: LeagueConfig) -> None:
     assert league.trainer.loss.settings.get("entropy") == 0.0, "over a whole vocabulary that pays for nonsense"
 
