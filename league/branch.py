@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from league.artifacts import ArtifactStore
-from league.custody.archive import Manifest
+from league.artifacts import ArtifactStore, CachedStore
+from league.custody.archive import Manifest, archived_batches
 from league.log.base import EventLog
 from league.state import LeagueState
 from schemas import events as e
@@ -173,13 +173,21 @@ def describe(start: TrainerStart) -> str:
     )
 
 
-async def copy_history(source: EventLog, target: EventLog, at: int, told: Told) -> tuple[int, list[Reference]]:
+async def copy_history(
+    source: EventLog, target: EventLog, at: int, told: Told, archive: CachedStore | None = None
+) -> tuple[int, list[Reference]]:
     """Copy events up to ``at``; returns how many there were, and the artifacts that they refer to.
 
-    ``told`` is called with the sequence reached.
+    Args:
+        source: Whose.
+        target: An empty log.
+        at: Sequence to end at.
+        told: Called with the sequence reached.
+        archive: Where the source's archive lies: what is in it is copied from there, so that a copy is whole again
+            where the source's stream is damaged.
     """
     events, found = 0, dict[Reference, None]()
-    async for batch in source.batches(1, at):
+    async for batch in source.batches(1, at) if archive is None else archived_batches(source, archive, 1, at):
         await target.copy(batch)
         for recorded in batch:
             found.update(dict.fromkeys(references(recorded.event)))

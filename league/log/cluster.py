@@ -97,12 +97,16 @@ class LocalCluster:
         return self.folder / f"store-{number}"
 
     def start(self, number: int) -> None:
-        """Start a node, with what it had on disk.
+        """Start a node, with what it had on disk, as far as that is undamaged; the rest comes from the other nodes.
 
         Raises:
             LogUnavailableError: it ended at once; the message quotes its log.
         """
         config, log = self._configured(number), self.folder / f"{number}.log"
+        for index in self.store(number).glob("jetstream/*/streams/*/msgs/index.db"):
+            # A node that trusts its index finds no damage, and hands out a history that lacks what is damaged (seen
+            # with nats-server 2.15.1). Without it, all messages are read and compared with their checksums.
+            index.unlink()
         self._pids[number] = pid = spawn([binary(), "-c", str(config)], log)
         deadline = time.monotonic() + 0.2
         while time.monotonic() < deadline:

@@ -105,8 +105,8 @@ async def _fill(source: Run, history: JetStreamLog, state: LeagueState, client: 
     consumed = max((step.experience_to for step in steps), default=0)
     await ensure_streams(client.jetstream(), state.config.experience, consumed)
     target, last = JetStreamLog(client, history.league, PRODUCER), state.sequence
-    events, wanted = await copy_history(history, target, last, _paced(report, "copying events", last))
     artifacts = source.artifacts(history.client)
+    events, wanted = await copy_history(history, target, last, _paced(report, "copying events", last), artifacts)
     copied = await copy_artifacts(
         wanted,
         # The broker first: reading through the cache would fill the other run's folder.
