@@ -15,6 +15,7 @@ from trainer.model import Tokenizer, make_base
 from workers.asking.episodes import BackendClient
 from workers.asking.openai_client import OPENAI_URL, OPENROUTER_URL, Manner, OpenAIClient
 from workers.inference import make_backend
+from workers.inference.wire import OWNER
 from workers.serving import InferenceServer, LoadedModels
 
 SPECIAL = ["<pad>", "<eos>", "<unk>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
@@ -61,8 +62,7 @@ def test_our_own_server_tells_the_tokens_that_the_model_samples_in_process(base,
         backend, server = make_backend("local", base), InferenceServer()
         await server.start()
         server.serve(LoadedModels(backend, Tokenizer(base)))
-        manner = Manner(asks_tokens=True, processed_logprobs=True)
-        client = OpenAIClient.for_local(server.port, manner=manner)
+        client = OpenAIClient.for_local(server.port)
         near = await BackendClient(backend, Tokenizer(base)).complete(TALK, temperature, 12, seed=7)
         far = await client.complete(TALK, temperature, 12, seed=7)
         assert far.tokens is not None
@@ -109,6 +109,16 @@ def test_log_probabilities_of_another_temperature_than_sampled_are_not_trained_o
     server = chat_server(lambda *_: say(raw=told()))
     reply = asking(server.url, lambda client: client.complete(TALK, temperature=0.5))
     assert (reply.text, reply.tokens) == ("yes", None)
+
+
+def test_a_leagues_own_server_is_believed_and_says_which_version_spoke(chat_server, say):
+    raw = json.dumps({**json.loads(told()), "system_fingerprint": OWNER, "model": "main@7"}).encode()
+    server = chat_server(lambda *_: say(raw=raw))
+    tokens = asking(server.url, lambda client: client.complete(TALK, temperature=0.5), model="main").tokens
+    assert (tokens.version, tokens.temperature) == (7, 0.5)
+    other = chat_server(lambda *_: say(raw=raw.replace(OWNER.encode(), b"fp_1")))
+    assert asking(other.url, lambda client: client.complete(TALK), model="main").tokens.version == 0
+    assert asking(other.url, lambda client: client.get_policy_version(), model="main@12") == 12
 
 
 def test_a_server_that_is_not_known_to_understand_tokens_is_not_asked_for_them(chat_server, say):

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from math import isfinite
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 import structlog
@@ -12,7 +12,9 @@ import structlog
 from schemas.config import RemoteConfig
 from schemas.episodes import Message, ModelResponse, free_tokens
 from schemas.errors import ConfigError, RemoteError
+from schemas.ids import split_agent
 from workers.asking.remote_model import RemoteModel
+from workers.inference.wire import OWNER
 
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 OPENAI_URL = "https://api.openai.com/v1"
@@ -44,7 +46,8 @@ class Manner(msgspec.Struct, frozen=True):
     what they don't know."""
     processed_logprobs: bool = False
     """Whether its log-probabilities are those of the distribution that was sampled: vLLM's with
-    ``--logprobs-mode processed_logprobs``, and this league's own servers'. Others tell those at temperature 1."""
+    ``--logprobs-mode processed_logprobs``. Others tell those at temperature 1. This league's own servers say by
+    themselves that theirs are."""
 
 
 class _Said(msgspec.Struct):
@@ -70,6 +73,13 @@ class _Choice(msgspec.Struct):
 class _Completion(msgspec.Struct):
     choices: list[_Choice]
     prompt_token_ids: list[int] | None = None
+    model: str | None = None
+    system_fingerprint: str | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a server of a league gave it: what it says of itself is known then."""
+        return self.system_fingerprint == OWNER
 
 
 class _Model(msgspec.Struct):
@@ -88,8 +98,9 @@ class OpenAIClient:
     """Completes conversations at a server.
 
     Replies come with tokens only where the server tells every id and log-probability, and where these are of the
-    distribution that was sampled; otherwise they are text alone, which the log says once. The tokens' version is that
-    of the last ``get_policy_version``: whoever swaps weights while an episode is under way is not noticed.
+    distribution that was sampled; otherwise they are text alone, which the log says once. The tokens' version is the
+    one that a league's own server says it sampled from. Other servers don't say: it is that of the last
+    ``get_policy_version``, and whoever swaps weights while an episode is under way is not noticed.
     """
 
     def __init__(self, base_url: str, model: str, key_variable: str = "", manner: Manner = Manner()) -> None:  # noqa: B008
@@ -167,17 +178,22 @@ class OpenAIClient:
         if not return_tokens:
             return ModelResponse(text, None, finish)
         prompt_ids, logprobs = _prompt_ids(completion), _logprobs(choice)
-        if reason := self._lacking(choice, prompt_ids, logprobs, temperature):
+        processed = self.manner.processed_logprobs or completion.is_ours
+        if reason := _lacking(choice, prompt_ids, logprobs, temperature, processed):
             self._tell(reason)
             return ModelResponse(text, None, finish)
-        tokens = free_tokens(prompt_ids, choice.token_ids or [], logprobs, self._version, temperature)
+        tokens = free_tokens(prompt_ids, choice.token_ids or [], logprobs, self._sampled_by(completion), temperature)
         return ModelResponse(text, tokens, finish)
 
     async def get_policy_version(self) -> int:
-        """The version of the adapter that is served; 0 where the server does not speak of versions."""
+        """The version of the model that is asked; 0 where the server does not speak of versions."""
         if not self.manner.asks_tokens:
             return 0  # a hosted service: whatever page it shows there would be no version
-        data = await self._server.look(f"{self._url.removesuffix('/v1')}/adapters/version")
+        if named := split_agent(self.model):
+            self._version = named[1]
+            return self._version
+        policy = f"?policy={quote(self.model, safe='')}" if self.model else ""
+        data = await self._server.look(f"{self._url.removesuffix('/v1')}/adapters/version{policy}")
         if data is not None:
             self._version = self._decoded(data, _Version, "/adapters/version").version
         return self._version
@@ -201,23 +217,28 @@ class OpenAIClient:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RemoteError(f"{self._where}: {page} is not as expected, {error}") from None
 
-    def _lacking(
-        self, choice: _Choice, prompt_ids: Sequence[int], logprobs: Sequence[float], temperature: float
-    ) -> str:
-        """Why a reply cannot be learnt from, if it cannot."""
-        ids = choice.token_ids or []
-        if not prompt_ids or not ids:
-            return "it tells no token ids"
-        if len(logprobs) != len(ids) or not all(isfinite(value) and value <= 0 for value in logprobs):
-            return f"it tells {len(logprobs)} log-probabilities for {len(ids)} tokens, or some that are none"
-        if temperature == 0 or (temperature != 1 and not self.manner.processed_logprobs):
-            return f"its log-probabilities are not those at temperature {temperature:g}"
-        return ""
+    def _sampled_by(self, completion: _Completion) -> int:
+        named = split_agent(completion.model or "") if completion.is_ours else None
+        return self._version if named is None else named[1]
 
     def _tell(self, reason: str) -> None:
         if not self._told:
             self._told = True
             log.warning("replies without tokens: nothing can be trained on them", server=self._where, reason=reason)
+
+
+def _lacking(
+    choice: _Choice, prompt_ids: Sequence[int], logprobs: Sequence[float], temperature: float, processed: bool
+) -> str:
+    """Why a reply cannot be learnt from, if it cannot."""
+    ids = choice.token_ids or []
+    if not prompt_ids or not ids:
+        return "it tells no token ids"
+    if len(logprobs) != len(ids) or not all(isfinite(value) and value <= 0 for value in logprobs):
+        return f"it tells {len(logprobs)} log-probabilities for {len(ids)} tokens, or some that are none"
+    if temperature == 0 or (temperature != 1 and not processed):
+        return f"its log-probabilities are not those at temperature {temperature:g}"
+    return ""
 
 
 def _completion(data: bytes) -> _Completion:

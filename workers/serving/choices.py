@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from arena.prompts import Template
 from workers.inference.base import Generation
+from workers.inference.wire import OWNER
 from workers.serving.fields import Asked, AskedChat, AskedCompletion
 from workers.serving.limits import Texts, answer_of, is_structured
 from workers.serving.stopping import cut
@@ -86,6 +87,8 @@ def _answer(prefix: str, kind: str, named: str, found: list[Json], choices: Sequ
         "object": kind,
         "created": int(time.time()),
         "model": named,
+        # Clients take it to mean that log-probabilities are those sampled from, and that ``model`` never changes.
+        "system_fingerprint": OWNER,
         "choices": found,
         "usage": {
             "prompt_tokens": read,
