@@ -15,7 +15,7 @@ from arena.games.base import words_of
 from arena.match import BotPlayer, play
 from schemas.config import AgentConfig, LeagueConfig, RemoteConfig, convert
 from schemas.errors import ConfigError, RemoteError, UsageError
-from workers.asking import remote_model
+from workers.asking import link
 from workers.asking.remote import RemotePlayer, Remotes, check_keys, played_in_evaluation
 from workers.asking.remote_model import RemoteModel, Reply
 from workers.founding.checks import check_config
@@ -148,7 +148,7 @@ def test_nobody_has_to_count_tokens(chat_server, say, usage):
 
 
 def test_an_endless_answer_is_cut(chat_server, say, monkeypatch):
-    monkeypatch.setattr(remote_model, "LARGEST_ANSWER", 100_000)
+    monkeypatch.setattr(link, "LARGEST_ANSWER", 100_000)
     server = chat_server(lambda asked, number: say(raw=b"x" * 10_000, endless=True))
     with pytest.raises(RemoteError, match="an answer of more than 100,000 bytes"):
         ask(config(server.url, tries=1))

@@ -21,8 +21,9 @@ from arena.games.texts import Words
 from schemas.config import AgentConfig, LeagueConfig, RemoteConfig
 from schemas.errors import UsageError, one_of
 from workers.asking.billing import Tally
+from workers.asking.link import key_of
 from workers.asking.metering import Meter
-from workers.asking.remote_model import RemoteModel, Reply, key_of
+from workers.asking.remote_model import RemoteModel, Reply
 from workers.asking.speaking import RemoteSpeaker
 
 _PAUSED_S = 0.5

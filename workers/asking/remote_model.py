@@ -5,14 +5,10 @@ history says was spent, and by what this process has not recorded yet.
 """
 
 import asyncio
-import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from math import inf
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -20,27 +16,15 @@ import msgspec
 
 from schemas.config import RemoteConfig
 from schemas.episodes import Message
-from schemas.errors import ConfigError, RemoteError
+from schemas.errors import RemoteError
 from workers.asking.billing import Tally, Usage, largest_cost, read_usage
+from workers.asking.link import NO_PAGE, FailedError, Link
 
 if TYPE_CHECKING:
-    import httpx2
-
-LARGEST_ANSWER = 4 * 1024 * 1024
-"""Bytes of one answer, above which no more of it is read."""
+    pass
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
-_LONGEST_WAIT_S = 120.0
-"""A server that wants to be left alone for longer fails the match at once."""
-_PASSING = frozenset((408, 409, 425, 429))
-"""Statuses below 500 that another try may get over."""
-_ABOUT_KEYS = frozenset((401, 403))
-"""Statuses whose text may hold a part of the key."""
-_EXCERPT = 200
-_JSON = MappingProxyType({"Content-Type": "application/json"})
-_NOT_FOUND = 404
-
 Read = TypeVar("Read")
 
 
@@ -53,16 +37,6 @@ class Reply(NamedTuple):
     tokens: int
     """Of prompt and reply as the server counts them, failed tries included; 0 when it does not."""
     seconds: float
-
-
-class _FailedError(Exception):
-    """One request without a reply."""
-
-    def __init__(self, why: str, passing: bool = True, wait_s: float = 0.0, may_cost: bool = True) -> None:
-        super().__init__(why)
-        self.may_cost = may_cost
-        self.passing = passing and wait_s <= _LONGEST_WAIT_S
-        self.wait_s = wait_s
 
 
 class _Message(msgspec.Struct):
@@ -100,17 +74,12 @@ class RemoteModel:
         Raises:
             ConfigError: the variable that should hold its key does not.
         """
-        # Here and not above: workers of leagues without remote agents never need it.
-        import httpx2
-
         self._agent = agent
         self._where = f"agent {agent!r} at {urlsplit(config.url).netloc}"
         self._config = config
         self._left = left
         self._unrecorded = 0.0
-        self._key = key_of(agent, config)
-        # No time-outs of its own: they are for each read, and a reply that trickles in would never meet one.
-        self._client = httpx2.AsyncClient(auth=self._sign if self._key else None, timeout=None)
+        self._link = Link(agent, config)
         self._url = f"{config.url.rstrip('/')}/chat/completions"
         self._first_pause_s = first_pause_s
         self._free = asyncio.Semaphore(config.requests)
@@ -183,12 +152,12 @@ class RemoteModel:
             RemoteError: there is no connection, or the server refuses.
         """
         try:
-            response, data = await self._send("GET", url, None)
-            if response.status_code == _NOT_FOUND:
+            response, data = await self._link.send("GET", url)
+            if response.status_code in NO_PAGE:
                 return None
             if not response.is_success:
-                raise self._refusal(response, data)
-        except _FailedError as failure:
+                raise self._link.refusal(response, data)
+        except FailedError as failure:
             raise RemoteError(f"{self._where}: {failure}; expected {urlsplit(url).path}") from None
         return data
 
@@ -200,7 +169,7 @@ class RemoteModel:
                 self.check_budget()
                 try:
                     return _readable(await self._request(body, tally), read), time.monotonic() - started
-                except _FailedError as failure:
+                except FailedError as failure:
                     if not failure.passing or attempt == self._config.tries:
                         times = "1 request" if attempt == 1 else f"{attempt} requests"
                         raise RemoteError(f"{self._where}: {failure} ({times}); expected a chat completion") from None
@@ -209,7 +178,7 @@ class RemoteModel:
 
     async def close(self) -> None:
         """Let go of the connections."""
-        await self._client.aclose()
+        await self._link.close()
 
     def _body(self, messages: Sequence[Message]) -> dict[str, Any]:
         return {
@@ -219,11 +188,6 @@ class RemoteModel:
             self._config.limit_field: self._config.max_tokens,
             **self._config.extra,
         }
-
-    def _sign(self, request: "httpx2.Request") -> "httpx2.Request":
-        # Here and not among the client's headers: the key is in no local variable that a logged traceback would show.
-        request.headers["Authorization"] = f"Bearer {self._key}"
-        return request
 
     async def _pause(self, attempt: int, wait_s: float) -> None:
         if wait_s:
@@ -238,33 +202,17 @@ class RemoteModel:
         tally.requests += 1
         usage, may_cost = None, True
         try:
-            response, data = await self._send("POST", self._url, body)
+            response, data = await self._link.send("POST", self._url, body)
             usage, may_cost = read_usage(data), response.is_success
-        except _FailedError as failure:
+        except FailedError as failure:
             may_cost = failure.may_cost
             raise
         finally:
             # Also of a request that was cancelled: its server may go on and charge for it.
             self._charge(tally, body, usage, may_cost)
         if not response.is_success:
-            raise self._refusal(response, data)
+            raise self._link.refusal(response, data)
         return data
-
-    async def _send(self, method: str, url: str, body: bytes | None) -> "tuple[httpx2.Response, bytes]":
-        import httpx2
-
-        try:
-            async with (
-                asyncio.timeout(self._config.timeout_s),
-                self._client.stream(method, url, content=body, headers=_JSON) as response,
-            ):
-                return response, await _read(response)
-        except TimeoutError:
-            raise _FailedError(f"no reply within {self._config.timeout_s:g} s") from None
-        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError, ValueError) as error:
-            may_cost = not isinstance(error, httpx2.ConnectError | httpx2.InvalidURL)
-            why = f"no connection or a broken one, {type(error).__name__}"
-            raise _FailedError(why, may_cost=may_cost) from None
 
     def _charge(self, tally: Tally, body: bytes, usage: Usage | None, may_cost: bool) -> None:
         before = tally.cost
@@ -275,59 +223,12 @@ class RemoteModel:
             tally.cost += largest_cost(body, self._config)
         self._unrecorded += tally.cost - before
 
-    def _refusal(self, response: "httpx2.Response", data: bytes) -> _FailedError:
-        status = response.status_code
-        why = f"status {status}"
-        if status not in _ABOUT_KEYS and (said := self._excerpt(data)):
-            why += f", {said!r}"
-        wait_s = _wait_s(response.headers.get("Retry-After", ""))
-        if wait_s > _LONGEST_WAIT_S:
-            why += f", asks to wait {wait_s:.0f} s"
-        return _FailedError(why, status in _PASSING or status >= 500, wait_s)
-
-    def _excerpt(self, data: bytes) -> str:
-        # The key is taken out before the text is cut, so that no part of it can stay.
-        said = data.decode(errors="replace")
-        if self._key:
-            said = said.replace(self._key, "…")
-        return " ".join(said.split())[:_EXCERPT]
-
-
-def key_of(agent: str, config: RemoteConfig) -> str:
-    """The key of a remote agent's server; empty for one that wants none.
-
-    Raises:
-        ConfigError: the variable that should hold it does not; the message names it and the agent.
-    """
-    variable = config.key_variable
-    if not variable:
-        return ""
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise ConfigError(
-            f"agents.{agent}.remote.key_variable: the environment of this process has nothing in {variable}; "
-            f"expected the key for {urlsplit(config.url).netloc}"
-        )
-    if not (key.isascii() and key.isprintable()):
-        raise ConfigError(f"agents.{agent}.remote.key_variable: what {variable} holds is no key; expected one in ASCII")
-    return key
-
-
-async def _read(response: "httpx2.Response") -> bytes:
-    parts, size = [], 0
-    async for part in response.aiter_bytes():
-        parts.append(part)
-        size += len(part)
-        if size > LARGEST_ANSWER:
-            raise _FailedError(f"status {response.status_code} with an answer of more than {LARGEST_ANSWER:,} bytes")
-    return b"".join(parts)
-
 
 def _readable(data: bytes, read: Callable[[bytes], Read]) -> Read:
     try:
         return read(data)
     except ValueError as error:
-        raise _FailedError(str(error)) from None
+        raise FailedError(str(error)) from None
 
 
 def _completion(data: bytes) -> str:
@@ -343,13 +244,3 @@ def _completion(data: bytes) -> str:
     if not completion.choices:
         raise ValueError("an answer without any choice")
     return completion.choices[0].message.content or ""
-
-
-def _wait_s(header: str) -> float:
-    """Seconds that a Retry-After header asks for: a number, or a date (RFC 9110, 10.2.3)."""
-    with suppress(ValueError):
-        seconds = float(header)
-        return seconds if 0 <= seconds < float("inf") else 0.0
-    with suppress(ValueError, TypeError):
-        return max(parsedate_to_datetime(header).timestamp() - time.time(), 0.0)
-    return 0.0
