@@ -497,6 +497,37 @@ class TrackerConfig(_Table, frozen=True):
             raise ConfigError(f"tracker.window: {self.window}; expected 1 to 1,000,000")
 
 
+class AlarmsConfig(_Table, frozen=True):
+    """What a person is told of; ``league status`` shows what lasts."""
+
+    webhook: str = ""
+    """Address that alarms are posted to as JSON, without user, password or query; empty for nowhere."""
+    webhook_variable: str = ""
+    """Name of the environment variable that holds the address instead, for one that is a secret: the configuration is
+    part of the history."""
+    stall_minutes: float = 15.0
+    """Without a gradient step for so long, while a trainer serves."""
+    dead_letters: int = 1
+    """From so many on."""
+    store_share: float = 0.95
+    """From this share of the store's room on."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        url = _split(self.webhook) if self.webhook else None
+        fits = url is not None and url.scheme in ("http", "https") and url.hostname
+        if self.webhook and not (fits and "@" not in self.webhook and "?" not in self.webhook):
+            raise ConfigError(
+                "alarms.webhook: expected an address like 'https://host/path', without user, password or query "
+                "(webhook_variable names the variable that holds one that is a secret)"
+            )
+        if self.webhook and self.webhook_variable:
+            raise ConfigError("alarms.webhook_variable: expected it without alarms.webhook")
+        for key in ("stall_minutes", "dead_letters", "store_share"):
+            if not 0 < getattr(self, key) < float("inf"):
+                raise ConfigError(f"alarms.{key}: {getattr(self, key)}; expected more than 0")
+
+
 class StopConfig(_Table, frozen=True):
     """When training of ``trainer.policy`` ends, and with it that of the others.
 
@@ -596,6 +627,7 @@ class LeagueConfig(_Table, frozen=True):
     """Policies that are trained beside ``trainer.policy``, by name."""
     history: HistoryConfig = HistoryConfig()
     tracker: TrackerConfig = TrackerConfig()
+    alarms: AlarmsConfig = AlarmsConfig()
     stop: StopConfig = StopConfig()
 
     def __post_init__(self) -> None:

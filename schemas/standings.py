@@ -46,6 +46,14 @@ class Record(msgspec.Struct, frozen=True):
     losses: int = 0
 
 
+class Alarm(msgspec.Struct, frozen=True):
+    """Something that a person should look at."""
+
+    name: str
+    """The same for as long as it lasts: its kind, and after a colon whom it is about."""
+    text: str
+
+
 class Standings(msgspec.Struct, frozen=True):
     """The table at one sequence of the history."""
 

@@ -20,6 +20,7 @@ from schemas.config import LeagueConfig
 from schemas.errors import LeagueError, StoreFullError
 from schemas.events import WorkerLeft
 from workers.runtime import EXIT_STORE_FULL, Context, beside
+from workers.watching.alarms import watch_alarms
 from workers.watching.dashboard import Dashboard
 
 log = structlog.get_logger()
@@ -172,11 +173,12 @@ class Supervisor:
 
     Args:
         context: A connection and a state that is being kept up to date.
-        announce: Told in a line when a worker ends that should not have.
+        announce: Told in a line when a worker ends that should not have, and of alarms.
     """
 
     def __init__(self, context: Context, announce: Announce) -> None:
         self._context = context
+        self._announce = announce
         game = context.config.game
         self._seats = len(make_contest(game.name, game.settings).seats)
         self._children = [Child(context, process, announce) for process in processes(context.config)]
@@ -190,7 +192,8 @@ class Supervisor:
         if self._is_done():
             return True
         try:
-            async with beside(self._watch_store(), *(child.keep() for child in self._children)):
+            watching = self._watch_store(), watch_alarms(self._context, self._announce)
+            async with beside(*watching, *(child.keep() for child in self._children)):
                 await self._context.until(self._is_done)
                 done = self._is_done()
                 for role in reversed(ROLES):

@@ -20,7 +20,7 @@ from nats.js.errors import NoStreamResponseError
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
 from league.log.streams import metrics_stream
 from schemas.metrics import Heard, Heartbeat
-from schemas.subjects import DEAD_LETTER_STREAM, EXPERIENCE_STREAM, METRICS_STREAM, metrics_subject
+from schemas.subjects import DEAD_LETTER_STREAM, EXPERIENCE_STREAM, METRICS_STREAM, WORK_STREAM, metrics_subject
 
 _BATCH = 1_000
 _FETCH_S = 2.0
@@ -142,10 +142,11 @@ async def held(client: Client, stream: str, subject: str) -> dict[str, int]:
 
     Args:
         client: A connection.
-        stream: ``EXPERIENCE`` for rollouts that wait, ``DEAD`` for messages that nobody could decode.
+        stream: ``EXPERIENCE`` for rollouts that wait, ``WORK`` for jobs, ``DEAD`` for messages that
+            nobody could decode.
         subject: Filter; wildcards allowed.
     """
-    assert stream in (DEAD_LETTER_STREAM, EXPERIENCE_STREAM)
+    assert stream in (DEAD_LETTER_STREAM, EXPERIENCE_STREAM, WORK_STREAM)
     js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
     with broker_errors(f"reading {stream}"):
         try:

@@ -14,6 +14,7 @@ from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOp
 from workers.reading.status import Status, read_status
 from workers.reading.status_text import print_status
 from workers.run import DEFAULT_RUN, Run
+from workers.watching.alarms import with_alarms
 
 
 def status(
@@ -33,7 +34,8 @@ def status(
 
 async def _status(run: Run, everybody: bool) -> Status:
     async with run.history("status") as history:
-        return await read_status(history, await state_at(history, run.artifacts(history.client)), everybody)
+        state = await state_at(history, run.artifacts(history.client))
+        return with_alarms(await read_status(history, state, everybody, run), state)
 
 
 def metrics(

@@ -1,16 +1,29 @@
 """How a league is doing at this moment: what the history says, and what its processes last said of themselves."""
 
+import time
 from collections.abc import Mapping
 
 import msgspec
+import psutil
+from nats.aio.client import Client
 
+from league.log.connection import REQUEST_TIMEOUT_S, broker_errors
 from league.log.jetstream import JetStreamLog
 from league.log.metrics import MetricsStream, held
 from league.state import LeagueState
 from league.state.saved import Worker
+from schemas.events import GradientStepTaken
 from schemas.metrics import Heard, Heartbeat
-from schemas.standings import Standings
-from schemas.subjects import DEAD_LETTER_STREAM, EXPERIENCE_STREAM, dead_letter_subject, experience_subject
+from schemas.standings import Alarm, Standings
+from schemas.subjects import (
+    DEAD_LETTER_STREAM,
+    EXPERIENCE_STREAM,
+    WORK_STREAM,
+    dead_letter_subject,
+    experience_subject,
+    work_subject,
+)
+from workers.run import Run
 from workers.watching.metrics import SILENT_S
 
 
@@ -75,9 +88,21 @@ class Status(msgspec.Struct, frozen=True):
     """Messages that nobody could decode."""
     costs: dict[str, float]
     """What remote agents have cost, by name."""
+    jobs: int
+    """Evaluation matches and others that were asked for and have not been played: the depth of the queue."""
+    lag: int
+    """Events that the slowest worker has not taken in."""
+    since_step_s: float | None
+    """Since the newest gradient step of anybody, by this machine's clock; None before the first."""
+    store_share: float | None
+    """Of the room of the broker's store; None where it is not known."""
+    paused: dict[str, str]
+    """Why policies pause, by name; under the empty name the whole league."""
     policies: list[PolicyStatus]
     agents: list[AgentStatus]
     workers: list[WorkerStatus]
+    alarms: list[Alarm] = []
+    """What a person should look at (``workers.watching.alarms``)."""
 
     @property
     def silent(self) -> list[WorkerStatus]:
@@ -85,13 +110,16 @@ class Status(msgspec.Struct, frozen=True):
         return [worker for worker in self.workers if worker.health == "silent"]
 
 
-async def read_status(history: JetStreamLog, state: LeagueState, everybody: bool = False) -> Status:
+async def read_status(
+    history: JetStreamLog, state: LeagueState, everybody: bool = False, run: Run | None = None
+) -> Status:
     """The status of a league.
 
     Args:
         history: Of the league; gives the broker to ask.
         state: The history folded.
         everybody: Workers that have left too.
+        run: Where the store's room is told, if the broker does not limit it.
 
     Raises:
         LogError: the broker could not be asked.
@@ -100,8 +128,32 @@ async def read_status(history: JetStreamLog, state: LeagueState, everybody: bool
     heard = await MetricsStream(client, league).newest()
     waiting = await held(client, EXPERIENCE_STREAM, experience_subject(league, "*"))
     dead = await held(client, DEAD_LETTER_STREAM, dead_letter_subject(league, ">"))
+    jobs = await held(client, WORK_STREAM, work_subject(league, ">"))
     pending = {subject.rpartition(".")[2]: count for subject, count in waiting.items()}
-    return status_of(state, heard, pending, sum(dead.values()), everybody)
+    found = status_of(state, heard, pending, sum(dead.values()), everybody)
+    return msgspec.structs.replace(
+        found,
+        jobs=sum(jobs.values()),
+        since_step_s=await _since_step(history),
+        store_share=await _store_share(client, run),
+    )
+
+
+async def _since_step(history: JetStreamLog) -> float | None:
+    newest = await history.newest(GradientStepTaken)
+    return None if newest is None else max((time.time_ns() - newest.time_ns) / 1e9, 0.0)
+
+
+async def _store_share(client: Client, run: Run | None) -> float | None:
+    with broker_errors("asking for the store's room"):
+        account = await client.jetstream(timeout=REQUEST_TIMEOUT_S).account_info()
+    most = account.limits.max_storage if run is None or run.max_store_bytes is None else run.max_store_bytes
+    if most > 0:
+        return float(account.storage / most)
+    if run is None or run.nats is not None:
+        return None
+    disk = psutil.disk_usage(str(run.folder))
+    return float(disk.used / (disk.used + disk.free))
 
 
 def status_of(
@@ -131,6 +183,11 @@ def status_of(
         voided=state.voided,
         dead_letters=dead,
         costs={agent: spent.cost for agent, spent in sorted(state.spent.items())},
+        jobs=0,
+        lag=max((worker.heartbeat.lag for worker in workers if worker.heartbeat is not None), default=0),
+        since_step_s=None,
+        store_share=None,
+        paused={policy: pause.reason for policy, pause in state.pauses.all().items()},
         policies=[_policy(state, standings, policy, pending.get(policy, 0)) for policy in state.policies],
         agents=[
             AgentStatus(agent.name, agent.kind, agent.rating, agent.games)
@@ -139,6 +196,13 @@ def status_of(
         ],
         workers=workers,
     )
+
+
+def silence(worker: WorkerStatus) -> str:
+    """How long a silent worker has said nothing."""
+    if worker.silent_s is None:
+        return "has not been heard of in the last minute"
+    return f"was last heard of {worker.silent_s:.0f} s ago"
 
 
 def _worker(worker: Worker, heard: Heard | None) -> WorkerStatus:

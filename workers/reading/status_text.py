@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 
 from schemas.metrics import Heartbeat, Inference, Play, Training
-from workers.reading.status import Status, WorkerStatus
+from workers.reading.status import Status, WorkerStatus, silence
 
 _COLUMNS = ("worker", "role", "health", "up", "memory", "cores", "behind", "at work on")
 _LEFT = ("worker", "role", "health", "at work on")
@@ -18,6 +18,10 @@ def print_status(console: Console, status: Status) -> None:
         f"games: {games}; {status.failed:,} failed, {status.voided:,} voided; {status.dead_letters:,} dead letters",
         highlight=False,
     )
+    for alarm in status.alarms:
+        console.print(f"alarm {alarm.name}: {alarm.text}", highlight=False, style="bold red")
+    for policy, reason in status.paused.items():
+        console.print(f"{policy or 'the league'} pauses: {reason or 'no reason given'}", highlight=False)
     if status.policies:
         console.print(_policies(status))
     if status.workers:
@@ -26,13 +30,6 @@ def print_status(console: Console, status: Status) -> None:
         console.print("no worker serves this league now", highlight=False)
     for worker in status.silent:
         console.print(f"{worker.worker} on {worker.host} (process {worker.pid}) {silence(worker)}", highlight=False)
-
-
-def silence(worker: WorkerStatus) -> str:
-    """How long a silent worker has said nothing."""
-    if worker.silent_s is None:
-        return "has not been heard of in the last minute"
-    return f"was last heard of {worker.silent_s:.0f} s ago"
 
 
 def _policies(status: Status) -> Table:

@@ -70,6 +70,18 @@ def _of_league(status: Status) -> Iterator[Metric]:
     yield _counter("league_matches_voided_total", "Matches whose results were taken back.", status.voided)
     dead = [Sample({}, status.dead_letters)]
     yield Metric("league_dead_letters", "gauge", "Messages that nobody could decode.", dead)
+    alarms = [Sample({"alarm": alarm.name}, 1) for alarm in status.alarms]
+    yield Metric("league_alarm", "gauge", "An alarm that lasts.", alarms)
+    jobs = [Sample({}, status.jobs)]
+    yield Metric("league_jobs_pending", "gauge", "Matches that were asked for and have not been played.", jobs)
+    lag = [Sample({}, status.lag)]
+    yield Metric("league_lag_events", "gauge", "Events that the slowest worker has not taken in.", lag)
+    paused = [Sample({"policy": policy}, 1) for policy in status.paused]
+    yield Metric("league_paused", "gauge", "A policy that pauses; the whole league under the empty name.", paused)
+    since = [] if status.since_step_s is None else [Sample({}, status.since_step_s)]
+    yield Metric("league_since_step_seconds", "gauge", "Since the newest gradient step of anybody.", since)
+    share = [] if status.store_share is None else [Sample({}, status.store_share)]
+    yield Metric("league_store_share", "gauge", "Of the room of the broker's store.", share)
     ratings = [Sample({"agent": agent.agent, "kind": agent.kind}, agent.rating) for agent in status.agents]
     yield Metric("league_agent_rating", "gauge", "Official rating of an active agent.", ratings)
     costs = [Sample({"agent": agent}, cost) for agent, cost in status.costs.items()]

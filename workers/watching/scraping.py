@@ -11,6 +11,7 @@ from schemas.errors import LeagueError, UsageError
 from workers.reading.status import read_status
 from workers.run import Run
 from workers.runtime import Context, beside
+from workers.watching.alarms import with_alarms
 from workers.watching.exposition import CONTENT_TYPE, league_metrics, render
 
 log = structlog.get_logger()
@@ -48,7 +49,8 @@ async def serve_metrics(run: Run, host: str, port: int, announce: Callable[[str]
 def _application(context: Context) -> web.Application:
     async def answer(_: web.Request) -> web.Response:
         try:
-            text = render(league_metrics(await read_status(context.log, context.state)))
+            status = with_alarms(await read_status(context.log, context.state, run=context.run), context.state)
+            text = render(league_metrics(status))
         except LeagueError as error:
             # The scrape fails, as Prometheus notices; the next one may not.
             log.warning("no figures", error=str(error))
