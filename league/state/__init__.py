@@ -7,6 +7,7 @@
 - ``evaluation_table``  evaluations: what was asked for, what was played, what came of it
 - ``in_play``           matches that were begun and not trained on
 - ``coverage``          what a policy has met: how new an agent's play is to it
+- ``presence``          who works, and what those who serve have said of themselves
 - ``spending``          what remote agents have cost
 - ``pauses``            who pauses, because somebody said so
 - ``artifacts``         what matches added to an arena's stores

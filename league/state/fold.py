@@ -23,6 +23,7 @@ from league.state.coverage import Coverage
 from league.state.evaluation_table import Evaluation, EvaluationTable, Verdict
 from league.state.in_play import InPlay
 from league.state.pauses import Pause, Pauses
+from league.state.presence import Presence
 from league.state.records import HeadToHead, Pairs
 from league.state.rows import Rows
 from league.state.saved import Activity, Published, SavedState, Worker
@@ -52,7 +53,6 @@ class LeagueState:
         """Entrants by name, in the order of joining; ``rating`` and ``games`` are filled in by ``standings``."""
         self.published: dict[str, dict[int, Published]] = {}
         """``published[policy][version]``."""
-        self.workers: dict[str, Worker] = {}
         self.failed = 0
         """Matches that could not be played to their end."""
         self.elite: list[str] = []
@@ -85,8 +85,7 @@ class LeagueState:
         self._in_play = InPlay()
         self._coverage = Coverage()
         self._consumption = Consumption()
-        self._slots: int | None = None
-        """The fewest adapter slots of workers that serve and have said so."""
+        self._presence = Presence()
         self._changed_at = 0
         self._rows = Rows()
         self._standings: Standings | None = None
@@ -119,7 +118,7 @@ class LeagueState:
                 records=self._records.table(),
                 pairs=self._pairs.table(),
                 novelty=self._coverage.table(),
-                slots=self._slots,
+                slots=self._presence.slots,
             )
         return self._standings
 
@@ -127,6 +126,11 @@ class LeagueState:
     def evaluations(self) -> dict[str, Evaluation]:
         """Evaluations by id, in the order of their requests."""
         return self._evaluations.by_id
+
+    @property
+    def workers(self) -> dict[str, Worker]:
+        """Worker processes by name."""
+        return self._presence.workers
 
     @property
     def measured(self) -> EvaluationTable:
@@ -306,8 +310,7 @@ class LeagueState:
         state.config_sequence = saved.config_sequence
         state.agents = {agent.name: agent for agent in saved.agents}
         state.published = {policy: {p.version: p for p in versions} for policy, versions in saved.published.items()}
-        state.workers = saved.workers
-        state._count_slots()
+        state._presence = Presence(saved.workers)
         state._starts.ratings, state._starts.base, state._starts.resets = saved.starts, saved.base, saved.resets
         for table in saved.tables:
             state._table(table.game, table.system).replace(table.ratings)
@@ -492,10 +495,9 @@ class LeagueState:
         # The other run's workers are not ours: what they had in play will not end here.
         self._in_play = InPlay()
         self._consumption.abandon()
-        for name, worker in self.workers.items():
-            if worker.left is None:
-                self.workers[name] = Worker(worker.joined, f"stayed with {event.origin}")
-        return self._count_slots()
+        slots = self._presence.slots
+        self._presence.part(event.origin)
+        return self._presence.slots != slots
 
     def _rated(self, event: e.RatingUpdated) -> bool:
         place = (event.game, event.system)
@@ -579,41 +581,25 @@ class LeagueState:
         self._evaluations.judge(evaluation, verdict)
 
     def _joined(self, event: e.WorkerJoined) -> bool:
-        known = self.workers.get(event.worker)
-        if known is None or known.joined.incarnation != event.incarnation:
-            self.workers[event.worker] = Worker(event)
+        slots = self._presence.slots
+        if self._presence.join(event):
             self._in_play.forget(event.worker)
-            return self._slots is not None and self._count_slots()
-        return False
+        return self._presence.slots != slots
 
     def _left(self, event: e.WorkerLeft) -> bool:
-        worker = self.workers.get(event.worker)
-        if worker is not None and worker.joined.incarnation == event.incarnation and worker.left is None:
-            self.workers[event.worker] = Worker(worker.joined, event.reason)
+        slots = self._presence.slots
+        if self._presence.leave(event):
             self._in_play.forget(event.worker)
-            return self._slots is not None and self._count_slots()
-        return False
+        return self._presence.slots != slots
 
     def _serving(self, event: e.InferenceServing) -> bool:
-        self._tell_of(event, url=event.url)
+        self._presence.serve(event)
         return False
 
     def _slots_reduced(self, event: e.AdapterSlotsReduced) -> bool:
-        self._tell_of(event, slots=max(event.slots, 1))
-        return self._count_slots()
-
-    def _count_slots(self) -> bool:
-        """Look again who serves with how many; whether the least of them changed."""
-        before = self._slots
-        told = (worker.slots for worker in self.workers.values() if worker.left is None and worker.slots is not None)
-        self._slots = min(told, default=None)
-        return self._slots != before
-
-    def _tell_of(self, event: e.InferenceServing | e.AdapterSlotsReduced, **told: Any) -> None:
-        """Note what a process that serves has said of itself; one that has left or begun again says nothing."""
-        worker = self.workers.get(event.worker)
-        if worker is not None and worker.joined.incarnation == event.incarnation and worker.left is None:
-            self.workers[event.worker] = msgspec.structs.replace(worker, **told)
+        slots = self._presence.slots
+        self._presence.reduce(event)
+        return self._presence.slots != slots
 
 
 _HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
