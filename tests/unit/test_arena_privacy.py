@@ -6,6 +6,7 @@ Each property is also put to mutants that leak, which it has to find.
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -18,6 +19,7 @@ from arena.arena import Arena
 from arena.clients import ScriptedClient
 from arena.episodes import AlternatingRolesEpisode, ChatEpisode, Episode, GameEpisode, MultiTurnEpisode
 from arena.games import make_game
+from arena.games.base import words_of
 from arena.games.kuhn_poker import CARDS, KuhnPoker, KuhnPokerSpec
 from arena.rubrics import Rubric
 from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, ModelResponse, Role, Rollout, Said
@@ -184,7 +186,7 @@ def _of_judges(rollouts: Mapping[str, Rollout], client: ScriptedClient) -> list[
 
 
 @given(plans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_what_is_private_is_in_the_one_prompt_it_is_for_and_nowhere_else(plan: Plan) -> None:
     assert leaks(plan) == []
 
@@ -293,7 +295,7 @@ def differing(prompts: Shown) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_what_is_asked_of_a_seat_does_not_depend_on_the_card_of_the_other(salt: int) -> None:
     prompts = shown(make_kuhn(KuhnPokerSpec), salt)
     assert differing(prompts) == []
@@ -320,3 +322,25 @@ class PeekingSpec(KuhnPokerSpec):
 
 def test_a_game_that_shows_the_other_card_is_found() -> None:
     assert differing(shown(make_kuhn(PeekingSpec), 1))
+
+
+OPENSPIEL = ("leduc_poker", "liars_dice", "kuhn_poker(players=3)", "goofspiel(num_cards=4,imp_info=True)")
+
+
+@pytest.mark.parametrize("name", OPENSPIEL)
+def test_what_is_asked_of_a_seat_in_openspiels_games_says_what_openspiel_says_it_knows(name: str) -> None:
+    pytest.importorskip("pyspiel")
+    spec = make_game("openspiel", {"game": name})
+    words = words_of(spec)
+    asked: dict[tuple[int, str], set[str]] = {}
+    positions: dict[tuple[int, str], set[str]] = {}
+    for seed in range(150):
+        game, rng = spec.new(seed), Random(seed)
+        while moving := game.to_move():
+            for seat in moving:
+                knows = (seat, game.position.information_state_string(seat))
+                asked.setdefault(knows, set()).add(words.question(game, seat))
+                positions.setdefault(knows, set()).add(str(game.position.history()))
+            game.apply({seat: game.random_action(seat, rng) for seat in moving})
+    assert all(len(questions) == 1 for questions in asked.values())
+    assert sum(len(found) > 1 for found in positions.values()) > 5, "the same is known in more positions than one"
