@@ -10,7 +10,15 @@ import msgspec
 import zstandard
 
 from schemas.errors import DecodeError
-from schemas.events import EVENT_TYPES, AnyEvent, Event
+from schemas.events import (
+    EVENT_TYPES,
+    AnyEvent,
+    ArtifactStored,
+    Event,
+    HistoryImported,
+    LeagueConfigured,
+    LeagueOpened,
+)
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
 from schemas.upcasters import SCHEMA_VERSION, UPCASTERS
@@ -23,6 +31,17 @@ _msgpack = msgspec.msgpack.Encoder()
 
 ROLLOUT_BYTES = 256 * 1024 * 1024
 """The most that a rollout may be once it is unpacked: a few bytes can stand for any number."""
+
+
+_BAD = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What bytes that are no message come to; the last, where something is nested without end."""
+
+_FREE = (LeagueOpened, LeagueConfigured, ArtifactStored, HistoryImported)
+"""Events with fields that may hold any JSON, numbers of any size among it."""
+
+
+class NewerSchemaError(DecodeError):
+    """An event of a schema version above ours: whoever decides anything must not go on without knowing what it says."""
 
 
 class UnknownEventError(DecodeError):
@@ -38,7 +57,7 @@ def encode_event(event: Event) -> bytes:
     data = _json.encode(event)
     try:
         _events.decode(data)
-    except msgspec.MsgspecError as error:
+    except _BAD as error:
         # Written, it would lie in the history for ever as something that is passed over.
         raise DecodeError(f"{type(event).__name__} cannot be recorded: {error}") from error
     return data
@@ -49,20 +68,24 @@ def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> Event:
 
     Raises:
         UnknownEventError: a well-formed event of a type we do not know.
-        DecodeError: not an event, or of a schema version that we cannot read.
+        NewerSchemaError: of a schema version above ours.
+        DecodeError: not an event, or of a schema version from which no way leads to ours.
     """
     if version > SCHEMA_VERSION:
-        raise DecodeError(
+        raise NewerSchemaError(
             f"event of schema version {version}; this process reads up to {SCHEMA_VERSION}: upgrade the reader"
         )
     try:
         if version == SCHEMA_VERSION:
             event: Event = _events.decode(data)
-            return event
-        upcast: Event = msgspec.convert(_upcast(data, version), AnyEvent)
-        return upcast
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        else:
+            event = msgspec.convert(_upcast(data, version), AnyEvent)
+        if isinstance(event, _FREE):
+            # What a fold keeps goes into snapshots, which hold numbers of 64 bits.
+            _msgpack.encode(event)
+    except (*_BAD, OverflowError) as error:
         raise _event_error(data, error) from error
+    return event
 
 
 def _upcast(data: bytes, version: int) -> dict[str, Any]:
@@ -82,7 +105,7 @@ def _upcast(data: bytes, version: int) -> dict[str, Any]:
 def _event_error(data: bytes, error: Exception) -> DecodeError:
     try:
         kind = msgspec.json.decode(data, type=dict[str, Any]).get("type")
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _BAD:
         return DecodeError(f"not a JSON object but {data[:60]!r}")
     if isinstance(kind, str) and kind not in EVENT_TYPES:
         return UnknownEventError(f"event of unknown type {kind!r}")
@@ -102,7 +125,7 @@ def decode_job(data: bytes) -> PlayMatch:
     """
     try:
         return _jobs.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _BAD as error:
         raise DecodeError(f"not a job: {error}; found {data[:60]!r}") from error
 
 
@@ -122,7 +145,7 @@ def decode_rollout(data: bytes) -> Rollout:
         if size > ROLLOUT_BYTES:
             raise DecodeError(f"not a rollout: {size:,} bytes when unpacked; expected at most {ROLLOUT_BYTES:,}")
         return _rollouts.decode(zstandard.decompress(data))
-    except (msgspec.MsgspecError, zstandard.ZstdError, UnicodeDecodeError) as error:
+    except (*_BAD, zstandard.ZstdError) as error:
         raise DecodeError(f"not a rollout: {error}; found {data[:20]!r}") from error
 
 

@@ -26,6 +26,10 @@ PRODUCER_HEADER = "League-Producer"
 TIME_HEADER = "League-Time"
 """Nanoseconds since 1970 at which the fact happened; imported history keeps its own."""
 
+_TIME_DIGITS, _SCHEMA_DIGITS = 19, 9
+_NO_SCHEMA = -1
+"""Of a message whose schema is no number: there is no way from there, so it is set aside."""
+
 # The server takes 1,000 messages in an atomic batch; smaller ones spread its memory.
 _BATCH_MAX = 500
 
@@ -235,12 +239,20 @@ def _recorded(pulled: Pulled) -> Recorded:
     headers = msg.headers or {}
     return Recorded(
         pulled.sequence,
-        int(headers.get(TIME_HEADER, pulled.time_ns)),
+        _number(headers.get(TIME_HEADER), _TIME_DIGITS, pulled.time_ns, pulled.time_ns),
         msg.subject,
         headers.get(PRODUCER_HEADER, ""),
         msg.data,
-        int(headers.get(SCHEMA_HEADER, SCHEMA_VERSION)),
+        _number(headers.get(SCHEMA_HEADER), _SCHEMA_DIGITS, SCHEMA_VERSION, _NO_SCHEMA),
     )
+
+
+def _number(text: str | None, digits: int, absent: int, otherwise: int) -> int:
+    """What a header says: anybody may have written it, and a reader must not fail at it."""
+    if text is None:
+        return absent
+    is_number = text.isascii() and text.isdigit() and len(text) <= digits
+    return found if is_number and (found := int(text)) < 2**63 else otherwise
 
 
 async def leagues_on(client: Client, name: str = "*") -> list[str]:

@@ -16,6 +16,7 @@ from league.log.experience import Experience, Received
 from league.log.jetstream import JetStreamLog, wait_closed
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
+from schemas.codec import encode_event
 from schemas.config import ExperienceConfig
 from schemas.errors import BackpressureError, MessageTooLargeError
 from schemas.events import AgentRegistered
@@ -102,5 +103,25 @@ def test_a_flood_of_garbage_events_is_passed_over_with_a_bounded_number_of_lette
                 await asyncio.wait_for(context.reached(last), 30)
             assert list(context.state.agents) == ["a"]
             assert len(await DeadLetters(client, "nim").all()) == 10
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+@pytest.mark.parametrize("value", ["abc", "-1", "", "9" * 30, "1.0"])
+def test_headers_that_make_no_sense_fail_no_reader(tmp_path: Path, value: str) -> None:
+    async def body() -> None:
+        async with broker(tmp_path) as client:
+            log, event = (
+                JetStreamLog(client, "nim", "test"),
+                AgentRegistered(agent="a", kind="bot", baseline=False, rating=1.0),
+            )
+            for header in ("League-Schema", "League-Time"):
+                headers = {header: value}
+                await client.jetstream().publish("league.nim.agent.registered", encode_event(event), headers=headers)
+            schema, time = [recorded async for recorded in log.read()]
+            assert schema.event is None
+            assert "no way from -1" in str(schema.error)
+            assert time.event == event
+            assert time.time_ns > 10**18, "the broker's own"
 
     asyncio.run(asyncio.wait_for(body(), 60))

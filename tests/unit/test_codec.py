@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from schemas import codec, errors
 from schemas.codec import (
+    NewerSchemaError,
     UnknownEventError,
     decode_event,
     decode_job,
@@ -81,7 +82,7 @@ def test_what_is_no_event_is_refused(data):
 def test_an_event_of_tomorrow_is_told_from_damage():
     with pytest.raises(UnknownEventError, match="'CometSeen'"):
         decode_event(b'{"type":"CometSeen"}')
-    with pytest.raises(DecodeError, match="upgrade the reader"):
+    with pytest.raises(NewerSchemaError, match="upgrade the reader"):
         decode_event(b"{}", SCHEMA_VERSION + 1)
 
 
@@ -180,3 +181,21 @@ def test_a_rollout_that_says_it_is_huge_is_refused_before_it_is_unpacked():
     bomb = packing.compress(b"x") + packing.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
     with pytest.raises(DecodeError, match="unpacked"):
         decode_rollout(bomb)
+
+
+def test_what_is_nested_without_end_is_refused():
+    deep = b"[" * 200_000 + b"]" * 200_000
+    for data in (deep, b'{"type":"AgentRetired","agent":"a","reason":"b","more":' + deep + b"}"):
+        with pytest.raises(DecodeError):
+            decode_event(data)
+        with pytest.raises(DecodeError):
+            decode_job(data)
+    with pytest.raises(DecodeError):
+        decode_rollout(zstandard.compress(b"\x91" * 200_000))
+
+
+def test_numbers_that_no_snapshot_could_hold_are_refused_in_free_fields_too():
+    stored = {"type": "ArtifactStored", "store": "s", "artifact": "a", "weight": 1.0, "match_id": "m", "number": 0}
+    assert decode_event(msgspec.json.encode(stored | {"worker": "w", "data": {"n": 2**63}}))
+    with pytest.raises(DecodeError, match="not a valid ArtifactStored event"):
+        decode_event(msgspec.json.encode(stored | {"worker": "w", "data": {"n": 2**64}}))
