@@ -4,7 +4,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import nats.errors
@@ -24,6 +24,7 @@ from schemas.errors import (
 
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 10.0
+_CLOSE_S = 0.5
 
 _ELECTION_S = 20.0
 """How long a cluster may take to find its leader and its nodes."""
@@ -95,6 +96,7 @@ async def connect(url: str, name: str, access: Access | None = None) -> Client:
             check_trusted(error, url)
             check_not_ended(client)
 
+    options = access.options()
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             servers = [server.strip() for server in url.split(",")]
@@ -106,12 +108,15 @@ async def connect(url: str, name: str, access: Access | None = None) -> Client:
                 ping_interval=_SILENCE_S / 2,
                 error_cb=remember,
                 disconnected_cb=client.fail_requests,
-                **access.options(),
+                **options,
             )
         let_in = True
         access.check_encrypted(client, url)
     except AccessError:
-        await client.close()
+        # A connection whose encryption failed half-way is never quite closed.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await client.close()
         raise
     except (OSError, nats.errors.Error, ValueError) as error:
         why = last_error[0] if isinstance(error, TimeoutError) else str(error) or type(error).__name__

@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -25,6 +28,7 @@ from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, wait_closed
 from league.log.processes import binary, end, free_port, has_ended, spawn
 from league.log.streams import ensure_streams
+from league.replay import verify
 from schemas import events as e
 from schemas.codec import encode_event
 from schemas.config import ExperienceConfig
@@ -374,3 +378,116 @@ def test_every_kind_of_event_has_a_subject_where_it_belongs() -> None:
     assert not belongs(left, "league.nim.worker.left.b")
     assert not belongs(left, "league.nim.rating.updated")
     assert permissions("operator", "x").publish == [">"]
+
+
+def openssl(*words: str, cwd: Path) -> None:
+    done = subprocess.run(["openssl", *words], cwd=cwd, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """Certificates of two authorities, ``ca`` and ``other``, and of a broker that ``ca`` vouches for."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed, so there is nothing to make certificates with")
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    for name in ("ca", "other"):
+        files = ["-keyout", f"{name}.key", "-out", f"{name}.pem"]
+        openssl("req", "-x509", *key, *files, "-subj", f"/CN={name}", "-days", "2", cwd=tmp_path)
+    openssl("req", *key, "-keyout", "broker.key", "-out", "broker.csr", "-subj", "/CN=broker", cwd=tmp_path)
+    (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names", "-days", "2"]
+    openssl("x509", "-req", "-in", "broker.csr", "-out", "broker.pem", *signed, cwd=tmp_path)
+    return tmp_path
+
+
+def test_an_encrypted_broker_is_trusted_by_its_certificate_only(certificates: Path) -> None:
+    authority = Authority.begin(certificates / "auth")
+    authority.add("operator", "operator", days=1)
+    tls = f'tls {{ cert_file: "{certificates / "broker.pem"}", key_file: "{certificates / "broker.key"}" }}\n'
+    broker = Broker(certificates, authority, tls)
+
+    async def body() -> None:
+        client = await broker.connect("operator", certificates / "ca.pem")
+        await ensure_streams(client.jetstream(timeout=10), ExperienceConfig())
+        left = e.WorkerLeft(worker="a", incarnation="x", reason="")
+        assert await JetStreamLog(client, "nim", "a").append(left) == 1
+        await wait_closed(client)
+        creds = authority.credentials("operator")
+        for ca in (certificates / "other.pem", None):
+            with pytest.raises(AccessError, match=r"is not trusted: .*certificate"):
+                await connect(broker.url, "operator", Access(creds, ca))
+
+    try:
+        asyncio.run(body())
+    finally:
+        broker.stop()
+
+
+def test_a_broker_that_does_not_encrypt_is_refused_where_encryption_is_asked_for(
+    broker: Broker, certificates: Path
+) -> None:
+    with pytest.raises(AccessError, match="does not encrypt"):
+        asyncio.run(
+            connect(broker.url, "rater", Access(broker.authority.credentials("rater"), certificates / "ca.pem"))
+        )
+    with pytest.raises(AccessError, match="no certificate"):
+        asyncio.run(connect(broker.url, "rater", Access(None, certificates / "names")))
+
+
+def league(*words: str, log: Path) -> "subprocess.Popen[bytes]":
+    with log.open("ab") as out:
+        return subprocess.Popen([sys.executable, "-m", "workers", *words], stdout=out, stderr=out)
+
+
+@pytest.mark.slow
+def test_a_league_whose_workers_have_their_roles_credentials_trains_to_the_end(tmp_path: Path) -> None:
+    auth, log = tmp_path / "auth", tmp_path / "log"
+    for words in (["init"], ["add", "operator", "boss"], ["add", "dashboard", "guest"]):
+        assert league("auth", *words, "--dir", str(auth), log=log).wait(60) == 0, log.read_text()
+    authority = Authority(auth)
+    roles = ("archivist", "rater", "inference", "trainer", "evaluator", "rollout", "tracker")
+    for role in roles:
+        authority.add(role, f"{role}-1", days=1)
+    broker = Broker(tmp_path, authority)
+    reach = ["--nats", broker.url, "--run", str(tmp_path / "run"), "--creds"]
+    workers: list[subprocess.Popen[bytes]] = []
+
+    async def finished() -> list[Recorded]:
+        client = await broker.connect("boss")
+        history = JetStreamLog(client, "nim", "boss")
+        async with asyncio.timeout(150):
+            while True:
+                events = [r async for r in history.read()]
+                kinds = [type(r.event) for r in events]
+                asked, done = kinds.count(e.EvaluationRequested), kinds.count(e.EvaluationFinished)
+                if e.TrainingFinished in kinds and asked == done:
+                    await wait_closed(client)
+                    return events
+                await asyncio.sleep(0.5)
+
+    try:
+        opening = ["open", "--config", str(CONFIG), *reach, str(authority.credentials("boss"))]
+        assert league(*opening, log=log).wait(120) == 0, log.read_text()
+        given = {role: str(authority.credentials(f"{role}-1")) for role in roles}
+        workers += [league("worker", role, *reach, given[role], log=log) for role in roles]
+        asyncio.run(finished())
+        lasting = [worker for role, worker in zip(roles, workers, strict=True) if role not in ("trainer", "rollout")]
+        for worker in reversed(lasting):
+            worker.send_signal(signal.SIGTERM)
+        assert [worker.wait(60) for worker in workers] == [0] * len(workers), log.read_text()
+        events = asyncio.run(finished())
+        guest = ["leaderboard", "--json", *reach, str(authority.credentials("guest"))]
+        assert league(*guest, log=log).wait(60) == 0, log.read_text()
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+        broker.stop()
+    joined = {r.event.worker for r in events if isinstance(r.event, e.WorkerJoined)}
+    assert joined == {f"{role}-1" for role in roles}
+    assert [r.event.step for r in events if isinstance(r.event, e.GradientStepTaken)] == [1, 2, 3]
+    assert not [r for r in events if r.error is not None]
+    assert verify(events).identical
+    assert "refuses" not in log.read_text()
+    assert "does not let" not in log.read_text()
