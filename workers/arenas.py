@@ -34,7 +34,8 @@ async def played(wanted: Wanted, tell: "Callable[[Told], None]") -> None:
     spec, credit = arena_of(wanted.config), CREDITS.build(credit_of(wanted.config))
     async with speakers(wanted) as who:
         await who.client.get_policy_version()
-        limits = Limits(needs_tokens=False, episode_s=wanted.config.episodes.episode_s)
+        config = wanted.config.episodes
+        limits = Limits(config.reply_chars, config.calls, config.episode_s, needs_tokens=False, empty=config.empty)
         arena = spec.open(who.client, Opening(spec.name, wanted.seed, limits, credit))
         arena.cast = who.cast
         try:

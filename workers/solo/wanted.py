@@ -7,7 +7,7 @@ import msgspec
 
 from arena.arenas import make_arena
 from arena.arenas.base import ArenaSpec
-from schemas.config import AgentConfig, LeagueConfig, Plugin, TrainerConfig
+from schemas.config import AgentConfig, EpisodesConfig, LeagueConfig, Plugin, TrainerConfig
 from schemas.errors import ConfigError, UsageError, one_of
 
 SAME = "same"
@@ -78,7 +78,9 @@ def recipe(arena: str, settings: dict[str, Any]) -> LeagueConfig:
         learner={"learning_rate": 2e-3},
     )
     base = {"base_model": AgentConfig(kind="base", rating=1000.0, baseline=True)}
-    return LeagueConfig(name=arena, game=Plugin(arena, settings), agents=base, trainer=trainer)
+    # A model that says nothing learns what that earns.
+    silent = EpisodesConfig(empty="count")
+    return LeagueConfig(name=arena, game=Plugin(arena, settings), agents=base, trainer=trainer, episodes=silent)
 
 
 def credit_of(config: LeagueConfig) -> Plugin:
