@@ -13,6 +13,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, however slow the machine is: a failure is the code's.
+settings.register_profile("league", deadline=None, derandomize=True, database=None)
+settings.load_profile("league")
 
 # Before torch is imported anywhere: threads fight over two cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
