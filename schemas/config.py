@@ -143,6 +143,10 @@ class RolloutConfig(_Table, frozen=True):
     """Rollout workers."""
 
     workers: int = 1
+    workers_min: int | None = None
+    """With ``workers_max``: the supervisor starts and stops workers of ``trainer.policy`` between these bounds, by how
+    long the trainer waits for rollouts. None for ``workers``, neither more nor fewer."""
+    workers_max: int | None = None
     games_in_flight: int = 70
     ahead_steps: float = 2.0
     """How far play may be ahead of training, in steps' worth of matches. At 1, playing and training take turns and
@@ -153,6 +157,13 @@ class RolloutConfig(_Table, frozen=True):
     filter_opponent_invalid: bool = False
     """Whether nothing is learnt from a match that another seat's invalid move ended, in games that say so by a metric
     ``ended_by_invalid`` (TextArena's). The match counts everywhere else."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        if (self.workers_min is None) != (self.workers_max is None):
+            raise ConfigError("rollout.workers_min, rollout.workers_max: expected both or neither")
+        if self.workers_min is not None and not 1 <= self.workers_min <= (self.workers_max or 0):
+            raise ConfigError(f"rollout.workers_min: {self.workers_min}; expected 1 to rollout.workers_max")
 
 
 class EpisodesConfig(_Table, frozen=True):

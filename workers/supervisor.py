@@ -20,6 +20,7 @@ from schemas.config import LeagueConfig
 from schemas.errors import LeagueError, StoreFullError
 from schemas.events import WorkerLeft
 from workers.runtime import EXIT_STORE_FULL, Context, beside
+from workers.scaling import Scaler
 from workers.watching.alarms import watch_alarms
 from workers.watching.dashboard import Dashboard
 
@@ -78,11 +79,16 @@ class Child:
     def __init__(self, context: Context, process: Process, announce: Announce) -> None:
         self.role = process.role
         self.name = process.name
-        self._policy = process.policy
+        self.policy = process.policy
         self._announce = announce
         self._context = context
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to end."""
+        return self._stopping
 
     async def keep(self) -> None:
         """Run the worker; start it again when it fails, after a pause that grows while it keeps failing.
@@ -117,8 +123,8 @@ class Child:
         command += ["--league", self._context.log.league]
         if run.nats is not None:
             command += ["--nats", run.nats]
-        if self._policy is not None:
-            command += ["--policy", self._policy]
+        if self.policy is not None:
+            command += ["--policy", self.policy]
         run.logs.mkdir(parents=True, exist_ok=True)
         with (run.logs / f"{self.name}.out").open("ab") as output:
             # Its own session: Ctrl-C at the terminal reaches us alone, and we stop the workers in order.
@@ -181,7 +187,9 @@ class Supervisor:
         self._announce = announce
         game = context.config.game
         self._seats = len(make_contest(game.name, game.settings).seats)
+        self._scaler = Scaler(context.config.rollout)
         self._children = [Child(context, process, announce) for process in processes(context.config)]
+        self._ending = False
 
     async def run(self) -> bool:
         """Run all workers until training and measuring are done, or until told to stop; whether they are done.
@@ -192,10 +200,10 @@ class Supervisor:
         if self._is_done():
             return True
         try:
-            watching = self._watch_store(), watch_alarms(self._context, self._announce)
+            watching = self._watch_store(), watch_alarms(self._context, self._announce), self._scale()
             async with beside(*watching, *(child.keep() for child in self._children)):
                 await self._context.until(self._is_done)
-                done = self._is_done()
+                done, self._ending = self._is_done(), True
                 for role in reversed(ROLES):
                     await asyncio.gather(*(child.stop() for child in self._children if child.role == role))
         finally:
@@ -206,6 +214,39 @@ class Supervisor:
         while True:
             self._context.run.check_store()
             await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _scale(self) -> None:
+        """Keep as many rollout workers as there should be, for ever."""
+        state = self._context.state
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await asyncio.sleep(_LOOK_EVERY_S)
+                    config = self._context.config
+                    step = state.last_step(config.trainer.policy)
+                    wanted = self._scaler.look(time.monotonic(), config.rollout, step)
+                    if not self._ending:
+                        self._adjust(wanted, group)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    def _adjust(self, wanted: int, group: asyncio.TaskGroup) -> None:
+        """Start or stop a rollout worker of ``trainer.policy``, if there is one too few or too many."""
+        own = {child.name: child for child in self._children if child.role == "rollout" and child.policy is None}
+        staying = [child for child in own.values() if not child.is_stopping]
+        if len(staying) < wanted:
+            name = next(name for number in range(1, wanted + len(own) + 1) if (name := f"rollout-{number}") not in own)
+            child = Child(self._context, Process("rollout", name), self._announce)
+            self._children.append(child)
+            group.create_task(child.keep())
+            log.info("another rollout worker", name=name, workers=len(staying) + 1)
+        elif len(staying) > wanted:
+            group.create_task(self._dismiss(staying[-1]))
+            log.info("a rollout worker less", name=staying[-1].name, workers=len(staying) - 1)
+
+    async def _dismiss(self, child: Child) -> None:
+        await child.stop()
+        self._children.remove(child)
 
     def kill(self) -> None:
         """End all workers now; what they had in hand is played or trained again another time."""
