@@ -13,6 +13,7 @@ import structlog
 from league.evaluation import planning as evaluations
 from league.log.work import ACK_WAIT_S, Taken
 from schemas.events import EvaluationRequested, WorkerLeft
+from schemas.jobs import PlayMatch
 from workers.asking.remote import check_keys, played_in_evaluation
 from workers.matches import Matches
 from workers.models import Models
@@ -88,7 +89,8 @@ class Evaluator:
                 await self._context.moved(timeout_s=0.5)
                 await self._reap(at_least_one=False)
                 continue
-            free = most - len(self._in_hand)
+            # More may have come than were asked for: what a connection that was lost had been sent, too.
+            free = max(most - len(self._in_hand), 0)
             for taken in await self._context.work.take(free, timeout_s=0.5) if free else []:
                 self._in_hand[asyncio.create_task(self._play(taken))] = taken
             await self._reap(at_least_one=free == 0)
@@ -105,18 +107,19 @@ class Evaluator:
 
     async def _play(self, taken: Taken) -> None:
         job = taken.job
-        evaluation = self._context.state.evaluations.get(job.evaluation_id)
-        # Not when it has been played, or a test has come to its verdict without it.
-        if (
-            job.match_id in evaluation.waiting
-            if evaluation is not None
-            else not self._context.state.is_over(job.match_id)
-        ):
+        if self._is_wanted(job):
             if taken.tries > self._context.config.evaluation.tries:
                 await self._give_up(taken)
             elif (played := await self._matches.play(job)) is not None:
                 await self._matches.finish(played)
         await taken.done()
+
+    def _is_wanted(self, job: PlayMatch) -> bool:
+        """Not when it has been played, or a test has come to its verdict without it."""
+        evaluation = self._context.state.evaluations.get(job.evaluation_id)
+        return (
+            not self._context.state.is_over(job.match_id) if evaluation is None else job.match_id in evaluation.waiting
+        )
 
     async def _give_up(self, taken: Taken) -> None:
         """Record a match that no worker lived through as failed, so that its evaluation ends without it."""
