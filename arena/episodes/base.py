@@ -100,7 +100,7 @@ class Episode(ABC):
             rollout = await self._bounded(arena, request, record, running)
         if arena.observer is not None:
             arena.observer.episode_ended(rollout)
-        return GenerateResult(rollout, list(running.state.child_results))
+        return GenerateResult(rollout, list(_children(running.state).values()))
 
     async def _bounded(self, arena: "Arena", request: EpisodeRequest, record: Rollout, running: Running) -> Rollout:
         """The finished record; whatever is raised on the way ends up in it."""
@@ -128,6 +128,8 @@ class Episode(ABC):
         state = await self.rollout(arena, record.artifact, running.state)
         if state is not running.state:
             raise EpisodeError(f"{self.episode_type}: rollout returned another state; expected the given one")
+        if len(_children(state)) != len(state.child_results):
+            raise EpisodeError(f"{self.episode_type}: child_results; expected results of other episodes, each once")
         played = msgspec.structs.replace(record, steps=list(state.trajectory), extras=self.get_extras(state))
         scores = await self.rubric.score(played, arena)
         return _with(played, scores)
@@ -138,6 +140,11 @@ def _with(rollout: Rollout, scores: Scores) -> Rollout:
     rewards = scores.rewards
     steps = [msgspec.structs.replace(step, reward=rewards.get(step.role_id, 0.0)) for step in rollout.steps]
     return msgspec.structs.replace(rollout, steps=steps, rewards=rewards, metrics=scores.metrics, ended_at=time.time())
+
+
+def _children(state: EpisodeState) -> dict[str, GenerateResult]:
+    """Results that were handed back, by id: nobody's calls are to be in a batch twice."""
+    return {child.rollout.id: child for child in state.child_results if isinstance(child, GenerateResult)}
 
 
 def _told_to_stop() -> bool:

@@ -149,6 +149,11 @@ def gives(**rewards: Any) -> Callable[..., dict[str, Any]]:
     return lambda *_: rewards
 
 
+def hands_back(state: EpisodeState, *_: Any) -> str:
+    state.child_results.append("done")  # type: ignore[arg-type]
+    return ""
+
+
 BROKEN = RuntimeError("it broke")
 REWARDS = {
     "raises": Bad("RuntimeError: it broke", scored(raising(BROKEN)), steps=2),
@@ -201,6 +206,7 @@ ENVIRONMENTS = {
     "names nobody": Bad("no role 'Nobody'", Talk(get_next_actor=lambda *_: "Nobody"), steps=1),
     "shows no text": Bad("TypeError", Talk(get_observation=lambda *_: 5), steps=0),
     "gives another state": Bad("returned another state", Talk(rollout=later(EpisodeState()))),
+    "hands back no results": Bad("expected results of other episodes", Talk(env_response=hands_back), steps=2),
     "never ends by itself": Bad(f"more than {CALLS} model calls", Talk(is_done=lambda *_: False), steps=CALLS),
     "never ends": Bad(OVER, Talk(env_response=never), steps=1),
     "a game that is too long": Bad(
@@ -299,6 +305,20 @@ def test_a_parent_whose_child_takes_all_its_time_is_over_with_it_and_its_sibling
     results = run(arena_of(Bad(OVER, Talk(env_response=never))), requests(late))
     assert [result.failure for result in results] == ["", OVER, ""]
     assert results[1].children == [], "what was not handed back is nobody's"
+
+
+def test_a_child_that_is_handed_back_twice_fails_its_parent_and_is_trained_on_once() -> None:
+    class Twice(Asks):
+        async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:
+            state = await super().rollout(arena, artifact, state)
+            state.child_results += state.child_results[:1]
+            return state
+
+    arena = arena_of(Bad("", Twice()))
+    (result,) = run(arena, [EpisodeRequest("bad", requests())])
+    assert "each once" in result.failure
+    taught = [record.rollout_id for record in arena.build_training_batch([result]).records]
+    assert taught == ["arena-0.0"] * 2 + ["arena-0.1"] * 2
 
 
 # Told to stop
