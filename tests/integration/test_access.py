@@ -456,7 +456,7 @@ def test_a_league_whose_workers_have_their_roles_credentials_trains_to_the_end(t
     async def finished() -> list[Recorded]:
         client = await broker.connect("boss")
         history = JetStreamLog(client, "nim", "boss")
-        async with asyncio.timeout(150):
+        async with asyncio.timeout(300):
             while True:
                 events = [r async for r in history.read()]
                 kinds = [type(r.event) for r in events]
@@ -468,7 +468,7 @@ def test_a_league_whose_workers_have_their_roles_credentials_trains_to_the_end(t
 
     try:
         opening = ["open", "--config", str(CONFIG), *reach, str(authority.credentials("boss"))]
-        assert league(*opening, log=log).wait(120) == 0, log.read_text()
+        assert league(*opening, log=log).wait(300) == 0, log.read_text()
         given = {role: str(authority.credentials(f"{role}-1")) for role in roles}
         workers += [league("worker", role, *reach, given[role], log=log) for role in roles]
         asyncio.run(finished())

@@ -22,6 +22,7 @@
 - ``steering`` ``pause``, ``resume``, ``config``, ``agent``, ``match request``: what a running league is told
 - ``status``   ``status``, ``metrics``: how the workers are now, for people and for Prometheus
 - ``merging``  ``model merge``: an agent as a plain model
+- ``workers``  ``workers audit``, ``quarantine``: which of them to trust
 - ``setup``    ``doctor`` and ``model init``: this machine and its model
 """
 
@@ -51,6 +52,7 @@ from workers.commands import (
     status,
     steering,
     vllm,
+    workers,
 )
 from workers.commands.options import LeagueCommands
 
@@ -75,6 +77,8 @@ settings = typer.Typer(help="The settings of an open league.", no_args_is_help=T
 app.add_typer(settings, name="config")
 agents = typer.Typer(help="Who is in the league.", no_args_is_help=True, cls=LeagueCommands)
 app.add_typer(agents, name="agent")
+trust = typer.Typer(help="Which workers to trust.", no_args_is_help=True, cls=LeagueCommands)
+app.add_typer(trust, name="workers")
 access = typer.Typer(help="Who may do what on a league's brokers.", no_args_is_help=True)
 app.add_typer(access, name="auth")
 draws = typer.Typer(help="Who was drawn against whom.", no_args_is_help=True, cls=LeagueCommands)
@@ -119,6 +123,8 @@ matches.command("show")(match.show)
 matches.command("explain")(match.explain)
 matches.command("resimulate")(match.resimulate_match)
 matches.command("request")(steering.match_request)
+trust.command()(workers.audit)
+trust.command()(workers.quarantine)
 access.command()(auth.init)
 access.command()(auth.add)
 access.command()(auth.revoke)

@@ -56,10 +56,11 @@ def void(
         raise UsageError("void: --since and --until go with --worker")
     if not asked.reason and not dry_run:
         raise UsageError("--reason: empty; expected why these results are taken back")
-    uvloop.run(_void(the_run(run, nats, league), asked, as_json))
+    uvloop.run(take_back(the_run(run, nats, league), asked, as_json))
 
 
-async def _void(run: Run, asked: Asked, as_json: bool) -> None:
+async def take_back(run: Run, asked: Asked, as_json: bool) -> None:
+    """Void what is asked for, and tell what came of it."""
     # Imported here: every worker imports this package, and none needs the projection.
     from league.counterfactual import Otherwise, compare, moves
     from workers.reading import voiding

@@ -1,0 +1,104 @@
+"""Which workers report results that the ratings make improbable: a broken one, or one that lies.
+
+A pair of seats with ratings r and s ends with a = 1, ½ or 0 for the first. It is expected to end with
+p = 1 / (1 + 10^((s - r) / 400)) (Elo, "The Rating of Chessplayers", 1978, 8.4). A match's surprise is the sum over its
+pairs of (a - p)² - p (1 - p), which is 0 on average where ratings are right. What it says in favour of an agent is the
+sum of a - p over the agent's pairs. Ratings are never quite right, and some systems have other scales, so nothing
+is compared with 0: a worker's matches are compared with all others' of the same purpose, by a two-sample z with Welch's
+standard error.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+import msgspec
+
+from schemas.events import MatchFinished
+
+LEAST = 8
+"""Matches below which a mean and its error say nothing."""
+
+_SCALE = 400.0
+
+
+class Residual(msgspec.Struct, frozen=True):
+    """How a worker's results of one purpose differ from other workers'."""
+
+    worker: str
+    purpose: str
+    matches: int
+    """With at least one pair of different, rated agents."""
+    surprise: float
+    """Mean surprise of a match."""
+    surprise_z: float | None
+    """Against other workers' matches; None with too few on either side."""
+    favours: str
+    """The agent for which or against which it speaks most; empty when there are too few matches."""
+    favours_z: float | None
+    """Above 0 the agent does better in its matches than in others'."""
+
+    @property
+    def z(self) -> float:
+        """The larger of the two, without sign."""
+        return max(abs(self.surprise_z or 0.0), abs(self.favours_z or 0.0))
+
+
+def residuals(matches: Iterable[MatchFinished], ratings: Mapping[str, float]) -> list[Residual]:
+    """Every worker's residuals, the most conspicuous first.
+
+    Args:
+        matches: That count.
+        ratings: Of agents, on Elo's scale; others' seats are left out.
+    """
+    surprises: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    favours: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for match in matches:
+        found = _said(match, ratings)
+        if found is not None:
+            surprises[match.purpose][match.worker].append(found[0])
+            for agent, favour in found[1].items():
+                favours[match.purpose][agent][match.worker].append(favour)
+    rows = []
+    for purpose, by_worker in surprises.items():
+        for worker, values in by_worker.items():
+            spoken = [(agent, _z(said, worker)) for agent, said in sorted(favours[purpose].items())]
+            agent, most = max(spoken, key=lambda one: abs(one[1] or 0.0))
+            mean = math.fsum(values) / len(values)
+            row = Residual(worker, purpose, len(values), mean, _z(by_worker, worker), agent if most else "", most)
+            rows.append(row)
+    return sorted(rows, key=lambda row: (-row.z, row.worker, row.purpose))
+
+
+def _said(match: MatchFinished, ratings: Mapping[str, float]) -> tuple[float, dict[str, float]] | None:
+    """A match's surprise, and what it says in favour of each agent; None when no pair of it is rated."""
+    surprise, favours = 0.0, dict[str, float]()
+    for one, other in combinations(match.seats, 2):
+        if one.agent != other.agent and one.agent in ratings and other.agent in ratings:
+            # Beyond that far apart the outcome is as good as certain, and the power would overflow.
+            apart = max(min((ratings[other.agent] - ratings[one.agent]) / _SCALE, 50.0), -50.0)
+            expected = 1.0 / (1.0 + 10.0**apart)
+            actual = 0.5 if one.rank == other.rank else float(one.rank < other.rank)
+            surprise += (actual - expected) ** 2 - expected * (1.0 - expected)
+            favours[one.agent] = favours.get(one.agent, 0.0) + actual - expected
+            favours[other.agent] = favours.get(other.agent, 0.0) + expected - actual
+    return (surprise, favours) if favours else None
+
+
+def _z(by_worker: Mapping[str, Sequence[float]], worker: str) -> float | None:
+    """How far a worker's mean is from all others', in standard errors of the difference."""
+    own = by_worker.get(worker, [])
+    others = [value for name, values in by_worker.items() if name != worker for value in values]
+    if min(len(own), len(others)) < LEAST:
+        return None
+    (mean, error), (theirs, their_error) = _mean(own), _mean(others)
+    spread = math.sqrt(error + their_error)
+    return (mean - theirs) / spread if spread > 0.0 else 0.0
+
+
+def _mean(values: Sequence[float]) -> tuple[float, float]:
+    """Mean of a sample, and the square of its standard error."""
+    count = len(values)
+    mean = math.fsum(values) / count
+    return mean, math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count

@@ -1,0 +1,75 @@
+"""``league workers audit`` and ``quarantine``, on a real broker's files."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+from league.log.base import Recorded
+from league.log.jetstream import JetStreamLog
+from league.log.streams import ensure_streams
+from league.simulation import Simulation
+from schemas.codec import encode_event
+from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
+from schemas.errors import UsageError
+from schemas.events import MatchFinished, MatchVoided
+from schemas.subjects import event_subject
+from workers.commands import app
+from workers.run import Run
+
+HISTORY = Simulation(
+    LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
+).run(8, 2)
+
+
+def by_another(recorded: Recorded) -> Recorded:
+    """A result under the name of another worker, which changes no rating."""
+    event = msgspec.structs.replace(recorded.event, worker="guest")  # type: ignore[type-var]
+    assert isinstance(event, MatchFinished)
+    subject = event_subject("league", event)
+    return Recorded(recorded.sequence, recorded.time_ns, subject, "guest", encode_event(event))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """With ten evaluation matches of the worker ``guest``."""
+    theirs = [r for r in HISTORY if isinstance(r.event, MatchFinished) and r.event.purpose == "evaluation"][::2][:10]
+    changed = {r.sequence: by_another(r) for r in theirs}
+
+    async def body() -> None:
+        async with Run(tmp_path).connected("test") as client:
+            await ensure_streams(client.jetstream(), ExperienceConfig())
+            await JetStreamLog(client, "league", "test").copy([changed.get(r.sequence, r) for r in HISTORY])
+
+    asyncio.run(body())
+    return tmp_path
+
+
+def command(run: Path, *arguments: str) -> Result:
+    result = CliRunner().invoke(app, [*arguments, "--run", str(run)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_workers_are_audited_and_one_in_quarantine_counts_for_nothing(run: Path) -> None:
+    before = {
+        (row["worker"], row["purpose"]): row for row in json.loads(command(run, "workers", "audit", "--json").stdout)
+    }
+    assert before["guest", "evaluation"]["matches"] == 10
+    assert before["guest", "evaluation"]["surprise_z"] is not None
+    assert "guest" in command(run, "workers", "audit").stdout
+    with pytest.raises(UsageError, match="--reason: empty"):
+        CliRunner().invoke(app, ["workers", "quarantine", "guest", "--run", str(run)], catch_exceptions=False)
+    said = command(run, "workers", "quarantine", "guest", "--reason", "lies").stdout
+    assert "10 matches voided" in said
+    assert "league auth revoke guest" in said
+
+    async def voided() -> list[MatchVoided]:
+        async with Run(run).history() as history:
+            return [r.event async for r in history.read() if isinstance(r.event, MatchVoided)]
+
+    assert [(event.match.worker, event.reason) for event in asyncio.run(voided())] == [("guest", "lies")] * 10
+    assert "guest" not in {row["worker"] for row in json.loads(command(run, "workers", "audit", "--json").stdout)}
