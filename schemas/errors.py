@@ -10,6 +10,7 @@
     │   ├── ConflictError           an expected-sequence condition failed: somebody wrote first
     │   ├── MessageTooLargeError    the broker takes no message of this size
     │   └── BackpressureError       a bounded stream is full for now: wait and retry
+    ├── VersionError                this process and the league are too far apart: one of them needs an upgrade
     ├── DecodeError                 bytes that are not the message they should be
     ├── ArtifactError               a stored file is missing or is not what its digest says
     ├── ModelError                  a model or adapter directory that cannot be used
@@ -70,6 +71,10 @@ class MessageTooLargeError(LogError):
 
 class BackpressureError(LogError):
     """A bounded stream is full for now; the writer waits and tries again."""
+
+
+class VersionError(LeagueError):
+    """This process and the league are too far apart; the message says which side to upgrade."""
 
 
 class DecodeError(LeagueError, ValueError):

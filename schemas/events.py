@@ -630,6 +630,8 @@ class WorkerJoined(Event, frozen=True, tag=True):
     pid: Count
     version: str
     """Of the league package."""
+    schema: Count = 1
+    """Version of the schema in which it writes events, and up to which it reads them."""
 
     @property
     def key(self) -> str:

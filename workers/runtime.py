@@ -25,11 +25,20 @@ from league.log.jetstream import JetStreamLog
 from league.log.work import WorkQueue
 from league.ratings.fold import RatingFold
 from league.state import LeagueState
-from schemas.codec import UnknownEventError
+from schemas.codec import NewerSchemaError, UnknownEventError
 from schemas.config import LeagueConfig
-from schemas.errors import BackpressureError, DecodeError, LeagueError, LogUnavailableError, StoreFullError
+from schemas.errors import (
+    BackpressureError,
+    DecodeError,
+    LeagueError,
+    LogUnavailableError,
+    StoreFullError,
+    VersionError,
+)
 from schemas.events import Event, PolicyPublished, WorkerJoined, WorkerLeft
+from schemas.upcasters import SCHEMA_VERSION
 from workers.run import Run
+from workers.versions import DECIDERS, check_versions
 from workers.watching.metrics import Gauges, Heart
 
 log = structlog.get_logger()
@@ -64,6 +73,10 @@ class Context:
         self.unknown: Counter[str] = Counter()
         """Events passed over since this version does not know their type."""
         self._damaged = 0
+        self.refuses_newer = False
+        """Whether an event of a newer schema than this process knows ends it; otherwise it is passed over."""
+        self.refusal = ""
+        """Why this process will not go on."""
         self.gauges = Gauges()
         """Whose figures go into this process's heartbeats."""
         self.published_ns: dict[str, tuple[int, int]] = {}
@@ -95,7 +108,10 @@ class Context:
 
     async def _pass_over(self, recorded: Recorded, error: DecodeError) -> None:
         """Say what cannot be folded: damage each time, of an unknown type the first event, and in the end how many."""
-        if not isinstance(error, UnknownEventError):
+        if isinstance(error, NewerSchemaError) and self.refuses_newer:
+            self.refusal = f"event {recorded.sequence} of the history: {error}"
+            raise VersionError(self.refusal)
+        if not isinstance(error, UnknownEventError | NewerSchemaError):
             await self._set_aside(recorded, error)
             return
         self.unknown[str(error)] += 1
@@ -185,10 +201,14 @@ def run_worker(run: Run, role: str, name: str, serve: Serve, supervised: bool = 
 async def _main(run: Run, role: str, name: str, serve: Serve, supervised: bool) -> int:
     async with run.history(name) as history:
         context = Context(run, history.client, history, name)
+        context.refuses_newer = True
         _stop_on_signals(context)
         await context.begin()
         async with beside(context.follow(), *([_outlive_nobody(context)] if supervised else [])):
             await context.reached(await history.last_sequence())
+            check_versions(context.state, name)
+            # Who only plays may go on while others are upgraded: what it makes is judged by the deciders.
+            context.refuses_newer = role in DECIDERS
             heart = Heart(context, role)
             async with _membership(context, role) as leave, beside(heart.go_on()):
                 # Before what may keep this thread busy for long, such as loading a model.
@@ -228,6 +248,7 @@ async def _membership(context: Context, role: str) -> AsyncIterator[_Leave]:
         host=platform.node(),
         pid=os.getpid(),
         version=version("event-sourced-league"),
+        schema=SCHEMA_VERSION,
     )
     await context.log.append(joined)
     log.info("joined", role=role, league=context.log.league, history=context.state.sequence)
@@ -235,7 +256,9 @@ async def _membership(context: Context, role: str) -> AsyncIterator[_Leave]:
     try:
         yield leave
     finally:
-        await context.log.append(WorkerLeft(worker=context.name, incarnation=incarnation, reason=leave.reason))
+        await context.log.append(
+            WorkerLeft(worker=context.name, incarnation=incarnation, reason=context.refusal or leave.reason)
+        )
         for what, count in sorted(context.unknown.items()):
             log.warning("passed over", what=what, events=count)
         log.info("left", reason=leave.reason)

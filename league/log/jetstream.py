@@ -12,7 +12,7 @@ from league.log.base import Recorded
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors, patiently
 from league.log.dead import DeadLetters, Letter
 from league.log.pull import Pulled, pull
-from schemas.codec import UnknownEventError, encode_event
+from schemas.codec import NewerSchemaError, UnknownEventError, encode_event
 from schemas.errors import LogError
 from schemas.events import Event
 from schemas.subjects import LEAGUE_STREAM, event_subject, kind_subject, league_subjects
@@ -228,7 +228,7 @@ class JetStreamLog:
 
     async def bury(self, recorded: Recorded) -> None:
         """Put a message that nobody can decode on the dead-letter subject, once, with its place and the reason."""
-        if recorded.error is None or isinstance(recorded.error, UnknownEventError):
+        if recorded.error is None or isinstance(recorded.error, UnknownEventError | NewerSchemaError):
             return
         place = Letter(LEAGUE_STREAM, recorded.sequence, recorded.subject, str(recorded.error))
         await DeadLetters(self.client, self.league).bury(place)

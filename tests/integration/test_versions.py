@@ -1,0 +1,113 @@
+"""Processes of different versions: who may join, who goes on, and which side is to be upgraded."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from league.log.jetstream import JetStreamLog
+from league.log.streams import ensure_streams
+from schemas.codec import encode_event
+from schemas.config import LeagueConfig, plain
+from schemas.errors import VersionError
+from schemas.events import AgentRetired, LeagueOpened, WorkerJoined, WorkerLeft
+from workers import runtime, versions
+from workers.run import Run
+from workers.runtime import Context
+
+
+@asynccontextmanager
+async def league(folder: Path) -> AsyncIterator[tuple[Run, JetStreamLog]]:
+    run, config = Run(folder), LeagueConfig(name="nim")
+    async with run.connected("test") as client:
+        await ensure_streams(client.jetstream(), config.experience)
+        log = JetStreamLog(client, "nim", "test")
+        await log.append(LeagueOpened(league="nim", config=plain(config), model=""))
+        yield run, log
+
+
+async def write_newer(log: JetStreamLog) -> None:
+    """An event as a process of the next schema writes it."""
+    headers, event = {"League-Schema": "2"}, encode_event(AgentRetired(agent="a", reason="b"))
+    await log.client.jetstream().publish("league.nim.agent.retired", event, headers=headers)
+
+
+async def until_stopped(context: Context) -> None:
+    await context.stopping.wait()
+
+
+def worker(run: Run, role: str, serve: Callable[[Context], Awaitable[None]] = until_stopped) -> Awaitable[int]:
+    return runtime._main(run, role, f"{role}-0", serve, False)
+
+
+async def left(log: JetStreamLog) -> str:
+    """Why the worker that left last did."""
+    found = await log.newest(WorkerLeft)
+    assert found is not None
+    assert isinstance(found.event, WorkerLeft)
+    return found.event.reason
+
+
+@pytest.mark.parametrize("role", ["rater", "rollout"])
+def test_who_cannot_read_the_history_does_not_join(tmp_path: Path, role: str) -> None:
+    async def body() -> None:
+        async with league(tmp_path) as (run, log):
+            await write_newer(log)
+            with pytest.raises(VersionError, match=r"event 2 .* schema version 2; .* up to 1: upgrade the reader"):
+                await worker(run, role)
+            assert await log.newest(WorkerJoined) is None
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+@pytest.mark.parametrize("role", ["rater", "trainer", "archivist"])
+def test_deciders_end_at_an_event_that_they_cannot_read_and_say_why(tmp_path: Path, role: str) -> None:
+    async def body() -> None:
+        async with league(tmp_path) as (run, log):
+
+            async def serve(context: Context) -> None:
+                await write_newer(log)
+                await context.stopping.wait()
+
+            with pytest.raises(VersionError, match="upgrade the reader"):
+                await worker(run, role, serve)
+            assert "upgrade the reader" in await left(log)
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_players_pass_over_what_is_newer_and_go_on(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with league(tmp_path) as (run, log):
+
+            async def serve(context: Context) -> None:
+                await write_newer(log)
+                await context.reached(await log.last_sequence())
+                assert sum(context.unknown.values()) == 1
+
+            assert await worker(run, "rollout", serve) == 0
+            assert await left(log) == "done"
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_nobody_joins_who_would_write_what_a_decider_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "SCHEMA_VERSION", 2)
+
+    async def done(context: Context) -> None:
+        pass
+
+    async def body() -> None:
+        async with league(tmp_path) as (run, log):
+            old = WorkerJoined(worker="rater-7", role="rater", incarnation="1", host="h", pid=1, version="0.1.0")
+            await log.append(old)
+            with pytest.raises(VersionError, match=r"rollout-0 writes .* 2, and rater-7 .* up to 1: upgrade rater-7"):
+                await worker(run, "rollout", done)
+            await log.append(WorkerLeft(worker="rater-7", incarnation="1", reason="done"))
+            assert await worker(run, "rollout", done) == 0
+
+    asyncio.run(asyncio.wait_for(body(), 60))
