@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -27,7 +27,8 @@ from workers.commands import app
 from workers.run import Run
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
-WORKERS = ("rollout", "evaluator", "rater", "trainer", "tracker")
+MOST_S = float(os.environ.get("LEAGUE_FAULTS_S", "900"))
+"""After so long without the results that were asked for, something hangs."""
 SETTINGS = """
 [tracker]
 workers = 1
@@ -60,9 +61,10 @@ class Harassed:
         run: Its folder.
         nats: A broker of others; None is the run's own.
         seed: Of who is killed, and when.
+        inside: Words before the command, that put it into other surroundings.
     """
 
-    def __init__(self, run: Path, nats: str | None = None, seed: int = 0) -> None:
+    def __init__(self, run: Path, nats: str | None = None, seed: int = 0, inside: Sequence[str] = ()) -> None:
         self.run = run
         self.nats = nats
         self.kills: Counter[str] = Counter()
@@ -74,7 +76,7 @@ class Harassed:
         witness = {"PYTHONPATH": str(Path(__file__).parent / "witness"), "LEAGUE_WITNESS": str(self.notes)}
         with self.printed.open("w") as out:
             self.process = subprocess.Popen(
-                [*command, *self._at()], stdout=out, stderr=out, env={**os.environ, **witness}
+                [*inside, *command, *self._at()], stdout=out, stderr=out, env={**os.environ, **witness}
             )
 
     def _at(self) -> list[str]:
@@ -142,21 +144,27 @@ class Harassed:
     def _url(self) -> str:
         return self.nats or json.loads((self.run / "nats" / "server.json").read_bytes())["url"]
 
-    def harass(
-        self, matches: int, every_s: float, victims: dict[str, Callable[[], object]], most_s: float = 900.0
-    ) -> int:
-        """Kill somebody now and then until there are so many results, and each was killed once; how many there are."""
-        deadline = time.monotonic() + most_s
+    def harass(self, matches: int, every_s: float, victims: dict[str, Callable[[], object]], times: int = 1) -> int:
+        """Kill somebody now and then until there are so many results, and each was killed; how many there are.
+
+        Args:
+            matches: Results wanted.
+            every_s: Seconds between kills, on average.
+            victims: Kills somebody, and says whether there was somebody to kill.
+            times: How often each victim is killed at least.
+        """
+        deadline = time.monotonic() + MOST_S
         while (found := asyncio.run(self.matches())) < min(matches, 20):
             assert time.monotonic() < deadline, self.printed.read_text()
             time.sleep(0.5)
-        waiting = self.random.sample(sorted(victims), len(victims))
+        waiting = self.random.sample(sorted(victims) * times, len(victims) * times)
         while (found := asyncio.run(self.matches())) < matches or waiting:
-            assert time.monotonic() < deadline, f"{found} matches after {most_s} s; {self.printed.read_text()}"
+            assert time.monotonic() < deadline, f"{found} matches after {MOST_S} s; {self.printed.read_text()}"
             time.sleep(self.random.uniform(0.5, 1.5) * every_s)
             for name in waiting or self.random.sample(sorted(victims), len(victims)):
                 if victims[name]():
-                    waiting = [other for other in waiting if other != name]
+                    if name in waiting:
+                        waiting.remove(name)
                     break
         return found
 
@@ -181,6 +189,10 @@ class Harassed:
                 return [recorded async for recorded in log.read()]
 
         return asyncio.run(body())
+
+    def said_to_have_ended(self) -> bool:
+        """Whether a worker ended that should not have."""
+        return "ended with code" in self.printed.read_text()
 
     def acknowledged(self) -> dict[int, str]:
         """What the broker told any process it had: keys of events by sequence."""
@@ -236,8 +248,8 @@ def harassed(tmp_path: Path) -> Iterator[Callable[..., Harassed]]:
     """Starts leagues that end with the test."""
     started: list[Harassed] = []
 
-    def start(nats: str | None = None, seed: int = 0) -> Harassed:
-        started.append(Harassed(tmp_path / "run", nats, seed))
+    def start(nats: str | None = None, seed: int = 0, inside: Sequence[str] = ()) -> Harassed:
+        started.append(Harassed(tmp_path / "run", nats, seed, inside))
         return started[-1]
 
     yield start
