@@ -6,6 +6,8 @@ constrained and read is in ``replies``.
 
 from collections.abc import Sequence
 
+import msgspec
+
 from arena.games.base import Game, GameSpec, words_of
 from arena.games.texts import Grammatical, InBrief, TextFormat, Words
 from arena.prompts import Chat, Message, Template, folded, headed, make_template, messages_of, template_for
@@ -183,8 +185,20 @@ class Conversing:
         self._config = config
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
-        """A conversation as tokens, up to where the reply begins."""
-        return self._tokenizer.encode_text(conversation(self._tokenizer, messages, self._config))
+        """A conversation as tokens, up to where the reply begins.
+
+        The family's special tokens are left out of what is said: players and judges read each other's replies, and one
+        in which a turn ends and another begins would speak for others.
+        """
+        told = [msgspec.structs.replace(message, content=self._said(message.content)) for message in messages]
+        return self._tokenizer.encode_text(conversation(self._tokenizer, told, self._config))
+
+    def _said(self, text: str) -> str:
+        # Taking one out may join the halves of another.
+        while found := [mark for mark in self.template.marks if mark in text]:
+            for mark in found:
+                text = text.replace(mark, "")
+        return text
 
 
 def family_of(tokenizer: Tokenizer, config: PromptsConfig) -> Template:
