@@ -32,7 +32,7 @@ from league.replay import verify
 from schemas import events as e
 from schemas.codec import encode_event
 from schemas.config import ExperienceConfig
-from schemas.errors import AccessError, UsageError
+from schemas.errors import AccessError, LogUnavailableError, UsageError
 from schemas.subjects import belongs, covers, event_subject, match_subject, type_subject
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
@@ -491,3 +491,52 @@ def test_a_league_whose_workers_have_their_roles_credentials_trains_to_the_end(t
     assert verify(events).identical
     assert "refuses" not in log.read_text()
     assert "does not let" not in log.read_text()
+
+
+@pytest.mark.slow
+def test_league_nats_lets_in_who_has_credentials_and_cuts_off_whose_are_revoked(tmp_path: Path) -> None:
+    auth, log = tmp_path / "auth", tmp_path / "log"
+    authority = Authority.begin(auth)
+    boss, guest = authority.add("operator", "boss", days=1), authority.add("rollout", "guest", days=1)
+    with (tmp_path / "url").open("w") as out, log.open("w") as told:
+        words = ["nats", "--folder", str(tmp_path / "nodes"), "--auth", str(auth)]
+        nodes = subprocess.Popen([sys.executable, "-m", "workers", *words], stdout=out, stderr=told)
+
+    async def body() -> None:
+        async with asyncio.timeout(60):
+            url = await asyncio.to_thread(printed, tmp_path / "url")
+            client = await let_in(url, "boss", boss)
+            await ensure_streams(client.jetstream(timeout=10), ExperienceConfig())
+            worker = await let_in(url, "guest", guest)
+            left = e.WorkerLeft(worker="guest", incarnation="x", reason="")
+            assert await JetStreamLog(worker, "nim", "guest").append(left) == 1
+            following = asyncio.create_task(to_its_end(JetStreamLog(worker, "nim", "guest")))
+            assert league("auth", "revoke", "guest", "--dir", str(auth), log=log).wait(30) == 0
+            with pytest.raises(AccessError, match="credentials of guest: revoked"):
+                await following
+            await wait_closed(client)
+
+    try:
+        asyncio.run(body())
+    finally:
+        nodes.terminate()
+        nodes.wait(60)
+
+
+def printed(file: Path) -> str:
+    """What a process writes into a file, once it has."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if text := file.read_text().strip():
+            return text
+        time.sleep(0.1)
+    raise AssertionError(f"{file} stays empty")
+
+
+async def let_in(url: str, name: str, creds: Path) -> Client:
+    """Once the brokers are up."""
+    while True:
+        try:
+            return await connect(url, name, Access(creds))
+        except LogUnavailableError:
+            await asyncio.sleep(0.25)
