@@ -57,7 +57,8 @@ def test_the_league_of_an_arena_trains_from_a_model_that_it_makes(config: Path, 
     wanted = load_config(config).trainer.rollouts_per_step
     assert [(step["accepted"], step["refused"]) for step in steps] == [(wanted, 0)] * 2
     assert not any(step["metrics"].get("skipped") or step["metrics"].get("alarms") for step in steps)
-    assert max(abs(step["metrics"]["sampler_gap"]) for step in steps) < 1e-4
+    # Of later steps some was sampled by the version before.
+    assert abs(steps[0]["metrics"]["sampler_gap"]) < 1e-4, "the learner sees the distribution that was sampled from"
     # What has read so little speaks nonsense, which is scored. A judge whose verdict is nothing at all gives none.
     failures = [event["error"] for event in league.events("MatchFailed")]
     assert [error for error in failures if SILENT_JUDGE not in error] == []

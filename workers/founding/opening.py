@@ -1,5 +1,7 @@
 """Opens a league: streams, base model, first events. Opening an open one changes nothing but its settings."""
 
+import asyncio
+
 import msgspec
 import structlog
 from nats.aio.client import Client
@@ -76,7 +78,8 @@ async def _base_model(run: Run, client: Client, config: LeagueConfig, report: Re
             prompting_of(base.tokenizer, contest, config.prompts)
         return config.model.base
     if not (run.model / "config.json").exists():
-        make_model(run.model, config, report)
+        # In a thread: it takes minutes, after which the broker would have given up a connection that never answers.
+        await asyncio.to_thread(make_model, run.model, config, report)
     return "artifact:" + await run.artifacts(client).put(pack(run.model))
 
 
