@@ -11,10 +11,11 @@ from rich.console import Console
 
 from league.simulation import Simulation
 from schemas import events as e
-from schemas.config import EvaluationConfig, LeagueConfig
+from schemas.config import EvaluationConfig, LeagueConfig, StopConfig
 from schemas.metrics import Heard, Heartbeat, Inference, Play, Training
 from workers.reading.status import Status, status_of
 from workers.reading.status_text import print_status
+from workers.watching.dashboard import Dashboard
 from workers.watching.exposition import Metric, Sample, league_metrics, render
 from workers.watching.metrics import SILENT_S, training_of
 
@@ -209,3 +210,16 @@ def test_labels_and_numbers_that_are_odd_are_read_as_they_are() -> None:
 def test_the_reader_of_these_tests_is_strict(wrong: str) -> None:
     with pytest.raises(AssertionError):
         parse(wrong)
+
+
+def test_a_pause_is_shown_wherever_progress_is() -> None:
+    simulation = simulated()
+    simulation.append(e.LeaguePaused(reason="the room is warm"))
+    shown = io.StringIO()
+    print_status(Console(file=shown, width=200), status_of(simulation.state, HEARD, {}, 0))
+    assert "the league pauses: the room is warm" in shown.getvalue()
+    line = Dashboard(simulation.state, "main").line(StopConfig())
+    assert line.endswith("paused (the room is warm)")
+    figures = {metric.name: metric.samples for metric in league_metrics(status_of(simulation.state, HEARD, {}, 0))}
+    assert figures["league_paused"] == [Sample({"policy": ""}, 1)]
+    assert figures["league_lag_events"] == [Sample({}, 2)]

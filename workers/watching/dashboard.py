@@ -152,6 +152,8 @@ class Dashboard:
 
     def _left(self, stop: StopConfig) -> str:
         share = share_used(self._state, self._policy, stop)
+        if (pause := self._state.paused(self._policy)) is not None:
+            return f"paused ({pause.reason or 'league resume has it go on'})"
         if self._state.training_finished(self._policy) is not None:
             return "training done, measuring"
         spent = self._state.training_seconds(self._policy)
