@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,9 @@ def serve_environment(config: VllmConfig, source: AdapterSource) -> dict[str, st
 
 
 @contextlib.contextmanager
-def serving(config: VllmConfig, folder: Path, source: AdapterSource, log: Path) -> Iterator[str]:
+def serving(
+    config: VllmConfig, folder: Path, source: AdapterSource, log: Path, further: Sequence[str] = ()
+) -> Iterator[str]:
     """A server on a free port of this machine, until the block ends.
 
     Args:
@@ -82,6 +84,7 @@ def serving(config: VllmConfig, folder: Path, source: AdapterSource, log: Path) 
         folder: The base model.
         source: Where it finds adapters.
         log: File for what it prints.
+        further: Options of vLLM's behind ours, which they take precedence over.
 
     Yields:
         Its address.
@@ -91,7 +94,7 @@ def serving(config: VllmConfig, folder: Path, source: AdapterSource, log: Path) 
     """
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = int(taken.getsockname()[1])
-    command = serve_arguments(config, folder, port=port)
+    command = [*serve_arguments(config, folder, port=port), *further]
     known = os.environ | serve_environment(config, source)
     with log.open("wb") as output:
         # In a session of its own: it has processes of its own, and all have to end.
