@@ -45,7 +45,8 @@ def decode(data: bytes) -> tuple[LeagueState, RatingFold]:
     try:
         snapshot = msgspec.msgpack.decode(zstandard.decompress(data), type=Snapshot)
         return LeagueState.restored(snapshot.state), RatingFold.restored(snapshot.ratings)
-    except (msgspec.MsgspecError, zstandard.ZstdError, ConfigError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, zstandard.ZstdError, ConfigError, UnicodeDecodeError, MemoryError) as error:
+        # The last: a damaged frame may claim any size.
         raise DecodeError(f"not a snapshot of this version: {error}") from error
 
 

@@ -25,7 +25,7 @@ from league.simulation import Simulation
 from league.state import LeagueState
 from schemas.codec import decode_event, decode_job, decode_rollout, encode_event, encode_job, encode_rollout
 from schemas.config import EvaluationConfig, LeagueConfig, load_config
-from schemas.errors import LeagueError
+from schemas.errors import DecodeError, LeagueError
 from schemas.events import Event
 from schemas.jobs import PlayMatch
 from schemas.subjects import check_name
@@ -262,6 +262,13 @@ def test_snapshots_are_such_or_refused() -> None:
                 survives(snapshots.decode, zstandard.compress(mangled(inner, rng), 1))
             else:
                 survives(snapshots.decode, mangled(packed, rng))
+
+
+def test_a_snapshot_that_claims_to_be_huge_is_refused() -> None:
+    packing = zstandard.ZstdCompressor().compressobj(size=1 << 60)
+    bomb = packing.compress(b"x") + packing.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    with pytest.raises(DecodeError, match="not a snapshot"):
+        snapshots.decode(bomb)
 
 
 @pytest.mark.parametrize("kind", [AskedCompletion, AskedChat])

@@ -127,7 +127,7 @@ async def load_record(run: Run, history: JetStreamLog, found: FoundMatch, file: 
         ) from None
     try:
         return zstandard.decompress(data)
-    except zstandard.ZstdError as error:
+    except (zstandard.ZstdError, MemoryError) as error:
         raise DecodeError(f"record of match {found.match_id!r}: not compressed as records are: {error}") from None
 
 
