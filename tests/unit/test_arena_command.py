@@ -98,7 +98,10 @@ def test_a_model_that_is_made_once_is_trained_on_what_it_plays(tiny, tmp_path):
     assert [step["rewards"] for step in again] == [step["rewards"] for step in first]
     assert [made[0]] == list(made[0].parent.iterdir())
     assert made[0].stat().st_mtime_ns == written
-    other = steps("word_problems", *tiny, "--num-steps", "1", "--seed", "3", "--batch-size", "1", "--no-train")
+    log = tmp_path / "run.log"
+    few = ("--num-steps", "1", "--seed", "3", "--batch-size", "1", "--no-train", "--log", str(log))
+    other = steps("word_problems", *tiny, *few)
+    assert [json.loads(line)["event"] for line in log.read_text().splitlines()].count("model call") == 4
     assert (other[0]["counts"]["episodes"], other[0]["training"]) == (4, {})
     assert [made[0]] == list(made[0].parent.iterdir())
 
