@@ -84,7 +84,8 @@ async def judged(arena: "Arena", system: str, ballots: Sequence[Ballot], judging
 
     async def ask(ballot: Ballot) -> str:
         messages = [Message("system", system), Message("user", ballot.question)]
-        found = await arena.call_model(messages, None, judging.temperature, judging.max_tokens)
+        # With its tokens, by which silence is told from no reply: where it counts, it is a verdict that cannot be read.
+        found = await arena.call_model(messages, None, judging.temperature, judging.max_tokens, return_tokens=True)
         return found.text
 
     async with asyncio.TaskGroup() as group:

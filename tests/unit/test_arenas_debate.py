@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from arena.arena import Arena
 from arena.arenas import make_arena
 from arena.arenas.base import Opening
+from arena.calls import Limits
 from arena.clients import ScriptedClient
 from arena.judging import DRAW, improvised_verdict, named, subject, touching
 from schemas.batches import TrainingBatch
 from schemas.config import Plugin
-from schemas.episodes import GenerateResult, Message
+from schemas.episodes import GenerateResult, Message, ModelResponse, Rollout, free_tokens
 from schemas.errors import ConfigError, LeagueError
 from trainer.advantages.trees import CREDITS
 
@@ -286,3 +287,20 @@ def test_bad_settings_are_refused_with_what_was_expected(name: str, settings: di
         make_arena(name, settings)
     assert message in str(raised.value)
     assert isinstance(raised.value, LeagueError)
+
+
+def test_a_judge_that_says_nothing_gives_no_verdict_where_silence_counts() -> None:
+    silent = ModelResponse("", free_tokens([1], [2], [-0.1]))
+    spec = make_arena("debate", {"rounds": 1})
+
+    def reply(messages: Sequence[Message]) -> str | ModelResponse:
+        return silent if "judge" in messages[0].content else "Something."
+
+    async def debate(empty: str) -> Rollout:
+        arena = spec.open(ScriptedClient(reply), Opening(limits=Limits(empty=empty)))
+        return (await arena.generate_rollouts(arena.get_batch()[:1]))[0].rollout
+
+    counted = asyncio.run(debate("count"))
+    assert counted.extras["verdict"]["unread"] == 2
+    assert counted.rewards == {"Aff": 0.0, "Neg": 0.0}
+    assert "it is empty" in asyncio.run(debate("fail")).failure
