@@ -33,9 +33,11 @@ _DUPLICATE_WINDOW_S = 600.0
 
 METRICS_KEPT_S = 60.0
 
-_WORK_BYTES = 256 * 1024 * 1024
-"""About a million jobs."""
-_DEAD_BYTES = 64 * 1024 * 1024
+_JOBS = 200_000
+"""That wait at most. Not so many bytes: a broker sets those aside at once, and a small one has not got them."""
+
+_LETTERS = 2_000
+"""Dead ones that are kept, the newest: some 100 MB where all hold what they are about."""
 
 
 def _history() -> StreamConfig:
@@ -59,7 +61,7 @@ def _work() -> StreamConfig:
         retention=RetentionPolicy.WORK_QUEUE,
         # Full means wait, as for experience: who asks for matches tries again.
         discard=DiscardPolicy.NEW,
-        max_bytes=_WORK_BYTES,
+        max_msgs=_JOBS,
         duplicate_window=_DUPLICATE_WINDOW_S,
     )
 
@@ -83,7 +85,7 @@ def _experience(limits: ExperienceConfig, consumed: int) -> StreamConfig:
 
 
 def _dead_letters() -> StreamConfig:
-    return StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=10_000, max_bytes=_DEAD_BYTES)
+    return StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=_LETTERS)
 
 
 def metrics_stream() -> StreamConfig:
