@@ -113,17 +113,22 @@ async def connect(url: str, name: str, access: Access | None = None) -> Client:
         let_in = True
         access.check_encrypted(client, url)
     except AccessError:
-        # A connection whose encryption failed half-way is never quite closed.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CLOSE_S):
-                await client.close()
+        await _give_up(client)
         raise
     except (OSError, nats.errors.Error, ValueError) as error:
+        await _give_up(client)
         why = last_error[0] if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         raise LogUnavailableError(
             f"no NATS broker at {url}: {why}; expected a nats-server with JetStream, e.g. nats://127.0.0.1:4222"
         ) from None
     return client
+
+
+async def _give_up(client: Client) -> None:
+    """Let go of a connection that did not come about; one whose encryption failed half-way is never quite closed."""
+    with suppress(TimeoutError, OSError, nats.errors.Error):
+        async with asyncio.timeout(_CLOSE_S):
+            await client.close()
 
 
 async def patiently(ask: Callable[[], Awaitable[Answer]]) -> Answer:
