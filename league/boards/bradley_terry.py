@@ -13,6 +13,8 @@ seats of a match (Bradley–Terry with Davidson's ties), ``ranks`` takes the ord
   of a larger cluster that the caller tells, such as those that began from one seed. Where a draw
   leaves out all that connects somebody, the prior stands in, and the interval is wide. ``naive``
   intervals take every comparison for an independent one: shown beside them, never to be believed for ``pairs``.
+
+One file: the fit, its anchors and its intervals share one vector of parameters.
 """
 
 import os

@@ -3,6 +3,8 @@
 A match is a row of ``MatchArrays``; its seats lie one after the other in flat arrays. The loop over matches is compiled
 together with the system's ``update`` on first use, so that every sum is formed in the order of the history. What needs
 names (whose rating a version inherits) happens once per agent.
+
+One file: the layout of the arrays, what fills them and what is compiled over them are one agreement.
 """
 
 from bisect import bisect_left, insort
