@@ -109,9 +109,9 @@ def supportable(unit: str) -> int:
 
 
 @cache
-def convoy_supports(unit: str) -> frozenset[str]:
+def convoy_supports(unit: str) -> tuple[str, ...]:
     """Provinces into which ``unit`` can support an army that comes by sea."""
-    return frozenset(loc for loc in _supporters_reach(unit) if "/" not in loc)
+    return tuple(loc for loc in _supporters_reach(unit) if "/" not in loc)
 
 
 def unit_mask(units: Iterable[str]) -> int:

@@ -99,6 +99,25 @@ class LeanGame(diplomacy.Game):  # type: ignore[misc]
                 seas |= SEA_BIT.get(unit[2:], 0)
         self.convoy_paths_possible, self.convoy_paths_dest = _PossibleRoutes(seas), _Convoys(seas)
 
+    _standing: Mapping[str, str] | None = None
+    """Units by location and by province while moves are resolved, in which nobody moves yet."""
+
+    def _resolve_moves(self) -> None:
+        standing: dict[str, str] = {}
+        for power in self.powers.values():
+            for unit in power.units:
+                standing.setdefault(unit[2:], unit)
+                standing.setdefault(unit[2:5], unit)
+        self._standing = standing
+        super()._resolve_moves()
+        self._standing = None
+
+    def _occupant(self, site: str, any_coast: int = 0) -> Any:
+        """Who stands there: the package looks through all units each time, a quarter of an adjudication."""
+        if self._standing is None:
+            return super()._occupant(site, any_coast)
+        return self._standing.get(site[:3] if any_coast else site)
+
     def get_state(self) -> dict[str, Any]:
         """Nothing: the package asks for it only to file the phase away."""
         return {}

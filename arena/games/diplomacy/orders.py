@@ -75,12 +75,12 @@ def _by_sea(position: Position, unit: str) -> tuple[str, ...]:
         if army == here:
             orders.extend(f"{unit} - {dest} VIA" for dest in ways)
             continue
-        for dest, way in ways.items():
-            if sea & way.some:
-                orders.append(f"{unit} C A {army} - {dest}")
-            # A fleet cannot support an army that it must itself carry.
-            if dest in targets and not sea & way.every and army != here[:3]:
-                orders.append(f"{unit} S A {army} - {dest}")
+        if sea:
+            orders.extend(f"{unit} C A {army} - {dest}" for dest, way in ways.items() if sea & way.some)
+        if army == here[:3]:
+            continue
+        # A fleet cannot support an army that it must itself carry. Few places are in reach, and many by sea.
+        orders.extend(f"{unit} S A {army} - {dest}" for dest in targets if dest in ways and not sea & ways[dest].every)
     return tuple(orders)
 
 
