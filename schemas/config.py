@@ -139,6 +139,13 @@ class PromptsConfig(_Table, frozen=True):
             raise ConfigError(f"prompts.template: {self.template!r}; expected 'auto', the observation has a family")
 
 
+def _check_bounds(table: str, least: int | None, most: int | None) -> None:
+    if (least is None) != (most is None):
+        raise ConfigError(f"{table}.workers_min, {table}.workers_max: expected both or neither")
+    if least is not None and not 1 <= least <= (most or 0):
+        raise ConfigError(f"{table}.workers_min: {least}; expected 1 to {table}.workers_max")
+
+
 class RolloutConfig(_Table, frozen=True):
     """Rollout workers."""
 
@@ -160,10 +167,7 @@ class RolloutConfig(_Table, frozen=True):
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
-        if (self.workers_min is None) != (self.workers_max is None):
-            raise ConfigError("rollout.workers_min, rollout.workers_max: expected both or neither")
-        if self.workers_min is not None and not 1 <= self.workers_min <= (self.workers_max or 0):
-            raise ConfigError(f"rollout.workers_min: {self.workers_min}; expected 1 to rollout.workers_max")
+        _check_bounds("rollout", self.workers_min, self.workers_max)
 
 
 class EpisodesConfig(_Table, frozen=True):
@@ -308,6 +312,10 @@ class EvaluationConfig(_Table, frozen=True):
     """Evaluator workers, and what they measure."""
 
     workers: int = 1
+    workers_min: int | None = None
+    """With ``workers_max``: the supervisor starts and stops evaluators between these bounds, by how many matches wait.
+    None for ``workers``, neither more nor fewer."""
+    workers_max: int | None = None
     games_in_flight: int = 14
     every: int = 50
     """Published versions between evaluations; checkpoints are always evaluated."""
@@ -327,6 +335,7 @@ class EvaluationConfig(_Table, frozen=True):
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
+        _check_bounds("evaluation", self.workers_min, self.workers_max)
         if self.tries < 1:
             raise ConfigError(f"evaluation.tries: {self.tries}; expected 1 or more")
         if self.max_games is not None and self.max_games < 0:
@@ -340,6 +349,15 @@ class ExperienceConfig(_Table, frozen=True):
     """When so many rollouts of a policy wait, its rollout workers wait too."""
     max_bytes: int = 256 * 1024 * 1024
     """Of the rollouts of all policies together."""
+    copies: int = 3
+    """Of a rollout on a cluster, 1 or 3, as the league is opened. With 1, rollouts cost the brokers a third and are
+    flushed lazily, but no rollout is taken or trained on while the node is away that holds them, and those that waited
+    there may be lost with it: they are played again, the history lacks nothing."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        if self.copies not in (1, 3):
+            raise ConfigError(f"experience.copies: {self.copies}; expected 1 or 3")
 
 
 class TransformsConfig(_Table, frozen=True):

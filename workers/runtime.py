@@ -28,6 +28,7 @@ from league.state import LeagueState
 from schemas.codec import NewerSchemaError, UnknownEventError
 from schemas.config import LeagueConfig
 from schemas.errors import (
+    AccessError,
     BackpressureError,
     DecodeError,
     LeagueError,
@@ -45,6 +46,8 @@ log = structlog.get_logger()
 
 EXIT_STORE_FULL = 74
 """Exit code that tells the supervisor that starting the worker again is of no use (EX_IOERR of sysexits.h)."""
+EXIT_REFUSED = 77
+"""The same, since the broker refuses its credentials (EX_NOPERM)."""
 
 _LONGEST_RETRY_S = 2.0
 _SET_ASIDE_AT_MOST = 1_000
@@ -195,6 +198,11 @@ def run_worker(run: Run, role: str, name: str, serve: Serve, supervised: bool = 
     except StoreFullError as error:
         log.error("the broker's store is full", error=str(error))
         return EXIT_STORE_FULL
+    except AccessError as error:
+        if not supervised:
+            raise
+        log.error("refused by the broker", error=str(error))
+        return EXIT_REFUSED
     return code
 
 

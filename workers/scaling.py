@@ -1,10 +1,13 @@
-"""How many rollout workers a machine should run: a decision from how long the trainer waits for rollouts.
+"""How many workers of a role a machine should run: a decision from how long others wait for them.
 
-Trainer and players share a machine, so the number moves one at a time, from the mean over several steps, and rests
-between moves: what one more worker changes is not seen at once.
+Rollout workers follow the share of its time that the trainer waits for rollouts, evaluators the queue of matches to
+play. The number moves one at a time and rests between moves: what one more worker changes is not seen at once. Machines
+decide each for itself, from figures of the whole league.
 """
 
-from schemas.config import RolloutConfig
+from typing import NamedTuple, Protocol
+
+from schemas.config import LeagueConfig
 from schemas.events import GradientStepTaken
 
 MORE_ABOVE = 0.3
@@ -16,41 +19,69 @@ LEAST_STEPS = 5
 """That a share is the mean of."""
 SETTLE_S = 20.0
 """Between moves: a worker loads its model first."""
+LONG_QUEUE = 2.0
+"""In what all evaluators together play at once: what always waits beyond it is worth another evaluator."""
+SHORT_QUEUE = 0.5
+"""What never waits beyond it keeps no more than half of them at work."""
+QUIET_S = 60.0
+"""For so long, before there is one evaluator less: evaluations come in bursts."""
 
 
-class Scaler:
-    """The number of one machine's rollout workers for ``trainer.policy``."""
+class Bounds(NamedTuple):
+    """How many workers of a role a machine may run."""
 
-    def __init__(self, config: RolloutConfig) -> None:
+    workers: int
+    """How many without the other two; with them, how many to begin with."""
+    least: int | None = None
+    most: int | None = None
+
+    def nearest(self, workers: int) -> int:
+        """The nearest number within the bounds."""
+        if self.least is None or self.most is None:
+            return self.workers
+        return min(max(workers, self.least), self.most)
+
+    @property
+    def move(self) -> bool:
+        """Whether there is anything to decide."""
+        return self.least != self.most
+
+
+def bounds_of(config: LeagueConfig) -> dict[str, Bounds]:
+    """By role, what a configuration allows the machine that runs the whole league."""
+    rollout, evaluation = config.rollout, config.evaluation
+    return {
+        "evaluator": Bounds(evaluation.workers, evaluation.workers_min, evaluation.workers_max),
+        "rollout": Bounds(rollout.workers, rollout.workers_min, rollout.workers_max),
+    }
+
+
+class Signal(Protocol):
+    """What speaks for more workers of a role, or for fewer."""
+
+    def lean(self, now_s: float) -> int | None:
+        """1 for one more, -1 for one fewer, 0 for neither; None when too little was seen to say."""
+
+    def begin_anew(self, now_s: float) -> None:
+        """Forget what was seen: it has been decided upon."""
+
+
+class TrainerWait:
+    """The share of its time that a trainer waits for rollouts, over its newest steps."""
+
+    def __init__(self) -> None:
         self._step = -1
-        self._begin_anew(bounded(config.workers, config), 0.0)
+        self.begin_anew(0.0)
 
-    def _begin_anew(self, workers: int, now_s: float) -> None:
-        self.workers = workers
-        self._since_s = now_s
+    def begin_anew(self, now_s: float) -> None:
+        """Forget what was seen, but not which step was the newest."""
         self._steps = 0
         self._waited_s = self._took_s = 0.0
 
-    def look(self, now_s: float, config: RolloutConfig, step: GradientStepTaken | None) -> int:
-        """How many there should be.
-
-        Args:
-            now_s: By a clock that never goes back.
-            config: As it is now. Without bounds, ``workers`` decides alone.
-            step: The trainer's newest.
-        """
-        inside = bounded(self.workers if config.workers_max is not None else config.workers, config)
-        if inside != self.workers:
-            self._begin_anew(inside, now_s)
-        if step is not None and step.step != self._step:
-            self._take(step)
-        if config.workers_max is not None and self._steps >= LEAST_STEPS and now_s - self._since_s >= SETTLE_S:
-            share = self._waited_s / self._took_s if self._took_s > 0 else 0.0
-            by = 1 if share > MORE_ABOVE else -1 if share < FEWER_BELOW else 0
-            self._begin_anew(bounded(self.workers + by, config), now_s)
-        return self.workers
-
-    def _take(self, step: GradientStepTaken) -> None:
+    def take(self, step: GradientStepTaken | None) -> None:
+        """See the trainer's newest step; seen again, it counts once."""
+        if step is None or step.step == self._step:
+            return
         # The first one that is seen may have waited for what is long over.
         if self._step >= 0:
             took_s = max(step.metrics.get("wall_s", 0.0), 0.0)
@@ -59,9 +90,72 @@ class Scaler:
             self._waited_s += min(max(step.metrics.get("wait_s", 0.0), 0.0), took_s)
         self._step = step.step
 
+    def lean(self, now_s: float) -> int | None:
+        """By the mean over several steps."""
+        if self._steps < LEAST_STEPS:
+            return None
+        share = self._waited_s / self._took_s if self._took_s > 0 else 0.0
+        return 1 if share > MORE_ABOVE else -1 if share < FEWER_BELOW else 0
 
-def bounded(workers: int, config: RolloutConfig) -> int:
-    """The nearest number within the configured bounds."""
-    if config.workers_min is None or config.workers_max is None:
-        return workers
-    return min(max(workers, config.workers_min), config.workers_max)
+
+class QueueDepth:
+    """How many matches wait to be played, in what all evaluators together play at once."""
+
+    def __init__(self) -> None:
+        self.begin_anew(0.0)
+
+    def begin_anew(self, now_s: float) -> None:
+        """Forget what was seen."""
+        self._since_s = now_s
+        self._least: float | None = None
+        self._most: float | None = None
+
+    def take(self, jobs: int, at_once: int) -> None:
+        """See the queue.
+
+        Args:
+            jobs: Matches that were asked for and have not been played, those in hand included.
+            at_once: How many the evaluators of the league play at once, all together.
+        """
+        rounds = jobs / max(at_once, 1)
+        self._least = rounds if self._least is None else min(self._least, rounds)
+        self._most = rounds if self._most is None else max(self._most, rounds)
+
+    def lean(self, now_s: float) -> int | None:
+        """By what was there all the time."""
+        if self._least is None or self._most is None:
+            return None
+        if self._least > LONG_QUEUE:
+            return 1
+        if now_s - self._since_s < QUIET_S:
+            return None
+        return -1 if self._most <= SHORT_QUEUE else 0
+
+
+class Scaler:
+    """The number of one machine's workers of a role."""
+
+    def __init__(self, bounds: Bounds, signal: Signal) -> None:
+        self._signal = signal
+        self._begin_anew(bounds.nearest(bounds.workers), 0.0)
+
+    def _begin_anew(self, workers: int, now_s: float) -> None:
+        self.workers = workers
+        self._since_s = now_s
+        self._signal.begin_anew(now_s)
+
+    def look(self, now_s: float, bounds: Bounds) -> int:
+        """How many there should be.
+
+        Args:
+            now_s: By a clock that never goes back.
+            bounds: As they are now.
+        """
+        inside = bounds.nearest(self.workers)
+        if inside != self.workers:
+            self._begin_anew(inside, now_s)
+        if bounds.most is not None and now_s - self._since_s >= SETTLE_S:
+            lean = self._signal.lean(now_s)
+            if lean is not None:
+                self._begin_anew(bounds.nearest(self.workers + lean), now_s)
+        return self.workers

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from schemas.config import LeagueConfig
 from workers.asking.remote import check_keys, played_in_evaluation, played_in_training
+from workers.children import Announce
 from workers.founding.checks import check_config
 from workers.founding.opening import open_league
 from workers.logs import set_up_logging
@@ -14,7 +15,7 @@ from workers.progress import reporting
 from workers.reaching import check_servers
 from workers.run import Run
 from workers.runtime import Context, beside
-from workers.supervisor import Supervisor, shown
+from workers.supervisor import LeagueCrew, Supervisor, shown
 from workers.watching.report import print_report
 
 
@@ -55,8 +56,8 @@ async def up_league(run: Run, settings: LeagueConfig | None, console: Console) -
             # Workers would say it too, each in its own log, and again each time they are started.
             check_keys(context.config, [*played_in_training(context.config), *played_in_evaluation(context.config)])
             console.print(f"league {history.league!r} in {run.folder}, logs in {run.logs}", highlight=False)
-            supervisor = Supervisor(context, lambda text: console.print(text, highlight=False, soft_wrap=True))
-            _stop_on_signals(context, supervisor, console)
+            supervisor = Supervisor(context, LeagueCrew(context), announcing(console))
+            stop_on_signals(context, supervisor, console)
             async with shown(context, console):
                 done = await supervisor.run()
         if not done:
@@ -66,7 +67,12 @@ async def up_league(run: Run, settings: LeagueConfig | None, console: Console) -
         return 0 if identical else 1
 
 
-def _stop_on_signals(context: Context, supervisor: Supervisor, console: Console) -> None:
+def announcing(console: Console) -> Announce:
+    """Prints lines as they are."""
+    return lambda text: console.print(text, highlight=False, soft_wrap=True)
+
+
+def stop_on_signals(context: Context, supervisor: Supervisor, console: Console) -> None:
     """The first Ctrl-C drains; the second ends everything at once."""
 
     def stop() -> None:

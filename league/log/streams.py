@@ -1,6 +1,7 @@
 """The streams of a league on a broker, as the design lays them out.
 
-On a cluster every stream has three copies, and what is acknowledged lies on two disks at least.
+On a cluster every stream has three copies, and what is acknowledged lies on two disks at least; of experience, which
+can be made again, ``experience.copies`` may ask for one.
 """
 
 import nats.js.errors
@@ -113,8 +114,9 @@ async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig, consume
     cluster = (await _made(js, metrics_stream())).cluster
     copies = REPLICAS if cluster is not None and cluster.name else 1
     for config in (metrics_stream(), _history(), _work(), _experience(limits, consumed), _dead_letters()):
-        if copies > 1:
-            config.num_replicas = copies
+        wanted = min(copies, limits.copies) if config.name == EXPERIENCE_STREAM else copies
+        if wanted > 1:
+            config.num_replicas = wanted
             # A broker keeps that for streams of one copy.
             config.persist_mode = None
         await _made(js, config)
