@@ -31,6 +31,8 @@ class LeagueOpened(Event, frozen=True, tag=True):
     """The whole configuration, defaults included."""
     model: str
     """Where workers find the base model: an artifact digest, a hub id, or a folder."""
+    rules: Count = 1
+    """Version of the rules of what is played: whoever plays by others does not join."""
 
     @property
     def key(self) -> str:
@@ -233,6 +235,10 @@ class MatchFinished(Event, frozen=True, tag=True):
     """Sketch of the n-grams of actions that were played (``schemas.sketches``); empty where nobody asks for it."""
     environment: str = ""
     """Which of its environments a game of many was played in (TextArena's name); empty for a game that is one."""
+    rules: Count = 1
+    """Version of the game's rules that it was played by; results by different rules are not comparable."""
+    signature: str = ""
+    """By its worker's key, over the event's bytes with nothing in here (``league.signing``). It stays the last one."""
 
     @property
     def key(self) -> str:
@@ -632,6 +638,8 @@ class WorkerJoined(Event, frozen=True, tag=True):
     """Of the league package."""
     schema: Count = 1
     """Version of the schema in which it writes events, and up to which it reads them."""
+    public_key: str = ""
+    """By which its results are to be verified (a NATS user key, ``U…``); empty for one that does not sign."""
 
     @property
     def key(self) -> str:

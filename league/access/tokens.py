@@ -42,6 +42,18 @@ def public_key(seed: str) -> str:
     return key.decode()
 
 
+def raw_key(public: str) -> bytes:
+    """The 32 bytes that a user's public key stands for.
+
+    Raises:
+        ValueError: it is no public key of a user.
+    """
+    data = base64.b32decode(public)
+    if len(data) != 35 or data[0] != _PREFIXES["user"] or nkeys.crc16(data[:-2]) != int.from_bytes(data[-2:], "little"):
+        raise ValueError(f"{public!r}: no public key of a user; expected U and 55 of A-Z 2-7")
+    return data[1:-2]
+
+
 def token(kind: Kind, issuer: str, subject: str, name: str, claims: Mapping[str, Any], times: "Times") -> str:
     """Sign what is claimed of somebody.
 
@@ -107,6 +119,29 @@ def credentials(user_token: str, seed: str) -> str:
     return "\n".join(parts)
 
 
+def secret(text: str, where: str) -> str:
+    """The secret key in a credentials file.
+
+    Args:
+        text: Of the file.
+        where: The file, for the message.
+
+    Raises:
+        AccessError: it is no credentials file.
+    """
+    lines = [line.strip() for line in text.splitlines()]
+    try:
+        seed = lines[lines.index(_BEGIN.format(_SEED)) + 1]
+        public_key(seed)
+    except (ValueError, IndexError, nkeys.NkeysError):
+        raise _no_credentials(where) from None
+    return seed
+
+
+def _no_credentials(where: str) -> AccessError:
+    return AccessError(f"{where}: no credentials; expected a file that `league auth add` wrote")
+
+
 def bearer(text: str, where: str) -> Bearer:
     """Whose credentials a file holds.
 
@@ -123,5 +158,5 @@ def bearer(text: str, where: str) -> Bearer:
         found = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=_Body)
         lines.index(_BEGIN.format(_SEED))
     except (ValueError, IndexError, msgspec.MsgspecError):
-        raise AccessError(f"{where}: no credentials; expected a file that `league auth add` wrote") from None
+        raise _no_credentials(where) from None
     return Bearer(found.name, found.sub, found.exp)

@@ -6,6 +6,7 @@ and says why.
 
 import collections
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import structlog
 from nats.aio.client import Client
 
 from league.access.permissions import inbox
-from league.access.tokens import Bearer, bearer
+from league.access.tokens import Bearer, bearer, secret
 from schemas.errors import AccessError
 
 log = structlog.get_logger()
@@ -22,6 +23,8 @@ log = structlog.get_logger()
 _ENDED = ("user authentication expired", "user authentication revoked", "account authentication expired")
 _REFUSED = "authorization violation"
 _REMEMBERED = 256
+_LONGEST_NONCE = 64
+"""A broker's has 15 to 22 characters. What is longer could be a result: workers sign those with the same key."""
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -39,6 +42,14 @@ class Access(msgspec.Struct, frozen=True):
             AccessError: the file cannot be read, or is something else.
         """
         return None if self.creds is None else bearer(_text(self.creds), str(self.creds))
+
+    def seed(self) -> str | None:
+        """The secret key in the credentials; None without any.
+
+        Raises:
+            AccessError: the file cannot be read, or is something else.
+        """
+        return None if self.creds is None else secret(_text(self.creds), str(self.creds))
 
     def options(self) -> dict[str, Any]:
         """For the library's ``connect``.
@@ -112,6 +123,17 @@ class RefusableClient(Client):  # type: ignore[misc]
     async def _init_request_sub(self) -> None:
         check_not_ended(self)
         await super()._init_request_sub()
+
+    def _setup_nkeys_connect(self) -> None:
+        super()._setup_nkeys_connect()
+        sign: Callable[[str], bytes] = self.__dict__["_signature_cb"]
+
+        def signed(nonce: str) -> bytes:
+            if len(nonce) > _LONGEST_NONCE:
+                raise AccessError(f"the broker asks for a signature of {len(nonce)} characters; expected a short nonce")
+            return sign(nonce)
+
+        self._signature_cb = signed
 
     async def heard(self, said: str) -> None:
         """Take in what the broker complains of."""

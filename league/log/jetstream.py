@@ -12,6 +12,7 @@ from league.log.base import Recorded
 from league.log.connection import REQUEST_TIMEOUT_S, broker_errors, patiently
 from league.log.dead import DeadLetters, Letter
 from league.log.pull import Pulled, pull
+from league.signing import Signer
 from schemas.codec import NewerSchemaError, UnknownEventError, encode_event
 from schemas.errors import LogError
 from schemas.events import Event
@@ -48,6 +49,8 @@ class JetStreamLog:
     def __init__(self, client: Client, league: str, producer: str) -> None:
         self.league = league
         self.producer = producer
+        self.signer: Signer | None = None
+        """Signs the results that are appended here; None appends them as they are."""
         self.client = client
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
 
@@ -59,9 +62,12 @@ class JetStreamLog:
         with broker_errors(f"recording {event.key}"):
             # Asking again cannot double it: the broker knows its key.
             ack = await patiently(
-                lambda: self._js.publish(event_subject(self.league, event), encode_event(event), headers=headers)
+                lambda: self._js.publish(event_subject(self.league, event), self._encoded(event), headers=headers)
             )
         return int(ack.seq)
+
+    def _encoded(self, event: Event) -> bytes:
+        return encode_event(event) if self.signer is None else self.signer.encode(event)
 
     def _headers(self, event: Event) -> dict[str, str]:
         return {
@@ -103,7 +109,7 @@ class JetStreamLog:
             headers = self._headers(event) | {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(nth)}
             if nth == 1 and expected is not None:
                 headers[EXPECTED_HEADER] = str(expected)
-            subject, payload = event_subject(self.league, event), encode_event(event)
+            subject, payload = event_subject(self.league, event), self._encoded(event)
             if nth < len(events):
                 await self.client.publish(subject, payload, headers=headers)
         headers["Nats-Batch-Commit"] = "1"

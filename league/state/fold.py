@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from league.keys import Keys
 from league.ratings.base import RatingSystem, Unknown, make_rating_system
 from league.ratings.fold import SavedTable, is_rated
 from league.ratings.table import RatingTable, Starts
@@ -46,6 +47,8 @@ class LeagueState:
         self.league = ""
         self.model = ""
         """Where workers find the base model."""
+        self.rules = 1
+        """Version of the rules of what the league plays."""
         self.config: LeagueConfig | None = None
         self.config_sequence = 0
         """Sequence of the event that ``config`` is from."""
@@ -131,6 +134,11 @@ class LeagueState:
     def workers(self) -> dict[str, Worker]:
         """Worker processes by name."""
         return self._presence.workers
+
+    @property
+    def keys(self) -> Keys:
+        """The keys by which workers sign their results."""
+        return self._presence.keys
 
     @property
     def measured(self) -> EvaluationTable:
@@ -289,6 +297,8 @@ class LeagueState:
             consumption=self._consumption.saved(),
             artifacts=self.artifacts.saved(),
             pauses=self.pauses.saved(),
+            rules=self.rules,
+            signing=self.keys.by_worker,
         )
 
     @classmethod
@@ -310,7 +320,7 @@ class LeagueState:
         state.config_sequence = saved.config_sequence
         state.agents = {agent.name: agent for agent in saved.agents}
         state.published = {policy: {p.version: p for p in versions} for policy, versions in saved.published.items()}
-        state._presence = Presence(saved.workers)
+        state._presence = Presence(saved.workers, saved.signing)
         state._starts.ratings, state._starts.base, state._starts.resets = saved.starts, saved.base, saved.resets
         for table in saved.tables:
             state._table(table.game, table.system).replace(table.ratings)
@@ -332,6 +342,7 @@ class LeagueState:
         state._consumption = Consumption.restored(saved.consumption)
         state.artifacts = Artifacts.restored(saved.artifacts)
         state.pauses = Pauses(saved.pauses)
+        state.rules = saved.rules
         return state
 
     def _rated_agents(self) -> Mapping[str, Agent]:
@@ -354,7 +365,7 @@ class LeagueState:
         if isinstance(event, e.LeagueOpened):
             if self.league:
                 return False
-            self.league, self.model = event.league, event.model
+            self.league, self.model, self.rules = event.league, event.model, event.rules
         try:
             self._configure(convert(event.config, LeagueConfig, ""))
         except ConfigError:

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from league.keys import Keys
 from league.state.saved import Worker
 from schemas import events as e
 
@@ -11,14 +12,19 @@ from schemas import events as e
 class Presence:
     """Worker processes by name, and what those that serve have said of themselves."""
 
-    def __init__(self, workers: dict[str, Worker] | None = None) -> None:
+    def __init__(
+        self, workers: dict[str, Worker] | None = None, signing: dict[str, list[str]] | None = None
+    ) -> None:
         self.workers: dict[str, Worker] = {} if workers is None else workers
+        self.keys = Keys(signing)
+        """By which they sign."""
         self.slots: int | None = None
         """The fewest adapter slots of workers that serve and have said so."""
         self._count_slots()
 
     def join(self, event: e.WorkerJoined) -> bool:
         """A process began; False for one that is known."""
+        self.keys.announce(event)
         known = self.workers.get(event.worker)
         if known is not None and known.joined.incarnation == event.incarnation:
             return False

@@ -82,3 +82,5 @@ class SavedState(msgspec.Struct, frozen=True):
     consumption: SavedConsumption = SavedConsumption()
     artifacts: SavedArtifacts = SavedArtifacts()
     pauses: dict[str, Pause] = {}
+    rules: int = 1
+    signing: dict[str, list[str]] = {}
