@@ -1,0 +1,252 @@
+"""What a watched run came to: slopes, faults, a picture."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from scipy.stats import theilslopes
+
+from benchmarks.soak_samples import Sample
+from schemas.events import GradientStepTaken, MatchFinished, WorkerLeft
+from workers.run import Run
+
+WARM = 0.3
+"""Share of the steps that count as warming up: caches fill, libraries load, the league gets its first checkpoints."""
+
+BOUNDS = {"memory (MB)": 40.0, "open files": 3.0, "threads": 2.0}
+"""Growth over 1,000 steps that is still none. A leak of a page a match or of a batch a step is far above it."""
+
+_STORE_BOUND = 1.25
+"""A stream's growth per step in the second half, by that in the first: a history grows, but evenly."""
+_STORE_SPARE_KB = 20.0
+"""A step; what grows by less is not looked at."""
+_FEW = 5
+_MEMORY = re.compile(r"out of memory|MemoryError|\bOOM\b|Cannot allocate memory", re.IGNORECASE)
+_LOCKS = re.compile(r"database is locked|Could not set lock|resource deadlock", re.IGNORECASE)
+_COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#999999")
+"""Okabe and Ito's, which colour-blind readers tell apart."""
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """How one quantity of one process went after the warm-up."""
+
+    process: str
+    of: str
+    first: float
+    """Median of the first tenth of the samples."""
+    last: float
+    """Median of the last tenth."""
+    slope: float
+    """Per 1,000 gradient steps, with its 95 % interval."""
+    low: float
+    high: float
+    starts: int
+    """Processes that had the name; the slope is the longest one's."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it stays within its bound."""
+        return self.slope <= BOUNDS[self.of]
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """Everything that is told of a run."""
+
+    began: float
+    ended: float
+    steps: int
+    warm_steps: int
+    matches: int
+    events: int
+    growth: list[Growth]
+    store: dict[str, tuple[float, float]]
+    """By stream: kB a step in the first half of the steps and in the second."""
+    faults: list[str]
+    notes: list[str]
+    samples: list[Sample]
+    step_times: list[float]
+    """When each step was recorded."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing grows and nothing failed."""
+        return not self.faults and all(one.passed for one in self.growth)
+
+
+class _Told(msgspec.Struct):
+    """What the history says of a run."""
+
+    step_times: list[float] = []
+    events: int = 0
+    matches: int = 0
+    ends: list[str] = []
+    """Workers that did not end in good order."""
+
+
+async def figures(folder: Path, samples: list[Sample], code: int) -> Figures:
+    """Work out a run's figures.
+
+    Args:
+        folder: The run's; its broker is started to read the history.
+        samples: In their order.
+        code: How ``league up`` ended.
+    """
+    told = await _told(folder)
+    at_step = np.interp([s.at for s in samples], told.step_times, range(1, len(told.step_times) + 1), left=0)
+    warm = int(WARM * len(told.step_times))
+    # From the end of the warm-up to the last step: then everything is given back.
+    steady = [
+        (step, s) for step, s in zip(at_step, samples, strict=True) if step >= warm and s.at <= told.step_times[-1]
+    ]
+    store = {name: _halves(name, at_step, samples) for name in sorted({n for s in samples for n in s.sizes_mb})}
+    counts, quoted = _logged(folder / "logs")
+    faults = [f"league up ended with code {code}"] if code else []
+    faults += [f"{end}" for end in told.ends] + quoted
+    faults += [f"{name} grows faster and faster" for name, halves in store.items() if _quickens(*halves)]
+    return Figures(
+        began=samples[0].at,
+        ended=samples[-1].at,
+        steps=len(told.step_times),
+        warm_steps=warm,
+        matches=told.matches,
+        events=told.events,
+        growth=[one for name in _names(steady) for one in _growth(name, steady)],
+        store=store,
+        faults=faults,
+        notes=[f"log lines: {', '.join(f'{count:,} {name}' for name, count in sorted(counts.items()))}"],
+        samples=samples,
+        step_times=told.step_times,
+    )
+
+
+async def _told(folder: Path) -> _Told:
+    told, times = _Told(), dict[int, float]()
+    async with Run(folder).history("soak") as history:
+        async for recorded in history.read():
+            told.events += 1
+            event = recorded.event
+            if isinstance(event, GradientStepTaken):
+                times.setdefault(event.step, recorded.time_ns / 1e9)
+            elif isinstance(event, MatchFinished):
+                told.matches += 1
+            elif isinstance(event, WorkerLeft) and "code" in event.reason:
+                told.ends.append(f"{event.worker} {event.reason}")
+    told.step_times = [times[step] for step in sorted(times)]
+    return told
+
+
+def _names(steady: Sequence[tuple[float, Sample]]) -> list[str]:
+    return list(dict.fromkeys(name for _, sample in steady for name in sample.processes))
+
+
+def _growth(name: str, steady: Sequence[tuple[float, Sample]]) -> list[Growth]:
+    mine = [(step, sample.processes[name]) for step, sample in steady if name in sample.processes]
+    starts = Counter(usage.pid for _, usage in mine)
+    longest = max(starts, key=lambda pid: starts[pid])
+    kept = [(step, usage) for step, usage in mine if usage.pid == longest]
+    if len(kept) < 2 * _FEW:
+        return []
+    steps = [step for step, _ in kept]
+    values = {
+        "memory (MB)": [usage.rss_mb for _, usage in kept],
+        "open files": [float(usage.files) for _, usage in kept],
+        "threads": [float(usage.threads) for _, usage in kept],
+    }
+    return [_slope(name, of, steps, value, len(starts)) for of, value in values.items()]
+
+
+def _slope(name: str, of: str, steps: list[float], values: list[float], starts: int) -> Growth:
+    slope, _, low, high = (1000 * float(value) for value in theilslopes(values, steps))
+    few = max(len(values) // 10, 1)
+    first, last = float(np.median(values[:few])), float(np.median(values[-few:]))
+    return Growth(name, of, first, last, slope, low, high, starts)
+
+
+def _halves(
+    name: str, at_step: "np.ndarray[tuple[int], np.dtype[np.float64]]", samples: list[Sample]
+) -> tuple[float, float]:
+    """KB a step between a tenth and the middle, and between the middle and the end."""
+    sizes, last = [sample.sizes_mb.get(name, 0.0) for sample in samples], float(at_step[-1])
+    first, middle, end = (float(np.interp(share * last, at_step, sizes)) for share in (0.1, 0.55, 1.0))
+    span = max(0.45 * last, 1.0)
+    return 1000 * (middle - first) / span, 1000 * (end - middle) / span
+
+
+def _quickens(first: float, second: float) -> bool:
+    return second > _STORE_SPARE_KB and second > _STORE_BOUND * first
+
+
+def _logged(folder: Path) -> tuple[Counter[str], list[str]]:
+    """Counts of what the logs say, and the first lines that tell of a fault."""
+    counts = Counter({"warnings": 0, "alarms": 0, "errors": 0, "locks": 0, "out of memory": 0})
+    quoted: list[str] = []
+    for path in sorted([*folder.glob("*.log"), *folder.glob("*.out")]):
+        for line in path.read_text(errors="replace").splitlines():
+            kind = _kind(line)
+            counts[kind] += kind != ""
+            if kind in ("errors", "locks", "out of memory") and len(quoted) < _FEW:
+                quoted.append(f"{path.name}: {line[:200]}")
+    del counts[""]
+    return counts, quoted
+
+
+def _kind(line: str) -> str:
+    """What a log line tells of; empty for nothing of interest."""
+    for pattern, kind in ((_LOCKS, "locks"), (_MEMORY, "out of memory")):
+        if pattern.search(line):
+            return kind
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return "errors" if line.startswith(("Traceback", "Fatal", "Exception")) else ""
+    if not isinstance(told, dict):
+        return ""
+    # How strong the policy is is no fault of a process.
+    if told.get("event") == "alarm" and str(told.get("alarm", "")).startswith("regression"):
+        return "alarms"
+    return {"error": "errors", "critical": "errors", "warning": "warnings"}.get(str(told.get("level")), "")
+
+
+def draw(found: Figures, path: Path) -> None:
+    """Draw memory, open files, threads and the store's size over the minutes of a run, as a PNG."""
+    figure = Figure(figsize=(11, 8), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(f"{found.steps:,} gradient steps of a small league, {found.matches:,} matches")
+    panels = figure.subplots(2, 2, sharex=True).flat
+    for (title, of), axes in zip(
+        (("resident memory (MB)", "rss_mb"), ("open files", "files"), ("threads", "threads")), panels, strict=False
+    ):
+        names = list(dict.fromkeys(name for sample in found.samples for name in sample.processes))
+        _panel(axes, title, found, {name: [_of(s, name, of) for s in found.samples] for name in names})
+    sizes = list(dict.fromkeys(name for sample in found.samples for name in sample.sizes_mb))
+    axes = figure.axes[3]
+    _panel(axes, "on disk (MB)", found, {n: [s.sizes_mb.get(n, np.nan) for s in found.samples] for n in sizes})
+    for below in figure.axes[2:]:
+        below.set_xlabel("minutes")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png", dpi=100)
+
+
+def _of(sample: Sample, name: str, of: str) -> float:
+    usage = sample.processes.get(name)
+    return float("nan") if usage is None else float(getattr(usage, of))
+
+
+def _panel(axes: Axes, title: str, found: Figures, lines: dict[str, list[float]]) -> None:
+    minutes = [(sample.at - found.began) / 60 for sample in found.samples]
+    for (name, values), color, style in zip(lines.items(), cycle(_COLORS), cycle(("-", "--", "-.", ":")), strict=False):
+        axes.plot(minutes, values, label=name, color=color, linestyle=style, linewidth=1.5)
+    warm = (found.step_times[found.warm_steps] - found.began) / 60
+    axes.axvline(warm, color="#999999", linewidth=1)
+    axes.set_title(title)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="x-small", loc="best")
