@@ -118,6 +118,10 @@ class Projection:
             self._attach(segments, marks)
         self.commit()
 
+    def reader(self) -> duckdb.DuckDBPyConnection:
+        """A connection to the same tables for another thread; it sees what was committed. The caller closes it."""
+        return self.connection.cursor()
+
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Rows of a query of our own; SQL by people goes through ``query.run_query``."""
         rows: list[tuple[Any, ...]] = self.connection.execute(sql, list(parameters)).fetchall()

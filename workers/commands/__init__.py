@@ -9,6 +9,7 @@
 - ``replay``   ``replay``: folding it again, as it was or under other rules
 - ``corrections`` ``void``: taking results back
 - ``dead_letters`` ``dead-letters list``, ``show``, ``retry``, ``drop``: what was set aside
+- ``join``     ``join``: another machine for a league
 - ``ledger``   ``ledger``: what became of every rollout
 - ``lineage``  ``lineage``: what an agent was made of
 - ``sql``      ``sql``, ``export``: the history as tables
@@ -22,6 +23,7 @@
 - ``steering`` ``pause``, ``resume``, ``config``, ``agent``, ``match request``: what a running league is told
 - ``status``   ``status``, ``metrics``: how the workers are now, for people and for Prometheus
 - ``merging``  ``model merge``: an agent as a plain model
+- ``web``      ``web``: the league in the browser
 - ``workers``  ``workers audit``, ``quarantine``: which of them to trust
 - ``setup``    ``doctor`` and ``model init``: this machine and its model
 """
@@ -36,6 +38,7 @@ from workers.commands import (
     corrections,
     dead_letters,
     history,
+    join,
     ledger,
     lineage,
     match,
@@ -52,6 +55,7 @@ from workers.commands import (
     status,
     steering,
     vllm,
+    web,
     workers,
 )
 from workers.commands.options import LeagueCommands
@@ -87,11 +91,13 @@ app.add_typer(draws, name="matchmaking")
 app.command()(serving.up)
 app.command("open")(serving.open_league)
 app.command()(serving.worker)
+app.command()(join.join)
 app.command()(arena.arena)
 app.command()(brokers.nats)
 app.command()(vllm.vllm)
 app.command()(status.status)
 app.command()(status.metrics)
+app.command()(web.web)
 app.command()(steering.pause)
 app.command()(steering.resume)
 settings.command("set")(steering.config_set)

@@ -47,14 +47,19 @@ def metrics(
     league: LeagueOption = None,
 ) -> None:
     """Serve a league's figures to Prometheus at /metrics, until stopped."""
-    host, port = _address(listen)
+    host, port = address(listen)
     # Here and not above: every command imports this module, and only this one serves.
     from workers.watching.scraping import serve_metrics
 
     uvloop.run(serve_metrics(the_run(run, nats, league), host, port, partial(print, flush=True)))
 
 
-def _address(listen: str) -> tuple[str, int]:
+def address(listen: str) -> tuple[str, int]:
+    """Host and port of an option.
+
+    Raises:
+        UsageError: it is no address.
+    """
     host, colon, port = listen.rpartition(":")
     if not colon or not host or not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise UsageError(f"--listen {listen}: expected HOST:PORT, for example 127.0.0.1:9464")

@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from league.log.jetstream import JetStreamLog
 from league.projections.query import Limits, Query, Result
@@ -13,6 +14,9 @@ from schemas.errors import BusyError
 from schemas.ids import digest
 from schemas.subjects import LEAGUE_STREAM
 from workers.run import Run
+
+if TYPE_CHECKING:
+    from league.projections.projection import Projection
 
 LEADERBOARD = "SELECT * FROM leaderboard ORDER BY rank"
 
@@ -109,31 +113,38 @@ async def bring_up(run: Run, history: JetStreamLog) -> None:
     Raises:
         BusyError: another process has it open.
     """
-    # Imported here: a file that is up to date needs neither, and they take longer to load than the query runs.
-    from league.custody.archive import attachable, segment_after
-    from league.projections.catch_up import catch_up
+    # Imported here: a file that is up to date does not need it, and it takes longer to load than the query runs.
     from league.projections.projection import Projection
 
     mark = _store_mark(run)
     newest = await history.last_sequence()
     with Projection(run.projection) as projection:
-        if projection.rebuilt:
-            print(f"rebuilding: {projection.rebuilt}", file=sys.stderr)
-        artifacts = run.artifacts(history.client)
-        while newest - projection.position > _MANY:
-            closed = await attachable(history, artifacts, projection.position)
-            if closed is not None:
-                projection.attach(closed.segments, closed.marks)
-            following = await segment_after(history, artifacts, projection.position)
-            if following is None:
-                break
-            await catch_up(projection, history, following - 1)
-            if projection.position != following - 1:
-                # The event that ends the range is lost in the stream, so nothing can follow on it.
-                break
-        await catch_up(projection, history)
+        await load(projection, run, history)
         if projection.position >= newest:
             _note_position(run, mark, projection.position)
+
+
+async def load(projection: "Projection", run: Run, history: JetStreamLog) -> None:
+    """Bring a projection up to the newest event, closed history from the archive where there is much of it."""
+    from league.custody.archive import attachable, segment_after
+    from league.projections.catch_up import catch_up
+
+    if projection.rebuilt:
+        print(f"rebuilding: {projection.rebuilt}", file=sys.stderr)
+    newest = await history.last_sequence()
+    artifacts = run.artifacts(history.client)
+    while newest - projection.position > _MANY:
+        closed = await attachable(history, artifacts, projection.position)
+        if closed is not None:
+            projection.attach(closed.segments, closed.marks)
+        following = await segment_after(history, artifacts, projection.position)
+        if following is None:
+            break
+        await catch_up(projection, history, following - 1)
+        if projection.position != following - 1:
+            # The event that ends the range is lost in the stream, so nothing can follow on it.
+            break
+    await catch_up(projection, history)
 
 
 def warning(result: Result) -> str:

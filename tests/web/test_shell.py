@@ -1,0 +1,112 @@
+"""What every page rests on: who may ask, answers, the live stream, the place in time."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from league.simulation import Simulation
+from league.state import LeagueState
+from schemas.events import AgentRegistered
+from tests.web.conftest import Site
+
+HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
+
+
+def test_answers_are_what_the_history_says(simulated: Simulation, on_site: Callable[..., None]) -> None:
+    async def body(site: Site) -> None:
+        overview, board = await site.get("/overview"), await site.get("/leaderboard")
+        assert overview["sequence"] == len(simulated.records) == board["sequence"]
+        ratings = {name: agent.rating for name, agent in simulated.state.standings().agents.items()}
+        assert {row["agent"]: row["rating"] for row in board["rows"]} == ratings
+
+    on_site(simulated.records, body)
+
+
+def test_the_past_is_shown_as_it_was(simulated: Simulation, on_site: Callable[..., None]) -> None:
+    at = len(simulated.records) // 2
+    then = LeagueState()
+    for recorded in simulated.records[:at]:
+        then.apply(recorded.sequence, recorded.event)
+
+    async def body(site: Site) -> None:
+        board = await site.get(f"/leaderboard?at={at}")
+        assert {row["agent"]: row["rating"] for row in board["rows"]} == {
+            name: agent.rating for name, agent in then.standings().agents.items()
+        }
+        newest = await site.get(f"/events?before={at + 1}&limit=3")
+        assert [event["sequence"] for event in newest] == [at, at - 1, at - 2]
+        places = await site.get("/timeline")
+        assert places[0]["sequence"] == 1
+        assert places[-1]["sequence"] == len(simulated.records)
+
+    on_site(simulated.records, body)
+
+
+def test_an_event_reaches_an_open_page_and_the_tables(simulated: Simulation, on_site: Callable[..., None]) -> None:
+    async def body(site: Site) -> None:
+        async with site.client.get("/api/live") as stream:
+            event = AgentRegistered(agent=HOSTILE, kind="bot", baseline=False, rating=900.0)
+            sequence = await site.log.append(event)
+            async with asyncio.timeout(10):
+                while (told := await _until(stream, "events"))[-1]["sequence"] < sequence:
+                    pass
+        assert told[-1]["agent"] == HOSTILE
+        await site.league.reached(sequence)
+        assert HOSTILE in [row["agent"] for row in (await site.get("/leaderboard"))["rows"]]
+
+    on_site(simulated.records, body)
+
+
+async def _until(stream: Any, kind: str) -> Any:
+    """The data of the next message of a kind."""
+    said = ""
+    async for raw in stream.content:
+        line = raw.decode().rstrip("\n")
+        if line.startswith("event: "):
+            said = line.removeprefix("event: ")
+        elif line.startswith("data: ") and said == kind:
+            return json.loads(line.removeprefix("data: "))
+    raise AssertionError("the stream ended")
+
+
+def test_a_wrong_question_is_answered_with_what_was_expected(
+    simulated: Simulation, on_site: Callable[..., None]
+) -> None:
+    async def body(site: Site) -> None:
+        assert "whole number" in (await site.get("/leaderboard?at=yesterday", 400))["error"]
+        assert "expected 'bradley_terry'" in (await site.get("/leaderboard?system=chess", 400))["error"]
+        assert "from 1 to 500" in (await site.get("/events?limit=0", 400))["error"]
+        async with site.client.get("/api/nothing") as response:
+            assert response.status == 404
+
+    on_site(simulated.records, body)
+
+
+def test_foreign_names_and_pages_are_refused(simulated: Simulation, on_site: Callable[..., None]) -> None:
+    async def body(site: Site) -> None:
+        async with site.client.get("/api/overview", headers={"Host": "evil.example"}) as response:
+            assert response.status == 403
+        async with site.client.post("/api/sql", headers={"Origin": "http://evil.example"}) as response:
+            assert response.status == 403
+        async with site.client.post("/api/sql", data="x=1") as response:
+            assert response.status == 415
+        async with site.client.get("/") as response:
+            assert "default-src 'self'" in response.headers["Content-Security-Policy"]
+            assert "unsafe-inline" not in response.headers["Content-Security-Policy"]
+
+    on_site(simulated.records, body)
+
+
+def test_with_a_token_only_who_has_it_gets_in(simulated: Simulation, on_site: Callable[..., None]) -> None:
+    async def body(site: Site) -> None:
+        for path in ("/", "/api/overview", "/api/live", "/static/app.js", "/?token=wrong"):
+            async with site.client.get(path) as response:
+                assert response.status == 401, path
+        async with site.client.get("/?token=right&at=5", allow_redirects=False) as response:
+            assert response.status == 303
+            assert response.headers["Location"] == "/?at=5"
+        async with site.client.get("/api/overview") as response:
+            assert response.status == 200, "the cookie lets in"
+
+    on_site(simulated.records, body, token="right")

@@ -1,0 +1,59 @@
+"""An event in one line, for the live list."""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from league.log.base import Recorded
+from schemas import events as e
+
+_MOST_CHARS = 160
+
+
+class Brief(msgspec.Struct, frozen=True):
+    """An event as the live list shows it."""
+
+    sequence: int
+    time: str
+    """ISO 8601, UTC."""
+    type: str
+    text: str
+    match_id: str = ""
+    """Of the match that it speaks of, if any."""
+    agent: str = ""
+    """Of the agent that it speaks of, if any."""
+
+
+def brief(recorded: Recorded) -> Brief:
+    """An event in one line. Its words come from anybody: whoever shows them shows them as text."""
+    event = recorded.event
+    time = datetime.fromtimestamp(recorded.time_ns / 1e9, tz=UTC).isoformat(timespec="milliseconds")
+    name = type(event).__name__ if event is not None else "unreadable"
+    text = _text(event) if event is not None else str(recorded.error)
+    short = text if len(text) <= _MOST_CHARS else text[: _MOST_CHARS - 1] + "…"
+    return Brief(recorded.sequence, time, name, short, match_id=_named(event, "match_id"), agent=_named(event, "agent"))
+
+
+def _named(event: e.Event | None, field: str) -> str:
+    value = getattr(event, field, "")
+    return value if isinstance(value, str) else ""
+
+
+def _text(event: e.Event) -> str:
+    match event:
+        case e.MatchFinished():
+            first = next((seat.agent for seat in event.seats if seat.seat == event.winner), None)
+            seats = ", ".join(dict.fromkeys(seat.agent for seat in event.seats))
+            return f"{event.purpose}: {f'won by {first}' if first else 'no winner'} ({seats})"
+        case e.GradientStepTaken():
+            reward = event.metrics.get("loss")
+            said = f", loss {reward:.4g}" if reward is not None else ""
+            return f"{event.policy} step {event.step}: {event.accepted} rollouts{said}"
+        case e.RatingUpdated():
+            return f"{event.system}: " + ", ".join(f"{c.agent} {c.after - c.before:+.1f}" for c in event.changes)
+        case e.OpponentsSampled():
+            return f"{event.hero} meets " + ", ".join(dict.fromkeys(pick.agent for pick in event.picks))
+        case _:
+            fields = msgspec.to_builtins(event)
+            shown = {key: value for key, value in fields.items() if key != "type" and isinstance(value, str | int)}
+            return " ".join(f"{key}={value}" for key, value in list(shown.items())[:5])

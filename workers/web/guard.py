@@ -1,0 +1,88 @@
+"""Who may ask: by default whoever sits at this machine, elsewhere whoever has the token.
+
+Three things that a browser would otherwise let others do are refused: reaching a loopback server under a foreign name
+(DNS rebinding), sending forms from pages of others, and framing.
+"""
+
+import hmac
+import secrets
+from ipaddress import ip_address
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+COOKIE = "league-token"
+_HEADERS = {
+    # No script and no style but ours: what agents write can never run.
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Guard:
+    """Checks every request.
+
+    Args:
+        host: Where the server listens.
+        token: What others have to show; None makes one where the address can be reached from elsewhere.
+    """
+
+    def __init__(self, host: str, token: str | None = None) -> None:
+        self._is_local = is_loopback(host)
+        self.token = token or (None if self._is_local else secrets.token_urlsafe(24))
+        """None where everybody on this machine may ask."""
+
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let a request through, or refuse it."""
+        self._check_place(request)
+        if self.token is not None and not self._knows(request):
+            return _refused(401, "expected the address with its ?token=…, as `league web` printed it")
+        if self.token is not None and "token" in request.query:
+            return self._entered(request)
+        try:
+            response = await handler(request)
+        except web.HTTPException as refused:
+            refused.headers.update(_HEADERS)
+            raise
+        if not response.prepared:
+            response.headers.update(_HEADERS)
+        return response
+
+    def _check_place(self, request: web.Request) -> None:
+        host = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdigit() else request.host
+        if self._is_local and not is_loopback(host.strip("[]")):
+            raise web.HTTPForbidden(text=f"asked as {host!r}: expected localhost\n")
+        origin = request.headers.get("Origin")
+        reads = request.method in ("GET", "HEAD")
+        if not reads and origin not in (None, f"{request.scheme}://{request.host}"):
+            raise web.HTTPForbidden(text="sent by a page of somebody else's\n")
+        if not reads and request.content_type != "application/json":
+            raise web.HTTPUnsupportedMediaType(text="expected application/json\n")
+
+    def _knows(self, request: web.Request) -> bool:
+        assert self.token is not None
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        shown = (request.query.get("token"), request.cookies.get(COOKIE), bearer)
+        return any(hmac.compare_digest(text.encode(), self.token.encode()) for text in shown if text)
+
+    def _entered(self, request: web.Request) -> web.Response:
+        """Keep the token in a cookie, and out of the address that people copy."""
+        assert self.token is not None
+        rest = request.rel_url.with_query({name: value for name, value in request.query.items() if name != "token"})
+        response = web.Response(status=303, headers={"Location": str(rest), **_HEADERS})
+        response.set_cookie(COOKIE, self.token, httponly=True, samesite="Strict")
+        return response
+
+
+def _refused(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n", headers=_HEADERS)

@@ -1,0 +1,135 @@
+// The shell: which page is shown, what it is told, and the header.
+//
+// A page is a module that exports `title`, `at` (whether it can show the past) and `show(main, context)`, which may
+// return {update(): bring it up to date, events(list): the newest events, close(): it is left}. The context has
+// `path` (parts of the address), `query` (URLSearchParams), `at` (a sequence, or null for now), `counts()` and `go(path)`.
+
+import { fill, h, link, problem } from "./dom.js";
+import { whole } from "./format.js";
+import { listen } from "./league.js";
+import { PAGES } from "./pages.js";
+import { slider } from "./slider.js";
+
+const PACE_MS = 500; // A page is brought up to date so often, at most.
+const SLIDER_MS = 10_000;
+
+const main = document.getElementById("main");
+const nav = document.getElementById("nav");
+const form = document.getElementById("slider");
+const alive = document.getElementById("alive");
+
+let page = null;
+let shows = 0;
+let counts = {};
+let stale = false;
+let busy = false;
+
+const time = slider(form, (at) => {
+  const address = new URL(location.href);
+  if (at === null) address.searchParams.delete("at");
+  else address.searchParams.set("at", at);
+  history.replaceState(null, "", address);
+  show(false);
+});
+
+function found() {
+  const path = location.pathname.split("/").filter(Boolean).map(decodeURIComponent);
+  return { entry: PAGES.find((p) => p.path === (path[0] ?? "")), path: path.slice(1) };
+}
+
+function place() {
+  const text = new URLSearchParams(location.search).get("at");
+  return /^\d{1,16}$/.test(text ?? "") ? Number(text) : null;
+}
+
+async function show(isNew = true) {
+  const turn = ++shows;
+  page?.close?.();
+  page = null;
+  const { entry, path } = found();
+  for (const a of nav.children) {
+    if (a.pathname === location.pathname || (entry && a.pathname === `/${entry.path}`)) a.setAttribute("aria-current", "page");
+    else a.removeAttribute("aria-current");
+  }
+  if (!entry) {
+    fill(main, h("h1", null, "No such page"), h("p", null, link("/", "The league")));
+    return;
+  }
+  try {
+    const module = await entry.load();
+    if (turn !== shows) return;
+    document.title = `${module.title} · ${counts.league ?? "league"}`;
+    form.hidden = !module.at;
+    time.set(module.at ? place() : null);
+    const shown = h("div");
+    const context = { path, query: new URLSearchParams(location.search), at: module.at ? place() : null, counts: () => counts, go };
+    const made = (await module.show(shown, context)) ?? {};
+    if (turn !== shows) {
+      made.close?.();
+      return;
+    }
+    fill(main, shown);
+    page = made;
+    if (isNew) main.focus({ preventScroll: true });
+  } catch (error) {
+    if (turn === shows) fill(main, problem(error));
+  }
+}
+
+/** Go to another address of these pages. */
+function go(path) {
+  history.pushState(null, "", path);
+  show();
+  scrollTo(0, 0);
+}
+
+document.addEventListener("click", (event) => {
+  const a = event.target.closest?.("a");
+  if (!a || a.origin !== location.origin || a.target || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
+  if (a.pathname.startsWith("/api/") || a.pathname.startsWith("/static/") || a.hash) return;
+  event.preventDefault();
+  go(a.pathname + a.search);
+});
+addEventListener("popstate", () => show());
+
+async function bringUpToDate() {
+  if (!stale || busy || document.hidden || !page?.update || (place() !== null && !form.hidden)) return;
+  stale = false;
+  busy = true;
+  try {
+    await page.update();
+  } catch (error) {
+    console.warn(error);
+  } finally {
+    busy = false;
+  }
+}
+
+function header() {
+  document.getElementById("league").textContent = counts.league ?? "League";
+  const paused = counts.paused ? " · paused" : counts.finished ? " · training done" : "";
+  const text = `event ${whole(counts.sequence)} · step ${whole(counts.step)} · ${whole(counts.training_matches)} training matches · ${whole(counts.evaluation_matches)} evaluation${paused}`;
+  fill(document.getElementById("counts"), text);
+}
+
+listen({
+  alive(is) {
+    alive.className = `alive ${is ? "on" : "off"}`;
+    fill(alive, is ? "● live" : "○ connecting");
+  },
+  moved(now) {
+    counts = now;
+    stale = true;
+    header();
+    bringUpToDate();
+  },
+  events(list) {
+    if (place() === null || form.hidden) page?.events?.(list);
+  },
+});
+setInterval(bringUpToDate, PACE_MS);
+setInterval(() => form.hidden || time.refresh().catch(() => {}), SLIDER_MS);
+
+fill(nav, PAGES.filter((p) => p.name).map((p) => link(`/${p.path}`, p.name)));
+time.refresh().catch(() => {});
+show();

@@ -1,0 +1,31 @@
+// Numbers and times as people read them.
+
+const WHOLE = new Intl.NumberFormat("en");
+
+export function whole(value) {
+  return value === null || value === undefined ? "–" : WHOLE.format(value);
+}
+
+export function decimal(value, digits = 1) {
+  return value === null || value === undefined || Number.isNaN(value) ? "–" : value.toFixed(digits);
+}
+
+export function percent(value, digits = 0) {
+  return value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`;
+}
+
+/** Times of the history are UTC, with or without saying so. */
+export function moment(text) {
+  return new Date(/[Z+]|-\d\d:\d\d$/.test(text.slice(10)) ? text : `${text}Z`);
+}
+
+export function clock(text) {
+  const time = moment(text);
+  return `${time.toISOString().slice(0, 10)} ${time.toISOString().slice(11, 19)}`;
+}
+
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < 60) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
+  return value < 3600 ? `${Math.round(value / 60)} min` : `${(value / 3600).toFixed(1)} h`;
+}

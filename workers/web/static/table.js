@@ -1,0 +1,70 @@
+// A table that is brought up to date in place: rows keep their identity, so focus and selection stay where they are.
+
+import { fill, h } from "./dom.js";
+
+/**
+ * A table of rows.
+ *
+ * columns: [{name, of: row => text or element, number: right-aligned, text: long, may be broken, sort: row => value}]
+ * options: {key: row => identity, caption, empty: what to say without rows}
+ * Returns {node, update(rows)}.
+ */
+export function table(columns, { key, caption, empty = "nothing yet" }) {
+  const body = h("tbody");
+  const none = h("p", { class: "soft" }, empty);
+  const known = new Map();
+  let sorted = null;
+  let rows = [];
+  let began = false;
+
+  const heads = columns.map((column, index) => {
+    const name = column.sort ? h("button", { type: "button", class: "sort", onclick: () => sort(index) }, column.name) : column.name;
+    return h("th", { scope: "col", class: column.number && "number" }, name);
+  });
+  const node = h("div", { class: "scroll" }, h("table", null, caption && h("caption", null, caption), h("thead", null, h("tr", null, heads)), body), none);
+
+  function sort(index) {
+    sorted = sorted?.index === index ? { index, down: !sorted.down } : { index, down: Boolean(columns[index].number) };
+    heads.forEach((head, i) => (i === index ? head.setAttribute("aria-sort", sorted.down ? "descending" : "ascending") : head.removeAttribute("aria-sort")));
+    update(rows);
+  }
+
+  function ordered() {
+    if (!sorted) return rows;
+    const value = columns[sorted.index].sort;
+    const sign = sorted.down ? -1 : 1;
+    return [...rows].sort((a, b) => sign * (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0));
+  }
+
+  function update(given) {
+    rows = given;
+    const kept = new Set();
+    let place = body.firstChild;
+    for (const row of ordered()) {
+      const name = String(key(row));
+      kept.add(name);
+      let line = known.get(name);
+      if (!line) {
+        line = { tr: h("tr", { class: began && "new" }, columns.map((c) => h("td", { class: c.number ? "number" : c.text && "text" }))), said: null };
+        known.set(name, line);
+      }
+      const said = JSON.stringify(row);
+      if (line.said !== said) {
+        line.said = said;
+        columns.forEach((column, i) => fill(line.tr.children[i], column.of(row)));
+      }
+      if (line.tr === place) place = place.nextSibling;
+      else body.insertBefore(line.tr, place);
+    }
+    for (const [name, line] of known) {
+      if (!kept.has(name)) {
+        line.tr.remove();
+        known.delete(name);
+      }
+    }
+    none.hidden = rows.length > 0;
+    began = true;
+  }
+
+  return { node, update };
+}
