@@ -22,8 +22,9 @@ def main() -> int:
         print(f"options {options} are for one benchmark; found {names}", file=sys.stderr)
         return 2
     wanted = names or known
-    if unknown := sorted(set(wanted) - set(known) - LONG.keys()):
-        print(f"no benchmark called {', '.join(unknown)}; expected some of {', '.join([*known, *LONG])}", file=sys.stderr)
+    if unknown := sorted(set(wanted) - {*known, *LONG}):
+        expected = ", ".join([*known, *LONG])
+        print(f"no benchmark called {', '.join(unknown)}; expected some of {expected}", file=sys.stderr)
         return 2
     codes = []
     for name in wanted:
