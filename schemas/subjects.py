@@ -61,7 +61,8 @@ _OF_WORKERS: dict[type[e.Event], str] = {
 _SHARED_ONCE = (e.WorkerJoined, e.WorkerLeft, e.InferenceServing, e.AdapterSlotsReduced)
 """Lay on one subject for all workers in older histories."""
 
-_MATCH_ENDS: dict[type[e.Event], str] = {e.MatchFinished: "finished", e.MatchFailed: "failed"}
+MATCH_ENDS: dict[type[e.Event], str] = {e.MatchFinished: "finished", e.MatchFailed: "failed"}
+"""On a subject per purpose and worker."""
 
 
 def check_name(what: str, name: str) -> str:
@@ -84,7 +85,7 @@ def event_subject(league: str, event: e.Event) -> str:
 
 def match_subject(league: str, purpose: str, kind: type[e.Event], worker: str) -> str:
     """Where a worker says how its matches of a purpose end; ``kind`` is ``MatchFinished`` or ``MatchFailed``."""
-    return f"league.{league}.match.{purpose}.{_MATCH_ENDS[kind]}.{worker}"
+    return f"league.{league}.match.{purpose}.{MATCH_ENDS[kind]}.{worker}"
 
 
 def type_subject(league: str, kind: type[e.Event], worker: str) -> str:
@@ -107,7 +108,7 @@ def kind_subject(league: str, kind: type[e.Event]) -> str:
     Raises:
         UsageError: ends of matches, which lie on one subject per purpose and worker.
     """
-    if kind in _MATCH_ENDS:
+    if kind in MATCH_ENDS:
         raise UsageError(f"{kind.__name__}: lies on one subject per purpose and worker")
     return type_subject(league, kind, "*")
 

@@ -182,6 +182,7 @@ class Matches:
             evaluation_id=job.evaluation_id,
             ngrams="" if ngram is None else played.sketch(ngram),
             environment=outcome.environment,
+            rules=self.contest.rules_version,
         )
         told = [*played.additions, finished]
         await self._context.persistently(lambda: self._context.log.append_batch(told))

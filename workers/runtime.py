@@ -24,6 +24,7 @@ from league.log.experience import Experience
 from league.log.jetstream import JetStreamLog
 from league.log.work import WorkQueue
 from league.ratings.fold import RatingFold
+from league.signing import Signer
 from league.state import LeagueState
 from schemas.codec import NewerSchemaError, UnknownEventError
 from schemas.config import LeagueConfig
@@ -39,7 +40,7 @@ from schemas.errors import (
 from schemas.events import Event, PolicyPublished, WorkerJoined, WorkerLeft
 from schemas.upcasters import SCHEMA_VERSION
 from workers.run import Run
-from workers.versions import DECIDERS, check_versions
+from workers.versions import DECIDERS, check_rules, check_versions
 from workers.watching.metrics import Gauges, Heart
 
 log = structlog.get_logger()
@@ -208,6 +209,7 @@ def run_worker(run: Run, role: str, name: str, serve: Serve, supervised: bool = 
 
 async def _main(run: Run, role: str, name: str, serve: Serve, supervised: bool) -> int:
     async with run.history(name) as history:
+        history.signer = Signer(run.access.seed())
         context = Context(run, history.client, history, name)
         context.refuses_newer = True
         _stop_on_signals(context)
@@ -215,6 +217,7 @@ async def _main(run: Run, role: str, name: str, serve: Serve, supervised: bool) 
         async with beside(context.follow(), *([_outlive_nobody(context)] if supervised else [])):
             await context.reached(await history.last_sequence())
             check_versions(context.state, name)
+            check_rules(context.state, role, name)
             # Who only plays may go on while others are upgraded: what it makes is judged by the deciders.
             context.refuses_newer = role in DECIDERS
             heart = Heart(context, role)
@@ -257,6 +260,7 @@ async def _membership(context: Context, role: str) -> AsyncIterator[_Leave]:
         pid=os.getpid(),
         version=version("event-sourced-league"),
         schema=SCHEMA_VERSION,
+        public_key="" if context.log.signer is None else context.log.signer.public,
     )
     await context.log.append(joined)
     log.info("joined", role=role, league=context.log.league, history=context.state.sequence)

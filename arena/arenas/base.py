@@ -34,6 +34,8 @@ class ArenaSpec(ABC):
     name: str
     seats: Sequence[str]
     """Names of the seats. With one, nobody is met and nobody rated."""
+    rules_version: int = 1
+    """Version of its protocol and scoring, as a game's: results under different ones are not comparable."""
     bots: Sequence[str] = (RANDOM_BOT,)
     """Scripted agents that can sit in them."""
     items: str = ""

@@ -117,6 +117,9 @@ class GameSpec(Protocol):
     seats: Sequence[str]
     bots: Sequence[str]
     """Names of the scripted agents that can play it."""
+    rules_version: int
+    """Version of the rules, from 1 on. It goes up with whatever changes how a game with the same settings, seed and
+    actions ends, and not with how models are asked: results by different rules are not comparable."""
 
     def new(self, seed: int) -> Game:
         """A fresh play-through."""
@@ -155,6 +158,9 @@ class GameSpec(Protocol):
 
 class Replaying(ABC):
     """The part of a ``GameSpec`` that follows from taking its records apart."""
+
+    rules_version: int = 1
+    """See ``GameSpec``."""
 
     @abstractmethod
     def open_record(self, record: bytes) -> Recording:

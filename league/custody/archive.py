@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-VERSION = 2
+VERSION = 3
 """Of the manifest's form and of what the segments' files hold; archives of other versions are written anew."""
 
 Told = Callable[[int], None]

@@ -118,6 +118,7 @@ class Loader:
         self._connection = connection
         self._batch = ARROW.empty_table()
         self._unreadable: list[int] = []
+        self._opening: int | None = None
 
     def load(self, batch: pa.Table, marks: Marks | None, *, small: bool = True) -> None:
         """Put a batch into the tables.
@@ -132,7 +133,9 @@ class Loader:
         self._connection.register("batch", batch)
         try:
             self._connection.execute(_INCOMING)
-            present = self._parse({name for statement in statements for name in statement.events})
+            # Whoever keeps the events says which of them are none, of whatever type.
+            judged = [*statements, *(SMALL_STATEMENTS if marks is not None else ())]
+            present = self._parse({name for statement in judged for name in statement.events})
             if marks is not None:
                 self._connection.execute(_EVENTS)
                 self._keep_new(marks, present)
@@ -243,13 +246,24 @@ class Loader:
         for recorded in to_recorded(self._batch.take(places)):
             event = recorded.event
             if isinstance(event, LeagueConfigured) or (
-                isinstance(event, LeagueOpened) and not self._is_open(recorded.sequence)
+                isinstance(event, LeagueOpened) and self._opened_at(recorded.sequence) == recorded.sequence
             ):
                 self._configure_at(recorded, event.config)
 
-    def _is_open(self, before: int) -> bool:
-        opened = "FROM kept.all_events WHERE type = 'LeagueOpened' AND sequence < ? LIMIT 1"
-        return bool(self._connection.execute(opened, [before]).fetchall())
+    def _opened_at(self, upto: int) -> int:
+        """Where the league was opened. What only looks like an opening opens nothing."""
+        if self._opening is None:
+            found = self._connection.execute(
+                """SELECT sequence, time_ns, subject, producer, coalesce(raw, encode(payload)), schema
+                   FROM kept.all_events WHERE type = 'LeagueOpened' AND sequence <= ? ORDER BY sequence""",
+                [upto],
+            )
+            while row := found.fetchone():
+                event = Recorded(*row).event
+                if isinstance(event, LeagueOpened) and event.league:
+                    self._opening = row[0]
+                    break
+        return self._opening or 0
 
     def _configure_at(self, recorded: Recorded, fields: dict[str, Any]) -> None:
         try:

@@ -1,17 +1,26 @@
-"""How DuckDB reads our events: their shape as it wants it described, and which rows it may have read wrongly."""
+"""How DuckDB reads our events: their shape as it wants it described, and which rows it may have read wrongly.
+
+An event counts only on a subject where such an event of its worker may lie (``schemas.subjects.belongs``), as in the
+folds. Here that is one comparison of text per event; those on other subjects are for Python to judge.
+"""
 
 import json
 from typing import Any
 
 import msgspec
 
-from schemas.events import EVENT_TYPES
+from schemas.events import EVENT_TYPES, Event
+from schemas.subjects import MATCH_ENDS, match_subject, type_subject
 
-READABLE = "SELECT sequence, time_ns, type, payload FROM incoming WHERE readable"
+READABLE = "SELECT sequence, time_ns, subject, type, payload FROM incoming WHERE readable"
 """Events of this version of the schema, as they were written."""
 
-FACTS = "SELECT sequence, time_ns, type, payload FROM facts"
-"""Events that Python had to read first: of another version of the schema, or with a field left out."""
+FACTS = "SELECT sequence, time_ns, '' AS subject, type, payload FROM facts"
+"""Events that Python had to read first: of another version of the schema, with a field left out, or on a subject that
+is not the usual one. Of these nothing is in doubt."""
+
+_PLACE = "lies_on"
+"""Column of the subject: no event has a field of this name."""
 
 # ``sequence`` is where an event lies, so what it says of another sequence needs another name; ``at`` is a keyword.
 _RENAMED = {"sequence": "through", "at": "through"}
@@ -22,21 +31,33 @@ def parsed(name: str, source: str) -> str:
     kind = EVENT_TYPES[name]
     fields = ", ".join(f'j."{f}" AS {_column(f)}' for f in kind.__struct_encode_fields__)
     return f"""
-        SELECT sequence, make_timestamp(time_ns // 1000) AS time, {fields} FROM (
-            SELECT sequence, time_ns, json_transform(payload, '{json.dumps(_shape(kind))}') AS j
+        SELECT sequence, make_timestamp(time_ns // 1000) AS time, subject AS {_PLACE}, {fields} FROM (
+            SELECT sequence, time_ns, subject, json_transform(payload, '{json.dumps(_shape(kind))}') AS j
             FROM ({source}) WHERE type = '{name}'
         )
     """
 
 
 def doubtful(name: str) -> str:
-    """SQL for the places of events with a field that is missing, of the wrong type, or out of its range.
+    """SQL for the places of events with a field that is missing, of the wrong type or out of its range, or elsewhere.
 
     Of the first two ``json_transform`` makes NULL.
     """
     fields = _info(EVENT_TYPES[name]).fields  # type: ignore[attr-defined]
     missing = [condition for field in fields for condition in _missing(field.type, _column(field.encode_name), 0)]
-    return f"SELECT sequence FROM {name} WHERE {' OR '.join(missing)}"
+    return f"SELECT sequence FROM {name} WHERE {' OR '.join([*missing, _elsewhere(EVENT_TYPES[name])])}"
+
+
+def _elsewhere(kind: type[Event]) -> str:
+    """Condition under which an event lies on another subject of the history than those of its type usually do."""
+    if kind in MATCH_ENDS:
+        usual = match_subject("{league}", "{purpose}", kind, "{worker}")
+    else:
+        usual = type_subject("{league}", kind, "{worker}")
+    literal = f"'{usual}'".replace("{league}", f"' || split_part({_PLACE}, '.', 2) || '")
+    for field in ("purpose", "worker"):
+        literal = literal.replace(f"{{{field}}}", f"' || {field} || '")
+    return f"(starts_with({_PLACE}, 'league.') AND {_PLACE} != {literal})"
 
 
 def _column(field: str) -> str:

@@ -22,7 +22,7 @@ BULKY_STATEMENTS = [
         INSERT INTO kept.matches
         SELECT match_id, sequence, time, game, purpose, worker, seed, winner,
                list_filter(seats, lambda s: s.seat = winner)[1].agent,
-               reason, length, seconds, tokens, record, experience, evaluation_id, environment
+               reason, length, seconds, tokens, record, experience, evaluation_id, environment, rules
         FROM MatchFinished
         """,
     ),

@@ -13,13 +13,13 @@ import re
 
 from schemas.config import LeagueConfig
 
-VERSION = 8
+VERSION = 9
 
 BULKY = {
     "matches": """
         match_id VARCHAR, sequence BIGINT, time TIMESTAMP, game VARCHAR, purpose VARCHAR, worker VARCHAR, seed BIGINT,
         winner BIGINT, winner_agent VARCHAR, reason VARCHAR, length BIGINT, seconds DOUBLE, tokens BIGINT,
-        record VARCHAR, experience VARCHAR, evaluation_id VARCHAR, environment VARCHAR
+        record VARCHAR, experience VARCHAR, evaluation_id VARCHAR, environment VARCHAR, rules BIGINT
     """,
     "match_failures": """
         match_id VARCHAR, sequence BIGINT, time TIMESTAMP, purpose VARCHAR, worker VARCHAR, error VARCHAR,

@@ -7,24 +7,26 @@ from pathlib import Path
 
 import pytest
 
+from arena.games.diplomacy.spec import DiplomacySpec
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
-from schemas.codec import encode_event
+from league.state import LeagueState
+from schemas.codec import decode_event, encode_event
 from schemas.config import LeagueConfig, plain
 from schemas.errors import VersionError
-from schemas.events import AgentRetired, LeagueOpened, WorkerJoined, WorkerLeft
+from schemas.events import AgentRetired, LeagueOpened, MatchFinished, WorkerJoined, WorkerLeft
 from workers import runtime, versions
 from workers.run import Run
 from workers.runtime import Context
 
 
 @asynccontextmanager
-async def league(folder: Path) -> AsyncIterator[tuple[Run, JetStreamLog]]:
+async def league(folder: Path, rules: int = 1) -> AsyncIterator[tuple[Run, JetStreamLog]]:
     run, config = Run(folder), LeagueConfig(name="nim")
     async with run.connected("test") as client:
         await ensure_streams(client.jetstream(), config.experience)
         log = JetStreamLog(client, "nim", "test")
-        await log.append(LeagueOpened(league="nim", config=plain(config), model=""))
+        await log.append(LeagueOpened(league="nim", config=plain(config), model="", rules=rules))
         yield run, log
 
 
@@ -111,3 +113,56 @@ def test_nobody_joins_who_would_write_what_a_decider_cannot_read(
             assert await worker(run, "rollout", done) == 0
 
     asyncio.run(asyncio.wait_for(body(), 60))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        (1, 2, r"rollout-0 plays diplomacy by version 1 .* the league nim by version 2: .* upgrade rollout-0"),
+        (3, 2, r"rollout-0 plays diplomacy by version 3 .* by version 2: .* open another league .* the older package"),
+    ],
+)
+def test_nobody_joins_to_play_by_other_rules_than_the_leagues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: int, theirs: int, said: str
+) -> None:
+    monkeypatch.setattr(DiplomacySpec, "rules_version", ours)
+
+    async def done(context: Context) -> None:
+        pass
+
+    async def body() -> None:
+        async with league(tmp_path, rules=theirs) as (run, log):
+            with pytest.raises(VersionError, match=said):
+                await worker(run, "rollout", done)
+            assert await log.newest(WorkerJoined) is None
+            assert await worker(run, "tracker", done) == 0, "who plays nothing needs no rules"
+            monkeypatch.setattr(DiplomacySpec, "rules_version", theirs)
+            assert await worker(run, "rollout", done) == 0
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+
+
+def test_rules_of_before_they_were_recorded_are_the_first() -> None:
+    opened = b'{"type":"LeagueOpened","league":"nim","config":{},"model":""}'
+    finished = encode_event(
+        MatchFinished(
+            match_id="m",
+            game="nim",
+            purpose="training",
+            worker="w",
+            seed=1,
+            seats=[],
+            winner=None,
+            reason="",
+            length=1,
+            seconds=0.0,
+        )
+    ).replace(b'"rules":1,', b"")
+    assert b"rules" not in finished
+    for event in (decode_event(opened), decode_event(finished)):
+        assert isinstance(event, LeagueOpened | MatchFinished)
+        assert event.rules == 1
+    state = LeagueState()
+    state.apply(1, LeagueOpened(league="nim", config={}, model="", rules=4))
+    state.apply(2, LeagueOpened(league="nim", config={}, model="", rules=5))
+    assert LeagueState.restored(state.saved()).rules == state.rules == 4

@@ -15,7 +15,7 @@ from arena.records import is_episode, turns_of
 from arena.resimulation import Resimulation, resimulate
 from league.explaining import DrawExplained, EvaluationExplained, explain_draw, explain_evaluation
 from league.log.jetstream import JetStreamLog
-from schemas.errors import LeagueError, UsageError
+from schemas.errors import LeagueError, UsageError, VersionError
 from schemas.events import AgentRegistered, MatchFinished
 from workers.asking import metering, players
 from workers.commands.options import JsonOption, LeagueOption, NatsOption, RunOption, the_run
@@ -152,6 +152,11 @@ async def _resimulated(run: Run, history: JetStreamLog, found: FoundMatch, file:
             "be computed again; expected a match of a game (league match show prints what was said)"
         )
     spec = make_game(result.game, {})
+    if spec.rules_version != result.rules:
+        raise VersionError(
+            f"match {found.match_id!r} was played by version {result.rules} of the rules of {result.game}, and this "
+            f"package plays by version {spec.rules_version}; expected the package that played it"
+        )
     scripted = {
         recorded.event.agent
         async for recorded in history.read(only=AgentRegistered)

@@ -52,7 +52,8 @@ async def open_league(run: Run, client: Client, config: LeagueConfig | None, rep
     await ensure_streams(client.jetstream(), config.experience)
     history = JetStreamLog(client, config.name, "supervisor")
     model = await _base_model(run, client, config, report)
-    opened = LeagueOpened(league=config.name, config=plain(config), model=model)
+    rules = make_contest(config.game.name, config.game.settings).rules_version
+    opened = LeagueOpened(league=config.name, config=plain(config), model=model, rules=rules)
     await history.append_batch([opened, *founders(config)], expected=0)
     return history
 
