@@ -51,6 +51,8 @@ class JetStreamLog:
         self.producer = producer
         self.signer: Signer | None = None
         """Signs the results that are appended here; None appends them as they are."""
+        self.behind = 0
+        """Events that whoever follows had not been given when it was given the last one."""
         self.client = client
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
 
@@ -184,6 +186,7 @@ class JetStreamLog:
         """Events from ``first`` on, for ever."""
         async for messages in pull(self.client, LEAGUE_STREAM, league_subjects(self.league), first, None):
             for pulled in messages:
+                self.behind = pulled.pending
                 yield _recorded(pulled)
 
     async def last_sequence(self, subject: str | None = None) -> int:

@@ -34,6 +34,8 @@ class Pulled(NamedTuple):
     sequence: int
     time_ns: int
     msg: Msg
+    pending: int = 0
+    """Messages behind this one that its reader had not been sent when it was."""
 
 
 def _placed(msg: Msg) -> Pulled:
@@ -43,7 +45,7 @@ def _placed(msg: Msg) -> Pulled:
     """
     tokens = msg.reply.split(".")
     offset = 5 if len(tokens) == 9 else 7
-    return Pulled(int(tokens[offset]), int(tokens[offset + 2]), msg)
+    return Pulled(int(tokens[offset]), int(tokens[offset + 2]), msg, int(tokens[offset + 3]))
 
 
 async def pull(client: Client, stream: str, subject: str, first: int, last: int | None) -> AsyncIterator[list[Pulled]]:

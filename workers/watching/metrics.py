@@ -78,7 +78,7 @@ class Heart:
         """Publish one, unless the broker is away: then there is nobody to tell."""
         try:
             if self._client.is_connected:
-                await self._stream.publish(await self._source.heartbeat())
+                await self._stream.publish(self._source.heartbeat())
         except Exception as error:  # a figure that cannot be had must not end a worker
             if self._trouble != str(error):
                 self._trouble = str(error)
@@ -101,10 +101,9 @@ class _Source:
     def _uptime_s(self) -> float:
         return max(time.time() - float(self._process.create_time()), 0.0)
 
-    async def heartbeat(self) -> Heartbeat:
+    def heartbeat(self) -> Heartbeat:
         context, process, gauges = self._context, self._process, self._context.gauges
         times = process.cpu_times()
-        newest = await context.log.last_sequence()
         return Heartbeat(
             worker=context.name,
             role=self._role,
@@ -116,7 +115,8 @@ class _Source:
             cpu_share=round(self._cpu.rate(times.user + times.system), 3),
             open_files=process.num_fds() if hasattr(process, "num_fds") else 0,
             sequence=context.state.sequence,
-            lag=max(newest - context.state.sequence, 0),
+            # Not asked of the broker: at ten thousand workers these questions alone would be more than it answers.
+            lag=context.log.behind,
             inference=gauges.inference() if gauges.inference is not None else None,
             play=gauges.play() if gauges.play is not None else None,
             training=gauges.training() if gauges.training is not None else None,
