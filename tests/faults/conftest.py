@@ -10,7 +10,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -22,7 +24,7 @@ from league.log.connection import connect
 from league.log.jetstream import wait_closed
 from league.replay import verify
 from schemas.errors import LogError
-from schemas.events import GradientStepTaken, MatchFinished, WorkerJoined
+from schemas.events import GradientStepTaken, MatchFinished, OpponentsSampled, WorkerJoined
 from workers.commands import app
 from workers.run import Run
 
@@ -33,18 +35,23 @@ SETTINGS = """
 [tracker]
 workers = 1
 
+[experience]
+max_messages = 2_000
+
 [history]
 seal_events = 500
 """
 
 
 def endless(folder: Path) -> Path:
-    """A configuration of short matches that go on until somebody ends them."""
+    """A configuration of short matches that go on until somebody ends them.
+
+    Two processes play, far ahead of training, so that there is somebody who plays while another one starts again.
+    """
     text = CONFIG.read_text()
     for old, new in (
-        ("games_in_flight = 8", "games_in_flight = 32"),
-        ("every = 2", "every = 5"),
-        ("rollouts_per_step = 8", "rollouts_per_step = 32"),
+        ("games_in_flight = 8", "games_in_flight = 64\nworkers = 2\nahead_steps = 6.0"),
+        ("rollouts_per_step = 8", "rollouts_per_step = 96\nmax_lag_steps = 8"),
         ("steps = 3", "steps = 1_000_000"),
     ):
         assert old in text
@@ -58,26 +65,40 @@ class Harassed:
     """``league up`` with somebody who kills its processes.
 
     Args:
-        run: Its folder.
+        folder: Of what it prints and is told.
         nats: A broker of others; None is the run's own.
         seed: Of who is killed, and when.
         inside: Words before the command, that put it into other surroundings.
+        run: The run's folder, if it is not to lie in ``folder``.
     """
 
-    def __init__(self, run: Path, nats: str | None = None, seed: int = 0, inside: Sequence[str] = ()) -> None:
-        self.run = run
+    def __init__(
+        self,
+        folder: Path,
+        nats: str | None = None,
+        seed: int = 0,
+        inside: Sequence[str] = (),
+        run: Path | None = None,
+    ) -> None:
+        self.run = run or folder / "run"
         self.nats = nats
         self.kills: Counter[str] = Counter()
         self.random = random.Random(seed)
-        self.notes = run.parent / "acknowledged.txt"
-        self.printed = run.parent / "up.log"
+        self.notes = folder / "acknowledged.txt"
+        self.printed = folder / "up.log"
         self._began = time.monotonic()
-        command = [sys.executable, "-m", "workers", "up", "--config", str(endless(run.parent)), "--run", str(run)]
-        witness = {"PYTHONPATH": str(Path(__file__).parent / "witness"), "LEAGUE_WITNESS": str(self.notes)}
-        with self.printed.open("w") as out:
-            self.process = subprocess.Popen(
-                [*inside, *command, *self._at()], stdout=out, stderr=out, env={**os.environ, **witness}
-            )
+        command = [sys.executable, "-m", "workers", "up", "--config", str(endless(folder)), "--run", str(self.run)]
+        self._command = [*inside, *command, *self._at()]
+        self.start()
+
+    def start(self) -> None:
+        """Run the command, for the first time or after it has ended."""
+        witness = {"LEAGUE_WITNESS": str(self.notes)}
+        witness["PYTHONPATH"] = os.pathsep.join(
+            (str(Path(__file__).parent / "witness"), os.environ.get("PYTHONPATH", ""))
+        )
+        with self.printed.open("a") as out:
+            self.process = subprocess.Popen(self._command, stdout=out, stderr=out, env={**os.environ, **witness})
 
     def _at(self) -> list[str]:
         return [] if self.nats is None else ["--nats", self.nats]
@@ -114,6 +135,19 @@ class Harassed:
             return False
         self.kills["nats-server"] += 1
         return True
+
+    def kill_all(self) -> None:
+        """All of its processes at once: nobody is left to start another again, the broker neither."""
+        while found := [process for process in psutil.process_iter(["cmdline"]) if self._is_mine(process)]:
+            for process in found:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self.process.poll()
+            psutil.wait_procs(found, timeout=5)
+
+    def _is_mine(self, process: psutil.Process) -> bool:
+        own = {str(self.run), str(self.run / "nats" / "nats.conf")}
+        return not own.isdisjoint(process.info["cmdline"] or ()) and process.status() != psutil.STATUS_ZOMBIE
 
     def _is_running(self) -> bool:
         if self.process.poll() is not None:
@@ -200,12 +234,12 @@ class Harassed:
         return {int(sequence): key for sequence, _, key in lines}
 
     def ledger(self) -> list[dict[str, int]]:
-        return json.loads(self._command("ledger"))
+        return json.loads(self._printed_by("ledger"))
 
     def audit(self) -> dict[str, object]:
-        return json.loads(self._command("verify"))
+        return json.loads(self._printed_by("verify"))
 
-    def _command(self, name: str) -> str:
+    def _printed_by(self, name: str) -> str:
         result = CliRunner().invoke(app, [name, "--json", "--run", str(self.run), *self._at()])
         assert result.exit_code == 0, result.output
         return result.stdout
@@ -222,24 +256,32 @@ class Harassed:
         taken = [r.event for r in history if isinstance(r.event, GradientStepTaken)]
         used = [match for step in taken for match in step.matches]
         assert len(used) == len(set(used))
-        assert set(used) <= set(finished)
+        # Experience comes before the result, so a worker that is killed in between leaves rollouts without one.
+        drawn = {r.event.match_id for r in history if isinstance(r.event, OpponentsSampled)}
+        left = [match for step in taken for group in step.dropped for match in group.matches]
+        unrecorded = {*used, *left} - set(finished)
+        assert unrecorded <= drawn
         assert [step.step for step in taken] == list(range(1, len(taken) + 1))
         assert verify(history).identical
         assert self.audit()["sound"]
-        for account in self.ledger():
-            fates = ("trained", "stale", "filtered", "voided", "refused", "abandoned", "pending")
+        accounts = self.ledger()
+        assert sum(account["unrecorded"] for account in accounts) == len(unrecorded)
+        for account in accounts:
+            assert account["balanced"]
+            fates = ("trained", "stale", "filtered", "voided", "refused", "given_up", "late", "abandoned", "pending")
             assert account["generated"] == sum(account[fate] for fate in fates)
-        self._report(history, len(told), len(finished), len(taken))
+        self._report(history, len(told), len(finished), len(taken), len(unrecorded))
         return history
 
-    def _report(self, history: list[Recorded], told: int, finished: int, steps: int) -> None:
+    def _report(self, history: list[Recorded], told: int, finished: int, steps: int, unrecorded: int) -> None:
         starts = sum(isinstance(r.event, WorkerJoined) for r in history)
         killed = ", ".join(f"{role} {count}" for role, count in sorted(self.kills.items()))
         seconds = time.monotonic() - self._began
         print(
             f"\n{finished:,} matches, {steps} steps, {len(history):,} events in {seconds:.0f} s; "
             f"killed {self.kills.total()} ({killed}), {starts} starts of workers; "
-            f"{told:,} acknowledged events: 0 lost, 0 twice, ratings as refolded, ledger balanced"
+            f"{told:,} acknowledged events: 0 lost, 0 twice, ratings as refolded, ledger balanced; "
+            f"{unrecorded} rollouts of workers killed before their match's result was recorded"
         )
 
 
@@ -248,8 +290,8 @@ def harassed(tmp_path: Path) -> Iterator[Callable[..., Harassed]]:
     """Starts leagues that end with the test."""
     started: list[Harassed] = []
 
-    def start(nats: str | None = None, seed: int = 0, inside: Sequence[str] = ()) -> Harassed:
-        started.append(Harassed(tmp_path / "run", nats, seed, inside))
+    def start(*given: Any, **named: Any) -> Harassed:
+        started.append(Harassed(tmp_path, *given, **named))
         return started[-1]
 
     yield start
