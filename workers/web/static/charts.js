@@ -1,0 +1,238 @@
+// Charts as SVG: lines with intervals, bars, and matrices. Every chart has a text that says the same, for those who
+// cannot see it, and colours that everybody can tell apart.
+
+import { fill, h, s } from "./dom.js";
+
+const WIDTH = 720;
+const MARGIN = { left: 56, right: 12, top: 10, bottom: 30 };
+const COLOURS = 8;
+const DASHES = ["", "6 3", "2 3", "8 3 2 3"];
+
+/** The colour of the nth series. */
+export function colour(n) {
+  return `var(--series-${n % COLOURS})`;
+}
+
+/** Round places between two values, about so many. */
+export function ticks(low, high, wanted = 5) {
+  const span = high - low || Math.abs(high) || 1;
+  const rough = span / wanted;
+  const size = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * size).find((candidate) => candidate >= rough);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(Math.abs(value) < step * 1e-9 ? 0 : value);
+  return found;
+}
+
+/** A number as short as an axis wants it. */
+export function short(value) {
+  const size = Math.abs(value);
+  if (size >= 1e6) return `${+(value / 1e6).toFixed(2)}M`;
+  if (size >= 1e4) return `${+(value / 1e3).toFixed(1)}k`;
+  return `${+value.toPrecision(4)}`;
+}
+
+function scale(from, to) {
+  const [low, high] = from;
+  const width = high - low || 1;
+  const place = (value) => to[0] + ((value - low) / width) * (to[1] - to[0]);
+  place.invert = (at) => low + ((at - to[0]) / (to[1] - to[0])) * width;
+  return place;
+}
+
+function extent(values) {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const value of values) {
+    if (value === null || value === undefined || !Number.isFinite(value)) continue;
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return low > high ? [0, 1] : low === high ? [low - 1, high + 1] : [low, high];
+}
+
+/**
+ * Lines over a common axis.
+ *
+ * options: {label: what is drawn, x: name of the horizontal axis, y: name of the vertical one, height, floor: least value
+ * of the vertical axis that is always shown, format: number => text for the horizontal axis, onzoom: ([from, to] | null) => …}
+ * Returns {node, update(series)}; a series is {name, points: [[x, y, low?, high?], …] by x, marks: true for dots}.
+ * Dragging, or "+", "-", the arrows and "0" on the keyboard, chooses what part is shown.
+ */
+export function lines({ label, x, y, height = 300, floor, format = short, onzoom }) {
+  const plot = s("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${height}`, role: "img", tabindex: 0 });
+  const legend = h("ul", { class: "legend" });
+  const said = h("p", { class: "soft readout", "aria-live": "polite" });
+  const reset = h("button", { type: "button", onclick: () => zoom(null) }, "whole");
+  const node = h("figure", { class: "figure" }, h("figcaption", null, label, " ", reset), plot, legend, said);
+  let series = [];
+  let window_ = null;
+  let across = scale([0, 1], [0, 1]);
+  let drag = null;
+
+  function zoom(to) {
+    window_ = to && to[1] > to[0] ? to : null;
+    draw();
+    onzoom?.(window_);
+  }
+
+  function draw() {
+    const whole = extent(series.flatMap((one) => one.points.map((p) => p[0])));
+    const [from, to] = window_ ?? whole;
+    const seen = series.map((one) => ({ ...one, points: clipped(one.points, from, to) }));
+    const values = seen.flatMap((one) => one.points.flatMap((p) => p.slice(1)));
+    const [low, high] = extent(floor === undefined ? values : [...values, floor]);
+    const room = (high - low) * 0.05;
+    across = scale([from, to], [MARGIN.left, WIDTH - MARGIN.right]);
+    const down = scale([low - room, high + room], [height - MARGIN.bottom, MARGIN.top]);
+    reset.hidden = window_ === null;
+    plot.setAttribute("aria-label", `${label}. ${said_of(series, format)}`);
+    fill(plot, axes(across, down, [from, to], [low - room, high + room], height, x, y, format), seen.map((one, n) => drawn(one, n, across, down)), s("g", { class: "cursor" }));
+    fill(legend, series.map((one, n) => h("li", null, swatch(n), one.name)));
+  }
+
+  function at(event) {
+    const box = plot.getBoundingClientRect();
+    const place = ((event.clientX - box.left) / box.width) * WIDTH;
+    return across.invert(Math.min(Math.max(place, MARGIN.left), WIDTH - MARGIN.right));
+  }
+
+  plot.addEventListener("pointerdown", (event) => {
+    drag = at(event);
+    plot.setPointerCapture(event.pointerId);
+  });
+  plot.addEventListener("pointermove", (event) => {
+    const here = at(event);
+    const marks = drag === null ? s("line", { class: "axis", x1: across(here), x2: across(here), y1: MARGIN.top, y2: height - MARGIN.bottom }) : brush(across(drag), across(here), height);
+    fill(plot.querySelector(".cursor"), marks);
+    const near = series.map((one) => [one.name, nearest(one.points, here)]).filter(([, point]) => point);
+    fill(said, near.length ? `${x} ${format(near[0][1][0])}: ${near.map(([name, p]) => `${name} ${short(p[1])}${p.length > 3 && p[2] !== null ? ` (${short(p[2])} to ${short(p[3])})` : ""}`).join(", ")}` : "");
+  });
+  plot.addEventListener("pointerup", (event) => {
+    const ends = drag === null ? null : [drag, at(event)].sort((a, b) => a - b);
+    drag = null;
+    if (ends && across(ends[1]) - across(ends[0]) > 5) zoom(ends);
+    else draw();
+  });
+  plot.addEventListener("dblclick", () => zoom(null));
+  plot.addEventListener("keydown", (event) => {
+    const [from, to] = window_ ?? extent(series.flatMap((one) => one.points.map((p) => p[0])));
+    const size = to - from;
+    const moves = {
+      "+": [from + size / 4, to - size / 4],
+      "-": [from - size / 2, to + size / 2],
+      ArrowLeft: [from - size / 4, to - size / 4],
+      ArrowRight: [from + size / 4, to + size / 4],
+      0: null,
+    };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    zoom(moves[event.key]);
+  });
+
+  return {
+    node,
+    update(given) {
+      series = given;
+      draw();
+    },
+  };
+}
+
+function clipped(points, from, to) {
+  const first = points.findIndex((p) => p[0] >= from);
+  const last = points.findLastIndex((p) => p[0] <= to);
+  return first < 0 || last < 0 ? [] : points.slice(Math.max(first - 1, 0), last + 2).filter((p) => p[0] >= from && p[0] <= to);
+}
+
+function nearest(points, x) {
+  let best = null;
+  for (const point of points) if (!best || Math.abs(point[0] - x) < Math.abs(best[0] - x)) best = point;
+  return best;
+}
+
+function said_of(series, format) {
+  return series
+    .filter((one) => one.points.length)
+    .map((one) => `${one.name}: from ${short(one.points[0][1])} at ${format(one.points[0][0])} to ${short(one.points.at(-1)[1])} at ${format(one.points.at(-1)[0])}`)
+    .join("; ");
+}
+
+function axes(across, down, xs, ys, height, x, y, format) {
+  const bottom = height - MARGIN.bottom;
+  return [
+    ticks(ys[0], ys[1]).map((v) => [
+      s("line", { class: "axis", x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: down(v), y2: down(v), opacity: 0.5 }),
+      s("text", { x: MARGIN.left - 6, y: down(v) + 4, "text-anchor": "end" }, short(v)),
+    ]),
+    ticks(xs[0], xs[1], 6).map((v) => s("text", { x: across(v), y: bottom + 14, "text-anchor": "middle" }, format(v))),
+    s("line", { class: "axis", x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: bottom, y2: bottom }),
+    s("text", { x: WIDTH - MARGIN.right, y: height - 2, "text-anchor": "end" }, x),
+    s("text", { x: 10, y: MARGIN.top + 4, transform: `rotate(-90 10 ${MARGIN.top + 4})`, "text-anchor": "end" }, y),
+  ];
+}
+
+function drawn(one, n, across, down) {
+  const points = one.points.filter((p) => Number.isFinite(p[1]));
+  const path = points.map((p, i) => `${i ? "L" : "M"}${across(p[0]).toFixed(1)} ${down(p[1]).toFixed(1)}`).join("");
+  const banded = points.filter((p) => Number.isFinite(p[2] ?? NaN) && Number.isFinite(p[3] ?? NaN));
+  const edge = (index) => (p) => `${across(p[0]).toFixed(1)} ${down(p[index]).toFixed(1)}`;
+  const band = banded.length > 1 && `M${banded.map(edge(3)).join("L")}L${[...banded].reverse().map(edge(2)).join("L")}Z`;
+  return [
+    band && s("path", { d: band, fill: colour(n), opacity: 0.15 }),
+    s("path", { d: path, fill: "none", stroke: colour(n), "stroke-width": 1.6, "stroke-dasharray": DASHES[Math.floor(n / COLOURS) % DASHES.length] || null }),
+    (one.marks || points.length === 1) && points.map((p) => s("circle", { cx: across(p[0]), cy: down(p[1]), r: 2.5, fill: colour(n) })),
+  ];
+}
+
+function brush(a, b, height) {
+  return s("rect", { x: Math.min(a, b), width: Math.abs(b - a), y: MARGIN.top, height: height - MARGIN.top - MARGIN.bottom, fill: "var(--link)", opacity: 0.15 });
+}
+
+function swatch(n) {
+  return s("svg", { class: "swatch", viewBox: "0 0 22 8", "aria-hidden": "true" }, s("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: colour(n), "stroke-width": 3, "stroke-dasharray": DASHES[Math.floor(n / COLOURS) % DASHES.length] || null }));
+}
+
+/**
+ * Horizontal bars, each beside what it should have been.
+ *
+ * rows: [{name, value, target?, low?, high?}], all in the same unit.
+ */
+export function bars(rows, { label, format = short, most }) {
+  const line = 24;
+  const left = 150;
+  const height = rows.length * line + 6;
+  const top = most ?? Math.max(...rows.flatMap((r) => [r.value, r.target ?? 0, r.high ?? 0]), 1e-9);
+  const across = scale([0, top], [left, WIDTH - 90]);
+  const text = rows.map((r) => `${r.name} ${format(r.value)}${r.target === undefined ? "" : `, should be ${format(r.target)}`}`).join("; ");
+  return h("figure", { class: "figure" }, h("figcaption", null, label), s("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": `${label}. ${text}` }, rows.map((r, i) => {
+    const y = i * line + 4;
+    return [
+      s("text", { x: left - 8, y: y + 12, "text-anchor": "end" }, r.name.length > 24 ? `${r.name.slice(0, 23)}…` : r.name),
+      s("rect", { x: left, y, width: Math.max(across(r.value) - left, 0), height: 15, fill: colour(0) }),
+      r.low !== undefined && r.low !== null && s("line", { x1: across(r.low), x2: across(r.high), y1: y + 7.5, y2: y + 7.5, stroke: "var(--text)", "stroke-width": 1.5 }),
+      r.target !== undefined && s("line", { x1: across(r.target), x2: across(r.target), y1: y - 2, y2: y + 17, stroke: colour(1), "stroke-width": 3 }),
+      s("text", { x: Math.max(across(Math.max(r.value, r.target ?? 0, r.high ?? 0)), left) + 6, y: y + 12 }, format(r.value)),
+    ];
+  })));
+}
+
+/**
+ * A matrix of shares from 0 to 1, as a table that is coloured too. 0.5 has the ground's colour.
+ *
+ * cells[i][j]: {value (null: nothing), text, title} of row i against column j.
+ */
+export function matrix(names, cells, { label, of = (name) => name }) {
+  return h("div", { class: "scroll" }, h("table", { class: "matrix" }, h("caption", null, label),
+    h("thead", null, h("tr", null, h("td", null, ""), names.map((name) => h("th", { scope: "col" }, h("span", null, name))))),
+    h("tbody", null, names.map((name, i) => h("tr", null, h("th", { scope: "row" }, of(name)), cells[i].map((cell) => {
+      const td = h("td", { class: "number", title: cell.title }, cell.text);
+      if (cell.value !== null) td.style.setProperty("background", heat(cell.value));
+      return td;
+    }))))));
+}
+
+function heat(value) {
+  const far = Math.min(Math.abs(value - 0.5) * 2, 1) * 55;
+  return `color-mix(in srgb, ${value >= 0.5 ? "var(--series-0)" : "var(--series-1)"} ${far.toFixed(0)}%, transparent)`;
+}
