@@ -31,11 +31,13 @@ class PfspSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exploitable: float = 0.2
     """Members that the policy's versions lost to more than they won, and that are rated below the hero now."""
     baselines: float = 0.1
-    """Baseline agents."""
+    """Baseline agents, and guests."""
     peer_range: float = 100.0
     """Rating points on either side of the hero's."""
     baseline_weights: dict[str, float] = {}
     """Relative weight of single baselines; 1 for those not named. A name that is no baseline's has no effect."""
+    guest_weights: dict[str, float] = {}
+    """The same of agents that are no baselines and are drawn with them: reference bots, which nobody is measured by."""
     max_distinct: int | None = None
     """Cluster sampling: draw so many opponents and clone them over the seats. None draws for every seat."""
 
@@ -43,8 +45,9 @@ class PfspSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Check what types alone cannot say."""
         for key in BUCKETS:
             check_weight(key, getattr(self, key))
-        for agent, weight in self.baseline_weights.items():
-            check_weight(f"baseline_weights.{agent}", weight)
+        for key in ("baseline_weights", "guest_weights"):
+            for agent, weight in getattr(self, key).items():
+                check_weight(f"{key}.{agent}", weight)
         total = sum(getattr(self, key) for key in BUCKETS)
         if not isclose(total, 1.0, rel_tol=0.0, abs_tol=1e-9):
             raise ConfigError(f"mirror + peers + exploitable + baselines: sum is {total}; expected 1")
@@ -76,8 +79,9 @@ class Pfsp(PlacedSampler):
     def place(self, agent: Agent, record: Record, hero: Hero) -> Mapping[str, float]:
         """See ``PlacedSampler.place``."""
         place = {}
-        if agent.baseline:
-            place["baselines"] = self._settings.baseline_weights.get(agent.name, 1.0)
+        weight = self._weight(agent)
+        if weight is not None:
+            place["baselines"] = weight
             if hero.is_cold:
                 return place
         elif hero.is_cold:
@@ -88,12 +92,17 @@ class Pfsp(PlacedSampler):
             place["exploitable"] = 1.0
         return place
 
+    def _weight(self, agent: Agent) -> float | None:
+        """Among the baselines; None for who is not drawn with them."""
+        if agent.baseline:
+            return self._settings.baseline_weights.get(agent.name, 1.0)
+        return self._settings.guest_weights.get(agent.name)
+
     def shares(self, urns: Mapping[str, Urn], hero: Hero) -> dict[str, float]:
         """See ``PlacedSampler.shares``."""
         is_filled = {"mirror": not hero.is_cold} | {bucket: not urn.is_empty for bucket, urn in urns.items()}
         return shares_of_mix({bucket: getattr(self._settings, bucket) for bucket in BUCKETS}, is_filled)
 
     def starts_cold(self, members: Sequence[Agent]) -> bool:
-        """See ``PlacedSampler.starts_cold``: with any baseline that can be drawn."""
-        weights = self._settings.baseline_weights
-        return any(agent.baseline and weights.get(agent.name, 1.0) > 0 for agent in members)
+        """See ``PlacedSampler.starts_cold``: with anybody who can be drawn as a baseline."""
+        return any(self._weight(agent) for agent in members)

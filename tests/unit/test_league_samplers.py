@@ -95,6 +95,19 @@ def test_an_agent_whose_rating_is_no_number_is_far() -> None:
     assert buckets(make("tiered"), table)["far"] == {"main@10", "main@20"}
 
 
+# pfsp
+
+
+def test_guests_are_drawn_with_the_baselines_from_the_first_match_on() -> None:
+    guests = {"greedy": 3.0, "nobody": 9.0}
+    sampler = make("pfsp", mirror=0.1, peers=0.2, exploitable=0.0, baselines=0.7, guest_weights=guests)
+    bots = (bot("greedy", 1400.0), bot("mover", 1000.0), bot("random_bot", 800.0, baseline=True))
+    assert per_seat(sampler, league(*bots)) == pytest.approx({"greedy": 0.75, "random_bot": 0.25})
+    assert per_seat(sampler, league(*bots[:2])) == pytest.approx({"greedy": 1.0})
+    warm = per_seat(sampler, league(*bots, checkpoint(10), checkpoint(20, 300.0)))
+    assert warm == pytest.approx({"greedy": 0.525, "random_bot": 0.175, "main@10": 0.2, HERO: 0.1})
+
+
 # win_rate
 
 
