@@ -94,12 +94,19 @@ class Bearer(msgspec.Struct, frozen=True):
     name: str
     public: str
     expires: int | None
+    role: str | None = None
+    """None where the token does not say."""
+
+
+class _Claims(msgspec.Struct):
+    tags: list[str] = []
 
 
 class _Body(msgspec.Struct):
     name: str
     sub: str
     exp: int | None = None
+    nats: _Claims = msgspec.field(default_factory=_Claims)
 
 
 def credentials(user_token: str, seed: str) -> str:
@@ -159,4 +166,5 @@ def bearer(text: str, where: str) -> Bearer:
         lines.index(_BEGIN.format(_SEED))
     except (ValueError, IndexError, msgspec.MsgspecError):
         raise _no_credentials(where) from None
-    return Bearer(found.name, found.sub, found.exp)
+    role = next((tag.removeprefix("role:") for tag in found.nats.tags if tag.startswith("role:")), None)
+    return Bearer(found.name, found.sub, found.exp, role)

@@ -21,7 +21,7 @@ from workers.logs import set_up_logging
 from workers.run import DEFAULT_RUN, Run
 from workers.runtime import Serve, run_worker
 
-_ROLES = {
+ROLES = {
     "rollout": "rollout",
     "evaluator": "evaluator",
     "inference": "inference_process",
@@ -31,7 +31,7 @@ _ROLES = {
     "tracker": "tracker",
 }
 """Each is served by a module of ``workers`` with a ``serve``."""
-_OF_A_POLICY = ("rollout", "trainer")
+OF_A_POLICY = ("rollout", "trainer")
 """Roles whose ``serve`` takes the policy to serve."""
 
 
@@ -92,10 +92,10 @@ def worker(
     ] = False,
 ) -> None:
     """Run one worker process against a league that is open; start as many as you like."""
-    if role not in _ROLES:
-        raise UsageError(f"worker {role!r}: no such role; expected {one_of(_ROLES)}")
-    if policy is not None and role not in _OF_A_POLICY:
-        raise UsageError(f"--policy {policy}: a worker {role!r} serves all policies; expected {one_of(_OF_A_POLICY)}")
+    if role not in ROLES:
+        raise UsageError(f"worker {role!r}: no such role; expected {one_of(ROLES)}")
+    if policy is not None and role not in OF_A_POLICY:
+        raise UsageError(f"--policy {policy}: a worker {role!r} serves all policies; expected {one_of(OF_A_POLICY)}")
     if port is not None and (role != "inference" or not 0 <= port <= 65535):
         raise UsageError(f"--port {port}: expected 0 to 65535, and for a worker 'inference' only")
     _check_sinks(role, sink or [])
@@ -103,8 +103,8 @@ def worker(
     kind = role if policy is None else f"{role}-{policy}"
     name = check_name("--name", name or _known_as(here) or f"{kind}-{secrets.token_hex(3)}")
     set_up_logging(name, here.logs / f"{name}.log", terminal=not supervised)
-    module = importlib.import_module(f"workers.{_ROLES[role]}")
-    told = {"policy": policy} if role in _OF_A_POLICY else {"port": port or 0} if role == "inference" else {}
+    module = importlib.import_module(f"workers.{ROLES[role]}")
+    told = {"policy": policy} if role in OF_A_POLICY else {"port": port or 0} if role == "inference" else {}
     serve: Serve = partial(module.serve, **(told if role != "tracker" else {"sinks": sink or []}))
     raise typer.Exit(run_worker(here, role, name, serve, supervised))
 
