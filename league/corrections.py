@@ -13,8 +13,10 @@ import structlog
 
 from league.log.base import EventLog, Recorded
 from league.ratings.fold import RatingFold
+from schemas.codec import NewerSchemaError
 from schemas.errors import ConflictError, ReplayError
 from schemas.events import Event, RatingsCorrected, RatingUpdated
+from schemas.subjects import kind_subject
 
 if TYPE_CHECKING:
     from league.ratings.gather import Gatherer
@@ -82,6 +84,27 @@ def _gather(gatherer: "Gatherer", batch: list[Recorded]) -> None:
             gatherer.apply(recorded.sequence, recorded.event)
 
 
+async def step_over(history: EventLog, known: int) -> int:
+    """The condition for recording ratings after it did not hold: beyond messages that nobody can decode.
+
+    Some that are no events can be made to lie where ratings lie. They are no ratings, so they decide nothing.
+
+    Args:
+        history: The league's.
+        known: Sequence of the newest rating that the fold has seen, or of such a message after it.
+
+    Returns:
+        Sequence of the newest message there if nothing else came after ``known``; otherwise ``known``: then there are
+        ratings that the fold has to see first.
+    """
+    last = await history.last_sequence(kind_subject(history.league, RatingUpdated))
+    if last > known:
+        async for recorded in history.read(known + 1, last, only=RatingUpdated):
+            if recorded.event is not None or isinstance(recorded.error, NewerSchemaError):
+                return known
+    return max(last, known)
+
+
 async def settle(history: EventLog, fold: RatingFold) -> None:
     """Bring a fold to the end of the history and record all that it owes, as a rater would, once.
 
@@ -90,6 +113,7 @@ async def settle(history: EventLog, fold: RatingFold) -> None:
     Raises:
         ReplayError: the history holds an update that these rules do not give.
     """
+    beyond = 0
     while True:
         async for recorded in history.read(fold.sequence + 1):
             take(fold, recorded)
@@ -97,7 +121,8 @@ async def settle(history: EventLog, fold: RatingFold) -> None:
         if not events:
             return
         try:
-            await history.append_batch(events, expected=fold.recorded)
+            await history.append_batch(events, expected=max(fold.recorded, beyond))
         except ConflictError:
             log.info("another rater is at work", owed=len(events))
+            beyond = await step_over(history, max(fold.recorded, beyond))
             await asyncio.sleep(_RETRY_S)

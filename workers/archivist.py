@@ -18,6 +18,7 @@ from league.ratings.fold import RatingFold
 from league.state import LeagueState
 from schemas.errors import ConflictError, LeagueError, StoreFullError
 from schemas.events import HistoryArchived, HistorySealed, SnapshotTaken
+from schemas.subjects import kind_subject
 from workers.runtime import Context, beside
 
 log = structlog.get_logger()
@@ -56,6 +57,7 @@ class Archivist:
         self._sequence = 0
         self._sealed: dict[int, int] = {}
         """Size of each seal that is not archived, by its end."""
+        self._snapshots = kind_subject(context.log.league, SnapshotTaken)
         self._snapshot = (0, 0)
         """Sequence of the newest ``SnapshotTaken``, and the sequence that it saved."""
         self._due_since: float | None = None
@@ -100,8 +102,10 @@ class Archivist:
             self._sealed[event.last] = event.events
         elif isinstance(event, HistoryArchived):
             self._forget_through(event.last)
-        elif isinstance(event, SnapshotTaken):
-            self._snapshot = (recorded.sequence, max(event.sequence, self._snapshot[1]))
+        if recorded.subject == self._snapshots:
+            # What lies there and is no snapshot counts too: the condition for recording one is about the subject.
+            saved = event.sequence if isinstance(event, SnapshotTaken) else 0
+            self._snapshot = (recorded.sequence, max(saved, self._snapshot[1]))
 
     async def settle(self) -> None:
         """Do what is due."""

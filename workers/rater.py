@@ -4,6 +4,9 @@ Ratings depend on the order of matches, so only one rater may write them: each b
 condition that none was appended since the last one seen. A second rater is a standby: its condition fails while the
 first is at work, and it learns the first one's updates from the history. After a void the same holds for the one event
 that corrects the ratings.
+
+Before a rating is recorded, the signatures of all results up to its match are looked at. One that its worker should
+have signed and did not is voided, like any other that is taken back.
 """
 
 import asyncio
@@ -11,11 +14,12 @@ import asyncio
 import structlog
 
 from league import budgets, pool, schedule
-from league.corrections import owed, take
+from league.corrections import owed, step_over, take
 from league.evaluation import promotion
 from schemas.errors import ConflictError
-from schemas.events import Event, PromotionDecided, RegressionNoticed
+from schemas.events import Event, MatchFinished, PromotionDecided, RegressionNoticed
 from schemas.standings import Standings
+from workers.checking import Checks
 from workers.runtime import Context, beside
 
 log = structlog.get_logger()
@@ -23,7 +27,7 @@ log = structlog.get_logger()
 
 async def serve(context: Context) -> None:
     """Rate matches until told to stop; what was played by then is rated first."""
-    rater = Rater(context)
+    rater = Rater(context, await Checks.begin(context.log, context.ratings))
     async with beside(rater.follow()):
         # Not before: half-way through, old matches look unrated and old voids uncorrected.
         await rater.reached(await context.log.last_sequence())
@@ -37,11 +41,19 @@ async def serve(context: Context) -> None:
 
 
 class Rater:
-    """The fold of results into ratings, from the snapshot that the worker began with, and what it owes the history."""
+    """The fold of results into ratings, from the snapshot that the worker began with, and what it owes the history.
 
-    def __init__(self, context: Context) -> None:
+    Args:
+        context: The worker's.
+        checks: Of signatures, up to where the fold stands.
+    """
+
+    def __init__(self, context: Context, checks: Checks) -> None:
         self._context = context
         self._fold = context.ratings
+        self._checks = checks
+        self._beyond = 0
+        """Sequence of the newest message that lies among the ratings and is none."""
         self._folded = asyncio.Condition()
         self._pooled: Standings | None = None
 
@@ -52,7 +64,12 @@ class Rater:
             ReplayError: it holds an update that these rules do not give.
         """
         async for recorded in self._context.log.follow(self._fold.sequence + 1):
+            event = recorded.event
+            is_over = isinstance(event, MatchFinished) and self._fold.is_over(event.match_id)
             take(self._fold, recorded)
+            self._checks.note(recorded, is_over)
+            if self._checks.is_full:
+                await self._checks.look()
             async with self._folded:
                 self._folded.notify_all()
 
@@ -72,8 +89,10 @@ class Rater:
         if self._fold.due:
             # Voids come in batches, of which the fold may have seen the beginning: one correction is for all of them.
             await self.reached(await self._context.log.last_sequence())
+        if await self._void_forged():
+            return True
         # The newest that was known before the refold: another writer's, found meanwhile, makes ours a conflict.
-        expected = self._fold.recorded
+        expected = max(self._fold.recorded, self._beyond)
         events = await owed(self._context.log, self._fold)
         if not events:
             return False
@@ -84,11 +103,23 @@ class Rater:
         except ConflictError:
             # Another rater was first, or our own answer got lost; either way its events reach us and settle ours.
             log.info("these ratings are being recorded already", events=len(events))
+            self._beyond = await step_over(self._context.log, expected)
             await asyncio.sleep(0.2)
             return True
         await self.reached(max(sequences))
         await self._context.reached(max(sequences))
         return True
+
+    async def _void_forged(self) -> bool:
+        """Take back results that their workers should have signed; False when there are none.
+
+        What was noted up to the moment of returning has been looked at: nothing was waited for since.
+        """
+        voids = await self._checks.voids(self._fold)
+        if voids:
+            done = await self._context.persistently(lambda: self._context.log.append_batch(voids))
+            await self.reached(max(done))
+        return bool(voids)
 
     async def decide(self) -> None:
         """Record verdicts of promotion tests, promotions, alarms and retirements."""

@@ -104,7 +104,7 @@ def _rater(league: str, name: str) -> list[str]:
     decides = (e.CheckpointPromoted, e.PromotionDecided, e.RegressionNoticed, e.AgentRetired, e.AgentActivated)
     return [
         *_worker(league, name),
-        *_events(league, name, e.RatingUpdated, e.RatingsCorrected, *decides),
+        *_events(league, name, e.RatingUpdated, e.RatingsCorrected, e.MatchVoided, *decides),
         *_restores_metrics(),
     ]
 

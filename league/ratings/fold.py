@@ -135,6 +135,10 @@ class RatingFold:
         self._rules: list[_Rules] = []
         self._configure(config or LeagueConfig())
 
+    def is_over(self, match_id: str) -> bool:
+        """Whether a match has ended, or failed: a further result of it counts for nothing."""
+        return match_id in self._seen
+
     def rating(self, game: str, agent: str) -> float:
         """An agent's rating in a game under the official system."""
         return self._table(game, self._rules[-1].official).rating(agent)

@@ -120,7 +120,7 @@ OWN: dict[str, set[str]] = {
     | {f"{kind} {purpose}" for kind in ("MatchFinished", "MatchFailed") for purpose in ("evaluation", "exhibition")},
     "inference": {"InferenceServing"},
     "rater": {"RatingUpdated", "RatingsCorrected", "CheckpointPromoted", "PromotionDecided", "RegressionNoticed"}
-    | {"AgentRetired", "AgentActivated"},
+    | {"AgentRetired", "AgentActivated", "MatchVoided"},
     "trainer": {"PolicyPublished", "PolicyReset", "GradientStepTaken", "CheckpointAdded", "TrainingFinished"},
     "archivist": {"HistorySealed", "HistoryArchived", "SnapshotTaken"},
     "tracker": set(),
