@@ -1,0 +1,163 @@
+"""Leduc poker for two: six cards of three ranks, one card each and one on the table, two rounds of bets (Southey 2005).
+
+Both pay one chip. A round begins with seat 0; a bet is 2 chips in the first round and 4 in the second, and there are at
+most two bets in a round. ``call`` answers a bet, or is a check where there is none. After the first round a card is
+laid open: who pairs it wins, else the higher card; equal cards share. The same game as OpenSpiel's ``leduc_poker``.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import permutations
+from random import Random
+from typing import Any
+
+import msgspec
+
+from arena.games import register
+from arena.games.texts import Pieces
+from arena.listed import ListedGame, ListedSpec
+
+CARDS = ("jack", "queen", "king")
+"""Ascending; there are two of each."""
+MOVES = ("call", "fold", "raise")
+_BETS = (2.0, 4.0)
+_MOST_RAISES = 2
+_LAID_OPEN = "open"
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The ``[game]`` settings: there are none."""
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A position."""
+
+    cards: tuple[int, int, int]
+    """Of both seats and on the table, as places in ``CARDS``; the last one is hidden until the first round is over."""
+    rounds: list[list[str]] = msgspec.field(default_factory=lambda: [[]])
+    """Moves so far, round by round."""
+
+
+class LeducPoker(ListedGame[State]):
+    """One hand."""
+
+    def to_move(self) -> Sequence[int]:
+        """Seats in turn; each round begins with seat 0."""
+        said = self.state.rounds[-1]
+        return () if self._is_over else (len(said) % 2,)
+
+    @property
+    def _is_over(self) -> bool:
+        said = self.state.rounds[-1]
+        return said[-1:] == ["fold"] or (len(self.state.rounds) == len(_BETS) and _is_closed(said))
+
+    def moves(self, seat: int) -> Sequence[str]:
+        """Answers to a bet, or whether to bet."""
+        said = self.state.rounds[-1]
+        raised = "raise" in said
+        return (*(["fold"] if raised else []), "call", *(["raise"] if said.count("raise") < _MOST_RAISES else []))
+
+    def after(self, moves: Mapping[int, str]) -> State:
+        """One more word, and the card on the table once the first round is over."""
+        (move,) = moves.values()
+        rounds = [*self.state.rounds[:-1], [*self.state.rounds[-1], move]]
+        opens = len(rounds) < len(_BETS) and _is_closed(rounds[-1])
+        return State(self.state.cards, [*rounds, []] if opens else rounds)
+
+    @property
+    def clock(self) -> int:
+        """Moves made."""
+        return sum(map(len, self.state.rounds))
+
+    def scores(self) -> Sequence[float]:
+        """Chips won: what the loser has put in."""
+        paid = self._paid()
+        if self.reason() == "fold":
+            folder = (len(self.state.rounds[-1]) - 1) % 2
+            return [-paid[seat] if seat == folder else paid[1 - seat] for seat in range(2)]
+        worth = [(card == self.state.cards[2], card) for card in self.state.cards[:2]]
+        if worth[0] == worth[1]:
+            return [0.0, 0.0]
+        winner = int(worth[1] > worth[0])
+        return [paid[1 - seat] if seat == winner else -paid[seat] for seat in range(2)]
+
+    def _paid(self) -> list[float]:
+        """Chips that each seat has put in."""
+        paid = [1.0, 1.0]
+        for bet, said in zip(_BETS, self.state.rounds, strict=False):
+            for place, move in enumerate(said):
+                seat = place % 2
+                if move != "fold":
+                    paid[seat] = paid[1 - seat] + (bet if move == "raise" else 0.0)
+        return paid
+
+    def reason(self) -> str:
+        """The last word."""
+        return self.state.rounds[-1][-1]
+
+    def sees(self, seat: int) -> Pieces:
+        """The seat's own card, the moves, and the card on the table where it is open."""
+        first, *second = self.state.rounds
+        table = (_LAID_OPEN, CARDS[self.state.cards[2]], *second[0]) if second else ()
+        return (CARDS[self.state.cards[seat]], *first, *table)
+
+    def tells(self, seat: int) -> str:
+        """The same in English."""
+        first, *second = self.state.rounds
+        said = f"First round: {', '.join(first) or 'nothing yet'}."
+        if second:
+            said += (
+                f" On the table: {CARDS[self.state.cards[2]]}. Second round: {', '.join(second[0]) or 'nothing yet'}."
+            )
+        return f"Your card is the {CARDS[self.state.cards[seat]]}. {said}"
+
+    def notes(self) -> list[str]:
+        """The cards, once the hand is over."""
+        cards = [f"{name} held the {CARDS[card]}" for name, card in zip(self.seats, self.state.cards, strict=False)]
+        return [] if self.to_move() else ["; ".join(cards)]
+
+
+class LeducPokerSpec(ListedSpec[State]):
+    """Deals."""
+
+    name = "leduc_poker"
+    settings_type, state_type, game_type = Settings, State, LeducPoker
+
+    def start(self, seed: int) -> State:
+        """Three of the six cards."""
+        first, second, table = Random(seed).sample([0, 0, 1, 1, 2, 2], 3)
+        return State((first, second, table))
+
+    def pieces(self) -> Sequence[str]:
+        """Cards and moves."""
+        return (*CARDS, *MOVES, _LAID_OPEN)
+
+    def rules(self) -> str:
+        """The rules in English."""
+        return (
+            "You are playing Leduc poker. The deck has two jacks, two queens and two kings, the king being the "
+            "highest. Two players, P1 and P2, put in one chip each and get one card each; nobody sees the other's. P1 "
+            "begins each of two rounds. One calls (which is a check where nothing was bet), raises by 2 chips in the "
+            "first round and by 4 in the second, at most twice a round, or folds, which loses the pot. After the first "
+            "round a card is laid open. In the end whoever pairs it wins, else the higher card; equal cards share the "
+            "pot."
+        )
+
+
+def every_deal() -> list[State]:
+    """All 120 ways to deal, equally likely; many are the same but for suits."""
+    return [State((first, second, table)) for first, second, table in permutations([0, 0, 1, 1, 2, 2], 3)]
+
+
+def _is_closed(said: Sequence[str]) -> bool:
+    """Whether a round of bets is over: a bet was answered, or both have checked."""
+    return len(said) > 1 and said[-1] == "call"
+
+
+@register("leduc_poker")
+def make(settings: Mapping[str, Any]) -> LeducPokerSpec:
+    """Leduc poker with these settings.
+
+    Raises:
+        ConfigError: a bad setting.
+    """
+    return LeducPokerSpec.of(settings)
