@@ -95,20 +95,21 @@ def cut(weights: Weights) -> Cut:
 
     Call ``backward`` on the loss of each rectangle, then once on the ``Cut``.
     """
-    computed: list[Tensor] = []
-    leaves: list[Tensor] = []
+    found = Cut(weights, [], [])
+    layers = tuple(Layer(*(_leaf(getattr(layer, f.name), found) for f in fields(layer))) for layer in weights.layers)
+    return found._replace(weights=replace(weights, layers=layers))
 
-    def leaf(part: Any) -> Any:
-        if isinstance(part, Linear):
-            return Linear(*(leaf(getattr(part, field.name)) for field in fields(part)))
-        if not isinstance(part, Tensor) or part.is_leaf:
-            return part
-        computed.append(part)
-        leaves.append(part.detach().requires_grad_(True))
-        return leaves[-1]
 
-    layers = tuple(Layer(*(leaf(getattr(layer, f.name)) for f in fields(layer))) for layer in weights.layers)
-    return Cut(replace(weights, layers=layers), computed, leaves)
+# No function within ``cut``: one that calls itself is a reference cycle, and would hold all these tensors until the
+# collector looks for cycles, which it does ever more rarely as the process comes to know more of the history.
+def _leaf(part: Any, into: Cut) -> Any:
+    if isinstance(part, Linear):
+        return Linear(*(_leaf(getattr(part, field.name), into) for field in fields(part)))
+    if not isinstance(part, Tensor) or part.is_leaf:
+        return part
+    into.computed.append(part)
+    into.leaves.append(part.detach().requires_grad_(True))
+    return into.leaves[-1]
 
 
 class Projected(NamedTuple):
