@@ -14,6 +14,7 @@ from trainer.archive import unpack
 from trainer.model import Tokenizer
 from trainer.model.load import find_base
 from workers.asking.players import AdapterProvider
+from workers.durable import put_in_place
 from workers.inference import make_backend, settings_of
 from workers.inference.base import ElsewhereBackend, InferenceBackend
 from workers.inference.shelf import Shelf
@@ -54,7 +55,7 @@ def unpack_whole(data: bytes, folder: Path) -> None:
         content = Path(draft) / "content"
         unpack(data, content)
         with contextlib.suppress(OSError):
-            content.rename(folder)
+            put_in_place(content, folder)
 
 
 class Models:

@@ -25,6 +25,7 @@ from league.log.jetstream import wait_closed
 from league.replay import verify
 from schemas.errors import LogError
 from schemas.events import GradientStepTaken, MatchFinished, OpponentsSampled, WorkerJoined
+from schemas.subjects import kind_subject
 from workers.commands import app
 from workers.run import Run
 
@@ -154,8 +155,15 @@ class Harassed:
             raise AssertionError(f"the league ended by itself: {self.printed.read_text()}")
         return True
 
-    async def matches(self, timeout_s: float = 60.0) -> int:
+    def matches(self) -> int:
         """Results in the history now."""
+        return asyncio.run(self._counted("league.*.match.*.finished.>"))
+
+    def steps(self) -> int:
+        """Gradient steps in the history now."""
+        return asyncio.run(self._counted(kind_subject("*", GradientStepTaken)))
+
+    async def _counted(self, subject: str, timeout_s: float = 60.0) -> int:
         deadline = time.monotonic() + timeout_s
         while self._is_running():
             try:
@@ -165,9 +173,8 @@ class Harassed:
                 await asyncio.sleep(0.2)
                 continue
             try:
-                info = await client.jetstream(timeout=5).stream_info("LEAGUE", subjects_filter="league.*.match.>")
-                counts = (info.state.subjects or {}).items()
-                return sum(count for subject, count in counts if ".finished." in subject)
+                info = await client.jetstream(timeout=5).stream_info("LEAGUE", subjects_filter=subject)
+                return sum((info.state.subjects or {}).values())
             except Exception:
                 assert time.monotonic() < deadline, "no history"
                 await asyncio.sleep(0.2)
@@ -188,11 +195,11 @@ class Harassed:
             times: How often each victim is killed at least.
         """
         deadline = time.monotonic() + MOST_S
-        while (found := asyncio.run(self.matches())) < min(matches, 20):
+        while (found := self.matches()) < min(matches, 20):
             assert time.monotonic() < deadline, self.printed.read_text()
             time.sleep(0.5)
         waiting = self.random.sample(sorted(victims) * times, len(victims) * times)
-        while (found := asyncio.run(self.matches())) < matches or waiting:
+        while (found := self.matches()) < matches or waiting:
             assert time.monotonic() < deadline, f"{found} matches after {MOST_S} s; {self.printed.read_text()}"
             time.sleep(self.random.uniform(0.5, 1.5) * every_s)
             for name in waiting or self.random.sample(sorted(victims), len(victims)):

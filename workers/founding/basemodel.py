@@ -14,6 +14,7 @@ from schemas.ids import derive_seed
 from trainer.model import BaseShape, Tokenizer, make_base
 from trainer.model.cloning import CloningConfig, Example, Progress, clone_behaviour
 from workers.asking.players import example
+from workers.durable import put_in_place
 from workers.founding.conversational import CLONING, make_conversational
 from workers.progress import Report
 
@@ -43,7 +44,7 @@ def make_model(folder: Path, config: LeagueConfig, report: Report) -> Path:
             make_base(draft, contest.text().vocabulary(), shape, seed)
             examples = decisions(contest, Tokenizer(draft), wanted.clone_bot, seed)
             clone_behaviour(draft, examples, cloning, told)
-        draft.rename(folder)
+        put_in_place(draft, folder)
     return folder
 
 
