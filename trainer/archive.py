@@ -41,17 +41,22 @@ def unpack(data: bytes, folder: Path) -> None:
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             files = {entry.name: _content(archive, entry) for entry in archive}
-    except (tarfile.TarError, OSError) as error:
+    except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
+        # The last two: a damaged header may claim any size, a negative one too.
         raise ModelError(f"{folder}: not an adapter archive ({error})") from error
     for name, content in files.items():
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+            raise ModelError(f"{folder}: an adapter archive with a file where {name!r} has a folder") from error
 
 
 def _content(archive: tarfile.TarFile, entry: tarfile.TarInfo) -> bytes:
     name = PurePosixPath(entry.name)
     stream = archive.extractfile(entry) if entry.isreg() else None
-    if stream is None or name.is_absolute() or ".." in name.parts or "\\" in entry.name:
+    is_odd = not name.parts or name.is_absolute() or ".." in name.parts or any(c in entry.name for c in "\\\0")
+    if stream is None or is_odd:
         raise ModelError(f"archive entry {entry.name!r} is not a plain file under the adapter's folder")
     return stream.read()

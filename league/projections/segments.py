@@ -116,8 +116,10 @@ def event_batches(path: Path) -> Iterator[pa.Table]:
     """
     try:
         for batch in pq.ParquetFile(path).iter_batches(BATCH, columns=ARROW.names):
+            # Text too: what is damaged may be none, and whoever reads it later would fail in another way.
+            batch.validate(full=True)
             yield pa.Table.from_batches([batch]).select(ARROW.names).cast(ARROW)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
         raise DecodeError(f"{path}: not the events of a segment: {error}") from error
 
 

@@ -8,35 +8,47 @@ cases per target and ``LEAGUE_FUZZ_SEED`` where the draws begin: the few of ``ma
 import contextlib
 import math
 import os
+import shutil
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pytest
 import zstandard
 
+from league.access.tokens import Times, bearer, credentials, new_seed, public_key, secret, token
 from league.custody import snapshots
+from league.log.base import Recorded
 from league.log.dead import Letter
+from league.projections.load import to_recorded
+from league.projections.marks import Marks
+from league.projections.segments import event_batches, write_segment
 from league.ratings.fold import RatingFold
 from league.simulation import Simulation
 from league.state import LeagueState
 from schemas.codec import decode_event, decode_job, decode_rollout, encode_event, encode_job, encode_rollout
 from schemas.config import EvaluationConfig, LeagueConfig, load_config
-from schemas.errors import DecodeError, LeagueError
+from schemas.errors import AccessError, DecodeError, LeagueError
 from schemas.events import Event
 from schemas.jobs import PlayMatch
 from schemas.subjects import check_name
 from schemas.trajectories import Member, Rollout, Step
 from trainer.admission import check
+from trainer.archive import pack, unpack
 from workers.serving.failures import RefusedError
 from workers.serving.fields import AskedChat, AskedCompletion, decoded
 
 CASES = int(os.environ.get("LEAGUE_FUZZ", "1500"))
 SEED = int(os.environ.get("LEAGUE_FUZZ_SEED", "0"))
 CASE_CPU_S = 5.0
+DRAWN: Counter[str] = Counter()
+"""Cases by target, for the summary."""
 BLOCK = 500
 """Events that are folded before the folds begin anew."""
 
@@ -78,6 +90,7 @@ def cases(name: str) -> Iterator[Random]:
     rng = Random(f"{name}-{SEED}")
     for _ in range(CASES):
         signal.setitimer(signal.ITIMER_VIRTUAL, CASE_CPU_S)
+        DRAWN[name] += 1
         yield rng
 
 
@@ -285,3 +298,74 @@ def test_requests_are_such_or_refused(kind: type) -> None:
             survives(
                 lambda body: decoded(body, kind), mangled(data, rng) if rng.random() < 0.5 else strange, RefusedError
             )
+
+
+def test_credentials_are_such_or_refused() -> None:
+    seed, operator = new_seed("user"), new_seed("operator")
+    claims = {"tags": ["role:rollout"], "pub": {"allow": ["league.>"]}}
+    token_of = token("user", operator, public_key(seed), "rollout-7", claims, Times(1_700_000_000, 1_800_000_000))
+    text = credentials(token_of, seed).encode()
+    with soon():
+        for rng in cases("credentials"):
+            try:
+                strange = mangled(text, rng).decode()
+            except UnicodeDecodeError:
+                continue
+            for read in (bearer, secret):
+                survives(lambda data, read=read: read(data, "x.creds"), strange, AccessError)  # type: ignore[arg-type, misc]
+
+
+def test_marks_are_such_or_refused() -> None:
+    marks = Marks()
+    marks.add("played", pa.array([f"rollout-{n % 3}-{n}" for n in range(300)] + ["plain"]))
+    marks.rate(("nim", "elo"), np.array([3, 9]))
+    packed = marks.saved()
+    inner = zstandard.decompress(packed)
+    with soon():
+        for rng in cases("marks"):
+            data = zstandard.compress(mangled(inner, rng), 1) if rng.random() < 0.7 else mangled(packed, rng)
+            found = survives(Marks.restored, data)
+            if found is not None:
+                found.add("played", pa.array(["rollout-0-7", "plain"]))
+                assert Marks.restored(found.saved()).saved() == found.saved()
+
+
+def test_archived_events_are_read_or_refused(tmp_path: Path) -> None:
+    records = [Recorded(n, n * 1000, "s", "w", data) for n, data in enumerate(SIMULATED[:60], 1)]
+    segment = write_segment(1, len(records), [records], Marks(), tmp_path / "segment")
+    whole, path = segment.files["events_rest"].read_bytes(), tmp_path / "events.parquet"
+    with soon():
+        for rng in cases("archived"):
+            path.write_bytes(mangled(whole, rng))
+            for recorded in survives(lambda file: list(event_batches(file)), path) or []:  # type: ignore[arg-type]
+                for each in to_recorded(recorded):
+                    assert each.event is not None or each.error is not None
+
+
+def test_packed_folders_are_unpacked_in_their_place_or_refused(tmp_path: Path) -> None:
+    inside, source = tmp_path / "outer" / "inside", tmp_path / "source"
+    source.mkdir()
+    (source / "adapter_config.json").write_text("{}")
+    (source / "weights.bin").write_bytes(bytes(range(256)) * 3)
+    packed = pack(source)
+    around = {path.name for path in tmp_path.iterdir()} | {"outer"}
+    with soon():
+        for rng in cases("packed"):
+            survives(lambda data: unpack(data, inside), damaged_header(packed, rng))
+            shutil.rmtree(inside, ignore_errors=True)
+            assert {path.name for path in tmp_path.iterdir()} <= around
+            assert not any((tmp_path / "outer").glob("*"))
+
+
+def damaged_header(packed: bytes, rng: Random) -> bytes:
+    """An archive with changes where they count, and with sums that hold, or nothing would get beyond those."""
+    found = bytearray(packed)
+    for _ in range(rng.choice((1, 1, 3))):
+        place = rng.choice((0, 0, 100, 124, 156, 157, 257, 345)) + rng.randrange(8)
+        found[place] = rng.choice((0, 0, 0x2E, 0x2F, 0x30, 0x31, 0x37, 0x5C, 0x61, 0xFF, rng.randrange(256)))
+    if rng.random() < 0.3:
+        name = rng.choice((b"../x", b"/tmp/x", b"a/../../x", b".\0", b"..\0", b"a\0b", b"a/\0", b"weights.bin/x\0"))
+        found[: len(name)] = name
+    found[148:156] = b" " * 8
+    found[148:156] = b"%06o\0 " % sum(found[:512])
+    return bytes(found) if rng.random() < 0.9 else mangled(bytes(found), rng)
