@@ -100,6 +100,7 @@ async def join_league(nats: str, league: str | None, ca: Path | None, asked: Ask
         LeagueError: it cannot; the message says why.
     """
     creds = creds_in(asked.creds, asked.role) if asked.creds is not None else None
+    _check_count(asked, creds)
     first = next(iter(creds.items())) if creds else None
     access = Access(first[1] if first is not None else None, ca)
     name = first[0] if first is not None else "join"
@@ -116,6 +117,13 @@ async def join_league(nats: str, league: str | None, ca: Path | None, asked: Ask
             run = Run(folder, nats=nats, name=found, access=access)
             context = Context(run, client, JetStreamLog(client, found, name), name)
             return await _join(context, asked, creds, say, console)
+
+
+def _check_count(asked: Asked, creds: dict[str, Path] | None) -> None:
+    if asked.workers is not None and creds is not None and asked.workers[1] > len(creds):
+        raise UsageError(
+            f"--workers {asked.workers[1]}: found credentials for {len(creds)}; expected a file for each worker"
+        )
 
 
 async def _join(
@@ -233,10 +241,7 @@ def load(backend: str, folder: Path, settings: dict[str, Any]) -> Loaded:
 
 def _bounds(asked: Asked, loaded: Loaded | None, most: int | None) -> Bounds:
     if asked.workers is not None:
-        least, upper = asked.workers
-        if most is not None and upper > most:
-            raise UsageError(f"--workers {upper}: found credentials for {most}; expected one file for each")
-        return Bounds(least, least, upper)
+        return Bounds(asked.workers[0], *asked.workers)
     free = psutil.virtual_memory().available
     count = carried(asked.role, loaded, len(os.sched_getaffinity(0)), free)
     count = count if most is None else min(count, most)
