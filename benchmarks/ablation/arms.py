@@ -1,0 +1,108 @@
+"""What differs between runs: who is met, and by whom. Everything else is the game's, for all arms alike."""
+
+import msgspec
+
+from benchmarks.ablation.games import Bench
+from schemas.config import (
+    AgentConfig,
+    HistoryConfig,
+    InferenceConfig,
+    LeagueConfig,
+    MatchmakingConfig,
+    ModelConfig,
+    Plugin,
+    PolicyConfig,
+    RatingsConfig,
+    RolloutConfig,
+    ScheduleConfig,
+    StopConfig,
+    TrainerConfig,
+)
+
+MAIN = "main"
+FOR_EVER = 1_000_000
+SHAPE = {"hidden": 32, "layers": 1, "heads": 2, "kv_heads": 2, "head_dim": 16, "mlp": 64, "max_positions": 64}
+"""Of the base model, which is cloned from random play."""
+
+
+class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is tuned, for every arm over the same grid."""
+
+    learning_rate: float
+    entropy: float
+    """Weight of the bonus."""
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """A way to choose opponents."""
+
+    title: str
+    sampler: Plugin
+    exploiters: bool = False
+    """Whether two exploiters are trained beside the main policy, out of the same budget of games."""
+    rated: bool = False
+    """Whether the sampler looks at ratings: then training matches are rated."""
+
+
+_ALPHASTAR = Plugin("win_rate", {"weighting": "squared", "mirror": 0.35})
+
+ARMS = {
+    "mirror": Arm("mirror self-play", Plugin("mirror")),
+    "lagged": Arm("past selves alike", Plugin("lagged", {"lag_range": [1, FOR_EVER]})),
+    "pfsp": Arm("PFSP buckets", Plugin("pfsp"), rated=True),
+    "alphastar": Arm("AlphaStar's weights", _ALPHASTAR),
+    "league": Arm("league with exploiters", _ALPHASTAR, exploiters=True),
+}
+
+
+def config_of(bench: Bench, arm: Arm, seed: int, tuned: Tuned) -> LeagueConfig:
+    """The configuration of one run.
+
+    Args:
+        bench: The game.
+        arm: Who is met.
+        seed: Master seed: of the base model, the first adapter, every deal and every draw.
+        tuned: Learning rate and entropy bonus.
+    """
+    return LeagueConfig(
+        name="ablation",
+        seed=seed,
+        game=bench.game,
+        agents={"base_model": AgentConfig(kind="base", rating=1000.0, baseline=True)},
+        model=ModelConfig(shape=SHAPE, cloning={"sequences": 2_048}, lora_rank=8, lora_alpha=16.0),
+        inference=InferenceConfig(max_adapters=256, max_rows=bench.batch * 2),
+        rollout=RolloutConfig(games_in_flight=bench.batch, ahead_steps=1.0),
+        matchmaking=MatchmakingConfig(sampler=arm.sampler),
+        schedule=ScheduleConfig(recent_every=bench.every, recent_window=FOR_EVER, landmark_every=FOR_EVER, elite=False),
+        ratings=RatingsConfig(purposes=("training",) if arm.rated else ("evaluation",)),
+        trainer=_trainer(bench, tuned),
+        policies=_exploiters(bench) if arm.exploiters else {},
+        history=HistoryConfig(records="digest"),
+        stop=StopConfig(games=bench.games),
+    )
+
+
+def _trainer(bench: Bench, tuned: Tuned) -> TrainerConfig:
+    return TrainerConfig(
+        policy=MAIN,
+        rollouts_per_step=bench.batch,
+        reward=Plugin("outcome"),
+        # By role alone: opponents of one batch are too many to be compared apart.
+        advantage=Plugin("leave_one_out", {"by": ["role"]}),
+        loss=Plugin("ppo_clip", {"entropy": tuned.entropy}),
+        learner={
+            "learning_rate": tuned.learning_rate,
+            "schedule": "constant",
+            "weight_decay": 0.0,
+            "minibatch_sequences": 8 * bench.batch,
+        },
+    )
+
+
+def _exploiters(bench: Bench) -> dict[str, PolicyConfig]:
+    """Three policies share the games, so each has a third of the steps."""
+    steps = max(bench.steps // 3 // bench.resets, 1)
+    return {
+        "hunter": PolicyConfig(role="main_exploiter", against=MAIN, reset_steps=steps),
+        "rogue": PolicyConfig(role="league_exploiter", reset_steps=steps),
+    }

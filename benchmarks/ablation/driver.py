@@ -1,0 +1,118 @@
+"""Trains one run in this process with the workers that any league has, and keeps what figures are computed from."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+import torch
+import zstandard
+
+from benchmarks.ablation.arms import MAIN
+from benchmarks.ablation.local import LocalLeague
+from schemas.config import LeagueConfig
+from schemas.events import CheckpointAdded
+from trainer.decoder import Decoder
+from workers import rater
+from workers.founding.basemodel import make_model
+from workers.models import Models, base_folder
+from workers.rollout import RolloutWorker
+from workers.runtime import beside
+from workers.trainer import TrainerWorker
+
+HISTORY, ADAPTERS, DONE = "events.jsonl.zst", "adapters", "done.json"
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a run cost; written last, so that a run without it is begun again."""
+
+    seconds: float
+    """Of this process's CPU, playing and training."""
+    wall_s: float
+
+
+class Line(msgspec.Struct, frozen=True):
+    """An event as it lies in a run's ``events.jsonl.zst``."""
+
+    sequence: int
+    time_ns: int
+    subject: str
+    producer: str
+    event: msgspec.Raw
+
+
+def model_of(folder: Path, config: LeagueConfig) -> Path:
+    """The base model of a game and seed, the same for all arms; made once."""
+    if not (folder / "config.json").exists():
+        make_model(folder, config, lambda *_: None)
+    return folder
+
+
+async def train(folder: Path, config: LeagueConfig, model: Path) -> Done:
+    """Play and train until the run's budget of games is spent.
+
+    Args:
+        folder: Of the run; what an unfinished one left there is removed.
+        config: Of the league.
+        model: Folder of the base model.
+    """
+    _emptied(folder)
+    torch.set_num_threads(1)
+    began = time.process_time(), time.monotonic()
+    league = LocalLeague(config, folder)
+    await league.open(model)
+    async with beside(league.follow()):
+        await _trained(league)
+    done = Done(time.process_time() - began[0], time.monotonic() - began[1])
+    await _keep(league, folder)
+    (folder / DONE).write_bytes(msgspec.json.encode(done))
+    return done
+
+
+def _emptied(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
+async def _trained(league: LocalLeague) -> None:
+    main = league.context(MAIN)
+    models = await Models.open(main)
+    decoder = Decoder.load(await base_folder(main))
+    async with AsyncExitStack() as stack:
+        if "training" in league.config.ratings.purposes:
+            await stack.enter_async_context(beside(rater.serve(league.context("rater"))))
+        contexts = {policy: main if policy == MAIN else league.context(policy) for policy in league.config.trained}
+        trainers = {policy: TrainerWorker(context, decoder, policy) for policy, context in contexts.items()}
+        for trainer in trainers.values():
+            await trainer.resume()
+        await models.swap()
+        players = [RolloutWorker(context, models, policy) for policy, context in contexts.items()]
+        await stack.enter_async_context(beside(models.follow(), *(one.receive() for one in trainers.values())))
+        loops = [one.play_on() for one in players for _ in range(league.config.rollout.games_in_flight)]
+        await asyncio.gather(*(one.train() for one in trainers.values()), *loops)
+    await models.close()
+
+
+async def _keep(league: LocalLeague, folder: Path) -> None:
+    """The history, and the adapters of checkpoints and of each policy's newest version."""
+    lines, wanted = [], set()
+    async for recorded in league.log.read():
+        if isinstance(recorded.event, CheckpointAdded):
+            wanted.add(recorded.event.adapter)
+        place = recorded.sequence, recorded.time_ns, recorded.subject, recorded.producer
+        lines.append(msgspec.json.encode(Line(*place, msgspec.Raw(recorded.payload))))
+    for policy in league.config.trained:
+        wanted.add(max(league.state.published[policy].items())[1].adapter)
+    held = {name: await league.artifacts.get(name) for name in sorted(wanted)}
+    _written(folder, b"\n".join(lines), held)
+
+
+def _written(folder: Path, history: bytes, adapters: Mapping[str, bytes]) -> None:
+    (folder / HISTORY).write_bytes(zstandard.compress(history, 9))
+    (folder / ADAPTERS).mkdir()
+    for name, data in adapters.items():
+        (folder / ADAPTERS / name).write_bytes(data)
+    shutil.rmtree(folder / "models", ignore_errors=True)

@@ -1,0 +1,89 @@
+"""The games, and the budget that every arm has in each of them."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import permutations
+from typing import Any
+
+import msgspec
+
+from arena.games import kuhn_poker, leduc_poker, make_game
+from benchmarks.ablation.trees import Tree
+from schemas.config import Plugin
+
+
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
+    """A game, and the budget that every arm has in it."""
+
+    title: str
+    game: Plugin
+    deals: Callable[[], Sequence[tuple[float, Any]]]
+    """First positions with their probabilities."""
+    unit: str
+    """Of what is won."""
+    games: int
+    """Training matches of all of a run's policies together."""
+    batch: int = 64
+    """Matches to a gradient step."""
+    checkpoints: int = 20
+    """Of a run whose games all train one policy; versions between them follow."""
+    resets: int = 4
+    """How often an exploiter begins anew, at least: it has its share of the run's steps over so many."""
+
+    @property
+    def steps(self) -> int:
+        """Gradient steps of all of a run's policies together."""
+        return self.games // self.batch
+
+    @property
+    def every(self) -> int:
+        """Versions between checkpoints."""
+        return max(self.steps // self.checkpoints, 1)
+
+    def tree(self) -> Tree:
+        """All of the game."""
+        return Tree(make_game(self.game.name, self.game.settings), self.deals())  # type: ignore[arg-type]
+
+
+def _nothing_dealt() -> Sequence[tuple[float, Any]]:
+    return [(1.0, make_game("rock_paper_scissors", {}).start(0))]  # type: ignore[attr-defined]
+
+
+def _kuhn() -> Sequence[tuple[float, Any]]:
+    return [(1 / 6, kuhn_poker.State(cards, 0)) for cards in permutations(range(3), 2)]  # type: ignore[arg-type]
+
+
+def _leduc() -> Sequence[tuple[float, Any]]:
+    every = leduc_poker.every_deal()
+    return [(n / len(every), leduc_poker.State(cards)) for cards, n in Counter(deal.cards for deal in every).items()]
+
+
+ROCK_TWICE = [[0.0, -1.0, 2.0], [1.0, 0.0, -1.0], [-2.0, 1.0, 0.0]]
+"""Rock beats scissors twice as high: the equilibrium is a quarter rock, half paper, a quarter scissors."""
+
+FIVE = ("ant", "bee", "cat", "dog", "elk")
+_BEATS = {(0, 1): 1.0, (0, 2): 3.0, (1, 2): 1.0, (1, 3): 2.0, (2, 3): 1.0, (2, 4): 1.0, (3, 4): 2.0, (3, 0): 1.0}
+_BEATS |= {(4, 0): 1.0, (4, 1): 1.0}
+FIVE_PAYS = [[_BEATS.get((a, b), 0.0) - _BEATS.get((b, a), 0.0) for b in range(5)] for a in range(5)]
+"""Each of five animals beats two others and loses to two, for different stakes."""
+
+BENCHES = {
+    "rps": Bench(
+        title="Biased rock-paper-scissors",
+        game=Plugin("rock_paper_scissors", {"payoffs": ROCK_TWICE, "rounds": 1}),
+        deals=_nothing_dealt,
+        unit="points",
+        games=9_600,
+    ),
+    "five": Bench(
+        title="Five animals",
+        game=Plugin("rock_paper_scissors", {"moves": FIVE, "payoffs": FIVE_PAYS, "rounds": 1}),
+        deals=_nothing_dealt,
+        unit="points",
+        games=9_600,
+    ),
+    "kuhn": Bench(
+        title="Kuhn poker", game=Plugin("kuhn_poker", {"shuffle": False}), deals=_kuhn, unit="chips", games=9_600
+    ),
+    "leduc": Bench(title="Leduc poker", game=Plugin("leduc_poker"), deals=_leduc, unit="chips", games=19_200),
+}

@@ -1,0 +1,72 @@
+"""What an adapter plays at every information state, by the forward pass that the learner trains with."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arena.constraints import read_branches
+from arena.games import make_game
+from arena.games.texts import Pieces
+from arena.listed import ListedSpec
+from benchmarks.ablation.trees import Tree
+from schemas.config import Plugin
+from schemas.trajectories import Step
+from trainer import adapters
+from trainer.adapters import Lora
+from trainer.archive import unpack
+from trainer.decoder import Decoder
+from trainer.model import Tokenizer
+from trainer.parity import recompute
+from workers.asking.prompting import constrained
+
+Probabilities = dict[Pieces, list[float]]
+
+
+class Asked:
+    """A game's every question, asked of one base model's adapters.
+
+    Args:
+        game: Name and settings.
+        tree: All of it.
+        model: Folder of the base model.
+    """
+
+    def __init__(self, game: Plugin, tree: Tree, model: Path) -> None:
+        self._decoder = Decoder.load(model)
+        self._moves = tree.moves
+        self._steps: list[Step] = []
+        spec: ListedSpec[Any] = make_game(game.name, game.settings)  # type: ignore[assignment]
+        prompting = constrained(Tokenizer(model), spec.text())
+        for seen, place in tree.places.items():
+            seat = next(seat for seat in place.to_move() if tuple(place.sees(seat)) == seen)
+            question = prompting.ask(place, seat)
+            for move in tree.moves[seen]:
+                ids = question.write((move,))
+                branches, allowed = read_branches(question.constraint, ids)
+                # The learner sorts sequences by length: what a step states comes back beside what is computed, and
+                # tells which one it is.
+                name = -float(len(self._steps))
+                told = Step(question.prompt_ids, ids, branches, [name] * len(branches), allowed, 0, 0, 0.0)
+                self._steps.append(told)
+
+    def adapter(self, packed: bytes) -> Lora:
+        """An adapter as the league keeps it."""
+        with tempfile.TemporaryDirectory() as folder:
+            unpack(packed, Path(folder) / "adapter")
+            return adapters.load(Path(folder) / "adapter", self._decoder.shape)
+
+    def table(self, lora: Lora | None) -> Probabilities:
+        """The probability of each legal move at all that can be seen, at temperature 1; None asks the base model."""
+        learnt_W, name_W = recompute(self._decoder, lora, self._steps)
+        logprobs = np.zeros(len(self._steps))
+        np.add.at(logprobs, -name_W.astype(np.int64), learnt_W)
+        shares = iter(np.exp(logprobs).tolist())
+        # Moves of which only one is legal have no branch, and probability 1.
+        return {seen: _whole([next(shares) for _ in moves]) for seen, moves in self._moves.items()}
+
+
+def _whole(shares: list[float]) -> list[float]:
+    total = sum(shares)
+    return [share / total for share in shares]

@@ -1,0 +1,224 @@
+"""A game with listed moves as a tree: what policies are worth, exact best responses to them, and mixtures of them.
+
+For games of two whose chance is all in the deal and in which one's gain is the other's loss. Moves at the same time are
+taken one after the other, the second without knowledge of the first.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from arena.games.texts import Pieces
+from arena.listed import ListedGame, ListedSpec
+
+Floats = NDArray[np.float64]
+Way = tuple[tuple[Pieces, int], ...]
+"""A row of own choices: what was seen, and which move was made."""
+
+Table = Mapping[Pieces, Sequence[float]]
+"""A policy: what is seen, to a probability of each legal move. Seats that see the same play the same."""
+Known = tuple[int, Pieces]
+"""A seat, and what it sees."""
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A place in the tree."""
+
+    value: float = 0.0
+    """What seat 0 wins where the game is over."""
+    seat: int = -1
+    """Who moves; -1 where the game is over."""
+    seen: Pieces = ()
+    moves: tuple[str, ...] = ()
+    after: tuple["Node", ...] = ()
+
+
+class Tree:
+    """All of a game.
+
+    Args:
+        spec: Of the game.
+        deals: Its first positions with a probability each.
+    """
+
+    def __init__(self, spec: ListedSpec[Any], deals: Sequence[tuple[float, Any]]) -> None:
+        self._spec = spec
+        self.roots = [(chance, self._grown(state)) for chance, state in deals]
+        self.places: dict[Pieces, ListedGame[Any]] = {}
+        """By what is seen: a position in which it is seen by whoever is to move."""
+        self.moves: dict[Pieces, tuple[str, ...]] = {}
+        """By what is seen: the legal moves."""
+        for _, state in deals:
+            self._collect(state)
+        self._before = self._histories()
+        self._plans = [self._sequences(seat) for seat in (0, 1)]
+        self._payoff_SS = self._payoffs()
+
+    def _game(self, state: Any) -> ListedGame[Any]:
+        return self._spec.game_type(self._spec, 0, state)
+
+    def _grown(self, state: Any, made: Mapping[int, str] | None = None) -> Node:
+        game, made = self._game(state), made or {}
+        moving = game.to_move()
+        if not moving:
+            return Node(value=float(game.scores()[0]))
+        seat = next(seat for seat in moving if seat not in made)
+        moves = tuple(game.moves(seat))
+        after = tuple(self._next(game, {**made, seat: move}, state) for move in moves)
+        return Node(seat=seat, seen=tuple(game.sees(seat)), moves=moves, after=after)
+
+    def _next(self, game: ListedGame[Any], made: Mapping[int, str], state: Any) -> Node:
+        is_whole = len(made) == len(game.to_move())
+        return self._grown(game.after(made)) if is_whole else self._grown(state, made)
+
+    def _collect(self, state: Any) -> None:
+        game = self._game(state)
+        if not (moving := game.to_move()):
+            return
+        for seat in moving:
+            self.places.setdefault(tuple(game.sees(seat)), game)
+            self.moves.setdefault(tuple(game.sees(seat)), tuple(game.moves(seat)))
+        choices: list[dict[int, str]] = [{}]
+        for seat in moving:
+            choices = [{**made, seat: move} for made in choices for move in game.moves(seat)]
+        for made in choices:
+            self._collect(game.after(made))
+
+    def _histories(self) -> dict[Known, Way]:
+        """The own choices that lead to what a seat sees: one way each, since players forget nothing."""
+        found: dict[Known, Way] = {}
+
+        def walk(node: Node, own: tuple[Way, ...]) -> None:
+            if node.seat < 0:
+                return
+            known = found.setdefault((node.seat, node.seen), own[node.seat])
+            assert known == own[node.seat], f"seat {node.seat} forgets how it came to {node.seen}"
+            for place, after in enumerate(node.after):
+                mine = (*own[node.seat], (node.seen, place))
+                walk(after, tuple(mine if seat == node.seat else one for seat, one in enumerate(own)))
+
+        for _, root in self.roots:
+            walk(root, ((), ()))
+        return found
+
+    def uniform(self) -> dict[Pieces, list[float]]:
+        """Every move alike."""
+        return {seen: [1 / len(moves)] * len(moves) for seen, moves in self.moves.items()}
+
+    def value(self, first: Table, second: Table) -> float:
+        """What seat 0 wins with one policy from another, on average."""
+
+        def of(node: Node) -> float:
+            if node.seat < 0:
+                return node.value
+            shares = (first, second)[node.seat][node.seen]
+            return sum(share * of(after) for share, after in zip(shares, node.after, strict=True) if share > 0)
+
+        return sum(chance * of(root) for chance, root in self.roots)
+
+    def points(self, policies: Sequence[Table]) -> Floats:
+        """What each policy wins from each other one, on average over both seats: antisymmetric."""
+        first, second = (np.array([self._plan(policy, seat) for policy in policies]) for seat in (0, 1))
+        value_AA = first @ self._payoff_SS @ second.T
+        return (value_AA - value_AA.T) / 2
+
+    def _sequences(self, seat: int) -> dict[Way, int]:
+        """A number for every row of own choices, the empty one first, and each behind the row that it goes on from."""
+        found: dict[Way, int] = {(): 0}
+        for (owner, seen), way in self._before.items():
+            if owner == seat:
+                for place in range(len(self.moves[seen])):
+                    found.setdefault((*way, (seen, place)), len(found))
+        return found
+
+    def _payoffs(self) -> Floats:
+        """What seat 0 wins where both seats' choices have led, by the numbers of these, chance included."""
+        payoff_SS = np.zeros([len(plan) for plan in self._plans])
+
+        def walk(node: Node, own: tuple[Way, Way], chance: float) -> None:
+            if node.seat < 0:
+                payoff_SS[self._plans[0][own[0]], self._plans[1][own[1]]] += chance * node.value
+                return
+            for place, after in enumerate(node.after):
+                mine = (*own[node.seat], (node.seen, place))
+                walk(after, (mine, own[1]) if node.seat == 0 else (own[0], mine), chance)
+
+        for chance, root in self.roots:
+            walk(root, ((), ()), chance)
+        return payoff_SS
+
+    def _plan(self, policy: Table, seat: int) -> list[float]:
+        """How likely a policy makes each row of choices, chance and the other seat left out (von Stengel 1996)."""
+        shares = [1.0]
+        for way in list(self._plans[seat])[1:]:
+            seen, place = way[-1]
+            shares.append(shares[self._plans[seat][way[:-1]]] * policy[seen][place])
+        return shares
+
+    def best(self, seat: int, policy: Table) -> float:
+        """What the best response in a seat wins from a policy in the other one, on average."""
+        reached: dict[Pieces, list[tuple[float, Node]]] = defaultdict(list)
+
+        def collect(node: Node, weight: float) -> None:
+            if node.seat < 0 or weight == 0.0:
+                return
+            if node.seat == seat:
+                reached[node.seen].append((weight, node))
+            for place, after in enumerate(node.after):
+                share = 1.0 if node.seat == seat else policy[node.seen][place]
+                collect(after, weight * share)
+
+        for chance, root in self.roots:
+            collect(root, chance)
+        chosen: dict[Pieces, int] = {}
+
+        def choice(seen: Pieces) -> int:
+            if seen not in chosen:
+                places = range(len(self.moves[seen]))
+                worth = [sum(weight * of(node.after[place]) for weight, node in reached[seen]) for place in places]
+                chosen[seen] = max(places, key=worth.__getitem__)
+            return chosen[seen]
+
+        def of(node: Node) -> float:
+            if node.seat < 0:
+                return node.value if seat == 0 else -node.value
+            if node.seat == seat:
+                return of(node.after[choice(node.seen)]) if node.seen in reached else 0.0
+            shares = policy[node.seen]
+            return sum(share * of(after) for share, after in zip(shares, node.after, strict=True) if share > 0)
+
+        return sum(chance * of(root) for chance, root in self.roots)
+
+    def exploitability(self, policy: Table) -> float:
+        """What best responses win from a policy, on average over both seats; 0 in an equilibrium.
+
+        NashConv over the number of seats (Lanctot et al. 2017, arXiv 1711.00832); what the policy wins from itself
+        cancels out between the seats.
+        """
+        return (self.best(0, policy) + self.best(1, policy)) / 2
+
+    def mixed(self, policies: Sequence[Table], weights: Sequence[float]) -> dict[Pieces, list[float]]:
+        """The policy that plays like drawing one of several for each game (Kuhn 1953, theorem 4).
+
+        At what is seen each of them counts as much as it is likely to have come there. Where seats see the same, as at
+        moves that are made at once, both have come there alike.
+        """
+        shares: dict[Pieces, list[float]] = {}
+        for (_, seen), way in self._before.items():
+            reach = [weight * _product(policy, way) for policy, weight in zip(policies, weights, strict=True)]
+            total = sum(reach)
+            counted = [one / total for one in reach] if total > 0 else list(weights)
+            columns = zip(*(policy[seen] for policy in policies), strict=True)
+            shares[seen] = [sum(c * p for c, p in zip(counted, column, strict=True)) for column in columns]
+        return shares
+
+
+def _product(policy: Table, way: Way) -> float:
+    share = 1.0
+    for seen, place in way:
+        share *= policy[seen][place]
+    return share
