@@ -23,14 +23,12 @@ from workers.asking.remote import check_keys, played_in_evaluation, played_in_tr
 from workers.children import Child, Process
 from workers.identities import Identities, creds_in, held_folder, token_of
 from workers.logs import set_up_logging
-from workers.models import base_folder
 from workers.policies import served
 from workers.reaching import is_served
 from workers.run import Run
 from workers.runtime import Context, beside
 from workers.scaling import Bounds
-from workers.supervisor import Supervisor
-from workers.up import announcing, stop_on_signals
+from workers.supervisor import Supervisor, announcing, stop_on_signals
 from workers.versions import check_rules, check_versions
 
 _WITH_A_MODEL = ("evaluator", "inference", "rollout", "trainer")
@@ -199,13 +197,15 @@ async def _check_model(context: Context, role: str, say: Callable[[str, str], No
     config = context.config
     if role not in _WITH_A_MODEL:
         return None
+    # Here and not above: torch takes seconds to import, and whoever is refused should hear of it at once.
+    from workers.inference import settings_of
+    from workers.models import base_folder
+
     folder = await base_folder(context)
     if role in _MANY and is_served(config):
         say("model", "inference processes have it")
         return None
     loop = asyncio.get_running_loop()
-    from workers.inference import settings_of
-
     # In a process of its own: what it takes is free again afterwards, on a GPU too.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         loaded = await loop.run_in_executor(pool, load, config.inference.backend, folder, settings_of(config))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import Protocol
@@ -198,6 +199,25 @@ class Supervisor:
         """End all workers now; what they had in hand is played or trained again another time."""
         for child in self.children:
             child.kill()
+
+
+def announcing(console: Console) -> Announce:
+    """Prints lines as they are."""
+    return lambda text: console.print(text, highlight=False, soft_wrap=True)
+
+
+def stop_on_signals(context: Context, supervisor: Supervisor, console: Console) -> None:
+    """The first Ctrl-C drains; the second ends everything at once."""
+
+    def stop() -> None:
+        if context.stopping.is_set():
+            supervisor.kill()
+            return
+        console.print("stopping: matches in hand are finished first (again to stop now)", highlight=False)
+        context.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
 
 
 @contextlib.asynccontextmanager

@@ -1,13 +1,9 @@
 """Runs a league on one machine from its opening to its report."""
 
-import asyncio
-import signal
-
 from rich.console import Console
 
 from schemas.config import LeagueConfig
 from workers.asking.remote import check_keys, played_in_evaluation, played_in_training
-from workers.children import Announce
 from workers.founding.checks import check_config
 from workers.founding.opening import open_league
 from workers.logs import set_up_logging
@@ -15,7 +11,7 @@ from workers.progress import reporting
 from workers.reaching import check_servers
 from workers.run import Run
 from workers.runtime import Context, beside
-from workers.supervisor import LeagueCrew, Supervisor, shown
+from workers.supervisor import LeagueCrew, Supervisor, announcing, shown, stop_on_signals
 from workers.watching.report import print_report
 
 
@@ -65,22 +61,3 @@ async def up_league(run: Run, settings: LeagueConfig | None, console: Console) -
             return 0
         identical = await print_report(run, history, Console())
         return 0 if identical else 1
-
-
-def announcing(console: Console) -> Announce:
-    """Prints lines as they are."""
-    return lambda text: console.print(text, highlight=False, soft_wrap=True)
-
-
-def stop_on_signals(context: Context, supervisor: Supervisor, console: Console) -> None:
-    """The first Ctrl-C drains; the second ends everything at once."""
-
-    def stop() -> None:
-        if context.stopping.is_set():
-            supervisor.kill()
-            return
-        console.print("stopping: matches in hand are finished first (again to stop now)", highlight=False)
-        context.stop()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
