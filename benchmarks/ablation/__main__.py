@@ -2,67 +2,19 @@
 
 import argparse
 import itertools
-import logging
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
-from benchmarks.ablation.arms import ARMS, Tuned, config_of
-from benchmarks.ablation.games import BENCHES, Bench
+from benchmarks.ablation.arms import ARMS, Tuned
+from benchmarks.ablation.games import BENCHES
+from benchmarks.ablation.runs import Job, run_all
 from benchmarks.ablation.tuning import GRID, chosen, load, write
 
 SEEDS = (1, 2, 3, 4, 5)
 TUNING_SEEDS = (101, 102)
 SHORT_GAMES, SHORT_ARMS, SHORT_SHARE = ("rps", "kuhn"), ("mirror", "alphastar", "league"), 0.5
-
-
-class Job(msgspec.Struct, frozen=True):
-    """One run."""
-
-    folder: Path
-    models: Path
-    game: str
-    arm: str
-    seed: int
-    tuned: Tuned
-    share: float = 1.0
-    """Of the game's budget."""
-
-    @property
-    def bench(self) -> Bench:
-        """The game with this run's budget."""
-        bench = BENCHES[self.game]
-        return msgspec.structs.replace(bench, games=round(bench.games * self.share))
-
-
-def trained(job: Job) -> str:
-    """Train one run, in a process that trains many; what it came to in a line."""
-    import structlog
-    import uvloop
-
-    from benchmarks.ablation.driver import model_of, train
-
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    config = config_of(job.bench, ARMS[job.arm], job.seed, job.tuned)
-    model = model_of(job.models / f"{job.game}-{job.seed}", config)
-    done = uvloop.run(train(job.folder, config, model))
-    return f"{job.folder}: {done.seconds:.0f} s of CPU, {done.wall_s:.0f} s"
-
-
-def run_all(jobs: Iterable[Job], processes: int) -> None:
-    """Train what was not trained to its end before."""
-    from benchmarks.ablation.driver import DONE
-
-    left = [job for job in jobs if not (job.folder / DONE).exists()]
-    print(f"{len(left)} runs to train, {processes} at a time", flush=True)
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        for nth, future in enumerate(as_completed([pool.submit(trained, job) for job in left]), 1):
-            print(f"{nth}/{len(left)} {future.result()}", flush=True)
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:

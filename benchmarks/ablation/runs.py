@@ -1,0 +1,68 @@
+"""Trains many runs, in processes that each train one after the other; a finished one is kept."""
+
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+import msgspec
+import structlog
+import uvloop
+
+from benchmarks.ablation.arms import ARMS, Tuned, config_of
+from benchmarks.ablation.driver import DONE, model_of, train
+from benchmarks.ablation.games import BENCHES, Bench
+from schemas.config import LeagueConfig
+
+
+class Job(msgspec.Struct, frozen=True):
+    """One run."""
+
+    folder: Path
+    models: Path
+    game: str
+    arm: str
+    seed: int
+    tuned: Tuned
+    share: float = 1.0
+    """Of the game's budget."""
+
+    @property
+    def bench(self) -> Bench:
+        """The game with this run's budget."""
+        bench = BENCHES[self.game]
+        return msgspec.structs.replace(bench, games=round(bench.games * self.share))
+
+    @property
+    def model(self) -> Path:
+        """Folder of the base model, which all arms share."""
+        return self.models / f"{self.game}-{self.seed}"
+
+    @property
+    def config(self) -> LeagueConfig:
+        """What is trained."""
+        return config_of(self.bench, ARMS[self.arm], self.seed, self.tuned)
+
+
+def made(job: Job) -> str:
+    """Make a run's base model, where it is not there yet."""
+    return f"{model_of(job.model, job.config)} is there"
+
+
+def trained(job: Job) -> str:
+    """Train one run; what it cost in a line."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    done = uvloop.run(train(job.folder, job.config, job.model))
+    return f"{job.folder}: {done.seconds:.0f} s of CPU, {done.wall_s:.0f} s"
+
+
+def run_all(jobs: Iterable[Job], processes: int) -> None:
+    """Train what was not trained to its end before."""
+    left = [job for job in jobs if not (job.folder / DONE).exists()]
+    print(f"{len(left)} runs to train, {processes} at a time", flush=True)
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        # Before any run: two that make the same would be in each other's way.
+        list(pool.map(made, {job.model: job for job in left}.values()))
+        for nth, future in enumerate(as_completed([pool.submit(trained, job) for job in left]), 1):
+            print(f"{nth}/{len(left)} {future.result()}", flush=True)
