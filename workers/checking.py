@@ -26,8 +26,6 @@ REASON = "signature"
 _MOST = 1_000
 """Results that wait to be looked at, about: they are kept in memory."""
 
-_ENDS = (b'{"type":"MatchFinished"', b'{"type":"MatchFailed"')
-
 
 class Checks:
     """Looks at the signatures of results that the rater has folded, in a thread, before their ratings are recorded.
@@ -117,7 +115,7 @@ async def _counted(history: EventLog, matches: set[str], last: int) -> set[int]:
     places: dict[str, int] = {}
     async for batch in history.batches(1, last):
         for recorded in batch:
-            if recorded.payload.startswith(_ENDS) and (name := _match_id(recorded.event)) in matches:
+            if ".match." in recorded.subject and (name := _match_id(recorded.event)) in matches:
                 places.setdefault(name, recorded.sequence)
     return set(places.values())
 

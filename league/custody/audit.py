@@ -9,6 +9,7 @@ import msgspec
 
 from league.artifacts import CachedStore
 from league.custody.archive import File, Manifest, Segment, newest_manifest, segment_batches
+from league.custody.results import ResultChecker, Results
 from league.custody.verifying import Chain, Checker, Damage, Told, check_stream, read_chain
 from league.log.base import EventLog
 from schemas.errors import ArtifactError
@@ -35,11 +36,13 @@ class Audit(msgspec.Struct):
     damage: list[Damage] = []
     notes: list[str] = []
     """What is no damage and should be known."""
+    results: Results = Results()
+    """Who signed them."""
 
     @property
     def sound(self) -> bool:
-        """Whether everything is as it was sealed."""
-        return not self.damage
+        """Whether everything is as it was sealed, and no forged result counts."""
+        return not self.damage and not self.results.forged
 
 
 async def audit(history: EventLog, artifacts: CachedStore, expect: str = "", told: Told = lambda events: None) -> Audit:
@@ -53,9 +56,11 @@ async def audit(history: EventLog, artifacts: CachedStore, expect: str = "", tol
     """
     held = await history.held()
     chain = await read_chain(history)
-    checker = await check_stream(history, chain, told)
+    results = ResultChecker()
+    checker = await check_stream(history, chain, told, results)
     last = await history.last_sequence()
     found = Audit(history.league, checker.events, last, len(chain.ranges), chain.last, chain.digest, checker.unsealed)
+    found.results = results.finish()
     found.damage += chain.damage + checker.damage
     _unreadable(found, held, checker)
     _expected(found, chain, expect)

@@ -4,11 +4,13 @@ Works on the events as they lie in the stream, or as they were read back from th
 that damage in one of them is told apart from damage in the other.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 
 import msgspec
 
+from league.custody.results import ResultChecker
 from league.custody.seals import CHECK_BYTES, checks_of, event_digest, range_digest
 from league.log.base import EventLog, Recorded
 from schemas.events import HistorySealed
@@ -207,17 +209,22 @@ def _common(one: Sequence[bytes], other: Sequence[bytes]) -> int:
     return next((at for at in range(most) if one[at] != other[at]), most)
 
 
-async def check_stream(history: EventLog, chain: Chain, told: Told = lambda events: None) -> Checker:
+async def check_stream(
+    history: EventLog, chain: Chain, told: Told = lambda events: None, results: ResultChecker | None = None
+) -> Checker:
     """Read the whole history and compare it with its seals.
 
     Args:
         history: The league's.
         chain: Its seals.
         told: Called with the number of events read so far.
+        results: Looks at signatures at the same time, if given.
     """
     checker = Checker(chain.ranges, "stream")
     async for batch in history.batches():
         checker.take(batch)
+        if results is not None:
+            await asyncio.to_thread(results.take, batch)
         told(checker.events)
     checker.finish()
     return checker

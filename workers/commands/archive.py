@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -15,6 +16,7 @@ from league.artifacts import ArtifactStore, Stored
 from league.custody.archive import archive_sealed, newest_manifest
 from league.custody.audit import Audit, audit
 from league.custody.garbage import Garbage, references, sort_out
+from league.custody.results import ResultChecker, Results
 from league.custody.seals import seal_through
 from league.custody.snapshots import state_at
 from league.custody.verifying import Damage, Located, Told
@@ -33,9 +35,18 @@ def verify(
     nats: NatsOption = None,
     league: LeagueOption = None,
     expect: Annotated[str, typer.Option(help="Digest of a seal that you kept: it must be in the chain.")] = "",
+    events: Annotated[
+        Path | None,
+        typer.Option("--events", help="Check who signed the results of an export: of `export`, or `events --json`."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the history and its archive against the seals; exit 1 when anything is not as it was sealed."""
+    """Check the history and its archive against the seals, and who signed its results.
+
+    Exits 1 when anything is not as it was sealed, or a result counts that its worker should have signed and did not.
+    """
+    if events is not None:
+        raise typer.Exit(_verify_results(events, as_json))
     if expect and not re.fullmatch(r"[0-9a-f]{64}", expect):
         raise UsageError(f"--expect {expect!r}: not the digest of a seal; expected 64 of 0-9 a-f")
     raise typer.Exit(uvloop.run(_verify(the_run(run, nats, league), expect, as_json)))
@@ -54,6 +65,30 @@ async def _verify(run: Run, expect: str, as_json: bool) -> int:
     else:
         _print_audit(found)
     return 0 if found.sound else 1
+
+
+def _verify_results(events: Path, as_json: bool) -> int:
+    """Of an export: without a broker."""
+    from league.projections.exported import exported
+
+    checker = ResultChecker()
+    for batch in exported(events):
+        checker.take(batch)
+    found = checker.finish()
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+    else:
+        _print_results(found)
+    return 1 if found.forged else 0
+
+
+def _print_results(found: Results) -> None:
+    harmless = f", {found.harmless:,} forged that count for nothing" if found.harmless else ""
+    print(f"results: {found.signed:,} signed by their workers, {found.unsigned:,} of workers without a key{harmless}")
+    for forged in found.forged[:_SHOWN]:
+        print(f"FORGED: event {forged.sequence:,}, match {forged.match_id}: {forged.worker} did not sign it")
+    if (more := len(found.forged) - _SHOWN) > 0:
+        print(f"… and {more:,} more forged results")
 
 
 def _pace(report: Report, what: str, total: int) -> Told:
@@ -75,6 +110,7 @@ def _print_audit(found: Audit) -> None:
     if found.segments:
         size = _size(found.archive_bytes)
         print(f"archive: {_counted(found.segments, 'segment')} to event {found.archived_to:,}, {size}")
+    _print_results(found.results)
     for note in found.notes:
         print(f"note: {note}")
     for damage in found.damage[:_SHOWN]:
@@ -82,7 +118,10 @@ def _print_audit(found: Audit) -> None:
     if (more := len(found.damage) - _SHOWN) > 0:
         print(f"… and {more:,} more damaged ranges")
     print(f"newest seal: {found.seal or 'none'}")
-    print("sound" if found.sound else "DAMAGED: not everything is as it was sealed")
+    if found.damage:
+        print("DAMAGED: not everything is as it was sealed")
+    else:
+        print("sound" if found.sound else "FORGED: results count that their workers did not sign")
 
 
 def _print_damage(damage: Damage) -> None:
