@@ -1,9 +1,11 @@
 """Artifacts in the broker's object store."""
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import io
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO
@@ -23,6 +25,7 @@ from schemas.subjects import ARTIFACT_BUCKET
 
 _CHUNK_BYTES = 512 * 1024
 _SILENCE_S = 30.0
+_NUID = re.compile(r"[A-Za-z0-9]{1,64}")
 
 
 class BrokerStore:
@@ -54,9 +57,32 @@ class BrokerStore:
             except nats.js.errors.NotFoundError:
                 await bucket.put(name, data, about)
                 return
+            except nats.js.errors.BadObjectMetaError:
+                known = None
+            if known is None or not await self._is_sound(name):
+                # Whoever may store can put another entry in the place of one: it is refused by its digest, and this
+                # mends it. Dropped first, since the library would purge what it replaces, which few may.
+                await self._drop_entry(name)
+                await bucket.put(name, data, about)
+                return
             # Young again: whoever puts it is about to record an event that refers to it, and `league gc` spares the
             # young. Without this an old one that nothing refers to yet could be dropped in between.
             await bucket.update_meta(name, ObjectMeta(name, note or known.description))
+
+    async def _is_sound(self, name: str) -> bool:
+        """Whether what lies under a name is what the name says."""
+        sha = hashlib.sha256()
+        try:
+            async for chunk in self._chunks(name):
+                sha.update(chunk)
+        except ArtifactError:
+            return False
+        return sha.hexdigest() == name
+
+    async def _drop_entry(self, name: str) -> None:
+        subject = f"$O.{ARTIFACT_BUCKET}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+        gone = {"name": name, "bucket": ARTIFACT_BUCKET, "nuid": "", "size": 0, "chunks": 0, "deleted": True}
+        await self._js.publish(subject, msgspec.json.encode(gone), headers={"Nats-Rollup": "sub"})
 
     async def get(self, name: str) -> bytes:
         """Download an artifact and check it."""
@@ -86,6 +112,9 @@ class BrokerStore:
             info = await self._info(bucket, name)
             if not info.size:
                 return
+            if not _NUID.fullmatch(str(info.nuid)):
+                # A wildcard would be everybody's chunks.
+                raise ArtifactError(f"artifact {name[:12]}… in the broker's object store: its entry is damaged")
             subject = f"$O.{ARTIFACT_BUCKET}.C.{info.nuid}"
             last = await self._last(subject)
             if not last:

@@ -1,6 +1,7 @@
 """Brokers that let in who has credentials, and let each role do what it is for."""
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -22,6 +23,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from league.access.authority import Authority
 from league.access.permissions import ROLES, permissions
 from league.access.tokens import bearer
+from league.artifacts import BrokerStore
 from league.log.access import Access
 from league.log.base import Recorded
 from league.log.connection import connect
@@ -32,7 +34,7 @@ from league.replay import verify
 from schemas import events as e
 from schemas.codec import encode_event
 from schemas.config import ExperienceConfig
-from schemas.errors import AccessError, LogUnavailableError, UsageError
+from schemas.errors import AccessError, ArtifactError, LogUnavailableError, UsageError
 from schemas.subjects import belongs, covers, event_subject, match_subject, type_subject
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
@@ -333,6 +335,43 @@ def test_answers_of_the_broker_forge_no_event_on_a_subject_that_is_not_the_asker
     events = asyncio.run(body())
     assert events
     assert not [r for r in events if isinstance(r.event, e.PolicyPublished)]
+
+
+ENTRIES = {
+    "other content": {"nuid": "FORGEDNUID", "size": 6, "chunks": 1},
+    "no chunks": {"nuid": "NOSUCHNUID", "size": 4, "chunks": 1},
+    "everybody's chunks": {"nuid": ">", "size": 4, "chunks": 1},
+    "deleted": {"nuid": "", "size": 0, "chunks": 0, "deleted": True},
+    "nonsense": {"nuid": {"a": 1}, "size": "many"},
+}
+
+
+@pytest.mark.parametrize("how", [*ENTRIES, "no entry"])
+def test_an_artifacts_entry_that_another_replaces_is_refused_and_storing_it_again_mends_it(
+    broker: Broker, how: str
+) -> None:
+    data = f"an adapter {how}".encode()
+
+    async def body() -> bytes:
+        async with (
+            user(broker, "trainer") as trainer,
+            user(broker, "rollout") as thief,
+            user(broker, "evaluator") as reader,
+        ):
+            name = await BrokerStore(trainer).put(data)
+            assert await BrokerStore(reader).get(name) == data
+            entry = {"name": name, "bucket": "ARTIFACTS", "mtime": "", **ENTRIES.get(how, {})}
+            subject = f"$O.ARTIFACTS.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+            js = thief.jetstream()
+            await js.publish("$O.ARTIFACTS.C.FORGEDNUID", b"forged")
+            written = b"no entry" if how == "no entry" else json.dumps(entry).encode()
+            await js.publish(subject, written, headers={"Nats-Rollup": "sub"})
+            with pytest.raises(ArtifactError):
+                await BrokerStore(reader).get(name)
+            assert await BrokerStore(reader).put(data, "again") == name
+            return await BrokerStore(trainer).get(name)
+
+    assert asyncio.run(asyncio.wait_for(body(), 60)) == data
 
 
 def test_credentials_are_for_their_owners_eyes_and_name_their_user(tmp_path: Path) -> None:
