@@ -31,11 +31,11 @@ class ClockLeaveOneOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __call__(self, rollouts: Sequence[Rollout], rewards: Sequence[NDArray[np.float64]], state: State) -> Estimate:
         """All steps of one clock share its advantage; a clock that no other rollout of the role reached gets 0."""
-        cells = [_cells(r, rewards_S, self.gamma) for r, rewards_S in zip(rollouts, rewards, strict=True)]
+        cells = [cells_of(r, rewards_S, self.gamma) for r, rewards_S in zip(rollouts, rewards, strict=True)]
         keys = [(r.game, r.role, int(c)) for r, (clocks_C, _, _) in zip(rollouts, cells, strict=True) for c in clocks_C]
         index: dict[tuple[str, str, int], int] = {}
         unit_X = np.array([index.setdefault(key, len(index)) for key in keys])
-        values_X = _leave_one_out(np.concatenate([to_go_C for _, to_go_C, _ in cells]), unit_X)
+        values_X = leave_one_out(np.concatenate([to_go_C for _, to_go_C, _ in cells]), unit_X)
         rms = float(np.sqrt(np.mean(values_X**2)))
         if self.normalize and rms > 1e-9:
             values_X = values_X / rms
@@ -44,7 +44,7 @@ class ClockLeaveOneOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Estimate([part_C[cell_S] for part_C, (_, _, cell_S) in zip(parts, cells, strict=True)], state)
 
 
-def _cells(
+def cells_of(
     rollout: Rollout, rewards_S: NDArray[np.float64], gamma: float
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
     """Distinct clocks [C], discounted reward-to-go from each [C], and each step's clock as an index [S]."""
@@ -55,7 +55,7 @@ def _cells(
     return clocks_C, to_go_C, cell_S
 
 
-def _leave_one_out(values_X: NDArray[np.float64], unit_X: NDArray[np.int64]) -> NDArray[np.float64]:
+def leave_one_out(values_X: NDArray[np.float64], unit_X: NDArray[np.int64]) -> NDArray[np.float64]:
     """Each value less the mean of the others of its unit; 0 where there are no others."""
     counts_X = np.bincount(unit_X)[unit_X]
     others_X = np.bincount(unit_X, weights=values_X)[unit_X] - values_X
