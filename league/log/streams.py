@@ -9,7 +9,6 @@ from nats.js import JetStreamContext
 from nats.js.api import (
     DiscardPolicy,
     ObjectStoreConfig,
-    PersistMode,
     RetentionPolicy,
     StorageType,
     StreamConfig,
@@ -37,6 +36,9 @@ METRICS_KEPT_S = 60.0
 _JOBS = 200_000
 """That wait at most. Not so many bytes: a broker sets those aside at once, and a small one has not got them."""
 
+_HEARTBEATS = 100_000
+"""Of as many workers: whoever makes up names fills no broker's memory."""
+
 _LETTERS = 2_000
 """Dead ones that are kept, the newest: some 100 MB where all hold what they are about."""
 
@@ -58,7 +60,8 @@ def _history() -> StreamConfig:
 def _work() -> StreamConfig:
     return StreamConfig(
         name=WORK_STREAM,
-        subjects=["work.>"],
+        # Nothing but what somebody takes: the rest would lie there until the queue is full of it.
+        subjects=["work.*.play_match"],
         retention=RetentionPolicy.WORK_QUEUE,
         # Full means wait, as for experience: who asks for matches tries again.
         discard=DiscardPolicy.NEW,
@@ -80,8 +83,8 @@ def _experience(limits: ExperienceConfig, consumed: int) -> StreamConfig:
         max_msgs_per_subject=limits.max_messages,
         max_bytes=limits.max_bytes,
         duplicate_window=_DUPLICATE_WINDOW_S,
-        # Experience can be made again, the history cannot.
-        persist_mode=PersistMode.ASYNC,
+        # Flushed as the history is. Rollouts could be played again, but a stream that has lost its end gives the next
+        # ones places that the history says are consumed: they would wait for ever, and play with them.
     )
 
 
@@ -96,6 +99,7 @@ def metrics_stream() -> StreamConfig:
         subjects=["metrics.>"],
         storage=StorageType.MEMORY,
         max_msgs_per_subject=1,
+        max_msgs=_HEARTBEATS,
         max_age=METRICS_KEPT_S,
     )
 
@@ -117,8 +121,6 @@ async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig, consume
         wanted = min(copies, limits.copies) if config.name == EXPERIENCE_STREAM else copies
         if wanted > 1:
             config.num_replicas = wanted
-            # A broker keeps that for streams of one copy.
-            config.persist_mode = None
         await _made(js, config)
     with broker_errors(f"creating bucket {ARTIFACT_BUCKET}"):
         try:
