@@ -160,7 +160,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 def speedup(rounds: list[Round]) -> float:
     """Games a second of two processes, with one at 1: all rounds of each taken together."""
-    one, two = (_together(rounds, processes) for processes in (1, 2))
+    one, two = (together(rounds, processes) for processes in (1, 2))
     return two.rate / one.rate
 
 
@@ -170,12 +170,13 @@ def speedup_by_processor_time(rounds: list[Round]) -> float:
     One process computes beside its broker, so it plays a game in its own processor time; two and the broker fill two
     cores with what all of them compute.
     """
-    one, two = (_together(rounds, processes) for processes in (1, 2))
+    one, two = (together(rounds, processes) for processes in (1, 2))
     alone_ms, shared_ms = max(one.worker_ms, one.broker_ms), max((two.worker_ms + two.broker_ms) / 2, two.broker_ms)
     return alone_ms / shared_ms
 
 
-def _together(rounds: list[Round], processes: int) -> Round:
+def together(rounds: list[Round], processes: int) -> Round:
+    """All rounds with so many processes as one."""
     found = [r for r in rounds if r.processes == processes]
     games = sum(r.games for r in found)
     return Round(
