@@ -74,7 +74,9 @@ Targets = Mapping[_Place, _Target | str]
 """A text says why there is none."""
 
 
-async def audit(history: EventLog, window: int, most: int = 1000, policy: str | None = None) -> Audit:
+async def audit(
+    history: EventLog, window: int, most: int = 1000, policy: str | None = None, until: int | None = None
+) -> Audit:
     """Compare what was drawn with what should have been.
 
     Args:
@@ -82,13 +84,14 @@ async def audit(history: EventLog, window: int, most: int = 1000, policy: str | 
         window: Gradient steps that are counted together.
         most: Draws whose target is computed again, about; every window has one at least.
         policy: Draws for its matches only; None takes all policies together, each by its own sampler.
+        until: The history up to this sequence; None for all of it.
 
     Raises:
         UsageError: nothing was drawn yet, or a window of no steps.
     """
     if window < 1 or most < 1:
         raise UsageError(f"audit: windows of {window} gradient steps, {most} draws; expected 1 or more of both")
-    drawn = await _by_window(history, window, policy)
+    drawn = await _by_window(history, window, policy, until)
     if not drawn:
         whom = "" if policy is None else f" for {policy!r}"
         raise UsageError(f"matchmaking: no opponents were drawn yet{whom}; expected a league with training matches")
@@ -112,12 +115,14 @@ def _place(draw: OpponentsSampled) -> _Place:
     return draw.standings_sequence, draw.hero
 
 
-async def _by_window(history: EventLog, window: int, policy: str | None) -> dict[int, list[OpponentsSampled]]:
+async def _by_window(
+    history: EventLog, window: int, policy: str | None, until: int | None
+) -> dict[int, list[OpponentsSampled]]:
     """Draws by the number of their window, each match once."""
     step = 0
     drawn: dict[int, list[OpponentsSampled]] = {}
     seen: set[str] = set()
-    async for recorded in history.read():
+    async for recorded in history.read(1, until):
         event = recorded.event
         if isinstance(event, GradientStepTaken) and policy in (None, event.policy):
             step = max(step, event.step)

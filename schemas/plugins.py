@@ -51,13 +51,21 @@ class Registry(Generic[Runtime]):
             importlib.import_module(f"{self.package}.{module.name}")
         return sorted(self._settings)
 
-    def build(self, plugin: Plugin) -> Runtime:
-        """The configured plugin.
+    def settings(self, plugin: Plugin) -> Any:
+        """The configured plugin's settings, defaults included.
 
         Raises:
             ConfigError: an unknown name (the message lists the valid ones) or settings it does not have.
         """
         if plugin.name not in self.names():
             raise ConfigError(f"{self.where}.name: {plugin.name!r} is not known; expected {one_of(self.names())}")
-        settings: Settings[Runtime] = convert(plugin.settings, self._settings[plugin.name], f"{self.where}.settings")
+        return convert(plugin.settings, self._settings[plugin.name], f"{self.where}.settings")
+
+    def build(self, plugin: Plugin) -> Runtime:
+        """The configured plugin.
+
+        Raises:
+            ConfigError: an unknown name (the message lists the valid ones) or settings it does not have.
+        """
+        settings: Settings[Runtime] = self.settings(plugin)
         return settings.build()

@@ -8,6 +8,7 @@
 - ``history``  ``leaderboard``, ``events``: reading it
 - ``replay``   ``replay``: folding it again, as it was or under other rules
 - ``corrections`` ``void``: taking results back
+- ``criteria`` ``criteria``: whether a run did what it was for
 - ``dead_letters`` ``dead-letters list``, ``show``, ``retry``, ``drop``: what was set aside
 - ``join``     ``join``: another machine for a league
 - ``ledger``   ``ledger``: what became of every rollout
@@ -36,6 +37,7 @@ from workers.commands import (
     auth,
     brokers,
     corrections,
+    criteria,
     dead_letters,
     history,
     join,
@@ -111,6 +113,7 @@ app.command()(sql.sql)
 app.command()(sql.export)
 app.command()(replay.replay)
 app.command()(corrections.void)
+app.command()(criteria.criteria)
 app.command()(ledger.ledger)
 app.command()(lineage.lineage)
 app.command()(payoff.payoff)
