@@ -48,6 +48,20 @@ class UnknownEventError(DecodeError):
     """An event type that this version of the league does not know; it is skipped and counted."""
 
 
+class _Tagged(msgspec.Struct):
+    type: str
+
+
+_tagged = msgspec.json.Decoder(_Tagged)
+
+
+def _is_tagged(data: bytes) -> bool:
+    try:
+        return bool(_tagged.decode(data).type)
+    except _BAD:
+        return False
+
+
 def encode_event(event: Event) -> bytes:
     """An event as JSON.
 
@@ -72,6 +86,9 @@ def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> Event:
         DecodeError: not an event, or of a schema version from which no way leads to ours.
     """
     if version > SCHEMA_VERSION:
+        # Nobody knows what a newer event says, but it is one: garbage under such a label must end no decider.
+        if not _is_tagged(data):
+            raise DecodeError(f"not an event, though labelled as one of schema version {version}")
         raise NewerSchemaError(
             f"event of schema version {version}; this process reads up to {SCHEMA_VERSION}: upgrade the reader"
         )

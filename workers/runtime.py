@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import platform
 import secrets
@@ -52,6 +53,12 @@ EXIT_REFUSED = 77
 
 _LONGEST_RETRY_S = 2.0
 _SET_ASIDE_AT_MOST = 1_000
+_KINDS_AT_MOST = 100
+"""Types of events that are passed over by name; more are garbage, and counted together."""
+_NAMED = 300
+"""Characters of such a name."""
+_FULL_S = 30.0
+"""Who waits for room says so as often."""
 """Undecodable messages for which one process writes dead letters."""
 _CANCELLED_AGAIN_S = 1.0
 
@@ -77,6 +84,7 @@ class Context:
         self.unknown: Counter[str] = Counter()
         """Events passed over since this version does not know their type."""
         self._damaged = 0
+        self._full_since = self._said_full = self._waited_at = -math.inf
         self.refuses_newer = False
         """Whether an event of a newer schema than this process knows ends it; otherwise it is passed over."""
         self.refusal = ""
@@ -118,9 +126,12 @@ class Context:
         if not isinstance(error, UnknownEventError | NewerSchemaError):
             await self._set_aside(recorded, error)
             return
-        self.unknown[str(error)] += 1
-        if self.unknown[str(error)] == 1:
-            log.warning("passed over, as all of its kind: upgrade this worker", what=str(error), at=recorded.sequence)
+        what = str(error)[:_NAMED]
+        if what not in self.unknown and len(self.unknown) >= _KINDS_AT_MOST:
+            what = "events of further types"
+        self.unknown[what] += 1
+        if self.unknown[what] == 1:
+            log.warning("passed over, as all of its kind: upgrade this worker", what=what, at=recorded.sequence)
 
     async def _set_aside(self, recorded: Recorded, error: DecodeError) -> None:
         """Write a dead letter; not for ever, or a flood of garbage would hold up the fold."""
@@ -164,10 +175,27 @@ class Context:
             except (BackpressureError, LogUnavailableError) as error:
                 if give_up():
                     raise
-                if not isinstance(error, BackpressureError):
+                if isinstance(error, BackpressureError):
+                    self._say_full(error)
+                else:
                     log.warning("waiting for the broker", error=str(error), retry_s=delay_s)
             await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, _LONGEST_RETRY_S)
+
+    def _say_full(self, error: BackpressureError) -> None:
+        """Say that somebody here waits for room: not at once, since that is how a stream is kept short, nor often."""
+        now = time.monotonic()
+        if now - self._waited_at > _FULL_S:
+            self._full_since = now
+            self._said_full = now
+        elif now - self._said_full > _FULL_S:
+            log.warning(
+                "no room in the stream, waiting for who reads it",
+                seconds=round(now - self._full_since),
+                error=str(error),
+            )
+            self._said_full = now
+        self._waited_at = now
 
     def stop(self) -> None:
         """Tell the worker to finish what it has in hand and leave."""

@@ -24,6 +24,11 @@ _SET_ASIDE_AT_MOST = 1_000
 """Undecodable messages that one process tells of; more are only removed, or a flood would hold up training."""
 
 
+_KEPT_AT_MOST = 32
+"""Undecodable messages with a label that lie in the stream at a time until a step accounts for them. One is a rollout
+that was damaged on its way; a stream full of them would take no rollout, and there would be no step."""
+
+
 class Received(msgspec.Struct, frozen=True):
     """A rollout and its place in the stream."""
 
@@ -51,6 +56,7 @@ class Experience:
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
         self._dead = DeadLetters(client, league)
         self._damaged = 0
+        self._kept: set[int] = set()
 
     async def publish(self, rollout: Rollout) -> str:
         """Hand a rollout to the trainers of its policy; return the digest of what was published.
@@ -83,22 +89,26 @@ class Experience:
     async def _set_aside(self, pulled: Pulled, received: Received) -> bool:
         """Write a dead letter; whether the message is to be told of.
 
-        Nobody's messages are removed at once, or a stream full of them would take no rollout, and the trainer would
-        wait for ever for the step that lets go of them.
+        Nobody's messages are removed at once, and somebody's where there are many, or a stream full of them would take
+        no rollout, and the trainer would wait for ever for the step that lets go of them.
         """
         self._damaged += 1
-        is_told = bool(received.match_id) or self._damaged <= _SET_ASIDE_AT_MOST
+        is_kept = bool(received.match_id) and len(self._kept) < _KEPT_AT_MOST
+        if is_kept:
+            self._kept.add(pulled.sequence)
+        is_told = is_kept or self._damaged <= _SET_ASIDE_AT_MOST
         place = Letter(EXPERIENCE_STREAM, pulled.sequence, pulled.msg.subject, received.error)
         kept = msgspec.structs.replace(place, payload=pulled.msg.data, size=len(pulled.msg.data))
         with contextlib.suppress(BackpressureError, LogUnavailableError):
             if self._damaged <= _SET_ASIDE_AT_MOST:
                 await self._dead.bury(kept)
-            if not received.match_id:
+            if not is_kept:
                 await self.forget([pulled.sequence])
         return is_told
 
     async def forget_through(self, policy: str, sequence: int) -> None:
         """Drop rollouts of ``policy`` up to ``sequence``, which the trainer's saved state has accounted for."""
+        self._kept = {kept for kept in self._kept if kept > sequence}
         with broker_errors(f"purging {EXPERIENCE_STREAM}"):
             try:
                 await self._js.purge_stream(
@@ -115,6 +125,7 @@ class Experience:
         """
         with broker_errors(f"dropping rollouts from {EXPERIENCE_STREAM}"):
             for sequence in sequences:
+                self._kept.discard(sequence)
                 with contextlib.suppress(*_GONE):
                     await self._js.delete_msg(EXPERIENCE_STREAM, sequence)
 

@@ -83,7 +83,11 @@ def test_an_event_of_tomorrow_is_told_from_damage():
     with pytest.raises(UnknownEventError, match="'CometSeen'"):
         decode_event(b'{"type":"CometSeen"}')
     with pytest.raises(NewerSchemaError, match="upgrade the reader"):
-        decode_event(b"{}", SCHEMA_VERSION + 1)
+        decode_event(b'{"type":"CometSeen"}', SCHEMA_VERSION + 1)
+    for garbage in (b"{}", b"\xff{", b'{"type":7}', b'{"type":""}', b"[]"):
+        with pytest.raises(DecodeError, match="not an event, though labelled") as caught:
+            decode_event(garbage, SCHEMA_VERSION + 1)
+        assert not isinstance(caught.value, NewerSchemaError), "nobody ends because of it"
 
 
 def test_there_is_a_hop_from_every_version_to_the_next():
