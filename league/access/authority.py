@@ -8,8 +8,10 @@
 Nothing here goes through the broker or into the history.
 """
 
+import itertools
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +106,13 @@ class Authority:
         """Where a user's credentials lie."""
         return self.folder / "creds" / f"{name}.creds"
 
-    def add(self, role: str, name: str, days: float, now: float | None = None) -> Path:
+    def free_names(self, name: str, count: int) -> list[str]:
+        """The first ``count`` of ``name-1``, ``name-2``, … that nobody ever had."""
+        taken = {user.name for user in self.users}
+        numbered = (f"{name}-{number}" for number in itertools.count(1))
+        return list(itertools.islice((one for one in numbered if one not in taken), count))
+
+    def add(self, role: str, name: str, days: float, now: float | None = None, folder: Path | None = None) -> Path:
         """Give credentials to a user; return their file.
 
         Args:
@@ -112,26 +120,40 @@ class Authority:
             name: Of the user: a worker's is the worker's.
             days: How long they are good.
             now: Seconds since 1970; by default the clock's.
+            folder: Where to write them, instead of where ``credentials`` says.
 
         Raises:
             UsageError: no such role, no name, no time, or a user of that name has good credentials.
         """
+        return self.add_all(role, [name], days, folder, now)[0]
+
+    def add_all(
+        self, role: str, names: Sequence[str], days: float, folder: Path | None = None, now: float | None = None
+    ) -> list[Path]:
+        """Give credentials to several users, as ``add`` to one; to all of them or, after an error, to none."""
+        now = time.time() if now is None else now
+        for name in names:
+            self._check(role, name, days, now)
+        paths, times = [], Times(int(now), int(now + days * DAY_S))
+        assert times.expires is not None
+        for name in names:
+            seed = new_seed("user")
+            text = credentials(self._user_token(role, name, seed, times), seed)
+            paths.append(self.credentials(name) if folder is None else folder / f"{name}.creds")
+            paths[-1].parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _write(paths[-1], text.encode())
+            self.users.append(User(name, role, public_key(seed), times.issued, times.expires))
+        self._settle()
+        return paths
+
+    def _check(self, role: str, name: str, days: float, now: float) -> None:
         check_name("NAME", name)
         if role not in ROLES:
             raise UsageError(f"role {role!r}: no such role; expected {one_of(ROLES)}")
         if days <= 0:
             raise UsageError(f"--days {days:g}: expected more than 0")
-        now = time.time() if now is None else now
         if any(user.name == name and user.standing(now) == "good" for user in self.users):
             raise UsageError(f"{name}: has good credentials; expected another name, or `league auth revoke {name}`")
-        seed, times = new_seed("user"), Times(int(now), int(now + days * DAY_S))
-        text = credentials(self._user_token(role, name, seed, times), seed)
-        assert times.expires is not None
-        self.users.append(User(name, role, public_key(seed), times.issued, times.expires))
-        self._settle()
-        self.credentials(name).parent.mkdir(mode=0o700, exist_ok=True)
-        _write(self.credentials(name), text.encode())
-        return self.credentials(name)
 
     def _user_token(self, role: str, name: str, seed: str, times: Times) -> str:
         may = permissions(role, name, self._secrets.league)

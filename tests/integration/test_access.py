@@ -19,6 +19,7 @@ import nats.errors
 import pytest
 from nats.aio.client import Client
 from nats.js.api import AckPolicy, ConsumerConfig
+from typer.testing import CliRunner
 
 from league.access.authority import Authority
 from league.access.permissions import ROLES, permissions
@@ -36,6 +37,7 @@ from schemas.codec import encode_event
 from schemas.config import ExperienceConfig
 from schemas.errors import AccessError, ArtifactError, LogUnavailableError, UsageError
 from schemas.subjects import belongs, covers, event_subject, match_subject, type_subject
+from workers.commands import app
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
 WORKERS = [role for role in ROLES if role not in ("operator", "dashboard")]
@@ -386,6 +388,33 @@ def test_credentials_are_for_their_owners_eyes_and_name_their_user(tmp_path: Pat
     assert not [secret for secret in (seed, keys["operator"], keys["account"], keys["system"]) if secret in public]
     assert bearer(path.read_text(), "").name == "rater-1"
     assert Authority(tmp_path / "auth").users == authority.users
+
+
+def test_a_folder_of_credentials_is_given_out_at_once_and_numbers_go_on(tmp_path: Path) -> None:
+    auth, machine = ["--dir", str(tmp_path / "auth")], tmp_path / "machine"
+
+    def added(*words: str) -> list[str]:
+        done = CliRunner().invoke(app, ["auth", "add", "rollout", "rollout", *words, *auth], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.stdout.replace("\n", " ").split()
+
+    Authority.begin(tmp_path / "auth")
+    assert added("--count", "2", "--to", str(machine)) == [str(machine / f"rollout-{n}.creds") for n in (1, 2)]
+    assert added("--count", "1") == [str(tmp_path / "auth" / "creds" / "rollout-3.creds")]
+    authority = Authority(tmp_path / "auth")
+    given = {user.name: user.public for user in authority.users}
+    assert list(given) == ["rollout-1", "rollout-2", "rollout-3"]
+    for n in (1, 2):
+        file = machine / f"rollout-{n}.creds"
+        found = bearer(file.read_text(), "")
+        assert (found.name, found.public) == (f"rollout-{n}", given[f"rollout-{n}"])
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    authority.revoke("rollout-2")
+    assert authority.free_names("rollout", 2) == ["rollout-4", "rollout-5"]
+    with pytest.raises(UsageError, match="rollout-3: has good credentials"):
+        authority.add_all("rollout", ["rollout-9", "rollout-3"], days=1)
+    assert not authority.credentials("rollout-9").exists()
+    assert len(Authority(tmp_path / "auth").users) == 3
 
 
 def test_wrong_words_to_the_authority_are_refused(tmp_path: Path) -> None:

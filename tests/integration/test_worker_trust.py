@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
+from league.access.authority import Authority
 from league.log.base import Recorded
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
@@ -15,7 +16,7 @@ from league.simulation import Simulation
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import UsageError
-from schemas.events import MatchFinished, MatchVoided
+from schemas.events import MatchFinished, MatchVoided, WorkerJoined
 from schemas.subjects import event_subject
 from workers.commands import app
 from workers.run import Run
@@ -52,6 +53,38 @@ def command(run: Path, *arguments: str) -> Result:
     result = CliRunner().invoke(app, [*arguments, "--run", str(run)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result
+
+
+def test_an_audit_names_keys_that_were_given_to_nobody_of_the_name(run: Path) -> None:
+    authority = Authority.begin(run / "auth")
+    for name in ("guest", "other"):
+        authority.add("evaluator", name, days=1)
+    given = {user.name: user.public for user in authority.users}
+
+    async def join() -> None:
+        async with Run(run).history() as history:
+            for number, key in enumerate((given["guest"], given["other"])):
+                joined = WorkerJoined(
+                    worker="guest",
+                    role="evaluator",
+                    incarnation=str(number),
+                    host="",
+                    pid=1,
+                    version="1",
+                    public_key=key,
+                )
+                await history.append(joined)
+
+    asyncio.run(join())
+    authority.revoke("guest")
+    words = ("workers", "audit", "--dir", str(run / "auth"))
+    said = command(run, *words).stdout
+    assert f"guest: signs with {given['other']}, which" in said
+    assert given["guest"] not in said
+    rows = {row["worker"]: row["strange_keys"] for row in json.loads(command(run, *words, "--json").stdout)}
+    assert rows.pop("guest") == [given["other"]]
+    assert not any(rows.values())
+    assert "signs with" not in command(run, "workers", "audit").stdout
 
 
 def test_workers_are_audited_and_one_in_quarantine_counts_for_nothing(run: Path) -> None:

@@ -36,10 +36,22 @@ def add(
     ],
     name: Annotated[str, typer.Argument(help="Of the user; a worker's --name.")],
     days: Annotated[float, typer.Option(help="How long they are good.")] = 90.0,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="For so many workers: NAME-1, NAME-2, … after those that there are.")
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="A folder to write NAME.creds into, to be taken to another machine.")
+    ] = None,
     folder: DirOption = DEFAULT_DIR,
 ) -> None:
-    """Give credentials to a worker or a person: a file for --creds, which nobody else should see."""
-    print(Authority(folder).add(role, name, days))
+    """Give credentials to a worker or a person: a file for --creds, which nobody else should see.
+
+    With --count a folder of them, which `league join --creds FOLDER` takes.
+    """
+    authority = Authority(folder)
+    names = [name] if count is None else authority.free_names(name, count)
+    for path in authority.add_all(role, names, days, to):
+        print(path)
 
 
 def revoke(

@@ -1,5 +1,7 @@
 """``league workers``: which of them to trust."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -8,7 +10,9 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from league.access.authority import Authority, User
 from league.custody.snapshots import state_at
+from league.keys import Keys
 from league.residuals import Residual, residuals
 from schemas.errors import UsageError
 from schemas.events import MatchFinished
@@ -21,12 +25,22 @@ CONSPICUOUS_Z = 4.0
 
 
 def audit(
-    run: RunOption = DEFAULT_RUN, nats: NatsOption = None, league: LeagueOption = None, as_json: JsonOption = False
+    run: RunOption = DEFAULT_RUN,
+    nats: NatsOption = None,
+    league: LeagueOption = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", help="Where credentials are given out: name keys that are not from there."),
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show whose results are improbable under the ratings, or favour an agent more than other workers' results do."""
-    rows = uvloop.run(_audit(the_run(run, nats, league)))
+    users = [] if folder is None else Authority(folder).users
+    rows, keys = uvloop.run(_audit(the_run(run, nats, league)))
+    strange = {} if folder is None else not_given(keys, users)
     if as_json:
-        print(msgspec.json.encode([msgspec.structs.asdict(row) | {"z": row.z} for row in rows]).decode())
+        told = [msgspec.structs.asdict(row) | {"z": row.z, "strange_keys": strange.get(row.worker, [])} for row in rows]
+        print(msgspec.json.encode(told).decode())
         return
     table = Table("worker", "purpose", "matches", "surprise", "z", "favours", "z", "")
     for row in rows:
@@ -34,18 +48,31 @@ def audit(
         shown = (f"{row.surprise:+.3f}", _shown(row.surprise_z), row.favours, _shown(row.favours_z), mark)
         table.add_row(row.worker, row.purpose, f"{row.matches:,}", *shown)
     Console(width=None if Console().is_terminal else 140).print(table)
+    for worker, found in strange.items():
+        print(f"{worker}: signs with {', '.join(found)}, which {folder} did not give to it")
+
+
+def not_given(keys: Keys, users: Sequence[User]) -> dict[str, list[str]]:
+    """Keys that workers announced, and that nobody gave to a user of their name.
+
+    Revoked and expired ones were given: what was signed with them before stands.
+    """
+    given = {(user.name, user.public) for user in users}
+    strange = {worker: [key for key in keys.of(worker) if (worker, key) not in given] for worker in keys.by_worker}
+    return {worker: found for worker, found in sorted(strange.items()) if found}
 
 
 def _shown(z: float | None) -> str:
     return "too few" if z is None else f"{z:+.1f}"
 
 
-async def _audit(run: Run) -> list[Residual]:
+async def _audit(run: Run) -> tuple[list[Residual], Keys]:
     async with run.history("audit") as history:
         state = await state_at(history, run.artifacts(history.client))
         ratings = {rated.agent: rated.rating for rated in state.table.standings()}
         played = [r.event async for r in history.read() if isinstance(r.event, MatchFinished)]
-        return residuals((match for match in played if not state.is_voided(match.match_id)), ratings)
+        counted = (match for match in played if not state.is_voided(match.match_id))
+        return residuals(counted, ratings), state.keys
 
 
 def quarantine(
