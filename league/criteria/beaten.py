@@ -88,7 +88,6 @@ def _problems(found: Beaten, thresholds: Thresholds) -> list[str]:
     if counts and max(counts) - min(counts) > found.failed:
         problems.append(f"not measured: {min(counts)} games from one seat and {max(counts)} from another")
     if not found.low > thresholds.win_share:
-        problems.append(
-            f"the interval's lower end is {100 * found.low:.1f} %; expected more than {100 * thresholds.win_share:.0f} %"
-        )
+        bound = f"{100 * thresholds.win_share:.0f} %"
+        problems.append(f"the interval's lower end is {100 * found.low:.1f} %; expected more than {bound}")
     return problems

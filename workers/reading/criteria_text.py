@@ -43,8 +43,8 @@ def _beaten(found: Beaten) -> Iterator[RenderableType]:
     if found.agent is None:
         return
     yield Text(
-        f"{found.agent}, the last evaluated version, with {found.opponent} in all other seats. Won is strictly the most "
-        "of all seats; a tie is no win."
+        f"{found.agent}, the last evaluated version, with {found.opponent} in all other seats. Won is strictly the "
+        "most of all seats; a tie is no win."
     )
     share = _share(found.wins, found.games, found.low, found.high)
     yield Text(f"Won {share}. Expected: the interval above {100 * found.bound:.0f} %")
@@ -77,8 +77,8 @@ def _no_regression(found: NoRegression) -> Iterator[RenderableType]:
         yield table
     if found.official_worst is not None:
         yield Text(
-            f"As {found.official} had it, without intervals: {found.official_below:,} evaluated versions below the best "
-            f"baseline, the worst at {found.official_worst:+.0f}."
+            f"As {found.official} had it, without intervals: {found.official_below:,} evaluated versions below the "
+            f"best baseline, the worst at {found.official_worst:+.0f}."
         )
 
 
@@ -97,9 +97,9 @@ def _diversity(found: Diversity) -> Iterator[RenderableType]:
     if not found.buckets:
         return
     yield Text(
-        f"{found.picks:,} opponents drawn for {found.draws:,} matches by {found.sampler!r}. The target is the mix, with "
-        f"the shares of empty buckets given to the others. Expected: every interval within {100 * found.tolerance:.0f} "
-        "points of its target."
+        f"{found.picks:,} opponents drawn for {found.draws:,} matches by {found.sampler!r}. The target is the mix, "
+        "with the shares of empty buckets given to the others. Expected: every interval within "
+        f"{100 * found.tolerance:.0f} points of its target."
     )
     table = Table("bucket", box=None, pad_edge=False, header_style="dim")
     for column in ("configured", "target", "realised", "95 %, all together"):
