@@ -9,3 +9,6 @@ COPY trainer trainer
 COPY workers workers
 COPY configs configs
 RUN pip install --no-cache-dir -c constraints.txt '.[diplomacy]'
+# Nobody in here needs to be root; the folder is where workers keep what may be lost.
+RUN useradd --create-home --uid 10001 league && install -d -o league /run/league
+USER 10001

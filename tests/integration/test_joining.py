@@ -83,7 +83,7 @@ class Machine:
     def said(self) -> str:
         return " ".join(self._said.read_text().split())
 
-    def ended(self, timeout_s: float = 60) -> int:
+    def ended(self, timeout_s: float = 180) -> int:
         return self.process.wait(timeout_s)
 
     def workers(self) -> dict[str, int]:
@@ -228,7 +228,7 @@ def test_two_machines_work_for_a_league_and_lose_workers_in_every_way(
     config.write_text(CONFIG.read_text().replace("steps = 3", f"steps = {steps}"))
     opening = ["open", "--config", str(config), "--run", str(tmp_path / "run"), "--nats", broker.url, "--creds"]
     creds = broker.authority.credentials
-    subprocess.run([sys.executable, "-m", "workers", *opening, str(creds("boss"))], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "workers", *opening, str(creds("boss"))], check=True, timeout=300)
     many = tmp_path / "many"
     many.mkdir()
     for name in ("rollout-1", "rollout-2"):
@@ -240,7 +240,7 @@ def test_two_machines_work_for_a_league_and_lose_workers_in_every_way(
     first = machine(broker.url, tmp_path / "first", "--creds", str(many), "--workers", "2")
     second = machine(broker.url, tmp_path / "second", "--creds", str(creds("rollout-3")))
 
-    def until(reached: Callable[[list[Recorded]], bool], timeout_s: float = 120) -> list[Recorded]:
+    def until(reached: Callable[[list[Recorded]], bool], timeout_s: float = 400) -> list[Recorded]:
         deadline = time.monotonic() + timeout_s
         while not reached(history := broker.history()):
             assert time.monotonic() < deadline, "\n".join(m.said for m in (*deciders, first, second))
