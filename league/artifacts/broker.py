@@ -34,24 +34,33 @@ class BrokerStore:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
+        self._opened: ObjectStore | None = None
+
+    async def _bucket(self) -> ObjectStore:
+        """The bucket, looked for once: a record is kept for each match, and questions cost the broker most."""
+        if self._opened is None:
+            self._opened = await self._js.object_store(ARTIFACT_BUCKET)
+        return self._opened
 
     async def put(self, data: bytes, note: str = "") -> str:
         """Upload ``data`` unless it is there already."""
         name = digest(data)
-        await self._put(name, io.BytesIO(data), note)
+        await self._put(name, io.BytesIO(data), len(data), note)
         return name
 
     async def put_file(self, path: Path, note: str = "") -> str:
         """Upload a file unless it is there already."""
         name = await asyncio.to_thread(file_digest, path)
         with path.open("rb") as file:
-            await self._put(name, file, note)
+            await self._put(name, file, _CHUNK_BYTES, note)
         return name
 
-    async def _put(self, name: str, data: IO[bytes], note: str) -> None:
+    async def _put(self, name: str, data: IO[bytes], size: int, note: str) -> None:
         with broker_errors(f"storing artifact {name[:12]}…"):
-            bucket = await self._js.object_store(ARTIFACT_BUCKET)
-            about = ObjectMeta(name, note or None, options=ObjectMetaOptions(max_chunk_size=_CHUNK_BYTES))
+            bucket = await self._bucket()
+            # The client library makes room for a whole chunk, however little there is to put in it.
+            chunk = max(min(size, _CHUNK_BYTES), 1)
+            about = ObjectMeta(name, note or None, options=ObjectMetaOptions(max_chunk_size=chunk))
             try:
                 known = await bucket.get_info(name)
             except nats.js.errors.NotFoundError:
@@ -108,7 +117,7 @@ class BrokerStore:
     async def _chunks(self, name: str) -> AsyncIterator[bytes]:
         """What the broker holds of an artifact. Its client library would wait for ever for a chunk that is lost."""
         with broker_errors(f"fetching artifact {name[:12]}…"):
-            bucket = await self._js.object_store(ARTIFACT_BUCKET)
+            bucket = await self._bucket()
             info = await self._info(bucket, name)
             if not info.size:
                 return
@@ -161,7 +170,7 @@ class BrokerStore:
     async def delete(self, name: str) -> None:
         """Drop an artifact that nothing refers to any more; dropping what is not there does nothing."""
         with broker_errors(f"dropping artifact {name[:12]}…"):
-            bucket = await self._js.object_store(ARTIFACT_BUCKET)
+            bucket = await self._bucket()
             with contextlib.suppress(nats.js.errors.NotFoundError):
                 await bucket.delete(name)
 
