@@ -25,14 +25,16 @@ from league.signing import Signatures, Signer
 from league.state import LeagueState
 from schemas import events as e
 from schemas.codec import encode_event
-from schemas.config import ExperienceConfig, LeagueConfig, plain
+from schemas.config import ExperienceConfig, HistoryConfig, LeagueConfig, plain
 from schemas.errors import AccessError, LogUnavailableError
 from schemas.subjects import event_subject, type_subject
-from workers import checking, rater
+from workers import archivist, checking, rater
 from workers.run import Run
-from workers.runtime import Context, beside
+from workers.runtime import Context, Serve, beside
+from workers.steering import pause, tell
 
-CONFIG = LeagueConfig(name="nim")
+CONFIG = LeagueConfig(name="nim", history=HistoryConfig(seal_events=50, archive_events=200, snapshot_events=50))
+ENDS = (e.MatchFinished, e.MatchFailed)
 AGENTS = ("base_model", "random_bot", "chaos_bot")
 
 
@@ -70,16 +72,22 @@ class Place(msgspec.Struct):
             opened = e.LeagueOpened(league=CONFIG.name, config=plain(CONFIG), model="none")
             await history.append_batch([opened, *founders(CONFIG)])
 
-    async def rate(self, user: str = "rater") -> list[Recorded]:
-        """Run a rater until it owes nothing; the history then."""
+    def run(self, user: str) -> Run:
+        return Run(self.folder, nats=self.url, name=CONFIG.name, access=self.access(user))
+
+    async def work(self, user: str, serve: Serve) -> list[Recorded]:
+        """Run a worker until it has nothing to do; the history then."""
         async with self.log(user) as history:
-            run = Run(self.folder, nats=self.url, name=CONFIG.name, access=self.access(user))
-            context = Context(run, history.client, history, user)
+            context = Context(self.run(user), history.client, history, user)
             await context.begin()
-            context.stop()
-            async with asyncio.timeout(20), beside(context.follow()):
-                await rater.serve(context)
+            async with asyncio.timeout(120), beside(context.follow()):
+                await context.reached(await history.last_sequence())
+                context.stop()
+                await serve(context)
             return [r async for r in history.read()]
+
+    async def rate(self, user: str = "rater") -> list[Recorded]:
+        return await self.work(user, rater.serve)
 
 
 @pytest.fixture
@@ -93,7 +101,7 @@ def open_broker(tmp_path: Path) -> Iterator[Place]:
 def guarded_broker(tmp_path: Path) -> Iterator[Place]:
     """One that lets in who has credentials."""
     authority = Authority.begin(tmp_path / "auth")
-    for role in ("operator", "evaluator", "rater", "dashboard"):
+    for role in ("operator", "evaluator", "rater", "archivist"):
         authority.add(role, role, days=1)
     authority.add("evaluator", "thief", days=1)
     port = free_port()
@@ -323,3 +331,44 @@ def test_the_rater_steps_over_junk_that_lies_among_the_ratings(open_broker: Plac
     events = asyncio.run(asyncio.wait_for(body(), 60))
     assert standings(events) == ratings_of(result(0), result(1))
     assert sum(isinstance(r.event, e.RatingsCorrected) for r in events) == 1
+
+
+def test_junk_on_every_subject_that_anybody_can_make_the_broker_write_stops_nobody(guarded_broker: Place) -> None:
+    subjects = [type_subject("nim", kind, "evaluator") for kind in e.EVENT_TYPES.values() if kind not in ENDS]
+    subjects += [event_subject("nim", result(0)), event_subject("nim", result(0, "rater"))]
+
+    async def junk() -> None:
+        async with guarded_broker.log("thief") as thief:
+            own = event_subject("nim", result(0, "thief"))
+            for subject in subjects:
+                # What it may publish is acknowledged where it says, and so is what it may ask.
+                await thief.client.publish(own, b"{}", reply=subject)
+                await thief.client.publish("$JS.API.STREAM.INFO.LEAGUE", b"", reply=subject)
+            await thief.client.flush()
+            await thief.last_sequence()
+
+    async def body() -> list[Recorded]:
+        await guarded_broker.open()
+        async with guarded_broker.worker("evaluator") as history:
+            await junk()
+            await history.append(result(0))
+            await guarded_broker.rate()
+            await guarded_broker.work("archivist", archivist.serve)
+            await junk()
+            await history.append_batch([result(number) for number in range(1, 12)])
+            # Not by its worker, so that there is something to correct.
+            async with guarded_broker.log("operator") as operator:
+                await publish(operator, encode_event(result(99)), "stripped")
+                told = await tell(
+                    guarded_broker.run("operator"), operator, e.LeaguePaused, lambda state: pause(state, "", "junk")
+                )
+                assert len(told) == 1
+            await guarded_broker.rate()
+            return await guarded_broker.work("archivist", archivist.serve)
+
+    events = asyncio.run(asyncio.wait_for(body(), 300))
+    assert {r.subject for r in events if r.event is None} >= set(subjects)
+    assert standings(events) == ratings_of(*map(result, range(12)))
+    played = max(r.sequence for r in events if isinstance(r.event, e.MatchFinished))
+    for kind in (e.HistorySealed, e.SnapshotTaken, e.HistoryArchived):
+        assert max(r.sequence for r in events if isinstance(r.event, kind)) > played
