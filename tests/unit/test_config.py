@@ -8,7 +8,7 @@ from schemas.config import LeagueConfig, Plugin, convert, load_config, plain
 from schemas.errors import ConfigError
 from workers.founding.checks import check_config
 
-CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").rglob("*.toml"))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
