@@ -5,7 +5,7 @@ import sys
 from itertools import takewhile
 from pathlib import Path
 
-LONG = {"soak": "benchmarks.soak"}
+LONG = {"learning": "benchmarks.learning", "soak": "benchmarks.soak"}
 """Those that take so long that they run only when they are named."""
 
 

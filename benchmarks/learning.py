@@ -207,7 +207,12 @@ async def run(bench: Bench, options: argparse.Namespace, write: Any) -> None:
             write(await bench.benchmark(opponent, options.games, temperature))
 
 
-def _told(path: Path, changes: Sequence[str]) -> LeagueConfig:
+def changed(path: Path, changes: Sequence[str]) -> LeagueConfig:
+    """The configuration in a file, with keys changed: ``trainer.learner.epochs=3``.
+
+    Raises:
+        ConfigError: what comes of it is none.
+    """
     table = tomllib.loads(path.read_text())
     for change in changes:
         key, _, value = change.partition("=")
@@ -233,7 +238,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="change a key: trainer.learner.epochs=3")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    config = _told(options.config, options.set)
+    config = changed(options.config, options.set)
 
     def write(row: dict[str, Any]) -> None:
         line = json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()})
