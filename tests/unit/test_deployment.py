@@ -1,0 +1,269 @@
+"""What is written for people and machines to deploy from: manifests, the image, the commands of the documentation."""
+
+import functools
+import re
+import shlex
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from typer.main import get_command
+
+from league.access.authority import Authority
+from league.access.permissions import ROLES as PERMITTED
+from league.log.processes import binary
+from schemas.config import load_config
+from workers.commands import app
+from workers.commands.serving import ROLES
+from workers.founding.checks import check_config
+
+ROOT = Path(__file__).parents[2]
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+DOCUMENTS = ("README.md", "docs/4-operations.md")
+
+
+Refused = (AssertionError, *typer.BadParameter.__bases__)
+"""What says that there is no such command."""
+
+
+@functools.cache
+def cli() -> Any:
+    return get_command(app)
+
+
+def check_command(words: list[str], is_mention: bool = False) -> None:
+    """See that ``league WORDS`` is a command with these options and arguments, without running it.
+
+    Args:
+        words: After ``league``.
+        is_mention: Whether it is only spoken of, so that it may lack what it needs.
+
+    Raises:
+        Exception: one of ``Refused``: it is not.
+    """
+    command = cli()
+    context = command.context_class(command, info_name="league")
+    while hasattr(command, "commands") and (words or not is_mention):
+        assert words, f"{command.name}: a group of commands"
+        assert words[0] in command.commands, f"no command {words[0]!r} in {command.name}"
+        command, words = command.commands[words[0]], words[1:]
+        context = command.context_class(command, info_name=command.name, parent=context)
+    if hasattr(command, "commands"):
+        return
+    given, left, _ = command.make_parser(context).parse_args(list(words))
+    assert not left, f"{command.name}: takes no {left}"
+    for param in command.params:
+        value = given.get(param.name)
+        if param.required and not param.envvar and not is_mention:
+            assert value is not None, f"{command.name}: lacks {param.name}"
+    if command.name in ("worker", "join") and not is_mention:
+        assert (given.get("role") or "rollout") in ROLES
+    if "/" in str(given.get("config", "")):
+        assert (ROOT / given["config"]).is_file(), given["config"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "wrker",
+        "worker",
+        "worker king",
+        "worker rollout --nets x",
+        "metrics --listen",
+        "auth add rollout",
+        "up x",
+    ],
+)
+def test_a_command_that_there_is_not_would_be_noticed(words: str) -> None:
+    with pytest.raises(Refused):
+        check_command(words.split())
+
+
+def documents(path: Path) -> list[Any]:
+    return [found for found in yaml.safe_load_all(path.read_text()) if found is not None]
+
+
+def manifests() -> Iterator[dict[str, Any]]:
+    for path in sorted(KUBERNETES.glob("*.yaml")):
+        yield from documents(path)
+
+
+def named(kind: str, name: str) -> dict[str, Any]:
+    found = [m for m in manifests() if m["kind"] == kind and m["metadata"]["name"] == name]
+    assert len(found) == 1, (kind, name)
+    return found[0]
+
+
+def pods() -> list[tuple[str, dict[str, Any]]]:
+    return [(m["metadata"]["name"], m["spec"]["template"]) for m in manifests() if "template" in m.get("spec", {})]
+
+
+def containers() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    return [(name, template, box) for name, template in pods() for box in template["spec"]["containers"]]
+
+
+def services() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    return found
+
+
+def test_every_container_runs_a_command_that_there_is() -> None:
+    ours = [(box["image"], box["command"]) for _, _, box in containers()]
+    ours += [(one["image"], one["command"]) for one in services().values() if "command" in one]
+    run = [command[1:] for image, command in ours if image == "event-sourced-league"]
+    assert len(run) >= 15
+    for words in run:
+        check_command(words)
+    assert {image for image, _ in ours} == {"event-sourced-league", "nats:2.12-alpine"}
+
+
+def test_every_variable_that_a_container_is_given_is_one_that_is_read() -> None:
+    given = {each["name"] for _, _, box in containers() for each in box.get("env", [])}
+    given |= {name for one in services().values() for name in one.get("environment", {})}
+    code = "".join(path.read_text() for folder in ("league", "workers") for path in (ROOT / folder).rglob("*.py"))
+    assert "LEAGUE_NATS" in given
+    for name in given - {"POD_NAME"}:
+        assert f'"{name}"' in code, name
+    for _, _, box in containers():
+        names = [each["name"] for each in box.get("env", [])]
+        text = yaml.dump([box.get("command"), box.get("env")])
+        # Kubernetes puts in only what stands before.
+        assert all(names.index(used) < len(names) - 1 for used in re.findall(r"\$\((\w+)\)", text))
+
+
+def test_what_is_mounted_is_there_and_every_pod_says_what_it_needs() -> None:
+    for _, template, box in containers():
+        volumes = {volume["name"] for volume in template["spec"].get("volumes", [])}
+        assert {mount["name"] for mount in box["volumeMounts"]} - volumes <= {"history"}
+        assert set(box["resources"]["requests"]) == {"cpu", "memory"}
+    assert named("StatefulSet", "broker")["spec"]["volumeClaimTemplates"][0]["metadata"]["name"] == "history"
+    secrets = {v["secret"]["secretName"] for _, t in pods() for v in t["spec"].get("volumes", []) if "secret" in v}
+    assert secrets == {"broker-auth", "league-creds"}
+    text = (ROOT / "docs" / "4-operations.md").read_text()
+    for secret in secrets:
+        assert f"create secret generic {secret}" in text
+
+
+def test_selectors_services_and_ports_fit_each_other() -> None:
+    labels = {name: template.get("metadata", {}).get("labels", {}) for name, template in pods()}
+    ports = {
+        (template.get("metadata", {}).get("labels", {}).get("app"), port["containerPort"])
+        for _, template, box in containers()
+        for port in box.get("ports", [])
+    }
+    for manifest in manifests():
+        if manifest["kind"] == "StatefulSet":
+            assert manifest["spec"]["selector"]["matchLabels"] == labels[manifest["metadata"]["name"]]
+            assert manifest["spec"]["serviceName"] == named("Service", "broker")["metadata"]["name"]
+        if manifest["kind"] == "Service":
+            app_name = manifest["spec"]["selector"]["app"]
+            assert all((app_name, port["port"]) in ports for port in manifest["spec"]["ports"])
+    for name, template, box in containers():
+        probes = [box[key]["httpGet"]["port"] for key in box if key.endswith("Probe")]
+        assert set(probes) <= {port["name"] for port in box.get("ports", [])}, (name, template)
+    listed = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["resources"]
+    assert all((KUBERNETES / name).is_file() for name in listed)
+
+
+def test_every_pod_finds_credentials_of_its_role_under_its_own_name(tmp_path: Path) -> None:
+    authority = Authority.begin(tmp_path / "auth")
+    for manifest in manifests():
+        if manifest["kind"] != "StatefulSet" or manifest["metadata"]["name"] == "broker":
+            continue
+        spec, name = manifest["spec"], manifest["metadata"]["name"]
+        command = spec["template"]["spec"]["containers"][0]["command"]
+        role = command[2] if command[1] == "worker" else "dashboard"
+        assert name == role
+        assert spec["ordinals"]["start"] == 1
+        pods_names = [f"{name}-{spec['ordinals']['start'] + number}" for number in range(spec["replicas"])]
+        assert authority.free_names(name, spec["replicas"]) == pods_names
+        assert role in PERMITTED
+
+
+def brokers_config(text: str, folder: Path) -> str:
+    """What ``nats-server -t`` says of a configuration."""
+    (folder / "nats.conf").write_text(text.replace("$$", "$").replace('"/data"', f'"{folder / "data"}"'))
+    environment = {"POD_NAME": "broker-0", "HOSTNAME": "broker-1"}
+    command = [binary(), "-t", "-c", str(folder / "nats.conf")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_the_brokers_configurations_are_accepted_and_keep_what_is_acknowledged(tmp_path: Path) -> None:
+    Authority.begin(tmp_path / "auth")
+    kubernetes = named("ConfigMap", "broker")["data"]["nats.conf"]
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["configs"]["broker"]["content"]
+    for text in (kubernetes, compose):
+        assert brokers_config(text, tmp_path) == ""
+        assert "sync_interval: always" in text
+        assert text.count("nats-route://") == 3
+    assert "nonsense" in brokers_config(kubernetes + "\nnonsense { x: 1 }\n", tmp_path)
+
+
+def test_the_routes_and_addresses_name_the_brokers_that_there_are() -> None:
+    brokers = [f"broker-{number}.broker" for number in range(named("StatefulSet", "broker")["spec"]["replicas"])]
+    text = yaml.dump_all(list(manifests()), width=10_000)
+    assert set(re.findall(r"nats-route://([\w.-]+):6222", text)) == set(brokers)
+    assert set(re.findall(r"nats://([\w.-]+):4222", text)) == set(brokers)
+    assert {f"broker-{number}" for number in (1, 2, 3)} == {name for name in services() if name.startswith("broker")}
+
+
+def test_the_scaler_asks_for_figures_that_there_are() -> None:
+    told = (ROOT / "workers" / "watching" / "exposition.py").read_text()
+    scaled = documents(KUBERNETES / "autoscaling.yaml")
+    queries = [trigger["metadata"]["query"] for manifest in scaled for trigger in manifest["spec"]["triggers"]]
+    asked = set(re.findall(r"league_\w+", " ".join(queries)))
+    assert {"league_jobs_pending", "league_trainer_wait_share", "league_worker_up"} == asked
+    for name in asked:
+        assert f'"{name}"' in told
+    for manifest in scaled:
+        target = manifest["spec"]["scaleTargetRef"]
+        assert named(target["kind"], target["name"])["spec"]["replicas"] >= 1
+
+
+def test_the_image_is_made_of_what_there_is() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    copied = {word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]}
+    assert copied
+    assert all((ROOT / word).exists() for word in copied)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    assert packages <= copied
+    extras = re.findall(r"'\.\[([\w,-]+)\]'", "\n".join(lines))
+    assert extras
+    assert {name for text in extras for name in text.split(",")} <= set(project["project"]["optional-dependencies"])
+
+
+def test_the_league_that_is_deployed_has_settings_that_are_accepted() -> None:
+    opened = [c["command"] for _, _, c in containers() if c["command"][1] == "open"]
+    opened += [s["command"] for s in services().values() if s.get("command", [""] * 2)[1] == "open"]
+    for command in opened:
+        check_config(load_config(ROOT / command[command.index("--config") + 1]))
+
+
+def commands_in(text: str) -> Iterator[tuple[list[str], bool]]:
+    """Every ``league`` command in fenced blocks and in line; whether it is only spoken of."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    lines = [(line, False) for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    lines += [(code.replace("\n", " "), True) for code in re.findall(r"`(league [^`]+)`", prose)]
+    for line, is_mention in lines:
+        for command in re.split(r"; (?=league )", re.sub(r"\s#.*$", "", line)):
+            if command.startswith("league "):
+                yield [word for word in shlex.split(command)[1:] if word != "…"], is_mention
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_command_in_the_documents_is_one_that_there_is(document: str) -> None:
+    found = list(commands_in((ROOT / document).read_text()))
+    assert len(found) > 15
+    for words, is_mention in found:
+        try:
+            check_command(words, is_mention)
+        except Refused as error:
+            raise AssertionError(f"league {shlex.join(words)}: {error}") from None
