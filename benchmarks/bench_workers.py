@@ -239,7 +239,11 @@ def measure(options: argparse.Namespace, folder: Path) -> list[Round]:
         rounds, acknowledged, summed = [], 0, 0
         at_once, ways = max(options.at_once // options.processes, 1), (BARE, OURS, SIGNED)
         orders = [Order(way, options.seconds, at_once) for _ in range(options.rounds) for way in ways]
+        until = time.monotonic() + options.limit
         for order in [*orders, Order(BEATS, 4 * options.seconds, at_once, options.pause)]:
+            if time.monotonic() > until:
+                print(f"  {order.way}: left out, --limit is over", flush=True)
+                continue
             found, tally = measured(order, processes, bare if order.way == BARE else ours)
             rounds.append(found)
             if order.way != BARE:
@@ -259,6 +263,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="of a round, in which results are begun")
     parser.add_argument("--at-once", type=int, default=1000, help="results on their way at most, of all workers")
     parser.add_argument("--pause", type=float, default=60.0, help="between a worker's results, in the last round")
+    parser.add_argument("--limit", type=float, default=180.0, help="seconds after joining, until when rounds begin")
     parser.add_argument("--nodes", type=int, default=1, choices=(1, 3), help="of the broker")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
