@@ -143,8 +143,8 @@ class Harassed:
             for process in found:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
-            self.process.poll()
             psutil.wait_procs(found, timeout=5)
+        self.process.wait()
 
     def _is_mine(self, process: psutil.Process) -> bool:
         own = {str(self.run), str(self.run / "nats" / "nats.conf")}

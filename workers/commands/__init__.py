@@ -15,6 +15,7 @@
 - ``lineage``  ``lineage``: what an agent was made of
 - ``sql``      ``sql``, ``export``: the history as tables
 - ``match``    ``match show``, ``explain``, ``resimulate``: one match
+- ``restoring`` ``restore``: a league from its archive and what is left
 - ``runs``     ``branch``, ``compare``, ``import``: runs made from other runs, and set side by side
 - ``archive``  ``verify``, ``archive``, ``gc``: what guards the history and what it takes up
 - ``payoff``   ``payoff``: who takes the points from whom
@@ -50,6 +51,7 @@ from workers.commands import (
     payoff,
     promotion,
     replay,
+    restoring,
     runs,
     serving,
     setup,
@@ -119,6 +121,7 @@ app.command()(lineage.lineage)
 app.command()(payoff.payoff)
 app.command()(promotion.promote)
 app.command("branch")(runs.branch_league)
+app.command("restore")(restoring.restore_league)
 app.command("compare")(runs.compare_runs)
 app.command("import")(runs.import_league)
 app.command()(archive.verify)

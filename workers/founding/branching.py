@@ -4,13 +4,13 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 from nats.aio.client import Client
 
-from league.artifacts import BrokerStore
+from league.artifacts import ArtifactStore, BrokerStore, CachedStore
 from league.branch import (
     Copied,
     Told,
@@ -22,6 +22,7 @@ from league.branch import (
     whole_before,
 )
 from league.custody.snapshots import state_at
+from league.log.base import EventLog
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.state import LeagueState
@@ -68,7 +69,10 @@ async def branch(source: Run, history: JetStreamLog, at: int, target: Path, repo
     with new_folder(target) as draft:
         run = Run(draft, name=history.league)
         async with run.connected(PRODUCER) as client:
-            copied = await _fill(source, history, state, client, report)
+            artifacts = source.artifacts(history.client)
+            # The broker first: reading through the cache would fill the other run's folder.
+            stores = [artifacts.store, artifacts.cache]
+            copied = await fill(origin(source), history, state, client, stores, report, artifacts)
     names = {stored.name for stored in await BrokerStore(history.client).stored()}
     trainers = await trainer_starts(history, state, state.sequence, names)
     left_behind = sum(state.ahead(policy) for policy in state.policies)
@@ -98,24 +102,35 @@ def new_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-async def _fill(source: Run, history: JetStreamLog, state: LeagueState, client: Client, report: Report) -> Copied:
-    """Copy everything up to ``state`` onto an empty broker, and say that this is a branch."""
+async def fill(
+    name: str,
+    history: EventLog,
+    state: LeagueState,
+    client: Client,
+    stores: Sequence[ArtifactStore],
+    report: Report,
+    archive: CachedStore | None = None,
+) -> Copied:
+    """Copy everything up to ``state`` onto an empty broker, and say where it is from.
+
+    Args:
+        name: What the copy calls its origin.
+        history: Of the origin.
+        state: Folded up to where the copy is to end.
+        client: A connection to the empty broker.
+        stores: Where to look for artifacts, in this order.
+        report: Told how the copying is coming along.
+        archive: Where the archive of ``history`` lies, if it has one.
+    """
     assert state.config is not None
     steps = [step for policy in state.policies if (step := state.last_step(policy)) is not None]
     consumed = max((step.experience_to for step in steps), default=0)
     await ensure_streams(client.jetstream(), state.config.experience, consumed)
     target, last = JetStreamLog(client, history.league, PRODUCER), state.sequence
-    artifacts = source.artifacts(history.client)
-    events, wanted = await copy_history(history, target, last, _paced(report, "copying events", last), artifacts)
-    copied = await copy_artifacts(
-        wanted,
-        # The broker first: reading through the cache would fill the other run's folder.
-        [artifacts.store, artifacts.cache],
-        BrokerStore(client),
-        _paced(report, "copying artifacts", len(wanted)),
-    )
+    events, wanted = await copy_history(history, target, last, _paced(report, "copying events", last), archive)
+    copied = await copy_artifacts(wanted, stores, BrokerStore(client), _paced(report, "copying artifacts", len(wanted)))
     copied.events = events
-    await target.append(LeagueBranched(origin=origin(source), at=last, digest=state.digest()))
+    await target.append(LeagueBranched(origin=name, at=last, digest=state.digest()))
     return copied
 
 
