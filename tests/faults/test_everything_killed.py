@@ -16,6 +16,9 @@ import pytest
 from league.log.cluster import LocalCluster
 
 MATCHES = int(os.environ.get("LEAGUE_MATCHES", "500"))
+TIMES = max(MATCHES // 500, 1)
+"""How often each is killed at least."""
+
 EVERY_S = float(os.environ.get("LEAGUE_KILL_EVERY_S", "3"))
 WORKERS = ("rollout", "evaluator", "rater", "trainer", "tracker")
 
@@ -27,7 +30,7 @@ def test_a_league_and_its_own_broker_are_killed_again_and_again(
 ) -> None:
     league = harassed(seed=1)
     victims = {role: partial(league.kill_worker, role) for role in WORKERS}
-    league.harass(MATCHES, EVERY_S, victims | {"nats-server": league.kill_broker})
+    league.harass(MATCHES, EVERY_S, victims | {"nats-server": league.kill_broker}, TIMES)
     league.finish()
     with capsys.disabled():
         league.assert_nothing_is_lost_or_doubled()
@@ -49,7 +52,7 @@ def test_a_league_and_the_leader_of_its_cluster_are_killed_again_and_again(
             return True
 
         victims = {role: partial(league.kill_worker, role) for role in WORKERS}
-        league.harass(MATCHES, EVERY_S, victims | {"leader": kill_leader})
+        league.harass(MATCHES, EVERY_S, victims | {"leader": kill_leader}, TIMES)
         league.finish()
         with capsys.disabled():
             league.assert_nothing_is_lost_or_doubled()
