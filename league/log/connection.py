@@ -30,12 +30,15 @@ _ELECTION_S = 20.0
 """How long a cluster may take to find its leader and its nodes."""
 _ELECTING = (10005, 10008, 10009)
 """The broker's errors meanwhile: no peers for the copies, JetStream not available yet, a reply late."""
+_CROWDED = 10167
+"""Its error where more is on its way to a stream than it lets wait (``max_buffered_msgs``, 10,000 by default)."""
+_ASK_AGAIN_S, _ASK_AGAIN_LATER_S = 0.25, 2.0
 
 Answer = TypeVar("Answer")
 
 # Codes of the server's API errors (its errors.json).
 _WRONG_LAST_SEQUENCE = {10071, 10164}
-_STREAM_FULL = {10077, 10054}
+_STREAM_FULL = {10077, 10054, _CROWDED}
 _STORE_FULL = {10023, 10028, 10047}
 
 
@@ -132,18 +135,21 @@ async def _give_up(client: Client) -> None:
 
 
 async def patiently(ask: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Ask a cluster again until it has found its leader and its nodes."""
-    deadline = time.monotonic() + _ELECTION_S
+    """Ask a cluster again until it has found its leader and its nodes, and a crowded broker until it has room."""
+    deadline, delay_s = time.monotonic() + _ELECTION_S, _ASK_AGAIN_S
     while True:
         try:
             return await ask()
         except APIError as error:
-            if error.err_code not in _ELECTING or time.monotonic() > deadline:
+            if error.err_code not in (*_ELECTING, _CROWDED) or time.monotonic() > deadline:
                 raise
+            if error.err_code == _CROWDED:
+                # Thousands are told so at once: they must not all come back four times a second.
+                delay_s = min(2 * delay_s, _ASK_AGAIN_LATER_S)
         except (nats.errors.TimeoutError, NoStreamResponseError):
             if time.monotonic() > deadline:
                 raise
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(delay_s)
 
 
 @contextmanager
