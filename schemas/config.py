@@ -350,9 +350,9 @@ class ExperienceConfig(_Table, frozen=True):
     max_bytes: int = 256 * 1024 * 1024
     """Of the rollouts of all policies together."""
     copies: int = 3
-    """Of a rollout on a cluster, 1 or 3, as the league is opened. With 1, rollouts cost the brokers a third, but
-    no rollout is taken or trained on while the node is away that holds them, and those that waited there are lost with
-    its disk: the history lacks nothing."""
+    """Of a rollout on a cluster, 1 or 3, as the league is opened. With 1, rollouts take a third of disk
+    and network, but fewer of them a second (one node flushes each by itself), and none is taken or trained on while the
+    node is away that holds them; those that waited there are lost with its disk: the history lacks nothing."""
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
