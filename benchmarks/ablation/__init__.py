@@ -3,10 +3,12 @@
 ``python -m benchmarks.ablation run DIR`` trains every arm in every game from the same seeds and keeps each run's
 history; ``report DIR`` computes all figures and charts from what was kept.
 
+- ``games``     the games, and the budget that every arm has in each of them
 - ``arms``      what differs: who is met, and by whom; everything else is the game's, for all arms alike
 - ``local``     a league in one process without a broker: its history, rollouts and adapters in memory
 - ``driver``    trains one run with the real workers, and keeps its history, base model and adapters
 - ``trees``     a listed game as a tree: values, exact best responses, mixtures of policies
+- ``runs``      many runs, in processes that each train one after the other
 - ``policies``  what an adapter plays at every information state, by the learner's own forward pass
 - ``measures``  exploitability of a run's newest policy and of its population, step by step
 - ``tables``    intervals over seeds, tables and charts

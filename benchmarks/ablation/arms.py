@@ -25,12 +25,19 @@ SHAPE = {"hidden": 32, "layers": 1, "heads": 2, "kv_heads": 2, "head_dim": 16, "
 """Of the base model, which is cloned from random play."""
 
 
-class Tuned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What is tuned, for every arm over the same grid."""
+class Setting(msgspec.Struct, frozen=True):
+    """How the learner is set, for every arm alike. All arms are trained with all of them, so that nothing is picked."""
 
-    learning_rate: float
+    title: str
     entropy: float
     """Weight of the bonus."""
+    learning_rate: float = 1e-2
+
+
+SETTINGS = {
+    "plain": Setting("no entropy bonus", 0.0),
+    "entropy": Setting("entropy bonus 0.1", 0.1),
+}
 
 
 class Arm(msgspec.Struct, frozen=True):
@@ -55,14 +62,14 @@ ARMS = {
 }
 
 
-def config_of(bench: Bench, arm: Arm, seed: int, tuned: Tuned) -> LeagueConfig:
+def config_of(bench: Bench, arm: Arm, seed: int, setting: Setting) -> LeagueConfig:
     """The configuration of one run.
 
     Args:
         bench: The game.
         arm: Who is met.
         seed: Master seed: of the base model, the first adapter, every deal and every draw.
-        tuned: Learning rate and entropy bonus.
+        setting: Of the learner.
     """
     return LeagueConfig(
         name="ablation",
@@ -75,23 +82,23 @@ def config_of(bench: Bench, arm: Arm, seed: int, tuned: Tuned) -> LeagueConfig:
         matchmaking=MatchmakingConfig(sampler=arm.sampler),
         schedule=ScheduleConfig(recent_every=bench.every, recent_window=FOR_EVER, landmark_every=FOR_EVER, elite=False),
         ratings=RatingsConfig(purposes=("training",) if arm.rated else ("evaluation",)),
-        trainer=_trainer(bench, tuned),
+        trainer=_trainer(bench, setting),
         policies=_exploiters(bench) if arm.exploiters else {},
         history=HistoryConfig(records="digest"),
         stop=StopConfig(games=bench.games),
     )
 
 
-def _trainer(bench: Bench, tuned: Tuned) -> TrainerConfig:
+def _trainer(bench: Bench, setting: Setting) -> TrainerConfig:
     return TrainerConfig(
         policy=MAIN,
         rollouts_per_step=bench.batch,
         reward=Plugin("outcome"),
         # By role alone: opponents of one batch are too many to be compared apart.
         advantage=Plugin("leave_one_out", {"by": ["role"]}),
-        loss=Plugin("ppo_clip", {"entropy": tuned.entropy}),
+        loss=Plugin("ppo_clip", {"entropy": setting.entropy}),
         learner={
-            "learning_rate": tuned.learning_rate,
+            "learning_rate": setting.learning_rate,
             "schedule": "constant",
             "weight_decay": 0.0,
             "minibatch_sequences": 8 * bench.batch,

@@ -10,7 +10,7 @@ import msgspec
 import structlog
 import uvloop
 
-from benchmarks.ablation.arms import ARMS, Tuned, config_of
+from benchmarks.ablation.arms import ARMS, SETTINGS, config_of
 from benchmarks.ablation.driver import DONE, model_of, train
 from benchmarks.ablation.games import BENCHES, Bench
 from schemas.config import LeagueConfig
@@ -19,12 +19,12 @@ from schemas.config import LeagueConfig
 class Job(msgspec.Struct, frozen=True):
     """One run."""
 
-    folder: Path
-    models: Path
+    root: Path
+    """Of all runs and base models."""
     game: str
+    setting: str
     arm: str
     seed: int
-    tuned: Tuned
     share: float = 1.0
     """Of the game's budget."""
 
@@ -35,14 +35,19 @@ class Job(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(bench, games=round(bench.games * self.share))
 
     @property
+    def folder(self) -> Path:
+        """What it leaves behind."""
+        return self.root / self.game / self.setting / self.arm / str(self.seed)
+
+    @property
     def model(self) -> Path:
         """Folder of the base model, which all arms share."""
-        return self.models / f"{self.game}-{self.seed}"
+        return self.root / "models" / f"{self.game}-{self.seed}"
 
     @property
     def config(self) -> LeagueConfig:
         """What is trained."""
-        return config_of(self.bench, ARMS[self.arm], self.seed, self.tuned)
+        return config_of(self.bench, ARMS[self.arm], self.seed, SETTINGS[self.setting])
 
 
 def made(job: Job) -> str:

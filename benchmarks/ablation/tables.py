@@ -1,0 +1,209 @@
+"""Intervals over seeds, tables and charts of what runs came to."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from benchmarks.ablation.arms import ARMS, SETTINGS
+from benchmarks.ablation.driver import DONE
+from benchmarks.ablation.games import BENCHES
+from benchmarks.ablation.measures import Measured, Reader
+
+MIRROR = "mirror"
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+"""The 97.5th percentile of Student's t, by degrees of freedom from 1."""
+_PLACES = 200
+
+Runs = Mapping[str, Mapping[int, Measured]]
+"""Of a game: by arm and seed."""
+MEASURES = {
+    "late": "newest policy, second half",
+    "last": "newest policy, at the end",
+    "mean": "mean of its checkpoints",
+    "nash": "equilibrium of its population",
+}
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """A mean over seeds, and the half-width of its 95 % interval by Student's t."""
+
+    mean: float
+    half: float
+
+    @property
+    def low(self) -> float:
+        """Its lower end."""
+        return self.mean - self.half
+
+    @property
+    def high(self) -> float:
+        """Its upper end."""
+        return self.mean + self.half
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} ± {self.half:.3f}"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """An arm in a game."""
+
+    arm: str
+    seeds: int
+    found: dict[str, Interval]
+    """By measure: exploitability."""
+    less: dict[str, Interval]
+    """By measure: mirror's minus the arm's, seed by seed; empty for mirror itself."""
+    games: float
+    steps: float
+    """Of the main policy."""
+    seconds: float
+    """Of CPU."""
+
+    def is_apart(self, mirror: "Row", measure: str) -> bool:
+        """Whether the arm's whole interval lies below mirror's."""
+        return self.found[measure].high < mirror.found[measure].low
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """The mean of some runs; of a single one without a known width."""
+    if len(values) < 2:
+        return Interval(values[0], float("inf"))
+    quantile = _T[min(len(values) - 2, len(_T) - 1)]
+    return Interval(statistics.fmean(values), quantile * statistics.stdev(values) / len(values) ** 0.5)
+
+
+def figure(run: Measured, measure: str) -> float:
+    """One of ``MEASURES`` of a run."""
+    return run.late if measure == "late" else float(getattr(run.curve[-1], measure))
+
+
+def read(folder: Path, game: str, setting: str, reader: Reader) -> dict[str, dict[int, Measured]]:
+    """All finished runs of a game with a setting, by arm and seed."""
+    found: dict[str, dict[int, Measured]] = {}
+    for arm in ARMS:
+        runs = sorted((folder / game / setting / arm).glob(f"*/{DONE}"), key=lambda path: int(path.parent.name))
+        for done in runs:
+            found.setdefault(arm, {})[int(done.parent.name)] = reader.read(done.parent, int(done.parent.name))
+    return found
+
+
+def rows(runs: Runs) -> list[Row]:
+    """The table of a game."""
+    return [_row(arm, runs) for arm in runs]
+
+
+def _row(arm: str, runs: Runs) -> Row:
+    mine, mirrors = runs[arm], runs.get(MIRROR, {})
+    both = [seed for seed in mine if seed in mirrors and arm != MIRROR]
+    return Row(
+        arm,
+        len(mine),
+        {name: interval([figure(run, name) for run in mine.values()]) for name in MEASURES},
+        {name: interval([figure(mirrors[s], name) - figure(mine[s], name) for s in both]) for name in MEASURES}
+        if both
+        else {},
+        games=statistics.fmean(run.games for run in mine.values()),
+        steps=statistics.fmean(run.steps for run in mine.values()),
+        seconds=statistics.fmean(run.seconds for run in mine.values()),
+    )
+
+
+def written(game: str, setting: str, table: Sequence[Row]) -> str:
+    """A game's table in Markdown. In bold: the whole interval is below mirror's."""
+    bench, by_arm = BENCHES[game], {row.arm: row for row in table}
+    seeds = min(row.seeds for row in table)
+    lines = [
+        f"**{bench.title}, {SETTINGS[setting].title}** ({bench.unit} a game that a best response wins; {seeds} seeds, "
+        f"{table[0].games:,.0f} games a run)",
+        "",
+        f"| arm | {' | '.join(MEASURES.values())} | steps | CPU s |",
+        "|---|" + "---|" * (len(MEASURES) + 2),
+    ]
+    for row in table:
+        mirror = by_arm.get(MIRROR)
+        cells = [
+            f"**{one}**" if mirror is not None and row.is_apart(mirror, name) else str(one)
+            for name, one in row.found.items()
+        ]
+        lines.append(f"| {ARMS[row.arm].title} | {' | '.join(cells)} | {row.steps:.0f} | {row.seconds:.0f} |")
+    return "\n".join([*lines, "", *_differences(table), ""])
+
+
+def _differences(table: Sequence[Row]) -> list[str]:
+    """Mirror's exploitability minus each arm's, seed by seed."""
+    told = [f"{ARMS[row.arm].title} {row.less['late']} and {row.less['mean']}" for row in table if row.less]
+    return (
+        [f"Less than mirror's, seed by seed (newest policy, mean of checkpoints): {'; '.join(told)}."] if told else []
+    )
+
+
+def curves(runs: Mapping[int, Measured], measure: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Games, and mean and half-width of the exploitability over seeds there; between checkpoints it is the older's."""
+    most = min(run.games for run in runs.values())
+    games = np.linspace(0, most, _PLACES)
+    values = []
+    for run in runs.values():
+        at = np.searchsorted([point.games for point in run.curve], games, side="right") - 1
+        values.append([getattr(run.curve[place], measure) for place in at])
+    found = [interval(column) for column in zip(*values, strict=True)]
+    half = np.array([one.half for one in found])
+    return games, np.array([one.mean for one in found]), np.where(np.isfinite(half), half, 0.0)
+
+
+PANELS = (("last", "newest policy"), ("mean", "mean of its checkpoints"), ("nash", "equilibrium of its population"))
+
+
+def chart(game: str, by_setting: Mapping[str, Runs], path: Path) -> None:
+    """Learning curves of all arms: a row of panels per setting."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    shape = len(by_setting), len(PANELS)
+    whole, axes = plt.subplots(
+        *shape, figsize=(13, 3.6 * shape[0]), squeeze=False, sharey=True, constrained_layout=True
+    )
+    for row, (setting, runs) in zip(axes, by_setting.items(), strict=True):
+        for axis, (measure, title) in zip(row, PANELS, strict=True):
+            _panel(axis, runs, measure)
+            axis.set(title=f"{title}, {SETTINGS[setting].title}", xlabel="training games, thousands")
+        row[0].set_ylabel(f"exploitability, {BENCHES[game].unit} a game")
+    axes[0][0].legend(fontsize=8)
+    seeds = min(len(of_arm) for runs in by_setting.values() for of_arm in runs.values())
+    whole.suptitle(f"{BENCHES[game].title}: mean and 95 % interval over {seeds} seeds")
+    whole.savefig(path, dpi=110)
+    plt.close(whole)
+
+
+def _panel(axis: Any, runs: Runs, measure: str) -> None:
+    colours = list(ARMS)
+    for arm, of_arm in runs.items():
+        games, mean, half = curves(of_arm, measure)
+        colour = f"C{colours.index(arm)}"
+        axis.plot(games / 1000, mean, color=colour, label=ARMS[arm].title)
+        axis.fill_between(games / 1000, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
+    axis.set_ylim(bottom=0)
+    axis.grid(alpha=0.3)
+
+
+def report(folder: Path, images: Path) -> None:
+    """Compute every figure from what runs left behind: ``report.md``, ``report.json`` and a chart per game."""
+    texts, figures = [], {}
+    images.mkdir(parents=True, exist_ok=True)
+    for game in BENCHES:
+        reader = Reader(folder / "models", game)
+        found = {setting: read(folder, game, setting, reader) for setting in SETTINGS}
+        found = {setting: runs for setting, runs in found.items() if runs}
+        tables = {setting: rows(runs) for setting, runs in found.items()}
+        texts += [written(game, setting, table) for setting, table in tables.items()]
+        if found:
+            figures[game] = {"rows": tables, "curves": found}
+            chart(game, found, images / f"ablation-{game}.png")
+    (folder / "report.md").write_text("\n".join(texts))
+    (folder / "report.json").write_bytes(msgspec.json.encode(figures))
+    print("\n".join(texts))

@@ -1,0 +1,204 @@
+"""The ablation: exact values of small games, and runs whose figures come from what they left behind alone."""
+
+from itertools import pairwise, product
+from pathlib import Path
+from random import Random
+
+import msgspec
+import numpy as np
+import pytest
+import uvloop
+
+from arena.bots.kuhn_equilibrium import SHARES
+from arena.games import make_game
+from arena.games.kuhn_poker import CARDS
+from arena.games.texts import Pieces
+from benchmarks.ablation.arms import ARMS, MAIN, SETTINGS, config_of
+from benchmarks.ablation.driver import ADAPTERS, model_of, train
+from benchmarks.ablation.games import BENCHES
+from benchmarks.ablation.measures import history, measured
+from benchmarks.ablation.policies import Asked
+from benchmarks.ablation.tables import Row, interval, report, rows
+from benchmarks.ablation.trees import Tree
+from league.matchmaker import explain
+from league.state import LeagueState
+from schemas.events import CheckpointAdded, MatchFinished, OpponentsSampled, PolicyReset
+
+PLAIN = SETTINGS["plain"]
+
+
+def some_policy(tree: Tree, seed: int) -> dict[Pieces, list[float]]:
+    rng = Random(seed)
+    drawn = {seen: [rng.random() ** 3 for _ in moves] for seen, moves in tree.moves.items()}
+    return {seen: [share / sum(shares) for share in shares] for seen, shares in drawn.items()}
+
+
+@pytest.mark.parametrize(("game", "expected"), [("kuhn", 0.458333), ("leduc", 2.373611), ("rps", 1 / 3)])
+def test_uniform_play_is_as_exploitable_as_is_known(game: str, expected: float):
+    tree = BENCHES[game].tree()
+    assert tree.exploitability(tree.uniform()) == pytest.approx(expected, abs=1e-6)
+
+
+def test_equilibria_cannot_be_exploited():
+    kuhn, rps = BENCHES["kuhn"].tree(), BENCHES["rps"].tree()
+    policy = {}
+    for seen in kuhn.moves:
+        eager = SHARES[seen[1:]][CARDS.index(seen[0])]
+        policy[seen] = [eager, 1 - eager]
+    assert kuhn.exploitability(policy) == pytest.approx(0.0, abs=1e-12)
+    assert rps.exploitability({(): [0.25, 0.5, 0.25]}) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_kuhn_policies_are_as_exploitable_as_openspiel_finds():
+    pytest.importorskip("pyspiel")
+    from arena.games.openspiel.responses import exploitability
+
+    tree = BENCHES["kuhn"].tree()
+    for seed in range(5):
+        policy = some_policy(tree, seed)
+
+        def asked(known: str, seat: int, moves: object, policy: dict[Pieces, list[float]] = policy) -> list[float]:
+            # OpenSpiel writes "1pb": the card, then passes and bets; a call is a bet there, and moves are Pass and Bet.
+            said = tuple("bet" if letter == "b" else "check" for letter in known[1:])
+            eager, shy = policy[(CARDS[int(known[0])], *said)]
+            return [shy, eager]
+
+        assert tree.exploitability(policy) == pytest.approx(exploitability("kuhn_poker", asked), abs=1e-9)
+
+
+def test_a_mixture_wins_what_its_members_win_on_average():
+    tree = BENCHES["leduc"].tree()
+    members, other = [some_policy(tree, seed) for seed in range(3)], some_policy(tree, 9)
+    weights = [0.5, 0.3, 0.2]
+    points = tree.points([tree.mixed(members, weights), other, *members])
+    assert points[0, 1] == pytest.approx(float(np.dot(weights, points[2:, 1])), abs=1e-12)
+    assert np.allclose(points, -points.T)
+    assert abs(points[2:, 1]).max() > 0.1
+
+
+def test_no_policy_wins_more_than_the_best_response():
+    tree = BENCHES["kuhn"].tree()
+    policies = [some_policy(tree, seed) for seed in range(40)]
+    points = tree.points(policies)
+    for nth, policy in enumerate(policies):
+        assert points[:, nth].max() <= tree.exploitability(policy) + 1e-12
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two arms, two seeds, a few steps."""
+    folder = tmp_path_factory.mktemp("ablation")
+    bench = msgspec.structs.replace(BENCHES["kuhn"], games=24 * 9, batch=24, checkpoints=3, resets=1)
+    for arm in ("mirror", "league"):
+        for seed in (1, 2):
+            config = config_of(bench, ARMS[arm], seed, PLAIN)
+            config = msgspec.structs.replace(
+                config, model=msgspec.structs.replace(config.model, cloning={"sequences": 256})
+            )
+            model = model_of(folder / "models" / f"kuhn-{seed}", config)
+            uvloop.run(train(folder / "kuhn" / "plain" / arm / str(seed), config, model))
+    return folder
+
+
+def test_an_adapter_is_asked_what_it_would_sample(folder: Path):
+    tree = BENCHES["kuhn"].tree()
+    asked = Asked(BENCHES["kuhn"].game, tree, folder / "models" / "kuhn-1")
+    base = asked.table(None)
+    assert set(base) == set(tree.moves)
+    assert all(sum(shares) == pytest.approx(1.0) and min(shares) > 0.2 for shares in base.values()), (
+        "cloned from random"
+    )
+    newest = max((folder / "kuhn" / "plain" / "mirror" / "1" / ADAPTERS).iterdir())
+    moved = asked.table(asked.adapter(newest.read_bytes()))
+    assert max(abs(a - b) for seen in base for a, b in zip(base[seen], moved[seen], strict=True)) > 0.01
+
+
+def test_figures_come_from_what_a_run_left_behind(folder: Path):
+    tree = BENCHES["kuhn"].tree()
+    asked = Asked(BENCHES["kuhn"].game, tree, folder / "models" / "kuhn-1")
+    run = folder / "kuhn" / "plain" / "league" / "1"
+    once, again = measured(run, tree, asked), measured(run, tree, asked)
+    assert once == again
+    assert once.games >= 24 * 9
+    assert len(once.curve) >= 2
+    assert once.curve[0].last == once.curve[0].mean == once.curve[0].nash
+    assert all(before.games < after.games for before, after in pairwise(once.curve))
+
+
+def test_all_policies_of_a_league_share_its_budget_of_games(folder: Path):
+    finished = dict.fromkeys(("mirror", "league"), 0)
+    for arm in finished:
+        finished[arm] = sum(
+            isinstance(event, MatchFinished) for event in history(folder / "kuhn" / "plain" / arm / "1")
+        )
+    # What was under way at the end is played to its end: a batch of each policy at most.
+    assert abs(finished["league"] - finished["mirror"]) <= 3 * 24
+    events = list(history(folder / "kuhn" / "plain" / "league" / "2"))
+    assert {event.policy for event in events if isinstance(event, CheckpointAdded)} == {MAIN, "hunter", "rogue"}
+    assert any(isinstance(event, PolicyReset) for event in events)
+
+
+def test_every_draw_can_be_computed_again(folder: Path):
+    """What was kept is a league's history like any other."""
+    state, checked = LeagueState(), 0
+    standings = {}
+    for sequence, event in enumerate(history(folder / "kuhn" / "plain" / "league" / "1"), 1):
+        if isinstance(event, OpponentsSampled):
+            assert state.config is not None
+            assert explain(event, standings[event.standings_sequence], state.config).agrees
+            checked += 1
+        state.apply(sequence, event)
+        standings[sequence] = state.standings()
+    assert checked >= 24 * 9
+
+
+def test_the_report_compares_arms_seed_by_seed(folder: Path, capsys: pytest.CaptureFixture[str]):
+    report(folder, folder)
+    said = capsys.readouterr().out
+    assert "Kuhn poker" in said
+    assert "league with exploiters" in said
+    assert (folder / "ablation-kuhn.png").stat().st_size > 5_000
+    assert msgspec.json.decode((folder / "report.json").read_bytes())["kuhn"]["rows"]["plain"][0]["seeds"] == 2
+
+
+def test_intervals_are_students(folder: Path):
+    found = interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert (found.mean, round(found.half, 3)) == (3.0, 1.963)
+    assert interval([1.0]).half == float("inf")
+
+
+def test_an_arm_is_below_mirror_only_where_the_intervals_are_apart():
+    def row(mean: float, half: float) -> Row:
+        return Row(
+            "league",
+            5,
+            {"late": msgspec.convert({"mean": mean, "half": half}, type=type(interval([1, 2])))},
+            {},
+            0,
+            0,
+            0,
+        )
+
+    mirror = row(0.5, 0.1)
+    assert row(0.2, 0.1).is_apart(mirror, "late")
+    assert not row(0.35, 0.1).is_apart(mirror, "late")
+
+
+def test_games_are_configured_as_they_can_be_played():
+    for bench in BENCHES.values():
+        spec = make_game(bench.game.name, bench.game.settings)
+        assert sum(chance for chance, _ in bench.deals()) == pytest.approx(1.0)
+        assert len(spec.seats) == 2
+        for arm, setting in product(ARMS.values(), SETTINGS.values()):
+            assert config_of(bench, arm, 1, setting).trainer.rollouts_per_step == bench.batch
+
+
+def test_rows_leave_out_the_difference_of_mirror_from_itself(folder: Path):
+    tree = BENCHES["kuhn"].tree()
+    asked = Asked(BENCHES["kuhn"].game, tree, folder / "models" / "kuhn-1")
+    runs = {arm: {1: measured(folder / "kuhn" / "plain" / arm / "1", tree, asked)} for arm in ("mirror", "league")}
+    table = {row.arm: row for row in rows(runs)}
+    assert table["mirror"].less == {}
+    assert table["league"].less["late"].mean == pytest.approx(
+        table["mirror"].found["late"].mean - table["league"].found["late"].mean
+    )
