@@ -142,7 +142,11 @@ def test_what_is_mounted_is_there_and_every_pod_says_what_it_needs() -> None:
         assert {mount["name"] for mount in box["volumeMounts"]} - volumes <= {"history"}
         assert set(box["resources"]["requests"]) == {"cpu", "memory"}
     assert named("StatefulSet", "broker")["spec"]["volumeClaimTemplates"][0]["metadata"]["name"] == "history"
-    secrets = {v["secret"]["secretName"] for _, t in pods() for v in t["spec"].get("volumes", []) if "secret" in v}
+    volumes_of_all = [volume for _, template in pods() for volume in template["spec"].get("volumes", [])]
+    secrets = {volume["secret"]["secretName"] for volume in volumes_of_all if "secret" in volume}
+    sources = [source for volume in volumes_of_all for source in volume.get("projected", {}).get("sources", [])]
+    secrets |= {source["secret"]["name"] for source in sources if "secret" in source}
+    assert {source["configMap"]["name"] for source in sources if "configMap" in source} == {"broker"}
     assert secrets == {"broker-auth", "league-creds"}
     text = (ROOT / "docs" / "4-operations.md").read_text()
     for secret in secrets:
