@@ -162,7 +162,7 @@ def fit(
     compared = compare(matches, role_S)
     problem = _problem(compared, options)
     at_P, lower_PP, steps, distance = problem.maximum()
-    draws_DP, unconverged = bootstrap(problem, at_P, lower_PP, options, _clusters(matches, compared, cluster_M))
+    draws_DP, unconverged = bootstrap(problem, at_P, lower_PP, options, clusters_of(matches, compared, cluster_M))
     with_ties = bool(problem.free_P[-1])
     agents, roles = _strengths(problem, options, at_P, draws_DP, role_S is not None)
     return Board(
@@ -250,7 +250,7 @@ def _ties(compared: Comparisons) -> bool:
     return bool((inside_S[1:] & (np.diff(compared.rank_S) == 0)).any())
 
 
-def _clusters(matches: MatchArrays, compared: Comparisons, cluster_M: Sequence[Hashable] | None) -> Ints:
+def clusters_of(matches: MatchArrays, compared: Comparisons, cluster_M: Sequence[Hashable] | None) -> Ints:
     """Which cluster each match is of, from 0, in the order of their first matches."""
     if cluster_M is None:
         return np.arange(len(compared.begin_M))

@@ -7,7 +7,7 @@ results correct what earlier ones left open. Agents without a version stand stil
 default here, whose matches are independent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from math import isfinite
 from typing import Literal
@@ -15,9 +15,10 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from league.boards.bradley_terry import ELO, Problem, as_data
+from league.boards.bradley_terry import ELO, Problem, as_data, clusters_of
 from league.boards.comparisons import Comparisons, compare, groups
-from league.ratings.arrays import Floats, Mask, MatchArrays
+from league.boards.likelihood import slopes
+from league.ratings.arrays import Floats, Ints, Mask, MatchArrays
 from schemas.errors import UsageError, one_of
 from schemas.ids import split_agent
 
@@ -69,7 +70,10 @@ class HistoryBoard(msgspec.Struct, frozen=True):
 
 
 def learning_curves(
-    matches: MatchArrays, role_S: Sequence[str] | None = None, options: WalkOptions | None = None
+    matches: MatchArrays,
+    role_S: Sequence[str] | None = None,
+    options: WalkOptions | None = None,
+    cluster_M: Sequence[Hashable] | None = None,
 ) -> HistoryBoard:
     """The learning curves of a history.
 
@@ -77,6 +81,8 @@ def learning_curves(
         matches: Of one game, none of them voided.
         role_S: The role of each seat.
         options: How.
+        cluster_M: What each match shares its luck with, such as the seed that several began from. Intervals are then
+            the wider of the curvature's and of those that clusters give (``_clustered``).
 
     Raises:
         UsageError: bad options, arrays that do not fit together, nothing to compare, or policies that never met.
@@ -88,14 +94,16 @@ def learning_curves(
     problem, middle = _problem(compared, chains, options)
     at_P, _, _, distance = problem.maximum()
     agents = len(compared.agents)
-    covariance_AA = problem.spread(at_P, np.zeros_like(problem.prior_PP))[:agents, :agents]
-    if not options.anchors:
-        # The zero of the scale is a convention: the mean of all beginnings.
-        first = [chain[0][1] for _, chain in chains]
-        for _ in ("rows", "columns"):
-            covariance_AA = (covariance_AA - covariance_AA[:, first].mean(1, keepdims=True)).T
+    covariance_PP = problem.spread(at_P, np.zeros_like(problem.prior_PP))
+    several = [covariance_PP]
+    if cluster_M is not None:
+        several.append(_clustered(problem, at_P, covariance_PP, clusters_of(matches, compared, cluster_M)))
+    # The zero of the scale is a convention without anchors: the mean of all beginnings.
+    first = [] if options.anchors else [chain[0][1] for _, chain in chains]
+    if first:
         middle -= ELO * float(at_P[first].mean())
-    spread_A = np.sqrt(np.maximum(np.diag(covariance_AA), 0.0)) * ELO * _Z * problem.free_P[:agents]
+    variance_A = np.max([_variances(one_PP[:agents, :agents], first) for one_PP in several], axis=0)
+    spread_A = np.sqrt(variance_A) * ELO * _Z * problem.free_P[:agents]
     rating_A = middle + ELO * at_P[:agents]
     curves = [
         Curve(
@@ -114,6 +122,29 @@ def learning_curves(
         for policy, chain in chains
     ]
     return HistoryBoard(curves, len(compared.begin_M), compared.passed_over, bool(distance <= 1e-12))
+
+
+def _clustered(problem: Problem, at_P: Floats, covariance_PP: Floats, cluster_M: Ints) -> Floats:
+    """The covariance that stays right when the matches of a cluster depend on each other: the sandwich.
+
+    Source: Liang and Zeger 1986, "Longitudinal data analysis using generalized linear models", eq. 5, with the usual
+    factor for few clusters. With a handful of them it is too small all the same.
+    """
+    count = int(cluster_M.max()) + 1
+    slope_CP = np.array(
+        [slopes(problem.data, (cluster_M == number).astype(np.float64), at_P, False)[0] for number in range(count)]
+    )
+    inside_CP = (slope_CP * problem.free_P) @ covariance_PP
+    found: Floats = inside_CP.T @ inside_CP * (count / max(count - 1, 1))
+    return found
+
+
+def _variances(covariance_AA: Floats, first: list[int]) -> Floats:
+    """Variances of the agents' strengths, less the mean of those of ``first`` where there are any."""
+    if first:
+        for _ in ("rows", "columns"):
+            covariance_AA = (covariance_AA - covariance_AA[:, first].mean(1, keepdims=True)).T
+    return np.maximum(np.diag(covariance_AA), 0.0)
 
 
 def _chains(agents: list[str]) -> list[Chain]:

@@ -31,6 +31,8 @@ class Rated(NamedTuple):
     sequence: int
     seats: list[tuple[str, str, float]]
     """Agent, role and score of each."""
+    seed: int
+    """Matches of one seed share its luck."""
 
 
 class Draws:
@@ -103,7 +105,8 @@ class Collected:
         self.draws = Draws()
         self.faults = Faults()
         self.steps: set[int] = set()
-        self.skipped: list[int] = []
+        self.skipped = 0
+        """Steps whose loss or gradient was not a number."""
         self._opponent = opponent
         self._drawn, self._trained = Seen(), Seen()
         self._stepped_ns: int | None = None
@@ -159,7 +162,7 @@ class Collected:
                 self.benchmarks.setdefault(match.evaluation_id, {})[match.match_id] = won
         config = self.config
         if match.game == config.game.name and is_rated(match, config.ratings):
-            self.rated[match.match_id] = Rated(sequence, [(s.agent, s.role, s.score) for s in match.seats])
+            self.rated[match.match_id] = Rated(sequence, [(s.agent, s.role, s.score) for s in match.seats], match.seed)
             for seat in match.seats:
                 named = split_agent(seat.agent)
                 if named is not None and named[0] == self.policy:
@@ -178,9 +181,7 @@ class Collected:
         if step.step in self.steps:
             return
         self.steps.add(step.step)
-        numbers = [*step.metrics.values()]
-        if step.skipped or not all(map(math.isfinite, numbers)):
-            self.skipped.append(step.step)
+        self.skipped += step.skipped
         minutes = 0.0 if self._stepped_ns is None else (time_ns - self._stepped_ns) / 60e9
         if minutes > self.config.alarms.stall_minutes:
             self.faults.stalls.append((step.step, minutes))

@@ -105,9 +105,8 @@ def _problem(one: BucketShare, tolerance: float) -> str:
     """Why a bucket's share is not known to be its target."""
     if one.target - tolerance <= one.low and one.high <= one.target + tolerance:
         return ""
+    target, within = f"{100 * one.target:.1f} %", f"{100 * tolerance:.0f} points"
     if one.low > one.target + tolerance or one.high < one.target - tolerance:
-        return f"{one.bucket}: {one.realised:.1%} of the picks; expected {one.target:.1%} ± {tolerance:.0%}"
-    return (
-        f"{one.bucket}: {one.low:.1%} to {one.high:.1%} of the picks; too few to tell whether they are within "
-        f"{tolerance:.0%} of {one.target:.1%}"
-    )
+        return f"{one.bucket}: {100 * one.realised:.1f} % of the picks; expected {target}, give or take {within}"
+    interval = f"{100 * one.low:.1f} to {100 * one.high:.1f} %"
+    return f"{one.bucket}: {interval} of the picks; not known to be within {within} of {target}"

@@ -2,7 +2,8 @@
 
 The statement is about whole-history ratings (Coulom 2008, ``league.boards.history_rating``): every version of the
 policy is a point on a random walk over gradient steps, everybody else stands still, and all rated matches speak about
-all of them, whole matches at a time (Plackett–Luce) and apart from what seats are worth. The official rating will not
+all of them, whole matches at a time (Plackett–Luce), apart from what seats are worth, and those of one seed as one
+piece of luck. The official rating will not
 do: Elo states no interval, and what the other online systems state covers too little where one bot holds six seats
 (``docs/6-ratings.md``). For each baseline the scale is fixed to that baseline, so that a version's interval is that of
 the difference between the two.
@@ -124,8 +125,9 @@ def _against(
 ) -> Against:
     if baseline not in matches.agents:
         return Against(baseline, "not measured: it was in no rated match (evaluation.gatekeepers can name it)")
+    roles, seeds = [matches.roles[code] for code in matches.role_S], [one.seed for one in collected.rated.values()]
     try:
-        board = learning_curves(matches, [matches.roles[code] for code in matches.role_S], _options(baseline))
+        board = learning_curves(matches, roles, WalkOptions(anchors={baseline: 0.0}), seeds)
     except UsageError as error:
         return Against(baseline, f"not measured: {error}")
     points = [point for curve in board.curves if curve.policy == collected.policy for point in curve.points]
@@ -137,10 +139,6 @@ def _against(
     below = sum(moment.high < 0 for moment in moments)
     worst = min(moments, key=lambda moment: (moment.high, moment.version))
     return Against(baseline, _problem(moments, below, thresholds), len(moments), below, worst, moments[-1])
-
-
-def _options(baseline: str) -> WalkOptions:
-    return WalkOptions(anchors={baseline: 0.0})
 
 
 def _moment(point: Point, collected: Collected) -> Moment:

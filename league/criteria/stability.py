@@ -20,7 +20,7 @@ class Stability(msgspec.Struct, frozen=True):
     gaps: int
     """Numbers of steps that are missing."""
     skipped: int
-    """Steps that left the weights alone or told a number that is none."""
+    """Steps that left the weights alone, since a loss or gradient was not a number."""
     stalls: int
     """Steps that came later than ``alarms.stall_minutes`` after the one before, without a pause or a restart."""
     crashes: int
@@ -56,7 +56,7 @@ def stability(collected: Collected, thresholds: Thresholds, dead_letters: int | 
         steps=len(collected.steps),
         target=thresholds.steps,
         gaps=last - first + 1 - len(collected.steps),
-        skipped=len(collected.skipped),
+        skipped=collected.skipped,
         stalls=len(faults.stalls),
         crashes=len(faults.crashes),
         out_of_memory=faults.reduced,
@@ -86,7 +86,7 @@ def _problems(found: Stability, collected: Collected, thresholds: Thresholds) ->
     problems = [] if found.steps else ["not measured: no gradient step was taken"]
     counted = {
         "gaps": "numbers of gradient steps are missing",
-        "skipped": "gradient steps were skipped or told a number that is none",
+        "skipped": "gradient steps were skipped, since a number was none",
         "out_of_memory": "times a process ran out of memory for adapters",
         "dead_letters": "dead letters",
         "unreadable": "events cannot be decoded",
@@ -96,7 +96,9 @@ def _problems(found: Stability, collected: Collected, thresholds: Thresholds) ->
     problems += collected.faults.crashes[:_QUOTED]
     ended = found.matches + found.failed
     if found.failed > thresholds.failed_share * ended:
-        problems.append(f"{found.failed} of {ended} matches failed; expected {thresholds.failed_share:.0%} at most")
+        problems.append(
+            f"{found.failed} of {ended} matches failed; expected {100 * thresholds.failed_share:g} % at most"
+        )
     if not found.balanced:
         problems.append("the ledger does not balance (`league ledger`)")
     return problems

@@ -1,11 +1,15 @@
 """Learning curves against simulated walks and against the board that stands still."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from league.boards.bradley_terry import Options, fit
 from league.boards.history_rating import WalkOptions, learning_curves
 from league.boards.simulated import as_matches, ranked_league
+from league.ratings.arrays import MatchArrays
 from schemas.errors import UsageError
 
 STEPS = [0, 10, 20, 40, 60, 80, 100, 150]
@@ -97,3 +101,39 @@ def test_an_agent_that_is_called_as_a_policy_is_no_version_of_it() -> None:
 def test_bad_options_say_what_was_expected(options: WalkOptions, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         learning_curves(ranked_league([1000, 1000], 4, 2, 0), options=options)
+
+
+def widths(matches: MatchArrays, clusters: Sequence[int] | None = None) -> list[float]:
+    board = learning_curves(matches, options=WalkOptions(anchors={"bot": 1000.0}), cluster_M=clusters)
+    return [p.high - p.low for curve in board.curves if curve.policy == "main" for p in curve.points]
+
+
+def copied(matches: MatchArrays, copies: int) -> MatchArrays:
+    """Every match so many times, each with seats of its own."""
+    again = matches.keep(np.repeat(np.arange(len(matches)), copies))
+    seats = np.concatenate([np.arange(begin, end) for begin, end in zip(again.begin_M, again.end_M, strict=True)])
+    size_M = again.end_M - again.begin_M
+    end_M = np.cumsum(size_M)
+    own = {"agent_S": matches.agent_S[seats], "score_S": matches.score_S[seats]}
+    return replace(again, begin_M=end_M - size_M, end_M=end_M, **own)
+
+
+def test_matches_that_share_their_luck_count_as_the_one_that_they_are() -> None:
+    names = [f"main@{step}" for step in STEPS] + ["bot"]
+    once = ranked_league([900.0 + 2 * step for step in STEPS] + [1000.0], 300, 4, 5, names=names)
+    copies = 9
+    nine = copied(once, copies)
+    told = [place // copies for place in range(len(nine))]
+    for clustered, naive, alone in zip(widths(nine, told), widths(nine), widths(once, range(len(once))), strict=True):
+        assert clustered > 1.8 * naive
+        assert clustered == pytest.approx(alone, rel=0.35)
+
+
+def test_clusters_never_make_an_interval_narrower() -> None:
+    names = [f"main@{step}" for step in STEPS] + ["bot"]
+    matches = ranked_league([900.0 + 2 * step for step in STEPS] + [1000.0], 300, 4, 6, names=names)
+    for clusters in (range(len(matches)), [0] * len(matches), [place % 2 for place in range(len(matches))]):
+        pairs = zip(widths(matches, clusters), widths(matches), strict=True)
+        assert all(clustered >= naive for clustered, naive in pairs)
+    with pytest.raises(UsageError, match="300 matches have 2 clusters"):
+        widths(matches, [1, 2])

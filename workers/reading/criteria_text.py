@@ -66,10 +66,10 @@ def _share(wins: int, games: int, low: float, high: float) -> str:
 def _no_regression(found: NoRegression) -> Iterator[RenderableType]:
     yield Text(
         f"The hero's rating less each baseline's, by {found.system} over {found.matches:,} rated matches, from version "
-        f"{found.warm_up:,} on. Below is whom the whole 95 % interval puts below 0."
+        f"{found.warm_up:,} on, with 95 % intervals. Below is whom the whole interval puts below 0."
     )
     table = Table("baseline", box=None, pad_edge=False, header_style="dim")
-    for column in ("versions", "below", "worst (95 %)", "at version (event)", "last (95 %)"):
+    for column in ("versions", "below", "worst", "at version (event)", "last"):
         table.add_column(column, justify="right")
     for one in found.baselines:
         table.add_row(*_against(one))
@@ -90,7 +90,7 @@ def _against(one: Against) -> list[str]:
 
 
 def _points(moment: Moment) -> str:
-    return f"{moment.difference:+.0f} ({moment.low:+.0f} to {moment.high:+.0f})"
+    return f"{moment.difference:+.0f} ±{(moment.high - moment.low) / 2:.0f}"
 
 
 def _diversity(found: Diversity) -> Iterator[RenderableType]:
