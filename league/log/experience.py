@@ -20,6 +20,8 @@ _GONE = (nats.js.errors.BadRequestError, nats.js.errors.NotFoundError, nats.js.e
 """What the broker answers about a message that is not there any more, or not yet."""
 
 
+_FIRST_TOKEN = experience_subject("", "").partition(".")[0]
+
 _SET_ASIDE_AT_MOST = 1_000
 """Undecodable messages that one process tells of; more are only removed, or a flood would hold up training."""
 
@@ -116,6 +118,19 @@ class Experience:
                 )
             except nats.js.errors.NotFoundError:
                 return
+
+    async def drop_strangers(self) -> int:
+        """Drop messages that are nobody's rollouts by their subject; return how many subjects there were.
+
+        A broker that is asked to send a message of another stream to a subject of this one stores it here, under the
+        subject that it has: no trainer comes across it, and in the end there would be room for nothing else.
+        """
+        with broker_errors(f"looking at {EXPERIENCE_STREAM}"):
+            found = (await self._js.stream_info(EXPERIENCE_STREAM, subjects_filter=">")).state.subjects or {}
+            strange = [subject for subject in found if subject.partition(".")[0] != _FIRST_TOKEN]
+            for subject in strange:
+                await self._js.purge_stream(EXPERIENCE_STREAM, subject=subject)
+        return len(strange)
 
     async def forget(self, sequences: Iterable[int]) -> None:
         """Drop single rollouts, which recorded steps have accounted for; those that are gone already are passed over.

@@ -18,7 +18,7 @@ import msgspec
 import nats.errors
 import pytest
 from nats.aio.client import Client
-from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from typer.testing import CliRunner
 
 from league.access.authority import Authority
@@ -28,6 +28,7 @@ from league.artifacts import BrokerStore
 from league.log.access import Access
 from league.log.base import Recorded
 from league.log.connection import connect
+from league.log.experience import Experience
 from league.log.jetstream import JetStreamLog, wait_closed
 from league.log.processes import binary, end, free_port, has_ended, spawn
 from league.log.streams import ensure_streams
@@ -374,6 +375,40 @@ def test_an_artifacts_entry_that_another_replaces_is_refused_and_storing_it_agai
             return await BrokerStore(trainer).get(name)
 
     assert asyncio.run(asyncio.wait_for(body(), 60)) == data
+
+
+def test_what_the_broker_is_made_to_store_elsewhere_is_a_copy_under_its_own_subject(broker: Broker) -> None:
+    """A pull's answers go to any subject: no event, job or rollout comes of it, and the trainer makes room again."""
+
+    async def body() -> dict[str, dict[str, int]]:
+        async with user(broker, "rollout") as worker, user(broker, "dashboard") as guest, user(broker, "trainer") as t:
+            own = match_subject("nim", "training", e.MatchFinished, "rollout")
+            await worker.jetstream().publish("experience.nim.hero", b"a rollout")
+            await worker.jetstream().publish(own, b"{}", headers={"Nats-Msg-Id": "once"})
+            for target in ("league.nim.nowhere", "work.nim.nothing", "experience.nim.hero"):
+                pulling = ConsumerConfig(ack_policy=AckPolicy.NONE, inactive_threshold=5, filter_subject=own)
+                pulling.deliver_policy = DeliverPolicy.LAST
+                info = await guest.jetstream().add_consumer("LEAGUE", pulling)
+                await guest.publish(f"$JS.API.CONSUMER.MSG.NEXT.LEAGUE.{info.name}", b"1", reply=target)
+            for _ in range(400):
+                if dropped := await Experience(t, "nim").drop_strangers():
+                    break
+                await asyncio.sleep(0.05)
+            assert dropped == 1
+            async with user(broker, "operator") as boss:
+                js, found = boss.jetstream(), {}
+                for stream in ("LEAGUE", "WORK", "EXPERIENCE"):
+                    info = await js.stream_info(stream, subjects_filter=">")
+                    found[stream] = dict(info.state.subjects or {})
+                await js.purge_stream("WORK", subject=own)
+                await js.purge_stream("EXPERIENCE")
+                return found
+
+    found = asyncio.run(asyncio.wait_for(body(), 60))
+    assert "league.nim.nowhere" not in found["LEAGUE"]
+    assert "work.nim.nothing" not in found["WORK"]
+    assert found["EXPERIENCE"]["experience.nim.hero"] == 1
+    assert {subject.partition(".")[0] for subject in found["EXPERIENCE"]} == {"experience"}
 
 
 def test_credentials_are_for_their_owners_eyes_and_name_their_user(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ from trainer.buffer import Buffer, Drawn, Room
 from trainer.buffer.groups import is_grouped
 from trainer.learner import Learner
 from trainer.shape import DecoderShape
-from workers.runtime import Context
+from workers.runtime import Context, beside
 
 log = structlog.get_logger()
+
+_TIDY_S = 60.0
 
 
 class Gathering:
@@ -52,9 +54,17 @@ class Gathering:
 
     async def receive(self) -> None:
         """Take rollouts from the stream, for ever; those that wait since before come again."""
-        async for received in self._context.experience.follow(self._policy, self._consumed.floor + 1):
-            if not self._consumed.covers(received.sequence):
-                await self._received.put(received)
+        async with beside(self._keep_room()):
+            async for received in self._context.experience.follow(self._policy, self._consumed.floor + 1):
+                if not self._consumed.covers(received.sequence):
+                    await self._received.put(received)
+
+    async def _keep_room(self) -> None:
+        """Have nobody's messages dropped, for ever."""
+        while True:
+            await asyncio.sleep(_TIDY_S)
+            if count := await self._context.persistently(self._context.experience.drop_strangers):
+                log.warning("dropped from the stream of rollouts: what is none", subjects=count)
 
     async def fill(self, version: int, is_over: Callable[[], bool]) -> bool:
         """Admit rollouts in the order of the stream until a batch can be drawn; False when there is to be none.
