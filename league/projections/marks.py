@@ -140,7 +140,8 @@ class Marks:
         """
         try:
             saved = msgspec.msgpack.decode(zstandard.decompress(data), type=_Saved)
-        except (msgspec.MsgspecError, zstandard.ZstdError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, zstandard.ZstdError, UnicodeDecodeError, MemoryError) as error:
+            # The last: a damaged frame may claim any size.
             raise DecodeError(f"not the marks of a projection: {error}") from error
         rated_to = {(game, system): upto for game, system, upto in saved.rated_to}
         return cls.of(((_kind(kind), prefix, chunk, bits) for kind, prefix, chunk, bits in saved.chunks), rated_to)
