@@ -253,9 +253,11 @@ class Fleet:
         ]
         await asyncio.gather(*(play(place, worker) for place, worker in enumerate(self.workers)))
         tally.ended, tally.cpu_s = time.monotonic(), time.process_time() - cpu
-        for task in beating:
-            task.cancel()
-        await asyncio.gather(*beating, return_exceptions=True)
+        # Again and again, as workers do: a cancellation that meets a result can be lost.
+        while left := [task for task in beating if not task.done()]:
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=1.0)
         tally.waits_s, tally.keys, tally.refusals = list(waits), key_sum(keys), dict(refusals)
         return tally
 

@@ -40,8 +40,6 @@ class Costs(msgspec.Struct, frozen=True):
     event_bytes: int = 1_100
     """Of an event on its way: payload, headers, subject."""
     rollout_bytes: int = 6_000
-    train_ms: float = 3.0
-    """Of the trainer, a rollout."""
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -69,6 +67,8 @@ class Setup(msgspec.Struct, frozen=True):
     """Of the broker: 10 Gbit/s."""
     trainers: int = 1
     """Ranks that learn from every match's rollout; 0 for games of bots alone, which nobody learns from."""
+    train_ms: float = 0.0
+    """Of one of them, a rollout."""
     adapter_mb: float = 70.0
     publish_every_s: float = 60.0
     """Between versions, each of which every machine fetches once; more machines make larger batches, not more steps."""
@@ -139,7 +139,7 @@ class _League:
         self.followers = {"processes": count, "machines": setup.machines, "nobody": 0}[setup.followers]
         beating = (count / BEAT_EVERY_S) * costs.beat_ms / 1e3 / setup.broker_cores
         shared = Station(setup.shared_cores) if setup.shared_cores else None
-        self.cores = [shared or Station() for _ in range(count)]
+        self.cores, self.shared = [Station() for _ in range(count)], shared
         self.broker = shared or Station(setup.broker_cores, 1 - beating)
         fetching = setup.machines * setup.adapter_mb / setup.fetched_from / setup.publish_every_s / setup.network_mb_s
         self.network = Station(1, 1 - (fetching if setup.trainers else 0.0))
@@ -181,7 +181,10 @@ class _League:
         heard, self.seen[process] = self.events - self.seen[process], self.events
         # Where one reader serves a machine, its processes share what it costs.
         heard_s = heard * self.costs.fold_us / 1e6 * self.followers / len(self.cores)
-        return self.cores[process].serve(now, self.setup.play_ms / 1e3 + heard_s)
+        needed_s = self.setup.play_ms / 1e3 + heard_s
+        done = self.cores[process].serve(now, needed_s)
+        # Shared or not, a process computes on one core at a time.
+        return done if self.shared is None else max(done, self.shared.serve(done - needed_s, needed_s))
 
     def _append(self, process: int, now: float) -> float:
         done = self.disk.serve(now, self.flush_s)
@@ -219,4 +222,4 @@ class _League:
         )
 
     def _train(self, process: int, now: float) -> float:
-        return self.trainer.serve(now, self.costs.train_ms / 1e3)
+        return self.trainer.serve(now, self.setup.train_ms / 1e3)

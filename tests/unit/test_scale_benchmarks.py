@@ -11,9 +11,7 @@ from benchmarks.fleet import BARE, OURS, Order, Tally, key_sum, percentile, resu
 from benchmarks.scale_model import Costs, Outcome, Setup, Station, simulate
 from schemas.codec import encode_event
 
-CHEAP = Costs(
-    flush_ms=0.0, record_ms=0.0, broker_ms=0.0, deliver_us=0.0, fold_us=0.0, beat_ms=0.0, rate_us=0.0, train_ms=0.0
-)
+CHEAP = Costs(flush_ms=0.0, record_ms=0.0, broker_ms=0.0, deliver_us=0.0, fold_us=0.0, beat_ms=0.0, rate_us=0.0)
 """Nothing but play takes time."""
 PLAYING = Setup(machines=2, processes=3, in_flight=2, play_ms=20.0)
 
