@@ -45,7 +45,13 @@ class Audit(msgspec.Struct):
         return not self.damage and not self.results.forged
 
 
-async def audit(history: EventLog, artifacts: CachedStore, expect: str = "", told: Told = lambda events: None) -> Audit:
+async def audit(
+    history: EventLog,
+    artifacts: CachedStore,
+    expect: str = "",
+    told: Told = lambda events: None,
+    reads: int = 1,
+) -> Audit:
     """Check a history and its archive.
 
     Args:
@@ -53,6 +59,7 @@ async def audit(history: EventLog, artifacts: CachedStore, expect: str = "", tol
         artifacts: Where its archive lies.
         expect: Digest of a seal that somebody kept; empty when nobody did.
         told: Called with the number of events read so far, those of the archive included.
+        reads: How often the stream is read: each time any one of a cluster's nodes hands it out, which may be damaged.
     """
     held = await history.held()
     chain = await read_chain(history)
@@ -63,6 +70,9 @@ async def audit(history: EventLog, artifacts: CachedStore, expect: str = "", tol
     found.results = results.finish()
     found.damage += chain.damage + checker.damage
     _unreadable(found, held, checker)
+    for _ in range(reads - 1):
+        again = await check_stream(history, chain)
+        found.damage += [damage for damage in again.damage if damage not in found.damage]
     _expected(found, chain, expect)
     await _shortened(found, artifacts)
     await _archive(found, history, artifacts, chain, told)

@@ -1,6 +1,8 @@
 """Bits flip in the stores of brokers, and ends of files are missing: nothing is lost, or it is located and mended."""
 
 import asyncio
+import os
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -42,6 +44,19 @@ def flipped(store: Path) -> None:
     raise AssertionError("the store does not hold these bytes")
 
 
+def flipped_in_place(store: Path) -> None:
+    """The same under a node that runs: it goes on with the file that it has open."""
+    for block in store.rglob("streams/LEAGUE/msgs/*.blk"):
+        if (at := block.read_bytes().find(VICTIM.payload)) >= 0:
+            with block.open("r+b") as file:
+                file.seek(at + len(VICTIM.payload) // 2)
+                byte = file.read(1)[0]
+                file.seek(-1, os.SEEK_CUR)
+                file.write(bytes([byte ^ 4]))
+            return
+    raise AssertionError("the store does not hold these bytes")
+
+
 def truncated(store: Path) -> None:
     """The second half of the newest file of events is gone."""
     block = max(store.rglob("streams/LEAGUE/msgs/*.blk"))
@@ -61,16 +76,21 @@ def use(url: str, body: Callable[[Client], Awaitable[None]]) -> None:
     asyncio.run(connected())
 
 
-async def whole(client: Client) -> None:
-    """Wait until all nodes have all of the history, and read it again and again."""
+async def whole_there(client: Client) -> None:
+    """Wait until all nodes have all of the history."""
     while True:
         try:
             cluster = (await client.jetstream(timeout=2).stream_info("LEAGUE")).cluster
             if cluster is not None and cluster.leader and all(one.current for one in cluster.replicas or []):
-                break
+                return
         except Exception:
             pass
         await asyncio.sleep(0.2)
+
+
+async def whole(client: Client) -> None:
+    """Wait until all nodes have all of the history, and read it again and again."""
+    await whole_there(client)
     log = JetStreamLog(client, "league", "test")
     for _ in range(READS):
         assert [bare(recorded) async for recorded in log.read()] == list(map(bare, HISTORY))
@@ -101,6 +121,30 @@ def test_what_is_damaged_on_one_node_of_a_cluster_comes_from_the_others(
             damage(cluster.store(number))
             cluster.start(number)
             use(cluster.url, whole)
+
+
+def test_a_bit_that_flips_in_the_store_of_a_running_node_is_found_by_reading_again_and_again(tmp_path: Path) -> None:
+    async def fill(client: Client) -> None:
+        await ensure_streams(client.jetstream(timeout=10), ExperienceConfig())
+        log = JetStreamLog(client, "league", "test")
+        await log.copy(HISTORY)
+        await seal_through(log, SEALED, 20)
+
+    with LocalCluster(tmp_path) as cluster:
+        use(cluster.url, fill)
+        words = ("verify", "--nats", cluster.url, "--run", tmp_path / "run", "--reads", READS)
+        assert league(*words)[0] == 0
+        flipped_in_place(cluster.store(1))
+        # Until then the node has what it was sent in memory, and hands that out.
+        deadline = time.monotonic() + 120
+        while (found := league(*words))[0] == 0:
+            assert time.monotonic() < deadline
+            time.sleep(5)
+        assert f"missing: event {VICTIM.sequence}" in found[1]
+        cluster.stop(1)
+        cluster.start(1)
+        use(cluster.url, whole_there)
+        assert league(*words)[0] == 0
 
 
 @pytest.fixture

@@ -39,6 +39,9 @@ def verify(
         Path | None,
         typer.Option("--events", help="Check who signed the results of an export: of `export`, or `events --json`."),
     ] = None,
+    reads: Annotated[
+        int, typer.Option(help="Read the stream so often: each time one node of a cluster, chance says which.")
+    ] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Check the history and its archive against the seals, and who signed its results.
@@ -49,17 +52,19 @@ def verify(
         raise typer.Exit(_verify_results(events, as_json))
     if expect and not re.fullmatch(r"[0-9a-f]{64}", expect):
         raise UsageError(f"--expect {expect!r}: not the digest of a seal; expected 64 of 0-9 a-f")
-    raise typer.Exit(uvloop.run(_verify(the_run(run, nats, league), expect, as_json)))
+    if reads < 1:
+        raise UsageError(f"--reads {reads}: expected 1 or more")
+    raise typer.Exit(uvloop.run(_verify(the_run(run, nats, league), expect, reads, as_json)))
 
 
-async def _verify(run: Run, expect: str, as_json: bool) -> int:
+async def _verify(run: Run, expect: str, reads: int, as_json: bool) -> int:
     async with run.history() as history:
         artifacts = run.artifacts(history.client)
         manifest = await newest_manifest(history, artifacts)
         archived = sum(segment.events for segment in manifest.segments) if manifest is not None else 0
         with reporting(Console(stderr=True), "verifying") as report:
             told = _pace(report, "verified", await history.held() + archived)
-            found = await audit(history, artifacts, expect, told)
+            found = await audit(history, artifacts, expect, told, reads)
     if as_json:
         print(msgspec.json.encode({"sound": found.sound} | msgspec.structs.asdict(found)).decode())
     else:
