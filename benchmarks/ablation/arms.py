@@ -36,7 +36,7 @@ class Setting(msgspec.Struct, frozen=True):
     title: str
     entropy: float
     """Weight of the bonus."""
-    learning_rate: float = 1e-2
+    learning_rate: float = 3e-3
 
 
 SETTINGS = {

@@ -23,9 +23,9 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     """Of what is won."""
     games: int
     """Training matches of all of a run's policies together."""
-    batch: int = 64
+    batch: int = 32
     """Matches to a gradient step."""
-    checkpoints: int = 20
+    checkpoints: int = 40
     """Of a run whose games all train one policy; versions between them follow."""
     resets: int = 4
     """How often an exploiter begins anew, at least: it has its share of the run's steps over so many."""
@@ -85,5 +85,5 @@ BENCHES = {
     "kuhn": Bench(
         title="Kuhn poker", game=Plugin("kuhn_poker", {"shuffle": False}), deals=_kuhn, unit="chips", games=9_600
     ),
-    "leduc": Bench(title="Leduc poker", game=Plugin("leduc_poker"), deals=_leduc, unit="chips", games=19_200),
+    "leduc": Bench(title="Leduc poker", game=Plugin("leduc_poker"), deals=_leduc, unit="chips", games=12_800),
 }
