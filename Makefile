@@ -7,7 +7,7 @@ RUN ?= .league
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-faults test-fuzz test-oracles test-vllm check bench clean
+.PHONY: help install demo test test-slow test-faults test-fuzz test-oracles test-vllm check bench ablation ablation-short clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -68,6 +68,13 @@ check: $(STAMP)  ## lint, format, types, import contracts
 
 bench: $(STAMP)  ## measure against the named peers, ratios in the same run
 	@$(BIN)/python -m benchmarks
+
+# What was trained before is kept, so both go on where they were.
+ablation: $(STAMP)  ## the league against mirror self-play in small games, five seeds each (within three hours)
+	@$(BIN)/python -m benchmarks.ablation run $${ABLATION:-.ablation/full}
+
+ablation-short: $(STAMP)  ## two games, three arms, half the budget (within ten minutes)
+	@$(BIN)/python -m benchmarks.ablation short $${ABLATION:-.ablation/short}
 
 clean:  ## remove the virtual environment and caches (runs are kept)
 	rm -rf $(VENV) .venv-vllm .mypy_cache .ruff_cache .pytest_cache build *.egg-info
