@@ -8,8 +8,8 @@ do: Elo states no interval, and what the other online systems state covers too l
 (``docs/6-ratings.md``). For each baseline the scale is fixed to that baseline, so that a version's interval is that of
 the difference between the two.
 
-Below is whom the whole 95 % interval puts below. That alone would let pass whoever was hardly measured: an interval
-that leaves more open than ``Thresholds.widest`` measures nothing.
+Below is whom the whole 95 % interval puts below. That alone would let pass whoever was hardly measured, so every
+interval has to exclude, too, that the version was below by more than ``Thresholds.margin``.
 """
 
 import math
@@ -148,10 +148,12 @@ def _moment(point: Point, collected: Collected) -> Moment:
 def _problem(moments: list[Moment], below: int, thresholds: Thresholds) -> str:
     if below:
         return f"{below} of {len(moments)} versions were below it"
-    widest = max(moments, key=lambda moment: moment.high - moment.low)
-    half = (widest.high - widest.low) / 2
-    if half > thresholds.widest:
-        return f"not measured: version {widest.version} is known to ±{half:.0f} only; expected ±{thresholds.widest:.0f}"
+    least = min(moments, key=lambda moment: (moment.low, moment.version))
+    if least.low < -thresholds.margin:
+        expected = f"an interval that excludes {thresholds.margin:.0f}"
+        return (
+            f"not measured: version {least.version} may have been {-least.low:.0f} points below it; expected {expected}"
+        )
     return ""
 
 

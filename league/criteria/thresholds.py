@@ -14,9 +14,9 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the benchmark, at least: thirty in each of Diplomacy's seats."""
     warm_up: float = 0.1
     """Share of the gradient steps before which the hero may be below a baseline: it begins as one of them."""
-    widest: float = 150.0
-    """Rating points between hero and baseline that an interval may leave open to either side. A wider one could hide
-    any regression, so it measures nothing."""
+    margin: float = 150.0
+    """Rating points below a baseline that every version's interval has to exclude: else nobody measured whether it is
+    below. The margin of a test of non-inferiority."""
     tolerance: float = 0.05
     """Between a bucket's realised and its target share: half of the smallest share of the specification's mix, so that
     no bucket can pass for another. The specification names none."""

@@ -77,6 +77,7 @@ async def print_report(run: Run, history: JetStreamLog, console: Console) -> boo
     console.print("Try next:", highlight=False)
     league = _command()
     for command in (
+        f"{league} criteria{where}",
         f'{league} sql "SELECT purpose, count(*), avg(length) FROM matches GROUP BY purpose"{where}',
         f"{league} events --type CheckpointAdded{where}",
         f"{league} replay --verify{where}",
