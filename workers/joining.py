@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import os
+import platform
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -243,7 +244,8 @@ def _bounds(asked: Asked, loaded: Loaded | None, most: int | None) -> Bounds:
     if asked.workers is not None:
         return Bounds(asked.workers[0], *asked.workers)
     free = psutil.virtual_memory().available
-    count = carried(asked.role, loaded, len(os.sched_getaffinity(0)), free)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = carried(asked.role, loaded, cores, free)
     count = count if most is None else min(count, most)
     return Bounds(count, count, count)
 
@@ -274,7 +276,7 @@ def _workers(bounds: Bounds) -> str:
 def _warn_of_namesakes(context: Context, name: str, console: Console) -> None:
     """Two that live must not share a name; whether the other one lives, only its machine knows."""
     known = context.state.workers.get(name)
-    if known is not None and known.left is None and known.joined.host != os.uname().nodename:
+    if known is not None and known.left is None and known.joined.host != platform.node():
         host = known.joined.host
         console.print(
             f"note: {name} joined from {host} and did not say that it left: it must not be at work there, too"
