@@ -30,7 +30,7 @@ from workers.commands import app
 from workers.run import Run
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
-MOST_S = float(os.environ.get("LEAGUE_FAULTS_S", "900"))
+MOST_S = float(os.environ.get("LEAGUE_FAULTS_S", "1800"))
 """After so long without the results that were asked for, something hangs."""
 SETTINGS = """
 [tracker]

@@ -16,7 +16,7 @@ FAILURES = int(os.environ.get("LEAGUE_POWER_FAILURES", "3"))
 MATCHES = int(os.environ.get("LEAGUE_POWER_MATCHES", "150"))
 """Played before each failure, and after the last."""
 
-PATIENCE_S = float(os.environ.get("LEAGUE_FAULTS_S", "900"))
+PATIENCE_S = float(os.environ.get("LEAGUE_FAULTS_S", "1800"))
 
 pytestmark = pytest.mark.slow
 
