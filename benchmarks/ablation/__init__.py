@@ -12,4 +12,5 @@ history; ``report DIR`` computes all figures and charts from what was kept.
 - ``policies``  what an adapter plays at every information state, by the learner's own forward pass
 - ``measures``  exploitability of a run's newest policy and of its population, step by step
 - ``tables``    intervals over seeds, tables and charts
+- ``prediction``  which rating system predicts the runs' matches best (``predict DIR``)
 """

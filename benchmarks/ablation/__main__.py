@@ -1,4 +1,4 @@
-"""``python -m benchmarks.ablation``: train all arms from all seeds, and report."""
+"""``python -m benchmarks.ablation``: train all arms from all seeds, report, predict matches."""
 
 import argparse
 import itertools
@@ -18,7 +18,7 @@ SHORT_SHARE = 0.5
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ablation", description=__doc__)
-    parser.add_argument("command", choices=("run", "short", "report"))
+    parser.add_argument("command", choices=("run", "short", "report", "predict"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--games", nargs="*", choices=list(BENCHES), default=list(BENCHES))
     parser.add_argument("--arms", nargs="*", choices=list(ARMS), default=list(ARMS))
@@ -40,6 +40,11 @@ def main() -> int:
     asked = arguments(sys.argv[1:])
     if asked.command == "short":
         asked.games, asked.arms, asked.settings = SHORT_GAMES, SHORT_ARMS, SHORT_SETTINGS
+    if asked.command == "predict":
+        from benchmarks.ablation.prediction import table
+
+        print("\n\n".join(filter(None, (table(asked.folder, game, asked.seeds) for game in asked.games))))
+        return 0
     if asked.command != "report":
         run_all(jobs_of(asked, SHORT_SHARE if asked.command == "short" else 1.0), asked.processes)
     from benchmarks.ablation.tables import report

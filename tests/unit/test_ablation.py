@@ -18,11 +18,12 @@ from benchmarks.ablation.driver import ADAPTERS, model_of, train
 from benchmarks.ablation.games import BENCHES
 from benchmarks.ablation.measures import history, measured
 from benchmarks.ablation.policies import Asked
+from benchmarks.ablation.prediction import SYSTEMS, expected, losses, predicted, table
 from benchmarks.ablation.tables import Row, interval, report, rows
 from benchmarks.ablation.trees import Tree
 from league.matchmaker import explain
 from league.state import LeagueState
-from schemas.events import CheckpointAdded, MatchFinished, OpponentsSampled, PolicyReset
+from schemas.events import CheckpointAdded, MatchFinished, OpponentsSampled, PolicyReset, SeatResult
 
 PLAIN = SETTINGS["plain"]
 
@@ -202,3 +203,35 @@ def test_rows_leave_out_the_difference_of_mirror_from_itself(folder: Path):
     assert table["league"].less["late"].mean == pytest.approx(
         table["mirror"].found["late"].mean - table["league"].found["late"].mean
     )
+
+
+def test_little_known_agents_are_expected_to_be_more_alike():
+    assert expected(0.0, [50.0, 50.0]) == 0.5
+    assert expected(400.0, []) == pytest.approx(10 / 11)
+    assert 0.5 < expected(400.0, [350.0, 350.0]) < expected(400.0, [30.0, 30.0]) < 10 / 11
+    assert expected(-120.0, [80.0]) == pytest.approx(1 - expected(120.0, [80.0]))
+
+
+def test_a_match_is_predicted_before_it_is_rated_and_the_stronger_one_is_found():
+    def match(nth: int) -> MatchFinished:
+        seats = [SeatResult(0, "P1", "main@1", 1.0, 1), SeatResult(1, "P2", "main@2", -1.0, 2)]
+        played = {"game": "kuhn_poker", "purpose": "training", "worker": "w", "reason": "call"}
+        return MatchFinished(match_id=f"m-{nth}", seed=nth, seats=seats, winner=0, length=2, seconds=0.0, **played)
+
+    for name, by_least in losses(map(match, range(40))).items():
+        assert by_least[0].matches == 1
+        assert by_least[0].mean == pytest.approx(0.6931, abs=1e-4), name
+        assert by_least[32].mean < by_least[8].mean < by_least[1].mean < 0.6931, name
+
+
+def test_every_match_between_different_agents_is_predicted_once(folder: Path):
+    run = folder / "kuhn" / "plain" / "league" / "1"
+    matches = [event for event in history(run) if isinstance(event, MatchFinished)]
+    different = sum(match.seats[0].agent != match.seats[1].agent for match in matches)
+    found = predicted([run])
+    assert set(found) == set(SYSTEMS)
+    for by_least in found.values():
+        assert sum(loss.matches for loss in by_least.values()) == different > 0
+    said = table(folder, "kuhn", [1])
+    assert all(f"| {name} | 0." in said for name in SYSTEMS)
+    assert table(folder, "leduc", [1]) == ""
