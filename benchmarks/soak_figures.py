@@ -29,6 +29,7 @@ _STORE_BOUND = 1.25
 _STORE_SPARE_KB = 20.0
 """A step; what grows by less is not looked at."""
 _FEW = 5
+_FLOORS = 12
 _MEMORY = re.compile(r"out of memory|MemoryError|\bOOM\b|Cannot allocate memory", re.IGNORECASE)
 _LOCKS = re.compile(r"database is locked|Could not set lock|resource deadlock", re.IGNORECASE)
 _COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#999999")
@@ -41,9 +42,9 @@ class Growth(msgspec.Struct, frozen=True):
     process: str
     of: str
     first: float
-    """Median of the first tenth of the samples."""
+    """The least of the first twelfth of the samples."""
     last: float
-    """Median of the last tenth."""
+    """Of the last twelfth."""
     slope: float
     """Per 1,000 gradient steps, with its 95 % interval."""
     low: float
@@ -107,10 +108,10 @@ async def figures(folder: Path, samples: list[Sample], code: int) -> Figures:
         (step, s) for step, s in zip(at_step, samples, strict=True) if step >= warm and s.at <= told.step_times[-1]
     ]
     store = {name: _halves(name, at_step, samples) for name in sorted({n for s in samples for n in s.sizes_mb})}
-    counts, quoted = _logged(folder / "logs")
+    counts, quoted = logged(folder / "logs")
     faults = [f"league up ended with code {code}"] if code else []
     faults += [f"{end}" for end in told.ends] + quoted
-    faults += [f"{name} grows faster and faster" for name, halves in store.items() if _quickens(*halves)]
+    faults += [f"{name} grows faster and faster" for name, halves in store.items() if quickens(*halves)]
     return Figures(
         began=samples[0].at,
         ended=samples[-1].at,
@@ -118,7 +119,7 @@ async def figures(folder: Path, samples: list[Sample], code: int) -> Figures:
         warm_steps=warm,
         matches=told.matches,
         events=told.events,
-        growth=[one for name in _names(steady) for one in _growth(name, steady)],
+        growth=growth(steady),
         store=store,
         faults=faults,
         notes=[f"log lines: {', '.join(f'{count:,} {name}' for name, count in sorted(counts.items()))}"],
@@ -143,8 +144,14 @@ async def _told(folder: Path) -> _Told:
     return told
 
 
-def _names(steady: Sequence[tuple[float, Sample]]) -> list[str]:
-    return list(dict.fromkeys(name for _, sample in steady for name in sample.processes))
+def growth(steady: Sequence[tuple[float, Sample]]) -> list[Growth]:
+    """Slopes of everything, process by process.
+
+    Args:
+        steady: Samples after the warm-up, and the gradient steps that had been taken by each.
+    """
+    names = dict.fromkeys(name for _, sample in steady for name in sample.processes)
+    return [one for name in names for one in _growth(name, steady)]
 
 
 def _growth(name: str, steady: Sequence[tuple[float, Sample]]) -> list[Growth]:
@@ -152,22 +159,26 @@ def _growth(name: str, steady: Sequence[tuple[float, Sample]]) -> list[Growth]:
     starts = Counter(usage.pid for _, usage in mine)
     longest = max(starts, key=lambda pid: starts[pid])
     kept = [(step, usage) for step, usage in mine if usage.pid == longest]
-    if len(kept) < 2 * _FEW:
+    if len(kept) < 2 * _FLOORS:
         return []
-    steps = [step for step, _ in kept]
     values = {
         "memory (MB)": [usage.rss_mb for _, usage in kept],
         "open files": [float(usage.files) for _, usage in kept],
         "threads": [float(usage.threads) for _, usage in kept],
     }
+    steps = [step for step, _ in kept]
     return [_slope(name, of, steps, value, len(starts)) for of, value in values.items()]
 
 
 def _slope(name: str, of: str, steps: list[float], values: list[float], starts: int) -> Growth:
-    slope, _, low, high = (1000 * float(value) for value in theilslopes(values, steps))
-    few = max(len(values) // 10, 1)
-    first, last = float(np.median(values[:few])), float(np.median(values[-few:]))
-    return Growth(name, of, first, last, slope, low, high, starts)
+    """Theil–Sen over the least values of equal parts of the run.
+
+    What a collector has not come to yet goes up and down, the broker's by half of its memory; a leak raises the floor.
+    """
+    parts = np.array_split(np.arange(len(values)), _FLOORS)
+    floors = [min((values[at], steps[at]) for at in part) for part in parts]
+    slope, _, low, high = (1000 * float(v) for v in theilslopes([f[0] for f in floors], [f[1] for f in floors]))
+    return Growth(name, of, floors[0][0], floors[-1][0], slope, low, high, starts)
 
 
 def _halves(
@@ -180,11 +191,12 @@ def _halves(
     return 1000 * (middle - first) / span, 1000 * (end - middle) / span
 
 
-def _quickens(first: float, second: float) -> bool:
+def quickens(first: float, second: float) -> bool:
+    """Whether a store grew faster in the second half of a run, in kB a step, than in the first."""
     return second > _STORE_SPARE_KB and second > _STORE_BOUND * first
 
 
-def _logged(folder: Path) -> tuple[Counter[str], list[str]]:
+def logged(folder: Path) -> tuple[Counter[str], list[str]]:
     """Counts of what the logs say, and the first lines that tell of a fault."""
     counts = Counter({"warnings": 0, "alarms": 0, "errors": 0, "locks": 0, "out of memory": 0})
     quoted: list[str] = []
