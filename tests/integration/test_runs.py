@@ -166,12 +166,12 @@ def test_an_explanation_names_everybody_who_was_eligible_and_the_numbers_drawn(
 
 
 def test_every_match_plays_again_identically(nim: Path, history: list[Recorded]) -> None:
-    from workers.commands.match import _resimulated
+    from workers.reading.accounts import resimulated
     from workers.reading.matches import FoundMatch
 
     async def work(run: Run, log: JetStreamLog) -> list[bool]:
         found = [FoundMatch("", recorded, None, None, None) for recorded in of(history, e.MatchFinished)]
-        return [(await _resimulated(run, log, match, None)).identical for match in found]
+        return [(await resimulated(run, log, match, None)).identical for match in found]
 
     identical = with_history(nim, work)
     assert len(identical) > 40

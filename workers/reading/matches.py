@@ -1,5 +1,6 @@
 """Finds a match in the history by its id, and its record in the artifacts."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,9 @@ from workers.run import Run
 
 _STRETCH = 1_000
 """Events that are looked through at once."""
+
+PLACES = ("matches", "match_failures", "opponents_sampled", "voids")
+"""Tables that say where the history speaks of a match, in the order of ``FoundMatch``."""
 
 
 class FoundMatch(NamedTuple):
@@ -60,22 +64,35 @@ async def find_match(run: Run, history: JetStreamLog, match_id: str) -> FoundMat
     # Imported here: every worker imports this package, and none needs the projection.
     from workers.reading.tables import ask
 
-    tables = ("matches", "match_failures", "opponents_sampled")
     quoted = match_id.replace("'", "''")
     places = " UNION ALL ".join(
-        f"SELECT '{table}', min(sequence) FROM {table} WHERE match_id = '{quoted}'" for table in tables
+        f"SELECT '{table}', min(sequence) FROM {table} WHERE match_id = '{quoted}'" for table in PLACES
     )
     rows = (await ask(run, history, places)).rows
-    found = {str(table): int(sequence) for table, sequence in rows if sequence is not None}
-    if not found:
+    return await match_at(history, match_id, {str(table): sequence for table, sequence in rows})
+
+
+async def match_at(history: JetStreamLog, match_id: str, places: Mapping[str, int | None]) -> FoundMatch:
+    """Everything that the history holds about a match, from where it stands.
+
+    Args:
+        history: Of the league.
+        match_id: Of the match.
+        places: Sequence of the first row that tells of it, by each of the tables ``PLACES``; None or nothing where
+            a table has none.
+
+    Raises:
+        UsageError: none of them has one.
+    """
+    finished, failed, sampled, voided = [await _at(history, places.get(table)) for table in PLACES]
+    if finished is None and failed is None and sampled is None:
         raise UsageError(
             f"match {match_id!r}: the history of league {history.league!r} does not hold it; expected an id such as "
             '`league sql "SELECT match_id FROM matches"` lists'
         )
-    finished, failed, sampled = [await _at(history, found.get(table)) for table in tables]
     if sampled is None:
         sampled = await _draw_without_opponents(history, finished or failed)
-    return FoundMatch(match_id, finished, failed, sampled, await _voiding(history, match_id))
+    return FoundMatch(match_id, finished, failed, sampled, voided)
 
 
 async def _at(history: JetStreamLog, sequence: int | None) -> Recorded | None:
@@ -93,13 +110,6 @@ async def _draw_without_opponents(history: JetStreamLog, ended: Recorded | None)
         async for recorded in history.read(max(last - _STRETCH + 1, 1), last):
             if isinstance(recorded.event, OpponentsSampled) and recorded.event.match_id == event.match_id:
                 return recorded
-    return None
-
-
-async def _voiding(history: JetStreamLog, match_id: str) -> Recorded | None:
-    async for recorded in history.read(only=MatchVoided):
-        if isinstance(recorded.event, MatchVoided) and recorded.event.match.match_id == match_id:
-            return recorded
     return None
 
 
