@@ -10,6 +10,7 @@
 - ``scoring``   the result of a position
 - ``text``      prompts and completions for a language model; ``walk`` holds the places of a completion
 - ``egocentric`` the game as JSON in and XML tags out, for large models
+- ``drawing``   the map of every phase as SVG, by the package's renderer
 - ``view``       a position from one side, as data
 - ``words``     the game in English for remote agents; ``reading`` understands what they say
 """

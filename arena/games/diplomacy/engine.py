@@ -186,6 +186,23 @@ class Adjudicator:
                 game.set_orders(power, list(lines), expand=False)
         game.process()
 
+    def drawable(self, orders: Mapping[str, Sequence[str]], influence: Mapping[str, Sequence[str]]) -> Any:
+        """The package's own game, for its renderer; this is of no other use afterwards.
+
+        Args:
+            orders: Legal ones of this phase, which are given and not carried out.
+            influence: Provinces by the power that was there last.
+        """
+        game = self._game
+        for power, provinces in influence.items():
+            game.powers[power].influence = list(provinces)
+        for power, lines in orders.items():
+            if game.phase_type == "M":
+                game.powers[power].orders = _by_unit(lines)
+            else:
+                game.powers[power].adjust = list(lines)
+        return game
+
     def restore(
         self,
         phase: str,

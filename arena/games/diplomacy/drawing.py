@@ -1,0 +1,86 @@
+"""The map phase by phase, drawn by the ``diplomacy`` package: units, ownership, and orders as arrows."""
+
+from collections.abc import Mapping
+from functools import cache
+from threading import Lock
+from typing import Any, cast
+
+import msgspec
+from diplomacy.engine.renderer import Renderer
+
+from arena.games.base import Action, Recording
+from arena.games.diplomacy.engine import POWERS, Adjudicator
+from arena.games.diplomacy.game import DiplomacyGame
+from arena.games.diplomacy.position import Position, Saved
+
+_drawing = Lock()
+"""The renderer is kept, since reading the map takes longer than drawing on it, and it draws one game at a time."""
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """One phase of a match, ready to be drawn."""
+
+    position: Saved
+    influence: dict[str, list[str]]
+    """Provinces by the power whose unit was there last: what colours the land."""
+    orders: dict[str, Action]
+    """Given in the phase, by power; empty at the end of the match."""
+
+    @property
+    def centers(self) -> dict[str, int]:
+        """Supply centres by power."""
+        return {power: len(owned) for power, owned in self.position.centers.items()}
+
+    def in_words(self) -> str:
+        """The position, for those who cannot see the map."""
+        parts = [self._standing(power) for power in POWERS]
+        return f"{self.position.phase}. {'; '.join(part for part in parts if part)}."
+
+    def _standing(self, power: str) -> str:
+        owned, units = self.centers[power], self.position.units[power]
+        if not owned and not units:
+            return ""
+        return f"{power.title()}: {owned} supply centre{'' if owned == 1 else 's'}, {', '.join(units) or 'no units'}"
+
+
+def phases(recording: Recording) -> list[Phase]:
+    """Every phase of a record, played again, and the position at its end.
+
+    Raises:
+        GameError: an order in it is illegal.
+    """
+    game, found = cast(DiplomacyGame, recording.start), []
+    land: dict[str, str] = {}
+    for actions in recording.turns:
+        orders = {POWERS[seat]: action for seat, action in sorted(actions.items())}
+        found.append(_phase(game.position, land, orders))
+        game.apply(actions)
+    return [*found, _phase(game.position, land, {})]
+
+
+def _phase(position: Position, land: dict[str, str], orders: dict[str, Action]) -> Phase:
+    land.update({place: POWERS[seat] for place, seat in position.occupied.items()})
+    return Phase(position.saved, _by_power(land), orders)
+
+
+def _by_power(land: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {power: [] for power in POWERS}
+    for place, power in sorted(land.items()):
+        found[power].append(place)
+    return found
+
+
+def draw(phase: Phase) -> str:
+    """The map of a phase as SVG, with the orders given in it."""
+    engine = Adjudicator()
+    Position(phase.position).restore(engine)
+    with _drawing:
+        renderer = _renderer()
+        renderer.game = engine.drawable(phase.orders, phase.influence)
+        drawn: str = renderer.render()
+    return drawn
+
+
+@cache
+def _renderer() -> Any:
+    return Renderer(Adjudicator().drawable({}, {}))
