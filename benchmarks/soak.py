@@ -1,4 +1,4 @@
-"""A thousand gradient steps of a small league, watched for what grows: memory, open files, threads, the store.
+"""Three thousand gradient steps of a small league, watched for what grows: memory, open files, threads, the store.
 
 A whole league runs as ``league up`` starts it. Every few seconds each of its processes, its broker included, is looked
 at from outside. Afterwards every quantity of every process gets a slope over gradient steps, from the end of the
@@ -130,11 +130,15 @@ def show(found: Figures, console: Console) -> None:
         highlight=False,
     )
     table = Table()
-    for column in ("process", "of", "when warm", "at the end", "per 1,000 steps", "bound", ""):
-        table.add_column(column, justify="left" if column in ("process", "of", "") else "right")
+    for column in ("growth", "warm", "at the end", "per 1,000", "95 %", ""):
+        table.add_column(column, justify="left" if column in ("growth", "") else "right", no_wrap=True)
+    flat = [one for one in found.growth if one.slope == 0 and one.first == one.last]
     for one in found.growth:
-        table.add_row(*_row(one))
+        if one not in flat:
+            table.add_row(*_row(one))
     console.print(table)
+    console.print(f"without any change: {_listed(flat)}", highlight=False)
+    console.print(f"bounds: {', '.join(f'{of} {bound:g}' for of, bound in BOUNDS.items())}", highlight=False)
     for name, (first, second) in found.store.items():
         console.print(
             f"store: {name}: {first:.1f} kB a step in the first half, {second:.1f} in the second", highlight=False
@@ -147,10 +151,14 @@ def show(found: Figures, console: Console) -> None:
 
 
 def _row(one: Growth) -> list[str]:
-    interval = f"{one.slope:+.2f} ({one.low:+.2f} to {one.high:+.2f})"
     name = one.process + (f" ({one.starts} starts)" if one.starts > 1 else "")
-    levels = f"{one.first:.1f}", f"{one.last:.1f}"
-    return [name, one.of, *levels, interval, f"{BOUNDS[one.of]:g}", "" if one.passed else "GROWS"]
+    numbers = f"{one.first:.1f}", f"{one.last:.1f}", f"{one.slope:+.1f}", f"{one.low:+.1f} to {one.high:+.1f}"
+    return [f"{name} {one.of}", *numbers, "" if one.passed else "GROWS"]
+
+
+def _listed(flat: list[Growth]) -> str:
+    of = {one.of: [other.process for other in flat if other.of == one.of] for one in flat}
+    return "; ".join(f"{name} of {', '.join(processes)}" for name, processes in of.items()) or "nothing"
 
 
 def main() -> int:

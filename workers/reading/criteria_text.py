@@ -78,7 +78,7 @@ def _no_regression(found: NoRegression) -> Iterator[RenderableType]:
     if found.official_worst is not None:
         yield Text(
             f"As {found.official} had it, without intervals: {found.official_below:,} evaluated versions below the "
-            f"best baseline, the worst at {found.official_worst:+.0f}."
+            f"best baseline, the worst at {round(found.official_worst):+d}."
         )
 
 
@@ -90,7 +90,8 @@ def _against(one: Against) -> list[str]:
 
 
 def _points(moment: Moment) -> str:
-    return f"{moment.difference:+.0f} ±{(moment.high - moment.low) / 2:.0f}"
+    # A whole number first: there is no -0 among them.
+    return f"{round(moment.difference):+d} ±{(moment.high - moment.low) / 2:.0f}"
 
 
 def _diversity(found: Diversity) -> Iterator[RenderableType]:
