@@ -71,10 +71,10 @@ bench: $(STAMP)  ## measure against the named peers, ratios in the same run
 
 # What was trained before is kept, so both go on where they were.
 ablation: $(STAMP)  ## the league against mirror self-play in small games, five seeds each (within three hours)
-	@$(BIN)/python -m benchmarks.ablation run $${ABLATION:-.ablation/full}
+	@$(BIN)/python -m benchmarks.ablation run $${ABLATION:-.ablation}
 
-ablation-short: $(STAMP)  ## two games, three arms, half the budget (within ten minutes)
-	@$(BIN)/python -m benchmarks.ablation short $${ABLATION:-.ablation/short}
+ablation-short: $(STAMP)  ## two games and three arms of it (within ten minutes)
+	@$(BIN)/python -m benchmarks.ablation short $${ABLATION:-.ablation}
 
 clean:  ## remove the virtual environment and caches (runs are kept)
 	rm -rf $(VENV) .venv-vllm .mypy_cache .ruff_cache .pytest_cache build *.egg-info

@@ -11,8 +11,8 @@ from benchmarks.ablation.games import BENCHES
 from benchmarks.ablation.runs import Job, run_all
 
 SEEDS = (1, 2, 3, 4, 5)
-SHORT_GAMES, SHORT_ARMS, SHORT_SETTINGS = ("rps", "kuhn"), ("mirror", "lagged", "league"), ("plain",)
-SHORT_SHARE = 0.5
+SHORT_GAMES, SHORT_ARMS, SHORT_SETTINGS = ("rps", "kuhn"), ("mirror", "lagged", "league"), ("entropy",)
+"""A part of the whole, with the same budgets: in the same folder the whole goes on where it was."""
 
 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
@@ -29,10 +29,10 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def jobs_of(asked: argparse.Namespace, share: float = 1.0) -> list[Job]:
+def jobs_of(asked: argparse.Namespace) -> list[Job]:
     """Seed by seed, so that what is there of a game at any time is there for all arms."""
     wanted = itertools.product(asked.games, asked.settings, asked.seeds, asked.arms)
-    return [Job(asked.folder, game, setting, arm, seed, share) for game, setting, seed, arm in wanted]
+    return [Job(asked.folder, game, setting, arm, seed) for game, setting, seed, arm in wanted]
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def main() -> int:
         print("\n\n".join(filter(None, (table(asked.folder, game, asked.seeds) for game in asked.games))))
         return 0
     if asked.command != "report":
-        run_all(jobs_of(asked, SHORT_SHARE if asked.command == "short" else 1.0), asked.processes)
+        run_all(jobs_of(asked), asked.processes)
     from benchmarks.ablation.tables import report
 
     report(asked.folder, asked.images or asked.folder)

@@ -12,7 +12,7 @@ import uvloop
 
 from benchmarks.ablation.arms import ARMS, SETTINGS, config_of
 from benchmarks.ablation.driver import DONE, model_of, train
-from benchmarks.ablation.games import BENCHES, Bench
+from benchmarks.ablation.games import BENCHES
 from schemas.config import LeagueConfig
 
 
@@ -25,14 +25,6 @@ class Job(msgspec.Struct, frozen=True):
     setting: str
     arm: str
     seed: int
-    share: float = 1.0
-    """Of the game's budget."""
-
-    @property
-    def bench(self) -> Bench:
-        """The game with this run's budget."""
-        bench = BENCHES[self.game]
-        return msgspec.structs.replace(bench, games=round(bench.games * self.share))
 
     @property
     def folder(self) -> Path:
@@ -47,7 +39,7 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def config(self) -> LeagueConfig:
         """What is trained."""
-        return config_of(self.bench, ARMS[self.arm], self.seed, SETTINGS[self.setting])
+        return config_of(BENCHES[self.game], ARMS[self.arm], self.seed, SETTINGS[self.setting])
 
 
 def made(job: Job) -> str:
