@@ -43,6 +43,8 @@ class Limits(NamedTuple):
     """DuckDB's limit on memory, e.g. ``512MB``."""
     max_rows: int = MAX_ROWS
     """Most rows that are handed back."""
+    cut: bool = False
+    """Whether rows beyond these are left out; otherwise the query is refused."""
 
 
 class Query:
@@ -90,7 +92,7 @@ class Query:
 
         Raises:
             UsageError: not one reading statement; an error in it, with DuckDB's pointer to the place; or more rows
-                than the limit.
+                than the limit, where these are not to be left out.
             LeagueError: time or memory ran out.
         """
         began = time.monotonic()

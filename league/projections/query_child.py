@@ -34,6 +34,7 @@ class Request(msgspec.Struct, frozen=True):
     memory: str
     memory_bytes: int
     max_rows: int
+    cut: bool = False
 
 
 def limit_process(request: Request) -> None:
@@ -78,7 +79,7 @@ def open_file(request: Request) -> tuple[duckdb.DuckDBPyConnection, int] | None:
 def answer(connection: duckdb.DuckDBPyConnection, sql: str, request: Request) -> Answer | LeagueError:
     """The statement's result, or what is wrong with it."""
     try:
-        return _run(connection, sql, request.max_rows)
+        return _run(connection, sql, request)
     except (duckdb.OutOfMemoryException, MemoryError) as error:
         return LeagueError(f"query stopped: it needs more than {request.memory} of memory: {error}")
     except duckdb.Error as error:
@@ -87,7 +88,7 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str, request: Request) ->
         return error
 
 
-def _run(connection: duckdb.DuckDBPyConnection, sql: str, max_rows: int) -> Answer:
+def _run(connection: duckdb.DuckDBPyConnection, sql: str, request: Request) -> Answer:
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise UsageError(f"SQL: {len(statements)} statements; expected one")
@@ -97,9 +98,9 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, max_rows: int) -> Answ
         "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
     ).fetchall()
     cursor = connection.execute(statements[0])
-    rows = cursor.fetchmany(max_rows + 1)
-    if len(rows) > max_rows:
-        raise UsageError(f"SQL: more than {max_rows:,} rows; add a LIMIT or aggregate")
+    rows = cursor.fetchmany(request.max_rows + (not request.cut))
+    if len(rows) > request.max_rows:
+        raise UsageError(f"SQL: more than {request.max_rows:,} rows; add a LIMIT or aggregate")
     description = cursor.description or []
     return [column[0] for column in description], [str(column[1]) for column in description], rows, tuple(unreadable)
 

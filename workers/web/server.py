@@ -5,7 +5,7 @@ import contextlib
 import signal
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from workers.web.answers import Answer, routes
 from workers.web.asked import Asked
 from workers.web.guard import Guard
 from workers.web.live import LiveLeague, live_league
+from workers.web.posts import Doing, doings
 
 log = structlog.get_logger()
 
@@ -81,11 +82,22 @@ def application(league: LiveLeague, guard: Guard) -> web.Application:
     answered = Answers(league)
     for answer in routes():
         app.router.add_get(answer.path, answered.handler(answer))
+    for doing in doings(league):
+        for path, work in doing.routes().items():
+            app.router.add_post(f"/api{path}", work)
+        app.on_shutdown.append(_closing(doing))
     app.router.add_get("/api/live", _stream(league))
     app.router.add_static("/static/", _STATIC)
     # Every other address is a page's: the pages' own router takes it from there.
     app.router.add_get("/{page:(?!api/|static/).*}", _page)
     return app
+
+
+def _closing(doing: Doing) -> Callable[[web.Application], Awaitable[None]]:
+    async def close(_: web.Application) -> None:
+        await doing.close()
+
+    return close
 
 
 async def _page(_: web.Request) -> web.StreamResponse:
