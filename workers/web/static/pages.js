@@ -2,4 +2,6 @@
 
 export const PAGES = [
   { path: "", name: "League", load: () => import("./pages/overview.js") },
+  { path: "training", name: "Training", load: () => import("./pages/training.js") },
+  { path: "sql", name: "SQL", load: () => import("./pages/sql.js") },
 ];
