@@ -120,8 +120,9 @@ class Answers:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             made = await asyncio.shield(self._made(answer, request))
-            if isinstance(made, web.StreamResponse):
-                return made
+            if isinstance(made, web.Response):
+                # A response can be sent once, and this one is kept.
+                return web.Response(body=made.body, status=made.status, headers=made.headers)
             return web.Response(body=made, content_type="application/json", headers={"Cache-Control": "no-cache"})
 
         return handle
@@ -147,7 +148,7 @@ class Answers:
 
 async def _made(answer: Answer, league: LiveLeague, asked: Asked) -> Any:
     found = await answer.work(league, asked)
-    return found if isinstance(found, web.StreamResponse) else msgspec.json.encode(found)
+    return found if isinstance(found, web.Response) else msgspec.json.encode(found)
 
 
 def _stream(league: LiveLeague) -> Handler:

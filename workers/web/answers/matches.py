@@ -1,0 +1,155 @@
+"""Matches: which there were, and one of them with its record, its maps and its decisions."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from league.explaining import DrawExplained
+from schemas.errors import ArtifactError, LeagueError, UsageError
+from schemas.events import SeatResult
+from schemas.ids import split_agent
+from workers.reading.accounts import explained_match, resimulated
+from workers.reading.match_text import plain_explanation
+from workers.reading.matches import load_record
+from workers.web.answers.base import answers
+from workers.web.asked import Asked
+from workers.web.live import LiveLeague
+from workers.web.matches.decisions import Decision, as_sampled, moment_of, written_again
+from workers.web.matches.finding import about, found_match
+from workers.web.matches.listing import question
+from workers.web.matches.replays import Replay, map_of, replay_of
+from workers.web.matches.rollouts import tokenizer_of, waiting_rollout
+
+_computing = ThreadPoolExecutor(1, thread_name_prefix="records")
+"""Records are read and drawn one at a time: the other pages come first."""
+
+T = TypeVar("T")
+
+_LONG_S = 3600.0
+"""What a record says does not change."""
+
+
+@answers("/matches")
+async def matches(league: LiveLeague, asked: Asked) -> Any:
+    """Matches, newest first, and where the next page begins; ``listing.question`` says what can be asked."""
+    asks = question(asked)
+    rows = await league.rows(asks.sql, *asks.parameters)
+    whole = len(rows) == asked.limit()
+    return {"rows": rows, "next": rows[-1]["sequence"] if rows and whole else None}
+
+
+@answers("/matches/options", stays_s=10.0)
+async def options(league: LiveLeague, _: Asked) -> Any:
+    """What the filters can be set to."""
+    rows = await league.rows("SELECT DISTINCT game, purpose, worker FROM kept.all_matches")
+    failures = await league.rows("SELECT DISTINCT purpose, worker FROM kept.all_match_failures")
+    agents = await league.rows("SELECT agent FROM agents ORDER BY joined_sequence DESC LIMIT 500")
+    return {
+        "games": sorted({row["game"] for row in rows}),
+        "purposes": sorted({row["purpose"] for row in [*rows, *failures]}),
+        "workers": sorted({row["worker"] for row in [*rows, *failures]}),
+        "agents": [row["agent"] for row in agents],
+    }
+
+
+@answers("/match/{id}")
+async def match(league: LiveLeague, asked: Asked) -> Any:
+    """One match: seats, result, how it was drawn, what it changed; not its record."""
+    return await about(league, await found_match(league, asked.part("id")))
+
+
+@answers("/match/{id}/replay")
+async def replay(league: LiveLeague, asked: Asked) -> Any:
+    """What was played, or why that cannot be told: everything else about the match can."""
+    try:
+        game, record = await _record(league, asked)
+        played = await _computed(replay_of, record, game)
+    except LeagueError as error:
+        if isinstance(error, UsageError):
+            raise
+        return {"problem": str(error), **msgspec.to_builtins(Replay())}
+    return {"problem": None, **msgspec.to_builtins(played)}
+
+
+@answers("/match/{id}/map/{turn}", stays_s=_LONG_S)
+async def drawn(league: LiveLeague, asked: Asked) -> Any:
+    """The map at a turn, as an image: in an image of a page no script can run, whoever made it."""
+    game, record = await _record(league, asked)
+    number = asked.part("turn")
+    if game != "diplomacy" or not (number.isascii() and number.isdigit() and len(number) < 5):
+        raise ArtifactError(f"match {asked.part('id')!r}, turn {number!r}: expected a turn of a match of diplomacy")
+    svg = await _computed(map_of, record, int(number))
+    if svg is None:
+        raise ArtifactError(f"match {asked.part('id')!r} has no turn {number}")
+    return web.Response(text=svg, content_type="image/svg+xml", headers={"Cache-Control": "private, max-age=3600"})
+
+
+@answers("/match/{id}/explain")
+async def explain(league: LiveLeague, asked: Asked) -> Any:
+    """``league match explain``: why it was what it was, computed again."""
+    found = await found_match(league, asked.part("id"))
+    explained = await explained_match(league.run, league.log, found)
+    kind = "draw" if isinstance(explained, DrawExplained) else "evaluation"
+    return {"kind": kind, "agrees": explained.agrees, **plain_explanation(explained)}
+
+
+@answers("/match/{id}/resimulate", stays_s=_LONG_S)
+async def resimulate(league: LiveLeague, asked: Asked) -> Any:
+    """``league match resimulate``: played again, and compared with what was recorded."""
+    found = await found_match(league, asked.part("id"))
+    outcome = await resimulated(league.run, league.log, found, None)
+    return {"identical": outcome.identical, **msgspec.to_builtins(outcome)}
+
+
+@answers("/match/{id}/decision")
+async def decision(league: LiveLeague, asked: Asked) -> Any:
+    """What a model was asked in a ``turn`` at a ``seat``, what it replied, and what else it could have said."""
+    turn, seat = asked.whole("turn"), asked.whole("seat")
+    if turn is None or seat is None:
+        raise UsageError("decision: expected a turn and a seat, both from 0")
+    found = await found_match(league, asked.part("id"))
+    result = found.result
+    if result is None or seat >= len(result.seats):
+        raise UsageError(f"match {found.match_id!r}: it has no seat {seat}, or was not played to its end")
+    agent = league.state.agents.get(result.seats[seat].agent)
+    if agent is not None and agent.kind == "bot":
+        raise UsageError(f"seat {seat}: {result.seats[seat].agent} is a bot; it was asked nothing")
+    record = await load_record(league.run, league.log, found, None)
+    config = league.state.config
+    moment = await _computed(moment_of, record, result.game, config, turn, seat)
+    sampled = await _sampled(league, found.match_id, result.seats[seat], moment.number) if result.experience else None
+    if sampled is not None:
+        return msgspec.to_builtins(sampled)
+    remote = agent is not None and agent.kind == "remote"
+    return msgspec.to_builtins(await _computed(written_again, moment, seat, config, remote))
+
+
+async def _sampled(league: LiveLeague, match_id: str, seat: SeatResult, number: int) -> Decision | None:
+    """The decision as it is in the rollout, while that waits for a trainer."""
+    named = split_agent(seat.agent)
+    if named is None or not seat.trainable:
+        return None
+    log = league.log
+    rollout = await waiting_rollout(log.client, log.league, named[0], match_id, seat.seat)
+    if rollout is None or number >= len(rollout.steps):
+        return None
+    tokenizer = await asyncio.to_thread(tokenizer_of, league.run, league.state.model)
+    return as_sampled(rollout.steps[number], tokenizer)
+
+
+async def _record(league: LiveLeague, asked: Asked) -> tuple[str, bytes]:
+    """Game and record of the match that is asked for."""
+    found = await found_match(league, asked.part("id"))
+    record = await load_record(league.run, league.log, found, None)
+    assert found.result is not None
+    return found.result.game, record
+
+
+async def _computed(work: Callable[..., T], *arguments: Any) -> T:
+    """What a function gives, in a thread."""
+    return await asyncio.get_running_loop().run_in_executor(_computing, partial(work, *arguments))

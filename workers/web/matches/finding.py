@@ -1,0 +1,67 @@
+"""One match: where the tables know it, what the log says there, and what became of it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from league.log.base import Recorded
+from workers.reading.matches import PLACES, FoundMatch, match_at
+from workers.web.live import LiveLeague
+
+
+async def found_match(league: LiveLeague, match_id: str) -> FoundMatch:
+    """Everything that the history holds about a match.
+
+    Raises:
+        UsageError: nothing at all.
+    """
+    places = " UNION ALL ".join(
+        f"SELECT '{table}' AS place, min(sequence) AS sequence FROM {table} WHERE match_id = ?" for table in PLACES
+    )
+    rows = await league.rows(places, *[match_id] * len(PLACES))
+    return await match_at(league.log, match_id, {row["place"]: row["sequence"] for row in rows})
+
+
+async def about(league: LiveLeague, found: FoundMatch) -> dict[str, Any]:
+    """A match as the page shows it, but for its record."""
+    return {
+        "match_id": found.match_id,
+        "finished": _event(found.finished),
+        "failed": _event(found.failed),
+        "sampled": _event(found.sampled),
+        "voided": None if found.voiding is None else {"reason": found.voiding.reason, **_place(found.voided)},
+        "used": await _used(league, found),
+        "ratings": await _ratings(league, found),
+    }
+
+
+def _event(recorded: Recorded | None) -> dict[str, Any] | None:
+    if recorded is None or recorded.event is None:
+        return None
+    event: dict[str, Any] = msgspec.to_builtins(recorded.event)
+    if "seed" in event:
+        # Larger than the numbers of a browser.
+        event["seed"] = str(event["seed"])
+    return {**_place(recorded), **event}
+
+
+def _place(recorded: Recorded | None) -> dict[str, Any]:
+    if recorded is None:
+        return {}
+    return {"sequence": recorded.sequence, "time": datetime.fromtimestamp(recorded.time_ns / 1e9, tz=UTC).isoformat()}
+
+
+async def _used(league: LiveLeague, found: FoundMatch) -> list[dict[str, Any]]:
+    """The gradient steps that trained on it."""
+    return await league.rows(
+        "SELECT policy, step, sequence FROM gradient_steps WHERE list_contains(matches, ?) ORDER BY sequence",
+        found.match_id,
+    )
+
+
+async def _ratings(league: LiveLeague, found: FoundMatch) -> list[dict[str, Any]]:
+    """What the match changed, by rating system and agent."""
+    return await league.rows(
+        "SELECT system, agent, before, after FROM ratings WHERE match_id = ? ORDER BY sequence, agent", found.match_id
+    )
