@@ -56,7 +56,8 @@ function extent(values) {
  *
  * options: {label: what is drawn, x: name of the horizontal axis, y: name of the vertical one, height, floor: least value
  * of the vertical axis that is always shown, format: number => text for the horizontal axis, onzoom: ([from, to] | null) => …}
- * Returns {node, update(series)}; a series is {name, points: [[x, y, low?, high?], …] by x, marks: true for dots}.
+ * Returns {node, update(series), view([from, to] | null)}; a series is {name, points: [[x, y, low?, high?], …] by x,
+ * marks: true for dots}. `view` shows a part without telling `onzoom`: for charts that go together.
  * Dragging, or "+", "-", the arrows and "0" on the keyboard, chooses what part is shown.
  */
 export function lines({ label, x, y, height = 300, floor, format = short, onzoom }) {
@@ -70,9 +71,13 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
   let across = scale([0, 1], [0, 1]);
   let drag = null;
 
-  function zoom(to) {
+  function view(to) {
     window_ = to && to[1] > to[0] ? to : null;
     draw();
+  }
+
+  function zoom(to) {
+    view(to);
     onzoom?.(window_);
   }
 
@@ -132,6 +137,7 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
 
   return {
     node,
+    view,
     update(given) {
       series = given;
       draw();
