@@ -33,6 +33,7 @@ async def about(league: LiveLeague, found: FoundMatch) -> dict[str, Any]:
         "voided": None if found.voiding is None else {"reason": found.voiding.reason, **_place(found.voided)},
         "used": await _used(league, found),
         "ratings": await _ratings(league, found),
+        "kinds": _kinds(league, found),
     }
 
 
@@ -65,3 +66,10 @@ async def _ratings(league: LiveLeague, found: FoundMatch) -> list[dict[str, Any]
     return await league.rows(
         "SELECT system, agent, before, after FROM ratings WHERE match_id = ? ORDER BY sequence, agent", found.match_id
     )
+
+
+def _kinds(league: LiveLeague, found: FoundMatch) -> dict[str, str]:
+    """What kind each agent of its seats is; versions of a policy that never joined are no agents, and ``policy``."""
+    names = {seat.agent for seat in found.result.seats} if found.result is not None else set()
+    known = league.state.agents
+    return {name: known[name].kind if name in known else "policy" for name in sorted(names)}

@@ -2,6 +2,9 @@
 
 export const PAGES = [
   { path: "", name: "League", load: () => import("./pages/overview.js") },
+  { path: "matches", name: "Matches", load: () => import("./pages/matches.js") },
+  { path: "match", load: () => import("./pages/match.js") },
   { path: "training", name: "Training", load: () => import("./pages/training.js") },
   { path: "sql", name: "SQL", load: () => import("./pages/sql.js") },
+  { path: "matchmaking", name: "Matchmaking", load: () => import("./pages/matchmaking.js") },
 ];

@@ -1,0 +1,104 @@
+// A match on a map, phase by phase: a slider, the arrow keys, a play button, and how the centres changed hands.
+
+import { lines } from "../charts.js";
+import { fill, h, part } from "../dom.js";
+import { moved } from "./texts.js";
+
+const PACE_MS = 1200;
+const SEASONS = { S: 0, F: 0.5, W: 0.85 };
+
+/** When a phase was, in years: S1901M is 1901, its retreats a little later. */
+function year(phase, before) {
+  const found = /^([SFW])(\d{4})([MRA])$/.exec(phase);
+  return found ? Number(found[2]) + SEASONS[found[1]] + (found[3] === "R" ? 0.2 : 0) : before + 0.15;
+}
+
+function centres(pictures) {
+  const years = [];
+  for (const picture of pictures) years.push(year(picture.phase, years.at(-1) ?? 1901));
+  const chart = lines({ label: "Supply centres", x: "year", y: "centres", height: 240, floor: 0, format: (x) => `${Math.round(x * 10) / 10}` });
+  chart.update(Object.keys(pictures[0].centers).map((power) => ({ name: power, points: pictures.map((picture, i) => [years[i], picture.centers[power]]) })));
+  return chart.node;
+}
+
+/** {node, close()}: close stops it. */
+export function player(match, replay) {
+  const { turns, pictures } = replay;
+  const last = pictures.length - 1;
+  const source = (n) => `/api/match/${part(match.match_id)}/map/${n}`;
+  const image = h("img", { class: "map", width: 918, height: 680, onload: () => wrap.classList.remove("waiting"), onerror: () => fill(said, "The map cannot be drawn; the orders are below.") });
+  const wrap = h("div", { class: "mapped" }, image);
+  const range = h("input", { type: "range", min: 0, max: last, step: 1, "aria-label": "Phase", oninput: () => show(Number(range.value)) });
+  const said = h("output", { "aria-live": "polite" });
+  const orders = h("div");
+  const back = h("button", { type: "button", onclick: () => step(-1), "aria-label": "Phase before" }, "◀");
+  const forth = h("button", { type: "button", onclick: () => step(1), "aria-label": "Next phase" }, "▶");
+  const play = h("button", { type: "button", onclick: () => (timer === null ? start() : stop()) }, "play");
+  let at = 0;
+  let timer = null;
+
+  function show(n) {
+    at = n;
+    const { phase, words } = pictures[n];
+    wrap.classList.add("waiting");
+    image.src = source(n);
+    image.alt = `Map of ${words}`;
+    range.value = n;
+    range.setAttribute("aria-valuetext", phase);
+    back.disabled = n === 0;
+    forth.disabled = n === last;
+    fill(said, `${phase}, ${n + 1} of ${pictures.length}`);
+    fill(orders, given(n));
+    if (n < last) new Image().src = source(n + 1);
+  }
+
+  function given(n) {
+    const turn = turns[n];
+    if (!turn) return h("p", { class: "soft" }, "The end of the match.");
+    return [
+      h("div", { class: "cards" }, Object.entries(turn.moves).map(([power, moves]) => moved(match, { ...turn, number: n }, power, moves))),
+      turn.notes.map((note) => h("p", null, note)),
+    ];
+  }
+
+  function step(by) {
+    stop();
+    show(Math.min(Math.max(at + by, 0), last));
+  }
+
+  function start() {
+    if (at === last) show(0);
+    fill(play, "pause");
+    timer = setInterval(() => {
+      // A map that is still on its way is waited for.
+      if (wrap.classList.contains("waiting")) return;
+      if (at < last) show(at + 1);
+      else stop();
+    }, PACE_MS);
+  }
+
+  function stop() {
+    clearInterval(timer);
+    timer = null;
+    fill(play, "play");
+  }
+
+  function keys(event) {
+    const moves = { ArrowLeft: -1, ArrowRight: 1, Home: -last, End: last };
+    // Inputs and charts have meanings of their own for these keys.
+    if (!(event.key in moves) || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, svg")) return;
+    event.preventDefault();
+    step(moves[event.key]);
+  }
+
+  document.addEventListener("keydown", keys);
+  show(0);
+  const controls = h("div", { class: "form player", role: "group", "aria-label": "Phases; the left and right arrow keys move, too" }, back, play, forth, range, said);
+  return {
+    node: h("div", null, wrap, controls, orders, centres(pictures)),
+    close() {
+      stop();
+      document.removeEventListener("keydown", keys);
+    },
+  };
+}
