@@ -20,11 +20,11 @@ function told(found) {
   ];
 }
 
-/** What a seat was asked in a turn, when it is opened. */
-export function decision(match, turn, seat, text = "asked and replied") {
+/** What a seat was asked in a turn, once it is open. */
+export function decision(match, turn, seat, open = false) {
   const said = h("div");
   let asked = false;
-  return h("details", { ontoggle: async () => {
+  return h("details", { open, "data-seat": seat, ontoggle: async () => {
     if (asked) return;
     asked = true;
     fill(said, h("p", { class: "soft" }, "reading …"));
@@ -34,7 +34,7 @@ export function decision(match, turn, seat, text = "asked and replied") {
       asked = false;
       fill(said, problem(error));
     }
-  } }, h("summary", null, text), said);
+  } }, h("summary", null, "asked and replied"), said);
 }
 
 /** Whether a seat's agent was asked anything at all. */

@@ -55,8 +55,10 @@ export function player(match, replay) {
   function given(n) {
     const turn = turns[n];
     if (!turn) return h("p", { class: "soft" }, "The end of the match.");
+    // Whose questions are being read stays open from phase to phase.
+    const open = new Set([...orders.querySelectorAll("details[open][data-seat]")].map((node) => node.dataset.seat));
     return [
-      h("div", { class: "cards" }, Object.entries(turn.moves).map(([power, moves]) => moved(match, { ...turn, number: n }, power, moves))),
+      h("div", { class: "cards" }, Object.entries(turn.moves).map(([power, moves]) => moved(match, { ...turn, number: n }, power, moves, "h3", open))),
       turn.notes.map((note) => h("p", null, note)),
     ];
   }

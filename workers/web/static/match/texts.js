@@ -7,14 +7,14 @@ function seatNamed(match, name, place) {
   return match.finished.seats.find((seat) => seat.role === name) ?? match.finished.seats[place];
 }
 
-/** One seat's moves in a turn, and what it was asked if it is a model's. */
-export function moved(match, turn, name, moves, heading = "h3") {
+/** One seat's moves in a turn, and what it was asked if it is a model's: at once for the seats in `open`. */
+export function moved(match, turn, name, moves, heading = "h3", open = new Set()) {
   const place = Object.keys(turn.moves).indexOf(name);
   const seat = seatNamed(match, name, place);
   return h("div", { class: "card" },
     h(heading, null, name, seat && h("span", { class: "soft" }, ` ${seat.agent}`)),
     h("ul", { class: "moves" }, moves.map((move) => h("li", null, move))),
-    seat && isModel(match, seat) && decision(match, turn.number, seat.seat));
+    seat && isModel(match, seat) && decision(match, turn.number, seat.seat, open.has(String(seat.seat))));
 }
 
 /** Every turn of a game, in order. */
