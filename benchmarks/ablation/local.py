@@ -76,6 +76,10 @@ class Rollouts:
                 yield Received(at, decode_rollout(data))
             at += 1
 
+    async def drop_strangers(self) -> int:
+        """Nobody else publishes here."""
+        return 0
+
     async def forget_through(self, policy: str, sequence: int) -> None:
         """Drop a policy's rollouts up to a sequence."""
         await self.forget([at for at, (owner, _) in self._waiting.items() if owner == policy and at <= sequence])

@@ -62,4 +62,9 @@ def run_all(jobs: Iterable[Job], processes: int) -> None:
         # Before any run: two that make the same would be in each other's way.
         list(pool.map(made, {job.model: job for job in left}.values()))
         for nth, future in enumerate(as_completed([pool.submit(trained, job) for job in left]), 1):
-            print(f"{nth}/{len(left)} {future.result()}", flush=True)
+            try:
+                print(f"{nth}/{len(left)} {future.result()}", flush=True)
+            except Exception:
+                # Said now, not after all the others have failed the same way.
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
