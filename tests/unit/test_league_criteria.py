@@ -1,7 +1,9 @@
 """The success criteria: what they count, what fails them, and that what was not measured is not met."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,8 +174,10 @@ def test_games_that_failed_or_were_voided_count_as_not_won() -> None:
 
     place = next(r.sequence for r in HISTORY if r.event == voided)
     void = e.MatchVoided(match=voided, match_sequence=place, reason="a bad worker")
-    found = beating(with_more(edited(HISTORY, fails), void))
+    records = with_more(edited(HISTORY, fails), void)
+    found = beating(records)
     assert (found.wins, found.games, found.failed) == (208, 210, 2)
+    assert regressing(records).matches == regressing(HISTORY).matches - 2
 
 
 @pytest.mark.parametrize(
@@ -204,8 +208,14 @@ def test_a_version_that_falls_below_a_baseline_is_noticed_and_named() -> None:
         named = split_agent(agent)
         return 0.5 if named is None else (1.5 if named[1] < 20 else 0.0)
 
-    found = regressing(simulated(falls, 30, config()))
+    records = simulated(falls, 30, config())
+    found = regressing(records)
     assert not found.passed
+    assert found.official_below >= 1
+    assert found.official_worst is not None
+    assert found.official_worst < 0
+    alarms = sum(isinstance(r.event, e.RegressionNoticed) for r in records)
+    assert lasting(records).regressions == alarms >= 1
     for one in found.baselines:
         assert one.worst is not None
         assert one.below >= 1
@@ -369,6 +379,15 @@ def test_a_place_in_the_past_is_judged_as_it_was() -> None:
     assert then == cut
     assert (then.sequence, then.stability.steps) == (place, 16)
     assert not then.baseline_beat.passed
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["in order", "backward"])
+def test_every_type_of_event_is_taken_in_any_order(order: int) -> None:
+    path = Path(__file__).parent.parent / "golden" / "events" / "v1.jsonl"
+    lines = [json.dumps(json.loads(line)["event"]).encode() for line in path.read_text().splitlines()]
+    records = [Recorded(nth, nth, "", "test", line) for nth, line in enumerate(lines[::order] * 2, start=1)]
+    found = judged(records)
+    assert (found.events, found.passed) == (2 * len(lines), False)
 
 
 def test_an_empty_history_meets_nothing() -> None:
