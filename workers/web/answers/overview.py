@@ -28,7 +28,7 @@ async def overview(league: LiveLeague, _: Asked) -> Any:
 async def events(league: LiveLeague, asked: Asked) -> Any:
     """The newest events, newest first: of a ``type`` and ``before`` a sequence, where these are given."""
     found = await league.rows(
-        "SELECT sequence, time_ns, subject, producer, coalesce(raw, payload::BLOB) AS payload, schema "
+        "SELECT sequence, time_ns, subject, producer, coalesce(raw, encode(payload)) AS payload, schema "
         "FROM kept.all_events WHERE sequence < ? AND (? IS NULL OR type = ?) ORDER BY sequence DESC LIMIT ?",
         asked.whole("before") or 2**62,
         asked.text("type"),
