@@ -1,7 +1,7 @@
 """Plays matches, whatever is played in them, and reports what became of each."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 import structlog
@@ -17,7 +17,7 @@ from schemas.trajectories import Rollout
 from workers.asking.billing import Tally
 from workers.asking.remote import Remotes
 from workers.models import Models
-from workers.playing.base import Played
+from workers.playing.base import Played, Playing
 from workers.playing.episodes import Episodes
 from workers.playing.games import Games
 from workers.runtime import Context
@@ -30,7 +30,11 @@ _PATIENCE = 25
 _REPORT_S = 60.0
 
 
-def _playing(context: Context, models: Models, contest: Contest, remotes: Remotes) -> Games | Episodes:
+Maker = Callable[[Contest, Remotes], Playing]
+"""What plays a contest's matches, and with which remote agents."""
+
+
+def _playing(context: Context, models: Models, contest: Contest, remotes: Remotes) -> Playing:
     if isinstance(contest, ArenaSpec):
         return Episodes(context, models, contest, remotes)
     return Games(context, models, contest, remotes)
@@ -39,13 +43,23 @@ def _playing(context: Context, models: Models, contest: Contest, remotes: Remote
 class Matches:
     """Plays what a league plays in this process."""
 
-    def __init__(self, context: Context, models: Models) -> None:
+    def __init__(self, context: Context, models: Models | Maker) -> None:
+        """Prepare to play.
+
+        Args:
+            context: Of the process.
+            models: Of the agents; or what makes everything that plays, where not only agents do.
+        """
         self._context = context
         self.contest = make_contest(context.config.game.name, context.config.game.settings)
         """What is played."""
         self._records = BrokerStore(context.client)
         self._remotes = Remotes(context.config.agents, lambda agent: context.state.budget_left(agent))
-        self._playing = _playing(context, models, self.contest, self._remotes)
+        self._playing = (
+            _playing(context, models, self.contest, self._remotes)
+            if isinstance(models, Models)
+            else models(self.contest, self._remotes)
+        )
         self._since = context.state.sequence
         self._reports = 0
         self._failures = 0

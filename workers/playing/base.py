@@ -1,6 +1,6 @@
 """What became of a match, whatever was played."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from arena.games.base import Outcome
@@ -44,3 +44,21 @@ class Played(Protocol):
 
     def sketch(self, ngram: int) -> str:
         """A sketch of the n-grams of its actions, encoded; empty where there are no actions to tell apart."""
+
+
+class Playing(Protocol):
+    """What plays matches in this process."""
+
+    async def play(self, job: PlayMatch, live: Collection[int]) -> Played:
+        """Play a match.
+
+        Args:
+            job: Who plays.
+            live: Seats in which a policy's newest version acts, whichever it is at each decision.
+
+        Raises:
+            LeagueError: it came to no end; the message says why.
+        """
+
+    def absent(self, job: PlayMatch, seat: int, policy: str) -> Rollout | None:
+        """What tells the trainer not to wait for a training match that is over; None where nobody would."""

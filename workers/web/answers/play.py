@@ -1,0 +1,15 @@
+"""What a visitor can play, and with whom."""
+
+from typing import Any
+
+from workers.web.answers.base import answers
+from workers.web.asked import Asked
+from workers.web.live import LiveLeague
+from workers.web.play.room import folded, offered, unrecorded
+
+
+@answers("/play")
+async def play(league: LiveLeague, _: Asked) -> Any:
+    """The league's game, its seats, and who can sit there; and whether what is played is recorded."""
+    await folded(league.state, league.position)
+    return {**offered(league.state), "unrecorded": unrecorded(league.run, league.log.league)}

@@ -1,0 +1,8 @@
+"""People in the seats of games: asked as remote agents are, and recorded as everybody is.
+
+- ``choices``  what a person can answer, as things to choose from
+- ``person``   a person in a seat: an answer that somebody gives when they like
+- ``company``  who sits in the other seats
+- ``sitting``  one game that a person plays, from the first question to what is recorded
+- ``room``     all of them in one process, and who may begin another
+"""

@@ -1,0 +1,234 @@
+"""All games that people play in one process, and who may begin another."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from arena.arenas.base import ArenaSpec
+from arena.contests import Contest, make_contest
+from arena.games.base import words_of
+from arena.match import Player
+from league.access.permissions import permissions
+from league.log.jetstream import JetStreamLog
+from league.signing import Signer
+from league.state import LeagueState
+from schemas.errors import BusyError, LeagueError, UsageError, one_of
+from schemas.events import MatchFinished
+from schemas.ids import agent_name, derive_seed
+from schemas.jobs import PlayMatch
+from schemas.subjects import match_subject
+from workers.asking.remote import Remotes
+from workers.matches import Matches
+from workers.run import Run
+from workers.runtime import Context
+from workers.web.play.company import Company
+from workers.web.play.person import Person
+from workers.web.play.sitting import Sitting
+
+HUMAN = "human"
+"""Who sits in a person's seat, in the history."""
+PURPOSE = "exhibition"
+AT_ONCE = 8
+"""Games under way."""
+_KEPT = 32
+"""Games that are over and can still be looked at."""
+PATIENCE_S = 1800.0
+"""How long a question waits for its answer."""
+_NAME = "web"
+_LOOKS, _LOOK_S = 200, 0.05
+_LAST_WORDS_S = 5.0
+"""Who thinks for longer when the process stops is not waited for."""
+
+
+def recorder(run: Run) -> str:
+    """The name under which this process records: that of its credentials, where it has any."""
+    who = run.access.bearer()
+    return _NAME if who is None else who.name
+
+
+def unrecorded(run: Run, league: str) -> str:
+    """Why results cannot be recorded from here; empty where they can."""
+    who = run.access.bearer()
+    if who is None or who.role is None:
+        return ""
+    subject = match_subject(league, PURPOSE, MatchFinished, who.name)
+    if {subject, ">"} & set(permissions(who.role, who.name, league).publish):
+        return ""
+    return (
+        f"the credentials of {who.name} ({who.role}) do not let this page record matches; "
+        "`league auth add evaluator NAME` makes some that do"
+    )
+
+
+async def folded(state: LeagueState, sequence: int) -> None:
+    """Wait until a fold that was just begun has taken in an event.
+
+    Raises:
+        BusyError: it has not for a while.
+    """
+    for _ in range(_LOOKS):
+        if state.sequence >= sequence:
+            return
+        await asyncio.sleep(_LOOK_S)
+    raise BusyError("the league's history is still being read; try again in a moment")
+
+
+def contest_of(state: LeagueState) -> Contest:
+    """What a league plays.
+
+    Raises:
+        UsageError: its configuration is not known here.
+        ConfigError: it cannot be made here.
+    """
+    if state.config is None:
+        raise UsageError("the league's configuration is not known here; expected an open league of this version")
+    return make_contest(state.config.game.name, state.config.game.settings)
+
+
+def offered(state: LeagueState) -> dict[str, Any]:
+    """What can be played, and with whom.
+
+    Raises:
+        UsageError: nothing is known of the league.
+    """
+    contest = contest_of(state)
+    agents = [
+        {"agent": agent.name, "kind": agent.kind, "rating": agent.rating, "active": agent.active}
+        for agent in state.standings().agents.values()
+        if agent.kind != "bot" or (not isinstance(contest, ArenaSpec) and agent.name in contest.bots)
+    ]
+    lives = [agent_name(policy, live.version) for policy in state.policies if (live := state.live(policy)) is not None]
+    known = {row["agent"] for row in agents}
+    agents += [{"agent": name, "kind": "newest", "rating": None, "active": True} for name in lives if name not in known]
+    why_not = ""
+    try:
+        if isinstance(contest, ArenaSpec):
+            raise UsageError(f"{contest.name} is an arena, whose roles only agents speak; expected a league of a game")
+        words_of(contest)
+    except LeagueError as error:
+        why_not = str(error)
+    assert state.config is not None
+    rated = PURPOSE in state.config.ratings.purposes
+    return {"game": contest.name, "seats": list(contest.seats), "agents": agents, "why_not": why_not, "rated": rated}
+
+
+class Room:
+    """The games of one process.
+
+    Args:
+        run: Of the league.
+        log: Its history; what is recorded goes through a log of its own, under ``recorder``'s name.
+        state: A fold that somebody keeps up to date, and whose every step ``wake`` is told of.
+        patience_s: How long a question waits for its answer.
+    """
+
+    def __init__(self, run: Run, log: JetStreamLog, state: LeagueState, patience_s: float = PATIENCE_S) -> None:
+        name = recorder(run)
+        own = JetStreamLog(log.client, log.league, name)
+        # A key that others of this name have announced must sign what is recorded here too.
+        own.signer = Signer(run.access.seed()) if run.access.seed() is not None else None
+        self._context = Context(run, log.client, own, name)
+        self._context.state = state
+        self._patience_s = patience_s
+        self._unrecorded = unrecorded(run, log.league)
+        self._people: dict[str, Mapping[int, Player]] = {}
+        self._matches: Matches | None = None
+        self._company: Company | None = None
+        self._sittings: dict[str, Sitting] = {}
+        self._games: set[asyncio.Task[None]] = set()
+
+    def wake(self) -> None:
+        """Take note that the fold has moved on."""
+        self._context.wake()
+
+    @property
+    def at_once(self) -> int:
+        """Games under way."""
+        return len(self._games)
+
+    def begin(self, seat: int, agents: Sequence[str]) -> tuple[str, Sitting]:
+        """Begin a game; gives the secret by which the person's further requests are known.
+
+        Args:
+            seat: The person's.
+            agents: Of all seats; the person's is passed over.
+
+        Raises:
+            UsageError: other seats or agents than there are.
+            BusyError: as many games as can be are under way.
+            GameError: people cannot play the league's game.
+        """
+        if len(self._games) >= AT_ONCE:
+            raise BusyError(f"{AT_ONCE} games are being played here; try again when one is over")
+        company, matches = self._opened()
+        job = self._job(matches, seat, agents)
+        person = Person(company.words, self._patience_s)
+        self._people[job.match_id] = {seat: person}
+        sitting = Sitting(job, seat, person, company.spec, self._unrecorded)
+        task = asyncio.create_task(sitting.play(company, matches))
+        self._games.add(task)
+        task.add_done_callback(lambda done: self._ended(job.match_id, done))
+        secret = secrets.token_urlsafe(16)
+        self._sittings[secret] = sitting
+        self._forget()
+        return secret, sitting
+
+    def sitting(self, secret: str) -> Sitting:
+        """The game that a secret was given for.
+
+        Raises:
+            UsageError: there is none, or none any more.
+        """
+        found = self._sittings.get(secret)
+        if found is None:
+            raise UsageError("no such game here any more; expected one that was begun on this page")
+        return found
+
+    async def close(self) -> None:
+        """End all games, each as a failed match, and let go of models and connections."""
+        for sitting in self._sittings.values():
+            sitting.person.leave("the page's server stopped")
+        if self._games:
+            _, stuck = await asyncio.wait(self._games, timeout=_LAST_WORDS_S)
+            for game in stuck:
+                game.cancel()
+        if self._matches is not None:
+            await self._matches.close()
+        if self._company is not None:
+            await self._company.close()
+
+    def _opened(self) -> tuple[Company, Matches]:
+        if self._company is None or self._matches is None:
+            self._matches = Matches(self._context, self._seated)
+        assert self._company is not None
+        return self._company, self._matches
+
+    def _seated(self, contest: Contest, remotes: Remotes) -> Company:
+        self._company = Company(self._context, contest, remotes, self._people)
+        return self._company
+
+    def _job(self, matches: Matches, seat: int, agents: Sequence[str]) -> PlayMatch:
+        if len(agents) != matches.seats or not 0 <= seat < matches.seats:
+            raise UsageError(
+                f"{len(agents)} agents and seat {seat}; expected an agent for each of {matches.seats} seats"
+            )
+        known = [row["agent"] for row in offered(self._context.state)["agents"]]
+        seats = [HUMAN if place == seat else agent for place, agent in enumerate(agents)]
+        for agent in seats:
+            if agent != HUMAN and agent not in known:
+                raise UsageError(f"{agent!r} cannot be played with; expected {one_of(known)}")
+        match_id = f"play-{self._context.name}-{secrets.token_hex(5)}"
+        return PlayMatch(match_id, PURPOSE, seats, derive_seed(self._context.config.seed, "match", match_id))
+
+    def _ended(self, match_id: str, task: "asyncio.Task[None]") -> None:
+        self._games.discard(task)
+        self._people.pop(match_id, None)
+        with contextlib.suppress(asyncio.CancelledError):
+            task.exception()
+
+    def _forget(self) -> None:
+        over = [secret for secret, sitting in self._sittings.items() if sitting.is_over]
+        for secret in over[:-_KEPT]:
+            del self._sittings[secret]
