@@ -5,13 +5,13 @@ Realised shares count every seat of every draw; targets are computed for draws s
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from math import inf, pi, sqrt
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from league.log.base import EventLog
+from league.log.base import Recorded
 from league.roles import sampler_of
 from league.samplers.base import make_sampler
 from league.slots import free_slots
@@ -19,6 +19,16 @@ from league.state import LeagueState
 from schemas.errors import ReplayError, UsageError
 from schemas.events import GradientStepTaken, OpponentsSampled
 from schemas.ids import split_agent
+
+
+class History(Protocol):
+    """What an audit reads: a log, or whatever else keeps its events."""
+
+    def read(self, first: int = 1, last: int | None = None) -> AsyncIterator[Recorded]:
+        """Events from sequence ``first`` to ``last``, or to the newest."""
+
+    async def last_sequence(self) -> int:
+        """Sequence of the newest event."""
 
 
 class Shares(msgspec.Struct, frozen=True):
@@ -75,7 +85,7 @@ Targets = Mapping[_Place, _Target | str]
 
 
 async def audit(
-    history: EventLog, window: int, most: int = 1000, policy: str | None = None, until: int | None = None
+    history: History, window: int, most: int = 1000, policy: str | None = None, until: int | None = None
 ) -> Audit:
     """Compare what was drawn with what should have been.
 
@@ -116,7 +126,7 @@ def _place(draw: OpponentsSampled) -> _Place:
 
 
 async def _by_window(
-    history: EventLog, window: int, policy: str | None, until: int | None
+    history: History, window: int, policy: str | None, until: int | None
 ) -> dict[int, list[OpponentsSampled]]:
     """Draws by the number of their window, each match once."""
     step = 0
@@ -139,7 +149,7 @@ def _spaced(draws: Sequence[OpponentsSampled], most: int) -> list[_Checked]:
     return [_Checked(draws[place * len(draws) // count], len(draws) / count) for place in range(count)]
 
 
-async def _targets(history: EventLog, places: set[_Place]) -> Targets:
+async def _targets(history: History, places: set[_Place]) -> Targets:
     """Targets at these places, from one fold of the history."""
     wanted = sorted(places, reverse=True)
     state, found = LeagueState(), dict[_Place, _Target | str]()

@@ -1,0 +1,100 @@
+"""Who is drawn as an opponent, beside who should be."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from league.auditing import Audit, audit
+from league.roles import sampler_of
+from league.samplers.base import Bucket, make_sampler
+from schemas.errors import UsageError
+from workers.web.answers.base import answers
+from workers.web.asked import Asked
+from workers.web.live import LiveLeague
+from workers.web.stored import StoredHistory
+
+_WINDOWS = 12
+_DRAWS = 400
+"""Whose target is computed again; ``league matchmaking audit`` takes more."""
+_AUDIT_STAYS_S = 20.0
+
+# One at a time: an audit folds the whole history, and takes a core for as long as that lasts.
+_auditor = ThreadPoolExecutor(1, thread_name_prefix="audit")
+
+
+@answers("/matchmaking")
+async def matchmaking(league: LiveLeague, asked: Asked) -> Any:
+    """Whom a ``policy`` was given as opponents, up to ``at``, and how likely each of them is for a seat now."""
+    policy = asked.text("policy")
+    at = min(asked.whole("at") or league.position, league.position)
+    opponents = await league.rows(
+        "WITH drawn AS (SELECT agent, bucket, sequence, match_id FROM opponents_sampled "
+        "WHERE sequence <= ? AND (? IS NULL OR starts_with(hero, ? || '@'))) "
+        "SELECT agent, count(*) AS picks, count(*) / sum(count(*)) OVER () AS share, "
+        "count(DISTINCT match_id) AS matches, max(sequence) AS newest, "
+        "list_sort(list(DISTINCT bucket)) AS buckets FROM drawn GROUP BY agent ORDER BY picks DESC, agent LIMIT ?",
+        at,
+        policy,
+        policy,
+        asked.limit(500),
+    )
+    config = league.state.config
+    return {
+        "policies": list(config.trained) if config is not None else [],
+        "opponents": opponents,
+        "now": _chances(league, policy) if asked.whole("at") is None else None,
+    }
+
+
+def _chances(league: LiveLeague, policy: str | None) -> dict[str, Any] | None:
+    """Of every agent, how likely it is drawn for a seat at this moment; None where nobody can be."""
+    config = league.state.config
+    if config is None:
+        return None
+    policy = policy or config.trainer.policy
+    sampler = sampler_of(config, policy) if policy in config.trained else None
+    if sampler is None:
+        return None
+    try:
+        buckets = make_sampler(sampler).distribution(league.state.standings(), policy)
+    except UsageError:
+        # No version of the policy has been published: there is nothing to draw for.
+        return None
+    shares = {name: bucket.share for name, bucket in buckets.items()}
+    return {"policy": policy, "sampler": sampler.name, "buckets": shares, "agents": _by_agent(buckets)}
+
+
+def _by_agent(buckets: dict[str, Bucket]) -> dict[str, float]:
+    chances: dict[str, float] = {}
+    for bucket in buckets.values():
+        for agent, chance in bucket.probabilities().items():
+            chances[agent] = chances.get(agent, 0.0) + bucket.share * chance
+    return chances
+
+
+@answers("/matchmaking/audit", stays_s=_AUDIT_STAYS_S)
+async def audited(league: LiveLeague, asked: Asked) -> Any:
+    """``league matchmaking audit``, of a ``policy``'s matches, up to ``at``; ``why`` says why there is none."""
+    policy = asked.text("policy")
+    at = min(asked.whole("at") or league.position, league.position)
+    (steps,) = await league.rows(
+        "SELECT coalesce(max(step), 0) + 1 AS steps FROM gradient_steps "
+        "WHERE sequence <= ? AND (? IS NULL OR policy = ?)",
+        at,
+        policy,
+        policy,
+    )
+    window = -(-steps["steps"] // _WINDOWS)
+    loop = asyncio.get_running_loop()
+    history = StoredHistory(league, at, loop)
+    try:
+        found = await loop.run_in_executor(_auditor, lambda: _audit(history, window, policy))
+    except UsageError as error:
+        return {"audit": None, "why": str(error)}
+    return {"audit": msgspec.to_builtins(found), "why": ""}
+
+
+def _audit(history: StoredHistory, window: int, policy: str | None) -> Audit:
+    return asyncio.run(audit(history, window, _DRAWS, policy))

@@ -1,0 +1,107 @@
+// Matchmaking: the shares of the buckets as they should be beside what was drawn, and the opponents one by one.
+
+import { bars, lines } from "../charts.js";
+import { fill, h, link, part, problem } from "../dom.js";
+import { decimal, percent, whole } from "../format.js";
+import { get } from "../league.js";
+import { table } from "../table.js";
+
+export const title = "Matchmaking";
+export const at = true;
+
+const AGAIN_MS = 20_000;
+
+const OPPONENTS = [
+  { name: "opponent", of: (r) => link(`/agent/${part(r.agent)}`, r.agent), sort: (r) => r.agent },
+  { name: "from", of: (r) => r.buckets.join(", ") },
+  { name: "seats", of: (r) => whole(r.picks), number: true, sort: (r) => r.picks },
+  { name: "share", of: (r) => percent(r.share, 1), number: true, sort: (r) => r.share },
+  { name: "chance now", of: (r) => (r.now === null ? "–" : percent(r.now, 1)), number: true, sort: (r) => r.now ?? -1 },
+  { name: "matches", of: (r) => whole(r.matches), number: true, sort: (r) => r.matches },
+  { name: "last drawn", of: (r) => (r.newest ? `event ${whole(r.newest)}` : "never"), number: true, sort: (r) => r.newest },
+];
+
+export async function show(main, context) {
+  let policy = context.query.get("policy") ?? "";
+  const opponents = table(OPPONENTS, { key: (r) => r.agent, caption: "Opponents by seats drawn", empty: "nobody was drawn yet" });
+  const choice = h("div", { class: "form" });
+  const buckets = h("div", { role: "status" }, h("p", { class: "soft" }, "Targets are computed again from the history …"));
+  let listed = "";
+  let audits = 0;
+
+  const ask = () => ({ policy, at: context.at });
+
+  async function update() {
+    const found = await get("/matchmaking", ask());
+    offer(found.policies);
+    const chances = found.now?.agents ?? null;
+    const drawn = new Set(found.opponents.map((r) => r.agent));
+    const undrawn = Object.keys(chances ?? {}).filter((agent) => !drawn.has(agent));
+    opponents.update([
+      ...found.opponents.map((r) => ({ ...r, now: chances ? chances[r.agent] ?? 0 : null })),
+      ...undrawn.map((agent) => ({ agent, buckets: [], picks: 0, share: 0, now: chances[agent], matches: 0, newest: 0 })),
+    ]);
+  }
+
+  function offer(policies) {
+    if (listed === policies.join("\n")) return;
+    listed = policies.join("\n");
+    const options = [h("option", { value: "" }, "all policies"), policies.map((name) => h("option", { value: name, selected: name === policy }, name))];
+    fill(choice, policies.length > 1 && h("label", null, "Matches of", h("select", { onchange: choose }, options)));
+  }
+
+  function choose(event) {
+    policy = event.target.value;
+    const address = new URL(location.href);
+    if (policy) address.searchParams.set("policy", policy);
+    else address.searchParams.delete("policy");
+    history.replaceState(null, "", address);
+    update();
+    audit();
+  }
+
+  async function audit() {
+    const turn = ++audits;
+    try {
+      const found = await get("/matchmaking/audit", ask());
+      if (turn === audits) fill(buckets, found.audit ? drawn(found.audit) : h("p", { class: "soft" }, found.why));
+    } catch (error) {
+      if (turn === audits) fill(buckets, problem(error));
+    }
+  }
+
+  await update();
+  audit();
+  const again = context.at === null ? setInterval(() => document.hidden || audit(), AGAIN_MS) : null;
+  fill(main, h("h1", null, "Matchmaking"), choice, h("section", null, buckets), h("section", null, opponents.node));
+  return { update, close: () => clearInterval(again) };
+}
+
+/** An audit: the whole of it as bars, its windows as lines. */
+function drawn(audit) {
+  const { whole: all, windows } = audit;
+  const names = [...new Set([...Object.keys(all.target), ...Object.keys(all.realised)])].sort((a, b) => (all.target[b] ?? 0) - (all.target[a] ?? 0));
+  const rows = names.map((name) => ({ name, value: all.realised[name] ?? 0, target: all.target[name] }));
+  return [
+    bars(rows, { label: "Share of the seats drawn from each bucket; the mark says what it should be. Shares of empty buckets go to the others.", format: (v) => percent(v, 1), most: 1 }),
+    h("p", null, said(all)),
+    windows.length > 1 && over(windows, names),
+    h("p", { class: "soft" }, `Targets are those of ${whole(all.recomputed)} of ${whole(all.draws)} draws, spaced evenly, computed again from the standings of their time.`,
+      audit.passed_over > 0 && ` ${whole(audit.passed_over)} have none that could be computed; the first: ${audit.problem}`),
+  ];
+}
+
+function said(all) {
+  if (all.distance === null) return "No target could be computed.";
+  return `Distance between the two (total variation): ${decimal(100 * all.distance, 2)} %; by chance about ${decimal(100 * all.by_chance, 2)} % is to be expected of ${whole(all.picks)} seats.`;
+}
+
+function over(windows, names) {
+  const middle = (w) => (w.first_step + w.last_step) / 2;
+  const chart = lines({ label: "Realised shares over training, and their targets", x: "gradient step", y: "", height: 260, floor: 0, format: (x) => whole(Math.round(x)) });
+  chart.update(names.flatMap((name) => [
+    { name, points: windows.map((w) => [middle(w), w.realised[name] ?? 0]), marks: true },
+    { name: `${name}, target`, points: windows.filter((w) => w.distance !== null).map((w) => [middle(w), w.target[name] ?? 0]) },
+  ]));
+  return chart.node;
+}
