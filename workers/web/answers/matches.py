@@ -21,7 +21,7 @@ from workers.web.asked import Asked
 from workers.web.live import LiveLeague
 from workers.web.matches.decisions import Decision, as_sampled, moment_of, written_again
 from workers.web.matches.finding import about, found_match
-from workers.web.matches.listing import question
+from workers.web.matches.listing import listed
 from workers.web.matches.replays import Replay, map_of, replay_of
 from workers.web.matches.rollouts import tokenizer_of, waiting_rollout
 
@@ -36,11 +36,9 @@ _LONG_S = 3600.0
 
 @answers("/matches")
 async def matches(league: LiveLeague, asked: Asked) -> Any:
-    """Matches, newest first, and where the next page begins; ``listing.question`` says what can be asked."""
-    asks = question(asked)
-    rows = await league.rows(asks.sql, *asks.parameters)
-    whole = len(rows) == asked.limit()
-    return {"rows": rows, "next": rows[-1]["sequence"] if rows and whole else None}
+    """Matches, newest first, and where the next page begins; ``listing.listed`` says what can be asked."""
+    rows = await listed(league, asked)
+    return {"rows": rows, "next": rows[-1]["sequence"] if len(rows) == asked.limit() else None}
 
 
 @answers("/matches/options", stays_s=10.0)

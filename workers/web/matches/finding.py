@@ -41,9 +41,10 @@ def _event(recorded: Recorded | None) -> dict[str, Any] | None:
     if recorded is None or recorded.event is None:
         return None
     event: dict[str, Any] = msgspec.to_builtins(recorded.event)
-    if "seed" in event:
+    for name in ("seed", "draw"):
         # Larger than the numbers of a browser.
-        event["seed"] = str(event["seed"])
+        if name in event:
+            event[name] = str(event[name])
     return {**_place(recorded), **event}
 
 
@@ -54,9 +55,12 @@ def _place(recorded: Recorded | None) -> dict[str, Any]:
 
 
 async def _used(league: LiveLeague, found: FoundMatch) -> list[dict[str, Any]]:
-    """The gradient steps that trained on it."""
+    """The gradient steps that trained on it, or left it out and why."""
     return await league.rows(
-        "SELECT policy, step, sequence FROM gradient_steps WHERE list_contains(matches, ?) ORDER BY sequence",
+        "SELECT policy, step, sequence, NULL AS dropped FROM gradient_steps WHERE list_contains(matches, ?) UNION ALL "
+        "SELECT policy, step, sequence, d.reason FROM (SELECT policy, step, sequence, unnest(dropped) AS d "
+        "FROM gradient_steps) WHERE list_contains(d.matches, ?) ORDER BY sequence",
+        found.match_id,
         found.match_id,
     )
 

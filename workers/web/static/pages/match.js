@@ -41,7 +41,7 @@ function seats(match) {
 function consequences(match) {
   const systems = [...new Set(match.ratings.map((r) => r.system))];
   const changes = systems.map((system) => h("li", null, `${system}: `, match.ratings.filter((r) => r.system === system).map((r) => `${r.agent} ${r.after >= r.before ? "+" : "−"}${Math.abs(r.after - r.before).toFixed(1)} → ${decimal(r.after)}`).join(", ")));
-  const used = match.used.map((u) => h("li", null, `trained on in step ${whole(u.step)} of ${u.policy} (event ${whole(u.sequence)})`));
+  const used = match.used.map((u) => h("li", null, `${u.dropped === null ? "trained on in" : `left out as ${u.dropped} by`} step ${whole(u.step)} of ${u.policy} (event ${whole(u.sequence)})`));
   const none = h("li", null, "no rating and no gradient step so far");
   return h("section", null, h("h2", null, "What it changed"), h("ul", null, changes.length + used.length ? [...changes, ...used] : none));
 }

@@ -38,15 +38,15 @@ function result(row) {
 function columns(asked) {
   return [
     { name: "match", of: (r) => link(`/match/${part(r.match_id)}`, r.match_id) },
-    { name: "event", of: (r) => whole(r.sequence), number: true },
-    { name: "time", of: (r) => clock(r.time) },
-    { name: "purpose", of: (r) => r.purpose },
     { name: "won by", text: true, of: result },
     { name: "agents and scores", text: true, of: (r) => seated(r, asked()) },
+    { name: "purpose", of: (r) => r.purpose },
     { name: "turns", of: (r) => whole(r.length), number: true },
     { name: "took", of: (r) => seconds(r.seconds), number: true },
     { name: "game", of: (r) => r.environment || r.game },
     { name: "worker", of: (r) => r.worker },
+    { name: "time", of: (r) => clock(r.time) },
+    { name: "event", of: (r) => whole(r.sequence), number: true },
   ];
 }
 
