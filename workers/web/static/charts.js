@@ -56,8 +56,9 @@ function extent(values) {
  *
  * options: {label: what is drawn, x: name of the horizontal axis, y: name of the vertical one, height, floor: least value
  * of the vertical axis that is always shown, format: number => text for the horizontal axis, onzoom: ([from, to] | null) => …}
- * Returns {node, update(series), view([from, to] | null)}; a series is {name, points: [[x, y, low?, high?], …] by x,
- * marks: true for dots}. `view` shows a part without telling `onzoom`: for charts that go together.
+ * Returns {node, update(series, mark), view([from, to] | null)}; a series is {name, points: [[x, y, low?, high?], …] by x,
+ * marks: true for dots}. `view` shows a part without telling `onzoom`: for charts that go together. At `mark`, a place on
+ * the horizontal axis, stands a vertical line.
  * Dragging, or "+", "-", the arrows and "0" on the keyboard, chooses what part is shown.
  */
 export function lines({ label, x, y, height = 300, floor, format = short, onzoom }) {
@@ -70,6 +71,7 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
   let window_ = null;
   let across = scale([0, 1], [0, 1]);
   let drag = null;
+  let mark = null;
 
   function view(to) {
     window_ = to && to[1] > to[0] ? to : null;
@@ -92,7 +94,7 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
     const down = scale([low - room, high + room], [height - MARGIN.bottom, MARGIN.top]);
     reset.hidden = window_ === null;
     plot.setAttribute("aria-label", `${label}. ${said_of(series, format)}`);
-    fill(plot, axes(across, down, [from, to], [low - room, high + room], height, x, y, format), seen.map((one, n) => drawn(one, n, across, down)), s("g", { class: "cursor" }));
+    fill(plot, axes(across, down, [from, to], [low - room, high + room], height, x, y, format), seen.map((one, n) => drawn(one, n, across, down)), mark !== null && mark >= from && mark <= to && marking(across(mark), height), s("g", { class: "cursor" }));
     fill(legend, series.map((one, n) => h("li", null, swatch(n), one.name)));
   }
 
@@ -138,11 +140,16 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
   return {
     node,
     view,
-    update(given) {
+    update(given, at = null) {
       series = given;
+      mark = at;
       draw();
     },
   };
+}
+
+function marking(x, height) {
+  return s("line", { class: "mark", x1: x, x2: x, y1: MARGIN.top, y2: height - MARGIN.bottom, stroke: "var(--text)", "stroke-width": 1.5, "stroke-dasharray": "4 2" });
 }
 
 function clipped(points, from, to) {

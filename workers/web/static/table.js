@@ -6,22 +6,29 @@ import { fill, h } from "./dom.js";
  * A table of rows.
  *
  * columns: [{name, of: row => text or element, number: right-aligned, text: long, may be broken, sort: row => value}]
- * options: {key: row => identity, caption, empty: what to say without rows}
+ * options: {key: row => identity, caption, empty: what to say without rows, most: rows that are drawn until more are asked for}
  * Returns {node, update(rows)}.
  */
-export function table(columns, { key, caption, empty = "nothing yet" }) {
+export function table(columns, { key, caption, empty = "nothing yet", most = Infinity }) {
   const body = h("tbody");
   const none = h("p", { class: "soft" }, empty);
   const known = new Map();
   let sorted = null;
   let rows = [];
   let began = false;
+  let drawn = most;
+  const more = h("button", { type: "button", hidden: true, onclick: () => extend() });
 
   const heads = columns.map((column, index) => {
     const name = column.sort ? h("button", { type: "button", class: "sort", onclick: () => sort(index) }, column.name) : column.name;
     return h("th", { scope: "col", class: column.number && "number" }, name);
   });
-  const node = h("div", { class: "scroll" }, h("table", null, caption && h("caption", null, caption), h("thead", null, h("tr", null, heads)), body), none);
+  const node = h("div", { class: "scroll" }, h("table", null, caption && h("caption", null, caption), h("thead", null, h("tr", null, heads)), body), more, none);
+
+  function extend() {
+    drawn += most;
+    update(rows);
+  }
 
   function sort(index) {
     sorted = sorted?.index === index ? { index, down: !sorted.down } : { index, down: Boolean(columns[index].number) };
@@ -40,7 +47,7 @@ export function table(columns, { key, caption, empty = "nothing yet" }) {
     rows = given;
     const kept = new Set();
     let place = body.firstChild;
-    for (const row of ordered()) {
+    for (const row of ordered().slice(0, drawn)) {
       const name = String(key(row));
       kept.add(name);
       let line = known.get(name);
@@ -63,6 +70,8 @@ export function table(columns, { key, caption, empty = "nothing yet" }) {
       }
     }
     none.hidden = rows.length > 0;
+    more.hidden = rows.length <= drawn;
+    fill(more, `${Math.min(most, rows.length - drawn)} more of ${rows.length}`);
     began = true;
   }
 
