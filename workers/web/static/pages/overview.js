@@ -1,25 +1,27 @@
-// The league at a glance: the leaderboard, and what just happened.
+// The league at a glance: the leaderboard under any rating system, and what just happened.
 
+import { choice, remember, systemGroups } from "../choices.js";
 import { fill, h, link, part } from "../dom.js";
 import { clock, decimal, whole } from "../format.js";
 import { get } from "../league.js";
+import { paced } from "../paced.js";
 import { table } from "../table.js";
 
 export const title = "League";
 export const at = true;
 
 const MOST_EVENTS = 30;
+const DRAWS = 200;
 
 const ROWS = [
   { name: "#", of: (r) => r.rank, number: true },
   { name: "agent", of: (r) => link(`/agent/${part(r.agent)}`, r.agent) },
   { name: "kind", of: (r) => r.kind },
-  { name: "rating", of: (r) => decimal(r.rating), number: true, sort: (r) => r.rating },
-  { name: "95 % interval", of: (r) => (r.low === null ? "" : `${decimal(r.low, 0)} … ${decimal(r.high, 0)}`), number: true },
+  { name: "rating", of: (r) => `${decimal(r.rating)}${r.one_sided ? " (won or lost all)" : ""}`, number: true, sort: (r) => r.rating ?? -Infinity },
+  { name: "95 %", of: (r) => (r.low === null ? "" : `${decimal(r.low, 0)} … ${decimal(r.high, 0)}`), number: true },
   { name: "games", of: (r) => whole(r.rated_games), number: true, sort: (r) => r.rated_games },
   { name: "wins", of: (r) => whole(r.wins), number: true, sort: (r) => r.wins },
-  { name: "active", of: (r) => (r.active ? "yes" : "no") },
-  { name: "joined as", of: (r) => r.reason },
+  { name: "joined as", of: (r) => `${r.reason}${r.active ? "" : " (not drawn)"}` },
 ];
 
 const EVENTS = [
@@ -30,26 +32,79 @@ const EVENTS = [
 ];
 
 export async function show(main, context) {
-  const board = table(ROWS, { key: (r) => r.agent, caption: "Leaderboard", empty: "nobody has joined" });
-  const tail = table(EVENTS, { key: (e) => e.sequence, caption: "Newest events" });
+  const [board, newest] = await Promise.all([leaderboard(context), tail(context)]);
+  fill(main, h("h1", null, "League"), h("div", { class: "columns" }, board.node, h("section", null, newest.node)));
+  return { ...board.live, events: newest.arrived };
+}
+
+async function leaderboard(context) {
+  const systems = await get("/systems");
+  const rows = table(ROWS, { key: (r) => r.agent, caption: "Leaderboard", empty: "nobody", most: 100 });
   const heading = h("p", { class: "soft" });
-  let events = [];
+  const about = h("p", { class: "soft", role: "status" });
+  let system = context.query.get("system") ?? systems.official;
+  let words = "";
+  let found = null;
+  let spread = new Map();
+
+  function draw() {
+    const shown = found.rows.filter((r) => r.agent.toLowerCase().includes(words));
+    rows.update(spread.size ? shown.map((r) => ({ ...r, ...spread.get(r.agent) })) : shown);
+  }
 
   async function update() {
-    const found = await get("/leaderboard", { at: context.at });
-    board.update(found.rows);
-    fill(heading, `${found.system}${found.official ? " (official)" : ""} in ${found.game}: ${whole(found.matches)} rated matches up to event ${whole(found.sequence)}`);
+    const asked = system;
+    const answer = await get("/leaderboard", { at: context.at, system });
+    if (asked !== system) return;
+    found = answer;
+    fill(heading, `${found.system}${found.official ? " (official)" : ""}${found.recorded ? "" : ", computed from the matches,"} in ${found.game}: ${whole(found.matches)} rated matches up to event ${whole(found.sequence)}`);
+    draw();
   }
+
+  // Asked for, and not with every event: resampling a long history takes seconds.
+  async function intervals(button) {
+    button.disabled = true;
+    fill(about, `Rating ${DRAWS} resampled histories…`);
+    try {
+      const drawn = await get("/leaderboard", { at: context.at, system, draws: DRAWS });
+      if (drawn.system !== (found?.system ?? system)) return;
+      spread = new Map(drawn.rows.map((r) => [r.agent, { low: r.low, high: r.high }]));
+      fill(about, `Intervals as of event ${whole(drawn.sequence)}: where the ratings would have ended had only luck been another, the middle 95 % of ${drawn.draws} resampled histories. Agents with fewer than 5 rated games have none. ${drawn.notes.join(" ")}`);
+      draw();
+    } catch (error) {
+      fill(about, error.message);
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  async function choose(value) {
+    system = value;
+    spread = new Map();
+    fill(about);
+    remember({ system: system === systems.official ? null : system });
+    await update().catch((error) => fill(about, error.message));
+  }
+
+  const form = h("form", { class: "form", onsubmit: (event) => event.preventDefault() },
+    choice("rating system", systemGroups(systems, true), system, choose),
+    h("label", null, "find", h("input", { type: "search", placeholder: "part of a name", oninput: (event) => { words = event.target.value.toLowerCase(); draw(); } })),
+    h("button", { type: "button", onclick: (event) => intervals(event.currentTarget) }, "95 % intervals"));
+  await update();
+  return { node: h("section", null, heading, form, about, rows.node), live: paced(update) };
+}
+
+async function tail(context) {
+  const rows = table(EVENTS, { key: (e) => e.sequence, caption: "Newest events" });
+  let events = [];
 
   function arrived(list) {
     const newest = events[0]?.sequence ?? 0;
     events = [...list.filter((e) => e.sequence > newest).reverse(), ...events].slice(0, MOST_EVENTS);
-    tail.update(events);
+    rows.update(events);
   }
 
   const before = context.at === null ? {} : { before: context.at + 1 };
-  const [, newest] = await Promise.all([update(), get("/events", { limit: MOST_EVENTS, ...before })]);
-  arrived([...newest].reverse());
-  fill(main, h("h1", null, "League"), heading, h("div", { class: "columns" }, h("section", null, board.node), h("section", null, tail.node)));
-  return { update, events: arrived };
+  arrived([...(await get("/events", { limit: MOST_EVENTS, ...before }))].reverse());
+  return { node: rows.node, arrived };
 }

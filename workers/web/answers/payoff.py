@@ -1,0 +1,45 @@
+"""Who takes the points from whom, and whether that is a ranking or goes in circles."""
+
+from typing import Any
+
+import msgspec
+
+from league.boards.roster import Roster
+from league.boards.standoff import standoff
+from league.ratings.arrays import MatchArrays
+from schemas.errors import UsageError
+from workers.web.answers.base import answers
+from workers.web.asked import Asked
+from workers.web.live import LiveLeague
+
+_USUAL, _MOST = 12, 100
+
+
+@answers("/payoff")
+async def payoff(league: LiveLeague, asked: Asked) -> Any:
+    """``league payoff``: ``most`` agents, those that played most or are rated best (``who``), ``at`` a sequence."""
+    upto = min(asked.whole("at") or league.position, league.position)
+    most = asked.whole("most", least=2, most=_MOST) or _USUAL
+    who = asked.choice("who", ("played", "rated")) or "played"
+    purpose = asked.text("purpose")
+
+    def work(connection: Any) -> Any:
+        roster = Roster(connection, upto)
+        matches, rated = _best_rated(roster, most) if who == "rated" else (roster.matches, None)
+        # Pairs that never met count as even: among many agents some pair never did, and a page has no other choice.
+        found = standoff(matches, roster.game, [purpose] if purpose else [], most, unmet_even=True)
+        return {**msgspec.to_builtins(found), "agents": rated or found.agents, "sequence": upto, "who": who}
+
+    return await league.read(work)
+
+
+def _best_rated(roster: Roster, most: int) -> tuple[MatchArrays, int]:
+    """The matches between the agents with the best official ratings, and how many are rated."""
+    rows = roster.query(
+        f"SELECT agent FROM ratings_at({roster.upto}, playing := ?) ORDER BY rating DESC, agent", roster.game
+    )
+    rated = [agent for (agent,) in rows if agent in roster.agents]
+    if len(rated) < 2:
+        raise UsageError("payoff: fewer than two agents are rated; expected rated matches, or those who played most")
+    best, matches = set(rated[:most]), roster.matches
+    return matches.without_agents([name for name in matches.agents if name not in best]), len(rated)

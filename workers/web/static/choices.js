@@ -1,0 +1,42 @@
+// What a page lets people choose: kept in its address, so that it can be linked to and survives the slider.
+
+import { h } from "./dom.js";
+
+/** Keep choices in the address; an empty one leaves it. */
+export function remember(values) {
+  const address = new URL(location.href);
+  for (const [name, value] of Object.entries(values)) {
+    if (value === null || value === undefined || value === "") address.searchParams.delete(name);
+    else address.searchParams.set(name, value);
+  }
+  history.replaceState(null, "", address);
+}
+
+/** Several names as one parameter; names may hold commas. */
+export function joined(names) {
+  return names.map((name) => name.replaceAll("%", "%25").replaceAll(",", "%2C")).join(",");
+}
+
+/** The names of such a parameter. */
+export function parted(text) {
+  return (text ?? "").split(",").filter(Boolean).map((name) => name.replaceAll(/%2C/gi, ",").replaceAll("%25", "%"));
+}
+
+/**
+ * A choice of one.
+ *
+ * groups: [[name of the group or "", [[value, what it is called], …]], …]. `chosen` is called with a value.
+ */
+export function choice(name, groups, value, chosen) {
+  const options = groups.filter(([, list]) => list.length).map(([group, list]) => {
+    const inside = list.map(([of, called]) => h("option", { value: of, selected: of === value }, called));
+    return group ? h("optgroup", { label: group }, inside) : inside;
+  });
+  return h("label", null, name, h("select", { onchange: (event) => chosen(event.target.value) }, options));
+}
+
+/** Rating systems as groups of a choice; `boards` adds what has no history. */
+export function systemGroups(systems, boards = false) {
+  const named = (list) => list.map((one) => [one, one === systems.official ? `${one} (official)` : one]);
+  return [["recorded", named(systems.recorded)], ["computed from the matches", named(systems.computed)], ["maximum likelihood", boards ? named(systems.boards) : []]];
+}

@@ -1,0 +1,77 @@
+// Rating histories as a chart: a part of it that is looked at more closely is asked for again, with finer points.
+
+import { lines } from "./charts.js";
+import { joined } from "./choices.js";
+import { fill, h } from "./dom.js";
+import { whole } from "./format.js";
+import { get } from "./league.js";
+
+const AXES = {
+  event: { name: "event", format: whole },
+  time: { name: "time (UTC)", format: (ms) => new Date(ms).toISOString().slice(5, 19).replace("T", " ") },
+  games: { name: "rated games", format: whole },
+};
+
+/** How histories can be laid out: [[value, name], …]. */
+export const WAYS = [["event", "event"], ["time", "time"], ["games", "games"]];
+
+/**
+ * A chart of rating histories.
+ *
+ * Returns {node, show({agents, system, by, at}), update()}; `at` is marked, except by games, where it is another place
+ * for everybody.
+ */
+export function ratingChart(label) {
+  const node = h("div");
+  const about = h("p", { class: "soft" });
+  let wanted = null;
+  let part = null;
+  let chart = null;
+  let asks = 0;
+
+  function made(by) {
+    const axis = AXES[by];
+    return lines({ label, x: axis.name, y: "rating", height: 340, format: axis.format, onzoom: (to) => zoomed(to) });
+  }
+
+  function zoomed(to) {
+    part = to;
+    update().catch((error) => fill(about, error.message));
+  }
+
+  async function update() {
+    const turn = ++asks;
+    const { agents, system, by, at } = wanted;
+    const range = part ? { from: Math.max(Math.floor(part[0]), 0), to: Math.max(Math.ceil(part[1]), 0) } : {};
+    const [found, mark] = await Promise.all([agents.length ? get("/ratings", { agents: joined(agents), system, by, ...range }) : null, marked(by, at)]);
+    if (turn !== asks) return;
+    chart.update((found?.series ?? []).map((one) => ({ name: one.agent, points: one.points })), mark);
+    fill(about, found ? said(found) : "Nobody is chosen.");
+  }
+
+  return {
+    node: h("section", null, node, about),
+    async show(to) {
+      if (!chart || to.by !== wanted.by) {
+        chart = made(to.by);
+        part = null;
+        fill(node, chart.node);
+      }
+      wanted = to;
+      await update();
+    },
+    update,
+  };
+}
+
+async function marked(by, at) {
+  if (at === null || by === "games") return null;
+  return by === "event" ? at : (await get("/when", { at })).time_ms;
+}
+
+function said(found) {
+  const source = found.recorded ? "as it was recorded" : "computed from the matches, since the league does not record it";
+  const band = found.interval ? `The band is the ${found.interval}` : "This system states no deviation, so there is no band.";
+  const none = found.series.filter((one) => !one.points.length).map((one) => one.agent);
+  return [`${found.system} in ${found.game}, ${source}. ${band}`, none.length ? ` No rated match here: ${none.join(", ")}.` : ""];
+}
