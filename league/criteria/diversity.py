@@ -108,5 +108,5 @@ def _problem(one: BucketShare, tolerance: float) -> str:
     target, within = f"{100 * one.target:.1f} %", f"{100 * tolerance:.0f} points"
     if one.low > one.target + tolerance or one.high < one.target - tolerance:
         return f"{one.bucket}: {100 * one.realised:.1f} % of the picks; expected {target}, give or take {within}"
-    interval = f"{100 * one.low:.1f} to {100 * one.high:.1f} %"
+    interval = f"between {100 * one.low:.1f} and {100 * one.high:.1f} %"
     return f"{one.bucket}: {interval} of the picks; not known to be within {within} of {target}"
