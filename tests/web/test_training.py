@@ -1,11 +1,19 @@
 """What the pages of training, lineage, matchmaking, workers and problems are answered."""
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 
+import msgspec
+import pytest
+
+from league.auditing import audit
+from league.log.dead import DeadLetters, Letter
+from league.log.metrics import MetricsStream
 from league.simulation import Simulation
 from schemas import events as e
-from schemas.config import LeagueConfig
+from schemas.config import LeagueConfig, ScheduleConfig
+from schemas.metrics import Heartbeat, Play
 from tests.web.conftest import Site
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
@@ -27,13 +35,19 @@ def _step(policy: str, step: int, **metrics: float) -> e.GradientStepTaken:
     )
 
 
-def test_a_curve_has_every_step_where_there_are_few(simulated: Simulation, on_site: Callable[..., None]) -> None:
+def test_a_short_curve_has_every_step_and_what_happened_on_the_way_says_where(
+    simulated: Simulation, on_site: Callable[..., None]
+) -> None:
     for step in range(8, 14):
         simulated.append(_step("main", step, loss=1 / step, wait_s=1.0, wall_s=4.0))
+    simulated.append(e.LeaguePaused(policy="main", reason=HOSTILE))
+    simulated.append(e.PolicyReset(policy="main", version=13, reason="stuck"))
 
     async def body(site: Site) -> None:
         known = await site.get("/training")
         assert known["policies"][0]["last_step"] == 13
+        said = [(mark["what"], mark["step"], mark["reason"]) for mark in known["marks"]]
+        assert said == [("began anew", 13, "stuck"), ("paused", 13, HOSTILE), ("finished", 7, "steps")]
         assert {"loss", "wait_share", "accepted"} <= set(known["names"])
         accepted, loss, share = await site.get("/training/curves?policy=main&names=loss,wait_share,accepted&from=8")
         assert loss["points"] == [[step, 1 / step, None, None] for step in range(8, 14)]
@@ -77,22 +91,125 @@ def test_training_is_shown_as_it_was(simulated: Simulation, on_site: Callable[..
     on_site(simulated.records, body)
 
 
-def test_what_happened_on_the_way_says_after_which_step(simulated: Simulation, on_site: Callable[..., None]) -> None:
-    simulated.append(e.LeaguePaused(policy="main", reason=HOSTILE))
-    simulated.append(e.PolicyReset(policy="main", version=6, reason="stuck"))
+def test_checkpoints_are_told_with_their_parents_and_branches(on_site: Callable[..., None]) -> None:
+    simulation = Simulation(LeagueConfig(schedule=ScheduleConfig(recent_every=1)))
+    simulation.open()
+    for version in (1, 2):
+        simulation.publish(version)
+        simulation.append(_step("main", version))
+    before = len(simulation.records)
+    simulation.append(e.PolicyReset(policy="main", version=2, reason="stuck"))
+    simulation.publish(3)
 
     async def body(site: Site) -> None:
-        marks = (await site.get("/training"))["marks"]
-        assert [(m["what"], m["step"]) for m in marks] == [("began anew", 7), ("paused", 7), ("finished", 7)]
-        assert marks[1]["reason"] == HOSTILE
+        found = {row["agent"]: row for row in await site.get("/lineage")}
+        assert [(name, row["parent"], row["branch"], row["first_step"]) for name, row in found.items()] == [
+            ("base_model", None, 0, 1),
+            ("main@1", "base_model", 0, 1),
+            ("main@2", "main@1", 0, 2),
+            ("main@3", "base_model", 1, 3),
+        ]
+        then = {row["agent"] for row in await site.get(f"/lineage?at={before}")}
+        assert then == {"base_model", "main@1", "main@2"}
+
+    on_site(simulation.records, body)
+
+
+def test_rollouts_are_accounted_for_and_whom_they_met_is_counted(
+    simulated: Simulation, on_site: Callable[..., None]
+) -> None:
+    step = next(r.event for r in simulated.records if isinstance(r.event, e.GradientStepTaken) and r.event.step == 2)
+    played = {r.event.match_id: r.event for r in simulated.records if isinstance(r.event, e.MatchFinished)}
+    others = Counter(seat.agent for name in step.matches for seat in played[name].seats if not seat.trainable)
+
+    async def body(site: Site) -> None:
+        found = await site.get("/lineage/against?policy=main&from=2&to=2")
+        assert {row["agent"]: row["seats"] for row in found} == others
+        (account,) = await site.get("/training/ledger")
+        assert (account["trained"], account["balanced"]) == (7 * 4, True)
 
     on_site(simulated.records, body)
 
 
-def test_the_ledger_is_that_of_the_command(simulated: Simulation, on_site: Callable[..., None]) -> None:
+def test_the_audit_of_matchmaking_is_that_of_the_command(simulated: Simulation, on_site: Callable[..., None]) -> None:
+    simulated.append(e.MatchFailed(match_id="m", purpose="training", worker="rollout-0", error=f"{HOSTILE} größer"))
+    at = next(r.sequence for r in simulated.records if isinstance(r.event, e.GradientStepTaken) and r.event.step == 4)
+
     async def body(site: Site) -> None:
-        (account,) = await site.get("/training/ledger")
-        assert account["balanced"] is True
-        assert account["trained"] == 7 * 4
+        said = await site.get("/matchmaking/audit")
+        assert said["audit"]["whole"] == msgspec.to_builtins((await audit(site.log, 1, 400)).whole)
+        then = await site.get(f"/matchmaking/audit?at={at}")
+        assert then["audit"]["whole"] == msgspec.to_builtins((await audit(site.log, 1, 400, until=at)).whole)
+        known = await site.get("/matchmaking")
+        assert sum(row["picks"] for row in known["opponents"]) == said["audit"]["whole"]["picks"]
+        assert sum(known["now"]["agents"].values()) == pytest.approx(1.0)
+        assert "no opponents were drawn" in (await site.get("/matchmaking/audit?at=1"))["why"]
+
+    on_site(simulated.records, body)
+
+
+def test_workers_are_told_with_what_they_say_of_themselves(simulated: Simulation, on_site: Callable[..., None]) -> None:
+    for name in ("rollout-0", "rollout-1"):
+        simulated.append(
+            e.WorkerJoined(worker=name, role="rollout", incarnation="one", host=HOSTILE, pid=7, version="1")
+        )
+    beat = Heartbeat(
+        worker="rollout-0",
+        role="rollout",
+        incarnation="one",
+        host=HOSTILE,
+        pid=7,
+        uptime_s=60.0,
+        memory_bytes=2**20,
+        cpu_share=0.5,
+        open_files=3,
+        sequence=1,
+        lag=2,
+        play=Play(games_in_flight=3, games_s=1.5),
+    )
+
+    async def body(site: Site) -> None:
+        await MetricsStream(site.log.client, "league").publish(beat)
+        found = await site.get("/workers")
+        assert [(worker["worker"], worker["health"]) for worker in found["workers"]] == [
+            ("rollout-0", "ok"),
+            ("rollout-1", "silent"),
+        ]
+        assert found["workers"][0]["host"] == HOSTILE
+        assert (found["rates"]["games_s"], found["rates"]["games_in_flight"], found["lag"]) == (1.5, 3, 2)
+
+    on_site(simulated.records, body)
+
+
+def test_a_league_without_problems_says_so_and_one_with_names_them(
+    simulated: Simulation, on_site: Callable[..., None]
+) -> None:
+    kinds = ("alarms", "letters", "failures", "voids", "waited", "unreadable")
+    failed = [
+        e.MatchFailed(match_id=f"m-{number}", purpose="training", worker="rollout-0", error=HOSTILE)
+        for number in range(3)
+    ]
+    played = next(r for r in simulated.records if isinstance(r.event, e.MatchFinished))
+
+    async def body(site: Site) -> None:
+        well = await site.get("/problems")
+        assert {kind: well[kind] for kind in kinds if kind != "alarms"} == {kind: [] for kind in kinds[1:]}
+        letters = DeadLetters(site.log.client, "league")
+        await letters.bury(Letter("WORK", 7, "x", HOSTILE, 5, "m-1", payload=b'{"a": "\xff<b>"}', size=13))
+        for event in failed:
+            await site.log.append(event)
+        assert isinstance(played.event, e.MatchFinished)
+        last = await site.log.append(e.MatchVoided(match=played.event, match_sequence=played.sequence, reason=HOSTILE))
+        await site.league.reached(last)
+        # Another address, since an answer stays for two seconds.
+        found = await site.get("/problems?again")
+        assert [(row["error"], row["matches"]) for row in found["failures"]] == [(HOSTILE, 3)]
+        assert [(row["match_id"], row["reason"]) for row in found["voids"]] == [(played.event.match_id, HOSTILE)]
+        assert "dead_letters" in {alarm["name"] for alarm in found["alarms"]}
+        (letter,) = found["letters"]
+        opened = await site.get(f"/problems/letters/{letter['number']}")
+        assert (opened["error"], opened["message"], opened["bytes"]) == (HOSTILE, '{"a": "\\xff<b>"}', 13)
+        assert "no dead letter" in (await site.get("/problems/letters/99", 400))["error"]
+        assert "whole number" in (await site.get("/problems/letters/x", 400))["error"]
 
     on_site(simulated.records, body)

@@ -72,7 +72,7 @@ function label(agent) {
  */
 export function drawing(chosen) {
   const plot = s("svg", { class: "graph", role: "group", "aria-label": "Checkpoints and their parents" });
-  const frame = h("div", { class: "scroll" }, plot);
+  const frame = h("div", { class: "scroll graphframe" }, plot);
   const spread = h("input", { type: "range", min: NARROWEST, max: WIDEST, value: 0, oninput: () => draw(Number(spread.value)) });
   const node = h("figure", { class: "figure" }, h("figcaption", null, h("label", null, "distance ", spread)), frame);
   let layout = placed([]);
@@ -95,7 +95,7 @@ export function drawing(chosen) {
     const every = Math.ceil(40 / gap);
     drawn = new Map();
     fill(plot,
-      layout.rows.map((name, row) => s("text", { class: "name", x: 4, y: TOP + row * ROW - 14 }, name)),
+      layout.rows.map((name, row) => s("text", { class: "name", x: LEFT + 8, y: TOP + row * ROW - 14 }, name)),
       layout.nodes.map((n) => known.has(n.agent.parent) && edge(place(known.get(n.agent.parent)), place(n))),
       layout.nodes.map((n) => mark(n, place(n), n.column % every === 0 || gap >= 40)));
     aim(drawn.has(current) ? current : layout.nodes[0]?.agent.agent, held);
@@ -149,14 +149,18 @@ export function drawing(chosen) {
     update(agents) {
       layout = placed(agents);
       if (began) draw(Number(spread.value));
-      // Its width is known once it is on the page.
-      else requestAnimationFrame(() => draw(Number((spread.value = fitting()))));
+      // Its width is known once it is on the page. The newest checkpoints, on the right, are seen first.
+      else requestAnimationFrame(() => {
+        draw(Number((spread.value = fitting())));
+        if (!picked) frame.scrollLeft = frame.scrollWidth;
+      });
       began = true;
     },
     choose(name) {
       drawn.get(picked)?.classList.remove("picked");
       picked = name;
       drawn.get(name)?.classList.add("picked");
+      aim(name);
     },
   };
 }
