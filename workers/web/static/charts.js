@@ -5,7 +5,8 @@ import { fill, h, s } from "./dom.js";
 
 const WIDTH = 720;
 const MARGIN = { left: 56, right: 12, top: 10, bottom: 30 };
-const COLOURS = 8;
+/** Colours that there are; a series of a style that many further on has the same colour, dashed. */
+export const COLOURS = 8;
 const DASHES = ["", "6 3", "2 3", "8 3 2 3"];
 
 /** The colour of the nth series. */
@@ -57,8 +58,8 @@ function extent(values) {
  * options: {label: what is drawn, x: name of the horizontal axis, y: name of the vertical one, height, floor: least value
  * of the vertical axis that is always shown, format: number => text for the horizontal axis, onzoom: ([from, to] | null) => …}
  * Returns {node, update(series, mark), view([from, to] | null)}; a series is {name, points: [[x, y, low?, high?], …] by x,
- * marks: true for dots}. `view` shows a part without telling `onzoom`: for charts that go together. At `mark`, a place on
- * the horizontal axis, stands a vertical line.
+ * marks: true for dots, style: whose colour and dashes it has; by default the nth}. `view` shows a part without telling
+ * `onzoom`: for charts that go together. At `mark`, a place on the horizontal axis or several, stands a vertical line.
  * Dragging, or "+", "-", the arrows and "0" on the keyboard, chooses what part is shown.
  */
 export function lines({ label, x, y, height = 300, floor, format = short, onzoom }) {
@@ -71,7 +72,7 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
   let window_ = null;
   let across = scale([0, 1], [0, 1]);
   let drag = null;
-  let mark = null;
+  let marks = [];
 
   function view(to) {
     window_ = to && to[1] > to[0] ? to : null;
@@ -88,14 +89,16 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
     const [from, to] = window_ ?? whole;
     const seen = series.map((one) => ({ ...one, points: clipped(one.points, from, to) }));
     const values = seen.flatMap((one) => one.points.flatMap((p) => p.slice(1)));
-    const [low, high] = extent(floor === undefined ? values : [...values, floor]);
-    const room = (high - low) * 0.05;
+    const [least, high] = extent(floor === undefined ? values : [...values, floor]);
+    // What never goes below its floor needs no room there, not even where all of it is the floor.
+    const low = floor === undefined || values.some((value) => value < floor) ? least - (high - least) * 0.05 : floor;
+    const top = high + (high - least) * 0.05;
     across = scale([from, to], [MARGIN.left, WIDTH - MARGIN.right]);
-    const down = scale([low - room, high + room], [height - MARGIN.bottom, MARGIN.top]);
+    const down = scale([low, top], [height - MARGIN.bottom, MARGIN.top]);
     reset.hidden = window_ === null;
     plot.setAttribute("aria-label", `${label}. ${said_of(series, format)}`);
-    fill(plot, axes(across, down, [from, to], [low - room, high + room], height, x, y, format), seen.map((one, n) => drawn(one, n, across, down)), mark !== null && mark >= from && mark <= to && marking(across(mark), height), s("g", { class: "cursor" }));
-    fill(legend, series.map((one, n) => h("li", null, swatch(n), one.name)));
+    fill(plot, axes(across, down, [from, to], [low, top], height, x, y, format), seen.map((one, n) => drawn(one, one.style ?? n, across, down)), marks.filter((mark) => mark >= from && mark <= to).map((mark) => marking(across(mark), height)), s("g", { class: "cursor" }));
+    fill(legend, series.map((one, n) => h("li", null, swatch(one.style ?? n), one.name)));
   }
 
   function at(event) {
@@ -142,7 +145,7 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
     view,
     update(given, at = null) {
       series = given;
-      mark = at;
+      marks = [at ?? []].flat();
       draw();
     },
   };

@@ -1,6 +1,6 @@
 // Matchmaking: the shares of the buckets as they should be beside what was drawn, and the opponents one by one.
 
-import { bars, lines } from "../charts.js";
+import { bars, COLOURS, lines } from "../charts.js";
 import { fill, h, link, part, problem } from "../dom.js";
 import { decimal, percent, whole } from "../format.js";
 import { get } from "../league.js";
@@ -99,9 +99,9 @@ function said(all) {
 function over(windows, names) {
   const middle = (w) => (w.first_step + w.last_step) / 2;
   const chart = lines({ label: "Realised shares over training, and their targets", x: "gradient step", y: "", height: 260, floor: 0, format: (x) => whole(Math.round(x)) });
-  chart.update(names.flatMap((name) => [
-    { name, points: windows.map((w) => [middle(w), w.realised[name] ?? 0]), marks: true },
-    { name: `${name}, target`, points: windows.filter((w) => w.distance !== null).map((w) => [middle(w), w.target[name] ?? 0]) },
+  chart.update(names.flatMap((name, n) => [
+    { name, style: n, points: windows.map((w) => [middle(w), w.realised[name] ?? 0]), marks: true },
+    { name: `${name}, target`, style: n + COLOURS, points: windows.filter((w) => w.distance !== null).map((w) => [middle(w), w.target[name] ?? 0]) },
   ]));
   return chart.node;
 }

@@ -39,7 +39,7 @@ const MARKS = [
 
 export async function show(main, context) {
   const known = await get("/training", { at: context.at });
-  const marks = table(MARKS, { key: (m) => m.sequence, caption: "Newest first", empty: "never paused, never reset" });
+  const marks = table(MARKS, { key: (m) => `${m.sequence} ${m.what}`, caption: "Newest first; at resets stands a line in the curves", empty: "never paused, never reset" });
   const ledger = table(LEDGER, { key: (r) => r.policy, caption: "As league ledger has it, as of now", empty: "no rollout yet" });
   const charts = curves(context);
   const shown = h("div");
@@ -92,9 +92,11 @@ function curves(context) {
   const trouble = h("div");
   const node = h("section", { "aria-label": "Curves" }, choice, trouble, grid);
   let listed = "";
+  let resets = [];
 
   /** Offer what there is to choose; what is new is offered without touching what was chosen. */
   function know(found) {
+    resets = found.marks.filter((mark) => mark.what === "began anew");
     const said = JSON.stringify([found.policies.map((p) => p.policy), found.names]);
     if (said === listed) return;
     listed = said;
@@ -157,7 +159,7 @@ function curves(context) {
     const kept = [...names].filter((name) => found.some((one) => one.name === name));
     for (const name of kept) {
       chart(name).view(range);
-      chart(name).update(found.filter((one) => one.name === name).map((one) => ({ name: one.policy, points: one.points, marks: one.points.length < 40 })));
+      chart(name).update(found.filter((one) => one.name === name).map((one) => ({ name: one.policy, points: one.points, marks: one.points.length < 40 })), resets.filter((mark) => policies.has(mark.policy)).map((mark) => mark.step));
     }
     const nodes = kept.map((name) => chart(name).node);
     // Nodes that stay where they are keep the focus, which a new filling would take away.
