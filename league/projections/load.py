@@ -40,15 +40,24 @@ ARROW = pa.schema(
 
 _FACTS = pa.schema([("sequence", pa.int64()), ("time_ns", pa.int64()), ("type", pa.string()), ("payload", pa.string())])
 
+_KNOWN = ", ".join(f"'{name}'" for name in sorted(EVENT_TYPES))
+
 _INCOMING = f"""
     CREATE OR REPLACE TEMP TABLE incoming AS
-    SELECT sequence, time_ns,
-           CASE WHEN valid THEN
-               coalesce(nullif(regexp_extract(payload, '^{{"type":"(\\w+)"', 1), ''), payload->>'$.type')
-           END AS type, subject, producer, schema,
-           payload, CASE WHEN valid THEN NULL ELSE coalesce(raw, encode(payload)) END AS raw,
-           valid AND schema = {SCHEMA_VERSION} AS readable
-    FROM (SELECT *, raw IS NULL AND json_valid(payload) AS valid FROM batch)
+    SELECT sequence, time_ns, CASE WHEN valid THEN coalesce(head, payload->>'$.type') END AS type,
+           subject, producer, schema, payload, CASE WHEN valid THEN NULL ELSE coalesce(raw, encode(payload)) END AS raw,
+           coalesce(valid AND schema = {SCHEMA_VERSION} AND head IN ({_KNOWN}), false) AS readable
+    FROM (
+        SELECT *, nullif(regexp_extract(payload, '^{{"type":"(\\w+)"', 1), '') AS head,
+               raw IS NULL AND json_valid(payload) AS valid
+        FROM batch
+    )
+"""
+"""Of a known type is what begins as we write it; the rest is for Python to judge."""
+
+_RENAME = """
+    UPDATE incoming SET type = facts.type FROM facts
+    WHERE facts.sequence = incoming.sequence AND facts.type IS DISTINCT FROM incoming.type
 """
 
 _EVENTS = """
@@ -134,8 +143,8 @@ class Loader:
         try:
             self._connection.execute(_INCOMING)
             # Whoever keeps the events says which of them are none, of whatever type.
-            judged = [*statements, *(SMALL_STATEMENTS if marks is not None else ())]
-            present = self._parse({name for statement in judged for name in statement.events})
+            wanted = {name for statement in statements for name in statement.events}
+            present = self._parse(set(EVENT_TYPES) if marks is not None else wanted)
             if marks is not None:
                 self._connection.execute(_EVENTS)
                 self._keep_new(marks, present)
@@ -153,11 +162,12 @@ class Loader:
 
     def _parse(self, wanted: set[str]) -> set[str]:
         """Make the temporary tables of the types that occur; return their names."""
-        foreign = pc.indices_nonzero(pc.not_equal(self._batch.column("schema"), SCHEMA_VERSION)).to_pylist()
-        facts = self._judged(foreign)
-        found = {name for (name,) in self._connection.execute("SELECT DISTINCT type FROM incoming").fetchall()}
-        present = wanted & (found | set(facts.column("type").to_pylist()))
+        facts = self._judged(self._column("SELECT sequence FROM incoming WHERE NOT readable"))
         self._connection.register("facts", facts)
+        if len(facts):
+            self._connection.execute(_RENAME)
+        found = self._connection.execute("SELECT DISTINCT type FROM incoming WHERE readable").fetchall()
+        present = wanted & ({name for (name,) in found} | set(facts.column("type").to_pylist()))
         for name in sorted(present.union(*(pair for pair in _PAIRS if present.intersection(pair)))):
             self._connection.execute(
                 f"CREATE OR REPLACE TEMP TABLE {name} AS {parsed(name, f'{READABLE} UNION ALL {FACTS}')}"
@@ -182,16 +192,17 @@ class Loader:
         if not len(places):
             return False
         self._delete(name, places)
-        facts = self._judged(np.flatnonzero(np.isin(self._batch.column("sequence").to_numpy(), places)).tolist())
+        facts = self._judged(places)
         self._connection.register("facts", facts)
         self._connection.execute(f"INSERT INTO {name} {parsed(name, FACTS)}")
         self._connection.unregister("facts")
         return True
 
-    def _judged(self, places: list[int]) -> pa.Table:
-        """Events at these places of the batch as this version writes them."""
+    def _judged(self, places: npt.NDArray[np.int64]) -> pa.Table:
+        """Events at these places of the history as this version writes them."""
         rows = []
-        for recorded in to_recorded(self._batch.take(pa.array(places, pa.int64()))):
+        found = np.isin(self._batch.column("sequence").to_numpy(), places)
+        for recorded in to_recorded(self._batch.filter(pa.array(found))):
             if recorded.event is None:
                 self._unreadable.append(recorded.sequence)
                 continue
@@ -227,12 +238,10 @@ class Loader:
                 self._delete(table, own["sequence"].to_numpy()[~new])
 
     def _note_unreadable(self) -> None:
-        known = ", ".join(f"'{name}'" for name in sorted(EVENT_TYPES))
         self._connection.execute(
-            f"""
+            """
             INSERT INTO kept.unreadable SELECT sequence, type FROM incoming
-            WHERE (schema = {SCHEMA_VERSION} AND (type IS NULL OR type NOT IN ({known})))
-               OR sequence IN (SELECT unnest(?)) ORDER BY sequence
+            WHERE sequence IN (SELECT unnest(?)) ORDER BY sequence
             """,
             [self._unreadable],
         )

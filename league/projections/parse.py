@@ -1,10 +1,15 @@
 """How DuckDB reads our events: their shape as it wants it described, and which rows it may have read wrongly.
 
+DuckDB is lenient: it makes text of a list and a whole number of a fraction, takes ``NaN`` and the first of two fields
+of one name. So what it read is written again and compared with what lies there. Where the two differ, Python judges,
+whose decoder is that of the folds; so it does where a value is missing or out of its range.
+
 An event counts only on a subject where such an event of its worker may lie (``schemas.subjects.belongs``), as in the
 folds. Here that is one comparison of text per event; those on other subjects are for Python to judge.
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,15 +17,23 @@ import msgspec
 from schemas.events import EVENT_TYPES, Event
 from schemas.subjects import MATCH_ENDS, match_subject, type_subject
 
-READABLE = "SELECT sequence, time_ns, subject, type, payload FROM incoming WHERE readable"
+READABLE = "SELECT sequence, time_ns, subject, type, payload, false AS settled FROM incoming WHERE readable"
 """Events of this version of the schema, as they were written."""
 
-FACTS = "SELECT sequence, time_ns, '' AS subject, type, payload FROM facts"
+FACTS = "SELECT sequence, time_ns, '' AS subject, type, payload, true AS settled FROM facts"
 """Events that Python had to read first: of another version of the schema, with a field left out, or on a subject that
 is not the usual one. Of these nothing is in doubt."""
 
 _PLACE = "lies_on"
-"""Column of the subject: no event has a field of this name."""
+"""Column of the subject: no event has a field of this name, nor of the next two."""
+_IS_SURE = "as_written"
+"""Column: whether what DuckDB read is, written again, what lies there."""
+_HAS_NULL = "has_null"
+"""Column: whether a value may be missing."""
+
+_AS_WRITTEN = """
+    (settled OR (to_json(j)::VARCHAR = payload AND NOT contains(payload, 'NaN') AND NOT contains(payload, 'Infinity')))
+"""
 
 # ``sequence`` is where an event lies, so what it says of another sequence needs another name; ``at`` is a keyword.
 _RENAMED = {"sequence": "through", "at": "through"}
@@ -31,21 +44,29 @@ def parsed(name: str, source: str) -> str:
     kind = EVENT_TYPES[name]
     fields = ", ".join(f'j."{f}" AS {_column(f)}' for f in kind.__struct_encode_fields__)
     return f"""
-        SELECT sequence, make_timestamp(time_ns // 1000) AS time, subject AS {_PLACE}, {fields} FROM (
-            SELECT sequence, time_ns, subject, json_transform(payload, '{json.dumps(_shape(kind))}') AS j
+        SELECT sequence, make_timestamp(time_ns // 1000) AS time, subject AS {_PLACE}, {_AS_WRITTEN} AS {_IS_SURE},
+               NOT settled AND contains(payload, 'null') AS {_HAS_NULL}, {fields}
+        FROM (
+            SELECT sequence, time_ns, subject, settled, payload,
+                   json_transform(payload, '{json.dumps(_shape(kind))}') AS j
             FROM ({source}) WHERE type = '{name}'
         )
     """
 
 
 def doubtful(name: str) -> str:
-    """SQL for the places of events with a field that is missing, of the wrong type or out of its range, or elsewhere.
-
-    Of the first two ``json_transform`` makes NULL.
-    """
-    fields = _info(EVENT_TYPES[name]).fields  # type: ignore[attr-defined]
-    missing = [condition for field in fields for condition in _missing(field.type, _column(field.encode_name), 0)]
-    return f"SELECT sequence FROM {name} WHERE {' OR '.join([*missing, _elsewhere(EVENT_TYPES[name])])}"
+    """SQL for the places of events that DuckDB may have read in another way than the folds, or that lie elsewhere."""
+    kind = EVENT_TYPES[name]
+    fields = _info(kind).fields  # type: ignore[attr-defined]
+    columns = [(field.type, _column(field.encode_name)) for field in fields]
+    conditions = [f"NOT {_IS_SURE}", _elsewhere(kind)]
+    if missing := [condition for kind, at in columns for condition in _missing(kind, at)]:
+        conditions.append(f"({_HAS_NULL} AND ({' OR '.join(missing)}))")
+    conditions += [condition for kind, at in columns for condition in _outside(kind, at)]
+    if any(_is_free(kind) for kind, _ in columns):
+        # Whatever JSON they hold, numbers beyond all tables among it, only the decoder knows what is too much.
+        conditions.append(f"{_PLACE} != ''")
+    return f"SELECT sequence FROM {name} WHERE {' OR '.join(conditions)}"
 
 
 def _elsewhere(kind: type[Event]) -> str:
@@ -68,7 +89,8 @@ def _shape(kind: Any) -> Any:
     """DuckDB's description of the JSON that msgspec writes for a type."""
     info = _info(kind)
     if isinstance(info, msgspec.inspect.StructType):
-        return {field.encode_name: _shape(field.type) for field in info.fields}
+        tag = {info.tag_field: "VARCHAR"} if info.tag_field else {}
+        return tag | {field.encode_name: _shape(field.type) for field in info.fields}
     if isinstance(info, msgspec.inspect.ListType):
         return [_shape(info.item_type)]
     if isinstance(info, msgspec.inspect.UnionType):
@@ -78,29 +100,48 @@ def _shape(kind: Any) -> Any:
     return _SCALARS[type(info)]
 
 
-def _missing(kind: Any, at: str, depth: int) -> list[str]:
-    """Conditions under which a value read as ``kind`` was not one."""
+def _missing(kind: Any, at: str, depth: int = 0) -> list[str]:
+    """Conditions under which a value that has to be there is not."""
     info = _info(kind)
     if isinstance(info, msgspec.inspect.UnionType):
-        return [condition for each in info.types for condition in _outside(each, at)]
-    conditions = [f"{at} IS NULL", *_outside(info, at)]
-    if isinstance(info, msgspec.inspect.StructType):
-        for field in info.fields:
-            conditions += _missing(field.type, f'{at}."{field.encode_name}"', depth)
-    elif isinstance(info, msgspec.inspect.ListType):
-        item = f"x{depth}"
-        inner = " OR ".join(_missing(info.item_type, item, depth + 1))
-        conditions.append(f"list_contains(list_transform({at}, lambda {item}: {inner}), true)")
-    elif isinstance(info, msgspec.inspect.DictType) and _is_numbers(info):
-        conditions.append(f"list_count(map_values({at})) < cardinality({at})")
-    return conditions
-
-
-def _outside(info: msgspec.inspect.Type, at: str) -> list[str]:
-    """Conditions under which a number is none that the decoder takes; DuckDB's own bounds are those of 64 bits."""
-    if not isinstance(info, msgspec.inspect.IntType | msgspec.inspect.FloatType) or info.ge is None:
         return []
-    return [f"{at} < {info.ge}"] if info.ge > -(2**63) else []
+    if isinstance(info, msgspec.inspect.DictType) and _is_numbers(info):
+        return [f"{at} IS NULL", f"list_count(map_values({at})) < cardinality({at})"]
+    return [f"{at} IS NULL", *_within(info, at, depth, _missing)]
+
+
+def _outside(kind: Any, at: str, depth: int = 0) -> list[str]:
+    """Conditions under which a value is none that the decoder takes; DuckDB's own bounds are those of 64 bits."""
+    info = _info(kind)
+    if isinstance(info, msgspec.inspect.UnionType):
+        return [condition for each in info.types for condition in _outside(each, at, depth)]
+    if isinstance(info, msgspec.inspect.IntType | msgspec.inspect.FloatType):
+        return [f"{at} < {info.ge}"] if info.ge is not None and info.ge > -(2**63) else []
+    tag = (
+        [f"{at}.{info.tag_field} != '{info.tag}'"] if isinstance(info, msgspec.inspect.StructType) and info.tag else []
+    )
+    return [*tag, *_within(info, at, depth, _outside)]
+
+
+def _within(
+    info: msgspec.inspect.Type, at: str, depth: int, conditions: Callable[[Any, str, int], list[str]]
+) -> list[str]:
+    """The conditions on the parts of a value."""
+    if isinstance(info, msgspec.inspect.StructType):
+        return [each for f in info.fields for each in conditions(f.type, f'{at}."{f.encode_name}"', depth)]
+    if isinstance(info, msgspec.inspect.ListType):
+        item = f"x{depth}"
+        inner = conditions(info.item_type, item, depth + 1)
+        return [f"list_contains(list_transform({at}, lambda {item}: {' OR '.join(inner)}), true)"] if inner else []
+    return []
+
+
+def _is_free(kind: Any) -> bool:
+    """Whether a field may hold any JSON."""
+    info = _info(kind)
+    return isinstance(info, msgspec.inspect.AnyType) or (
+        isinstance(info, msgspec.inspect.DictType) and not _is_numbers(info)
+    )
 
 
 def _info(kind: Any) -> msgspec.inspect.Type:

@@ -13,7 +13,7 @@ import re
 
 from schemas.config import LeagueConfig
 
-VERSION = 9
+VERSION = 10
 
 BULKY = {
     "matches": """

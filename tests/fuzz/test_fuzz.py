@@ -28,6 +28,7 @@ from league.log.base import Recorded
 from league.log.dead import Letter
 from league.projections.load import to_recorded
 from league.projections.marks import Marks
+from league.projections.projection import Projection
 from league.projections.segments import event_batches, write_segment
 from league.ratings.fold import RatingFold
 from league.simulation import Simulation
@@ -51,6 +52,8 @@ DRAWN: Counter[str] = Counter()
 """Cases by target, for the summary."""
 BLOCK = 500
 """Events that are folded before the folds begin anew."""
+TABLES_BLOCK = 500
+"""Events that are loaded into tables at a time."""
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = [
@@ -207,6 +210,57 @@ def test_folds_take_whatever_decodes_and_stay_the_same() -> None:
 def _expect_alike(folds: list[tuple[LeagueState, RatingFold]]) -> None:
     assert folds[0][0].digest() == folds[1][0].digest()
     assert folds[0][1].saved() == folds[1][1].saved()
+
+
+def test_tables_say_of_whatever_lies_there_what_the_folds_say() -> None:
+    strange: list[Recorded] = []
+    with soon():
+        for rng in cases("tables"):
+            data = strange_bytes(rng)
+            strange.append(Recorded(len(strange) + 1, 10**9, "s", "w", data))
+            if len(strange) == TABLES_BLOCK:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 12 * CASE_CPU_S)
+                _expect_tables_of(strange)
+                strange = []
+
+
+def strange_bytes(rng: Random) -> bytes:
+    """A real event's payload after what JSON readers disagree about: two fields of one name, no numbers, commas."""
+    plain = rng.choice(EVENTS)
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        plain = twisted(plain, rng)
+    data = msgspec.json.encode(plain)
+    kind = rng.random()
+    if kind < 0.1:
+        return mangled(data, rng)
+    if kind < 0.2:
+        old, new = rng.choice(((b"}", b",}"), (b"]", b",]"), (b":", b": "), (b"0.0", b"NaN"), (b"1", b"1.0"),
+                               (b"1", b"1e400"), (b"{", b"{ "), (b"0", b"-0"), (b"a", b"\\u0061")))  # fmt: skip
+        return data.replace(old, new, 1) if rng.random() < 0.5 else new.join(data.rsplit(old, 1))
+    if kind < 0.3 and isinstance(plain, dict) and plain:
+        again = {rng.choice(list(plain)): rng.choice(ODD)}
+        return data[:-1] + b"," + msgspec.json.encode(again)[1:]
+    return data
+
+
+def _expect_tables_of(records: list[Recorded]) -> None:
+    state, kinds = LeagueState(), Counter[str]()
+    for recorded in records:
+        state.apply(recorded.sequence, recorded.event)
+        kinds[type(recorded.event).__name__] += 1
+    with Projection() as projection:
+        projection.apply(records)
+        unreadable = projection.query("FROM kept.unreadable")
+        assert sorted(place for place, _ in unreadable) == [r.sequence for r in records if r.event is None]
+        assert {name for (name,) in projection.query("SELECT agent FROM agents")} == set(state.agents)
+        assert projection.query("SELECT count(*) FROM match_failures") == [(state.failed,)]
+        assert projection.query("SELECT count(*), count(voided_sequence) FROM matches") == [
+            (state.games() + state.voided, state.voided)
+        ]
+        projection.query("FROM leaderboard")
+        projection.query("FROM ledger")
+        read = "SELECT type, count(*) FROM kept.events WHERE sequence NOT IN (SELECT sequence FROM kept.unreadable)"
+        assert dict(projection.query(f"{read} GROUP BY type")) == {n: c for n, c in kinds.items() if n != "NoneType"}
 
 
 STEP = Step([1, 2], [3, 4, 5], [1], [-0.5], [[4, 7]], 3, 1901, 3.0)

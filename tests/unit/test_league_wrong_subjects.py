@@ -99,7 +99,7 @@ def test_tables_and_folds_agree_that_events_on_wrong_subjects_count_nowhere(seed
     nothing = [Recorded(r.sequence, r.time_ns, r.subject, "w", b"{}") if r.event is None else r for r in records]
     assert folded(records).digest() == folded(nothing).digest()
     found, expected = tables(records), tables(nothing)
-    assert sum(events for _, events, *_ in found.pop("unreadable_events")) >= len(strange) - 3, "openings are apart"
+    assert sum(events for _, events, *_ in found.pop("unreadable_events")) == len(strange)
     del expected["unreadable_events"], found["events"], expected["events"]
     assert found == expected
     state = folded(records)
