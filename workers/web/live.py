@@ -137,7 +137,7 @@ class LiveLeague:
             batch = [await self._arrived.get()]
             while not self._arrived.empty() and len(batch) < _MOST_AT_ONCE:
                 batch.append(self._arrived.get_nowait())
-            await asyncio.to_thread(self._projection.apply, batch)
+            await _to_its_end(asyncio.create_task(asyncio.to_thread(self._projection.apply, batch)))
             self._tell(batch)
             async with self._moved:
                 self._moved.notify_all()
@@ -174,6 +174,17 @@ class LiveLeague:
             "paused": state.paused(policy) is not None,
             "finished": state.training_finished(policy) is not None,
         }
+
+
+async def _to_its_end(work: "asyncio.Task[Any]") -> None:
+    """Wait for what a thread does, also when cancelled: it goes on, and the tables must not be closed under it."""
+    try:
+        await asyncio.shield(work)
+    except asyncio.CancelledError:
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([work])
+        raise
 
 
 def _message(kind: str, value: Any) -> bytes:

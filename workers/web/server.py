@@ -156,11 +156,13 @@ def _stream(league: LiveLeague) -> Handler:
         headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
-        with league.viewing() as viewer:
+        # Whoever closes the page ends the stream.
+        with contextlib.suppress(ClientConnectionResetError), league.viewing() as viewer:
             await response.write(b"retry: 1000\n\n" + league.greeting())
             while True:
                 told = await viewer.messages(_ALIVE_S)
                 await response.write(told or b": alive\n\n")
+        return response
 
     return handle
 

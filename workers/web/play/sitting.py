@@ -139,17 +139,17 @@ class Sitting:
             self._moves = record, await asyncio.to_thread(self._spec.transcript, record)
         return self._moves[1]
 
-    async def picture(self) -> dict[str, str]:
-        """The position drawn, and in words; empty for games that nobody draws."""
+    async def pictures(self) -> list[dict[str, str]]:
+        """The position drawn, and the phase before it with its orders; nothing for games that nobody draws."""
         record = self.record()
         if self._spec.name != "diplomacy" or not record:
-            return {"svg": "", "text": ""}
+            return []
         return await asyncio.to_thread(_drawn, self._spec, record)
 
 
-def _drawn(spec: GameSpec, record: bytes) -> dict[str, str]:
+def _drawn(spec: GameSpec, record: bytes) -> list[dict[str, str]]:
     # Of an optional package, which is here where a game of it is.
     from arena.games.diplomacy.drawing import draw, phases
 
-    now = phases(spec.open_record(record))[-1]
-    return {"svg": draw(now), "text": now.in_words()}
+    newest = phases(spec.open_record(record))[:-3:-1]
+    return [{"svg": draw(phase), "title": phase.position.phase, "text": phase.in_words()} for phase in newest]

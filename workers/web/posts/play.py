@@ -60,7 +60,7 @@ class Play:
             "/play/begin": self.begin,
             "/play/look": self.look,
             "/play/answer": self.answer,
-            "/play/picture": self.picture,
+            "/play/pictures": self.pictures,
             "/play/leave": self.leave,
         }
 
@@ -91,10 +91,10 @@ class Play:
         self._opened().sitting(asked.secret).person.answer(asked.number, asked.reply)
         return json_of({})
 
-    async def picture(self, request: web.Request) -> web.StreamResponse:
-        """The position as a drawing."""
+    async def pictures(self, request: web.Request) -> web.StreamResponse:
+        """The position as a drawing, and what led to it."""
         asked = await body_of(request, Looking)
-        return json_of(await self._opened().sitting(asked.secret).picture())
+        return json_of(await self._opened().sitting(asked.secret).pictures())
 
     async def leave(self, request: web.Request) -> web.StreamResponse:
         """End a game before its end."""

@@ -158,10 +158,9 @@ function board(secret, another) {
 
   async function draw() {
     try {
-      const found = await post("/play/picture", { secret });
-      picture.hidden = !found.svg;
-      // As a picture, no script and no style of the drawing reaches this page.
-      if (found.svg) fill(picture, h("img", { src: `data:image/svg+xml,${encodeURIComponent(found.svg)}`, alt: found.text, class: "map" }));
+      const found = await post("/play/pictures", { secret });
+      picture.hidden = !found.length;
+      fill(picture, found.map(drawing));
     } catch (error) {
       fill(said, problem(error));
     }
@@ -177,7 +176,10 @@ function board(secret, another) {
         fill(said, problem(error));
       }
     };
-    return [h("pre", { tabindex: 0 }, one.text), one.choices.length === 1 && !one.choices[0].name ? buttons(one.choices[0], send) : one.choices.length ? selects(one.choices, send) : null, written(send, one.choices.length > 0)];
+    const told = h("pre", { tabindex: 0 }, one.text);
+    if (!one.choices.length) return [told, written(send, false)];
+    if (!one.choices[0].name) return [told, buttons(one.choices[0], send), written(send, true)];
+    return [selects(one.choices, send), written(send, true), h("details", null, h("summary", null, "The position and the legal orders in words"), told)];
   }
 
   function over(seen) {
@@ -197,6 +199,12 @@ function board(secret, another) {
   }
 
   return { node, update, say: (what) => fill(said, what) };
+}
+
+/** What happened is below the position, and closed. As a picture, no script and no style of a drawing reaches this page. */
+function drawing(one, i) {
+  const image = h("img", { src: `data:image/svg+xml,${encodeURIComponent(one.svg)}`, alt: one.text, class: "map" });
+  return i ? h("details", null, h("summary", null, `Orders of ${one.title}`), image) : image;
 }
 
 function add(node, child) {
