@@ -23,11 +23,13 @@ const OPPONENTS = [
 
 export async function show(main, context) {
   let policy = context.query.get("policy") ?? "";
-  const opponents = table(OPPONENTS, { key: (r) => r.agent, caption: "Opponents by seats drawn", empty: "nobody was drawn yet" });
+  const opponents = table(OPPONENTS, { key: (r) => r.agent, empty: "nobody was drawn yet" });
   const choice = h("div", { class: "form" });
-  const buckets = h("div", { role: "status" }, h("p", { class: "soft" }, "Targets are computed again from the history …"));
+  const buckets = h("div", null, h("p", { class: "soft" }, "Targets are computed again from the history …"));
+  const heading = h("p", { class: "soft" });
   let listed = "";
   let audits = 0;
+  let said = "";
 
   const ask = () => ({ policy, at: context.at });
 
@@ -36,6 +38,7 @@ export async function show(main, context) {
     offer(found.policies);
     const chances = found.now?.agents ?? null;
     const drawn = new Set(found.opponents.map((r) => r.agent));
+    fill(heading, "Opponents by seats drawn.", found.now && ` Chance now: of a seat in the next match of ${found.now.policy}, by ${found.now.sampler}.`);
     const undrawn = Object.keys(chances ?? {}).filter((agent) => !drawn.has(agent));
     opponents.update([
       ...found.opponents.map((r) => ({ ...r, now: chances ? chances[r.agent] ?? 0 : null })),
@@ -64,16 +67,21 @@ export async function show(main, context) {
     const turn = ++audits;
     try {
       const found = await get("/matchmaking/audit", ask());
-      if (turn === audits) fill(buckets, found.audit ? drawn(found.audit) : h("p", { class: "soft" }, found.why));
+      // What says the same stays as it is, with its zoom and the focus.
+      if (turn !== audits || said === JSON.stringify(found)) return;
+      said = JSON.stringify(found);
+      fill(buckets, found.audit ? drawn(found.audit) : h("p", { class: "soft" }, found.why));
     } catch (error) {
-      if (turn === audits) fill(buckets, problem(error));
+      if (turn !== audits) return;
+      said = "";
+      fill(buckets, problem(error));
     }
   }
 
   await update();
   audit();
   const again = context.at === null ? setInterval(() => document.hidden || audit(), AGAIN_MS) : null;
-  fill(main, h("h1", null, "Matchmaking"), choice, h("section", null, buckets), h("section", null, opponents.node));
+  fill(main, h("h1", null, "Matchmaking"), choice, h("section", null, buckets), h("section", { "aria-label": "Opponents" }, heading, opponents.node));
   return { update, close: () => clearInterval(again) };
 }
 

@@ -2,7 +2,7 @@
 // who zooms into one zooms into all, and what is shown is asked for again, finer.
 
 import { lines } from "../charts.js";
-import { figures, fill, h, problem } from "../dom.js";
+import { fill, h, problem } from "../dom.js";
 import { clock, whole } from "../format.js";
 import { get } from "../league.js";
 import { table } from "../table.js";
@@ -12,6 +12,7 @@ export const at = true;
 
 const USUAL = ["loss", "reward_mean", "entropy", "kl", "clipped", "ratio_max", "wait_share", "wall_s", "accepted", "stale"];
 const MOST = 24;
+const MOST_RESETS = 12; // With more lines than that the curves are hard to see.
 const SAID = {
   accepted: "rollouts trained on", stale: "rollouts too old", filtered: "rollouts with nothing to learn", refused: "rollouts damaged",
   voided: "rollouts of voided matches", wait_share: "share of the time spent waiting", wall_s: "seconds a step", wait_s: "seconds waited",
@@ -19,6 +20,16 @@ const SAID = {
   ratio_min: "smallest ratio", ratio_mean: "mean ratio", kl: "KL divergence, nats", entropy: "entropy, nats", grad_norm: "gradient norm",
   tokens_per_s: "tokens a second", learning_rate: "learning rate",
 };
+
+const POLICIES = [
+  { name: "policy", of: (p) => p.policy },
+  { name: "steps", of: (p) => whole(p.steps), number: true },
+  { name: "newest", of: (p) => whole(p.last_step), number: true },
+  { name: "rollouts trained on", of: (p) => whole(p.accepted), number: true },
+  { name: "too old", of: (p) => whole(p.stale), number: true },
+  { name: "nothing to learn", of: (p) => whole(p.filtered), number: true },
+  { name: "skipped steps", of: (p) => whole(p.skipped), number: true },
+];
 
 const FATES = ["generated", "trained", "stale", "filtered", "voided", "refused", "given_up", "late", "abandoned", "pending", "unrecorded"];
 
@@ -39,22 +50,15 @@ const MARKS = [
 
 export async function show(main, context) {
   const known = await get("/training", { at: context.at });
-  const marks = table(MARKS, { key: (m) => `${m.sequence} ${m.what}`, caption: "Newest first; at resets stands a line in the curves", empty: "never paused, never reset" });
+  const marks = table(MARKS, { key: (m) => `${m.sequence} ${m.what}`, caption: "Newest first; a few resets stand as lines in the curves", empty: "never paused, never reset" });
   const ledger = table(LEDGER, { key: (r) => r.policy, caption: "As league ledger has it, as of now", empty: "no rollout yet" });
   const charts = curves(context);
-  const shown = h("div");
+  const policies = table(POLICIES, { key: (p) => p.policy, caption: "Policies", empty: "no gradient step yet" });
   const trouble = h("div");
-
-  function policiesOf(found) {
-    return fill(shown, found.policies.map((p) => figures([
-      ["policy", p.policy], ["steps", whole(p.steps)], ["newest", whole(p.last_step)], ["trained on", whole(p.accepted)],
-      ["too old", whole(p.stale)], ["nothing to learn", whole(p.filtered)], ["skipped steps", whole(p.skipped)],
-    ])));
-  }
 
   async function update(found) {
     found ??= await get("/training", { at: context.at });
-    policiesOf(found);
+    policies.update(found.policies);
     marks.update(found.marks);
     charts.know(found);
     await charts.update();
@@ -73,7 +77,7 @@ export async function show(main, context) {
   await update(known);
   account();
   const again = setInterval(() => document.hidden || account(), 5000);
-  fill(main, h("h1", null, "Training"), shown, known.policies.length ? charts.node : h("p", { class: "soft" }, "no gradient step yet"),
+  fill(main, h("h1", null, "Training"), policies.node, charts.node,
     h("h2", null, "What became of every rollout"), ledger.node, trouble,
     h("h2", null, "Pauses, resets, ends"), marks.node);
   return { update, close: () => clearInterval(again) };
@@ -156,10 +160,11 @@ function curves(context) {
   }
 
   function draw(found) {
+    const begun = resets.filter((mark) => policies.has(mark.policy) && (!range || (mark.step >= range[0] && mark.step <= range[1]))).map((mark) => mark.step);
     const kept = [...names].filter((name) => found.some((one) => one.name === name));
     for (const name of kept) {
       chart(name).view(range);
-      chart(name).update(found.filter((one) => one.name === name).map((one) => ({ name: one.policy, points: one.points, marks: one.points.length < 40 })), resets.filter((mark) => policies.has(mark.policy)).map((mark) => mark.step));
+      chart(name).update(found.filter((one) => one.name === name).map((one) => ({ name: one.policy, points: one.points, marks: one.points.length < 40 })), begun.length <= MOST_RESETS ? begun : []);
     }
     const nodes = kept.map((name) => chart(name).node);
     // Nodes that stay where they are keep the focus, which a new filling would take away.
