@@ -4,6 +4,7 @@
 import { fill, h, s } from "./dom.js";
 
 const WIDTH = 720;
+const NARROWEST = 280;
 const MARGIN = { left: 56, right: 12, top: 10, bottom: 30 };
 /** Colours that there are; a series of a style that many further on has the same colour, dashed. */
 export const COLOURS = 8;
@@ -69,6 +70,7 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
   const reset = h("button", { type: "button", onclick: () => zoom(null) }, "whole");
   const node = h("figure", { class: "figure" }, h("figcaption", null, label, " ", reset), plot, legend, said);
   let series = [];
+  let width = WIDTH; // Later as wide as there is room, so that what is written on it is as large on every screen.
   let window_ = null;
   let across = scale([0, 1], [0, 1]);
   let drag = null;
@@ -93,18 +95,19 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
     // What never goes below its floor needs no room there, not even where all of it is the floor.
     const low = floor === undefined || values.some((value) => value < floor) ? least - (high - least) * 0.05 : floor;
     const top = high + (high - least) * 0.05;
-    across = scale([from, to], [MARGIN.left, WIDTH - MARGIN.right]);
+    across = scale([from, to], [MARGIN.left, width - MARGIN.right]);
     const down = scale([low, top], [height - MARGIN.bottom, MARGIN.top]);
     reset.hidden = window_ === null;
     plot.setAttribute("aria-label", `${label}. ${said_of(series, format)}`);
-    fill(plot, axes(across, down, [from, to], [low, top], height, x, y, format), seen.map((one, n) => drawn(one, one.style ?? n, across, down)), marks.filter((mark) => mark >= from && mark <= to).map((mark) => marking(across(mark), height)), s("g", { class: "cursor" }));
+    plot.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    fill(plot, axes(across, down, [from, to], [low, top], [width, height], x, y, format), seen.map((one, n) => drawn(one, one.style ?? n, across, down)), marks.filter((mark) => mark >= from && mark <= to).map((mark) => marking(across(mark), height)), s("g", { class: "cursor" }));
     fill(legend, series.map((one, n) => h("li", null, swatch(one.style ?? n), one.name)));
   }
 
   function at(event) {
     const box = plot.getBoundingClientRect();
-    const place = ((event.clientX - box.left) / box.width) * WIDTH;
-    return across.invert(Math.min(Math.max(place, MARGIN.left), WIDTH - MARGIN.right));
+    const place = ((event.clientX - box.left) / box.width) * width;
+    return across.invert(Math.min(Math.max(place, MARGIN.left), width - MARGIN.right));
   }
 
   plot.addEventListener("pointerdown", (event) => {
@@ -140,6 +143,13 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
     zoom(moves[event.key]);
   });
 
+  new ResizeObserver(([entry]) => {
+    const room = Math.max(Math.round(entry.contentRect.width), NARROWEST);
+    if (room === width || !entry.contentRect.width) return;
+    width = room;
+    draw();
+  }).observe(node);
+
   return {
     node,
     view,
@@ -174,16 +184,20 @@ function said_of(series, format) {
     .join("; ");
 }
 
-function axes(across, down, xs, ys, height, x, y, format) {
+function axes(across, down, xs, ys, [width, height], x, y, format) {
   const bottom = height - MARGIN.bottom;
+  const widest = Math.max(...xs.map((v) => format(Math.round(v)).length)) * 7 + 24;
+  const wanted = Math.min(Math.max(Math.floor((width - MARGIN.left) / widest), 2), 8);
+  // Events, steps and times have names of their own at whole numbers only.
+  const places = ticks(xs[0], xs[1], wanted).filter((v) => format === short || Number.isInteger(v));
   return [
     ticks(ys[0], ys[1]).map((v) => [
-      s("line", { class: "axis", x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: down(v), y2: down(v), opacity: 0.5 }),
+      s("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: down(v), y2: down(v), opacity: 0.5 }),
       s("text", { x: MARGIN.left - 6, y: down(v) + 4, "text-anchor": "end" }, short(v)),
     ]),
-    ticks(xs[0], xs[1], 6).map((v) => s("text", { x: across(v), y: bottom + 14, "text-anchor": "middle" }, format(v))),
-    s("line", { class: "axis", x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: bottom, y2: bottom }),
-    s("text", { x: WIDTH - MARGIN.right, y: height - 2, "text-anchor": "end" }, x),
+    places.map((v) => s("text", { x: across(v), y: bottom + 14, "text-anchor": "middle" }, format(v))),
+    s("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: bottom, y2: bottom }),
+    s("text", { x: width - MARGIN.right, y: height - 2, "text-anchor": "end" }, x),
     s("text", { x: 10, y: MARGIN.top + 4, transform: `rotate(-90 10 ${MARGIN.top + 4})`, "text-anchor": "end" }, y),
   ];
 }

@@ -19,7 +19,7 @@ const ROWS = (remove) => [
   { name: "rating", of: (r) => decimal(r.rating), number: true, sort: (r) => r.rating ?? -Infinity },
   { name: "deviation", of: (r) => decimal(r.deviation), number: true },
   { name: "rated games", of: (r) => whole(r.rated_games), number: true, sort: (r) => r.rated_games ?? 0 },
-  { name: "", of: (r) => h("button", { type: "button", "aria-label": `Remove ${r.agent}`, onclick: () => remove(r.agent) }, "remove") },
+  { name: "", of: (r) => h("button", { type: "button", "aria-label": `Remove ${r.agent}`, onclick: () => remove(r.agent) }, "×") },
 ];
 
 export async function show(main, context) {
