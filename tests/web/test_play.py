@@ -2,16 +2,27 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 
+from arena.games import make_game
+from arena.games.base import words_of
+from arena.games.texts import Words
+from league.access.authority import Authority
+from league.log.access import Access
 from league.simulation import Simulation
 from schemas.config import LeagueConfig, Plugin
 from schemas.events import MatchFailed, MatchFinished
 from tests.web.conftest import CONFIG, Site
 from workers.reading.accounts import resimulated
 from workers.reading.matches import find_match
+from workers.run import Run
+from workers.web.play.choices import choices_of
+from workers.web.play.room import unrecorded
 
 NIM = msgspec.structs.replace(CONFIG, game=Plugin(name="nim", settings={"seats": 3, "heaps": [2, 3, 4]}))
 
@@ -44,6 +55,17 @@ async def asked(site: Site, secret: str) -> Any:
     return seen
 
 
+async def played(site: Site, secret: str) -> Any:
+    """What a person sees at the end of a game in which they took the first move each time."""
+    seen = await asked(site, secret)
+    while not seen["over"]:
+        question = seen["question"]
+        reply = question["choices"][0]["options"][0]
+        await posted(site, "answer", secret=secret, number=question["number"], reply=reply)
+        seen = await asked(site, secret)
+    return seen
+
+
 async def recorded(site: Site, kind: type) -> Any:
     """The newest event of a type."""
     return [r.event async for r in site.log.read() if isinstance(r.event, kind)][-1]
@@ -55,14 +77,8 @@ def test_a_game_is_played_to_its_end_and_its_record_plays_again(on_site: Callabl
         assert (choices["game"], len(choices["seats"]), choices["why_not"]) == ("nim", 3, "")
         assert not choices["rated"]
         secret = await begun(site)
-        seen = await asked(site, secret)
+        seen = await played(site, secret)
         assert [row["agent"] for row in seen["seats"]] == ["random_bot", "human", "random_bot"]
-        while not seen["over"]:
-            question = seen["question"]
-            options = question["choices"][0]["options"]
-            assert options, question
-            await posted(site, "answer", secret=secret, number=question["number"], reply=options[0])
-            seen = await asked(site, secret)
         assert seen["recorded"]
         assert seen["outcome"]["length"] == len(seen["moves"])
         result = await recorded(site, MatchFinished)
@@ -121,5 +137,66 @@ def test_only_agents_of_the_league_can_be_played_with(on_site: Callable[..., Non
         assert hostile in refused["error"]
         assert "each of 3 seats" in (await posted(site, "begin", 400, seat=0, agents=["human"]))["error"]
         assert "each of 3 seats" in (await posted(site, "begin", 400, seat=7, agents=["random_bot"] * 3))["error"]
+
+    on_site(league_of(NIM).records, body)
+
+
+def test_what_is_chosen_in_every_phase_of_diplomacy_is_understood_as_legal() -> None:
+    pytest.importorskip("diplomacy")
+    spec = make_game("diplomacy", {"max_year": 1907})
+    words, game, rng, kinds = words_of(spec), spec.new(5), Random(5), set()
+    while game.to_move():
+        for seat in game.to_move():
+            choices = choices_of(words, game, seat)
+            kinds.update(choice.name.partition(" ")[0] for choice in choices)
+            reply = "\n".join(choice.options[choice.usual] for choice in choices)
+            understood = words.understand(game, seat, reply, rng)
+            assert (understood.illegal, understood.choices) == (0, len(choices)), (choices, reply)
+        game.apply({seat: game.random_action(seat, rng) for seat in game.to_move()})
+    assert kinds == {"A", "F", "build", "disband"}
+
+
+def test_games_whose_replies_cannot_be_listed_are_answered_in_words() -> None:
+    spec = make_game("kuhn_poker", {})
+    game, words = spec.new(1), words_of(spec)
+    seat = game.to_move()[0]
+    (choice,) = choices_of(words, game, seat)
+    assert choice.labels == [option.removeprefix("MOVE: ") for option in choice.options]
+    assert choices_of(_Unlisted(words), game, seat) == []
+
+
+class _Unlisted:
+    """Words without a list of replies."""
+
+    def __init__(self, words: Words) -> None:
+        self.rules = words.rules
+        self.question = words.question
+        self.understand = words.understand
+
+
+def test_who_may_not_publish_results_is_told_so_and_others_are_not(tmp_path: Path) -> None:
+    authority = Authority.begin(tmp_path / "auth")
+
+    def said(role: str) -> str:
+        creds = authority.add(role, f"{role}-1", days=1.0)
+        return unrecorded(Run(tmp_path / "run", access=Access(creds)), "league")
+
+    assert unrecorded(Run(tmp_path / "run", access=Access()), "league") == ""
+    assert (said("evaluator"), said("operator")) == ("", "")
+    assert "dashboard-1 (dashboard) do not let this page record" in said("dashboard")
+
+
+def test_what_is_not_recorded_is_played_all_the_same(on_site: Callable[..., None], tmp_path: Path) -> None:
+    creds = Authority.begin(tmp_path / "auth").add("dashboard", "dashboard-1", days=1.0)
+
+    async def body(site: Site) -> None:
+        site.league.run.access = Access(creds)
+        assert "dashboard-1" in (await site.get("/play"))["unrecorded"]
+        before = await site.log.last_sequence()
+        seen = await played(site, await begun(site))
+        assert seen["outcome"] is not None
+        assert not seen["recorded"]
+        assert "do not let this page record" in seen["problem"]
+        assert await site.log.last_sequence() == before
 
     on_site(league_of(NIM).records, body)
