@@ -15,14 +15,14 @@ from schemas.events import SeatResult
 from schemas.ids import split_agent
 from workers.reading.accounts import explained_match, resimulated
 from workers.reading.match_text import plain_explanation
-from workers.reading.matches import load_record
+from workers.reading.matches import FoundMatch, load_record
 from workers.web.answers.base import answers
 from workers.web.asked import Asked
 from workers.web.live import LiveLeague
 from workers.web.matches.decisions import Decision, as_sampled, moment_of, written_again
 from workers.web.matches.finding import about, found_match
 from workers.web.matches.listing import listed
-from workers.web.matches.replays import Replay, map_of, replay_of
+from workers.web.matches.replays import MAPPED, Replay, map_of, replay_of
 from workers.web.matches.rollouts import tokenizer_of, waiting_rollout
 
 _computing = ThreadPoolExecutor(1, thread_name_prefix="records")
@@ -64,12 +64,11 @@ async def match(league: LiveLeague, asked: Asked) -> Any:
 @answers("/match/{id}/replay")
 async def replay(league: LiveLeague, asked: Asked) -> Any:
     """What was played, or why that cannot be told: everything else about the match can."""
+    found = await found_match(league, asked.part("id"))
     try:
-        game, record = await _record(league, asked)
-        played = await _computed(replay_of, record, game)
+        record = await load_record(league.run, league.log, found, None)
+        played = await _computed(replay_of, record, _game(found))
     except LeagueError as error:
-        if isinstance(error, UsageError):
-            raise
         return {"problem": str(error), **msgspec.to_builtins(Replay())}
     return {"problem": None, **msgspec.to_builtins(played)}
 
@@ -77,9 +76,10 @@ async def replay(league: LiveLeague, asked: Asked) -> Any:
 @answers("/match/{id}/map/{turn}", stays_s=_LONG_S)
 async def drawn(league: LiveLeague, asked: Asked) -> Any:
     """The map at a turn, as an image: in an image of a page no script can run, whoever made it."""
-    game, record = await _record(league, asked)
+    found = await found_match(league, asked.part("id"))
+    record = await load_record(league.run, league.log, found, None)
     number = asked.part("turn")
-    if game != "diplomacy" or not (number.isascii() and number.isdigit() and len(number) < 5):
+    if _game(found) != MAPPED or not (number.isascii() and number.isdigit() and len(number) < 5):
         raise ArtifactError(f"match {asked.part('id')!r}, turn {number!r}: expected a turn of a match of diplomacy")
     svg = await _computed(map_of, record, int(number))
     if svg is None:
@@ -140,12 +140,10 @@ async def _sampled(league: LiveLeague, match_id: str, seat: SeatResult, number: 
     return as_sampled(rollout.steps[number], tokenizer)
 
 
-async def _record(league: LiveLeague, asked: Asked) -> tuple[str, bytes]:
-    """Game and record of the match that is asked for."""
-    found = await found_match(league, asked.part("id"))
-    record = await load_record(league.run, league.log, found, None)
+def _game(found: FoundMatch) -> str:
+    """The game of a match that has a record."""
     assert found.result is not None
-    return found.result.game, record
+    return found.result.game
 
 
 async def _computed(work: Callable[..., T], *arguments: Any) -> T:
