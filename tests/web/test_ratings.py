@@ -18,6 +18,7 @@ from schemas.config import Plugin, RatingsConfig
 from schemas.events import AgentRegistered, MatchFinished, RatingUpdated, SeatResult
 from tests.web.conftest import CONFIG, Site, site_of
 from workers.web.answers import ratings as answer
+from workers.web.slow import slowly
 
 HOSTILE = "a,b%<img src=x onerror=alert(1)>\u202e\x1b[31m"
 
@@ -260,6 +261,7 @@ def test_payoffs_are_those_of_the_command_and_can_be_of_the_best(league: Shared)
         # Of these, those who met each other.
         assert {*best["payoff"]["agents"]} <= {name for _, name in rated[:3]}
         assert best["agents"] == len(rated)
+        assert found == await site.get("/payoff?most=12"), "asked again, it is the same"
         assert "from 2 to 100" in (await site.get("/payoff?most=500", 400))["error"]
 
     league.visit(body)
@@ -274,5 +276,51 @@ def test_systems_are_told_apart_by_where_their_ratings_come_from(league: Shared)
         found = await site.get("/ratings?agents=random_bot&system=glicko2")
         assert found["recorded"]
         assert all(len(point) == 4 for point in found["series"][0]["points"])
+
+    league.visit(body)
+
+
+def test_who_waits_for_a_slow_answer_shares_the_next_one_and_errors_hold_up_nobody() -> None:
+    class Anything:
+        pass
+
+    async def main() -> None:
+        league: Any = Anything()
+        begun: list[int] = []
+        first_may_end = asyncio.Event()
+
+        async def work() -> int:
+            begun.append(len(begun))
+            if len(begun) == 1:
+                await first_may_end.wait()
+            return begun[-1]
+
+        async def broken() -> int:
+            raise ValueError("no")
+
+        first = asyncio.create_task(slowly(league, "q", work))
+        await asyncio.sleep(0)
+        wrong = asyncio.create_task(slowly(league, "wrong", broken))
+        others = [asyncio.create_task(slowly(league, "q", work)) for _ in range(5)]
+        await asyncio.sleep(0)
+        first_may_end.set()
+        assert await first == 0
+        with pytest.raises(ValueError, match="no"):
+            await wrong
+        assert [await other for other in others] == [1] * 5, "what began before they asked is too old for them"
+
+    asyncio.run(main())
+
+
+def test_intervals_are_made_as_far_as_they_can_be_afforded(league: Shared) -> None:
+    async def body(site: Site) -> None:
+        plain = await site.get("/leaderboard")
+        assert plain["draws"] == 0
+        drawn = await site.get("/leaderboard?intervals=affordable")
+        assert drawn["draws"] > 0
+        enough = [row for row in drawn["rows"] if row["rated_games"] >= 5]
+        assert enough
+        assert all(row["low"] <= row["high"] for row in enough)
+        assert (await site.get("/leaderboard?draws=40"))["draws"] == 40
 
     league.visit(body)

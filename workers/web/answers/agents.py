@@ -12,6 +12,7 @@ from schemas.errors import LeagueError, UsageError
 from workers.web.answers.base import answers
 from workers.web.asked import MOST_ROWS, Asked
 from workers.web.live import LiveLeague
+from workers.web.slow import slowly
 
 _MOST_STEPS = 200
 _MOST_OPPONENTS = 30
@@ -140,7 +141,11 @@ async def steps(league: LiveLeague, asked: Asked) -> Any:
         return await league.read(lambda connection: connection.execute(statement).fetchall())
 
     name = _name(asked)
-    found = await trace(query, await find_agent(query, name))
+
+    async def work() -> Any:
+        return await trace(query, await find_agent(query, name))
+
+    found = await slowly(league, ("steps", name), work)
     # A bot has no parent: it is a station by itself, without steps.
     last = found.stations[-1]
     seats: dict[str, int] = {}

@@ -11,6 +11,7 @@ from schemas.errors import UsageError
 from workers.web.answers.base import answers
 from workers.web.asked import Asked
 from workers.web.live import LiveLeague
+from workers.web.slow import slowly
 
 _USUAL, _MOST = 12, 100
 
@@ -18,19 +19,20 @@ _USUAL, _MOST = 12, 100
 @answers("/payoff")
 async def payoff(league: LiveLeague, asked: Asked) -> Any:
     """``league payoff``: ``most`` agents, those that played most or are rated best (``who``), ``at`` a sequence."""
-    upto = min(asked.whole("at") or league.position, league.position)
+    at = asked.whole("at")
     most = asked.whole("most", least=2, most=_MOST) or _USUAL
     who = asked.choice("who", ("played", "rated")) or "played"
     purpose = asked.text("purpose")
 
     def work(connection: Any) -> Any:
+        upto = min(at or league.position, league.position)
         roster = Roster(connection, upto)
         matches, rated = _best_rated(roster, most) if who == "rated" else (roster.matches, None)
         # Pairs that never met count as even: among many agents some pair never did, and a page has no other choice.
         found = standoff(matches, roster.game, [purpose] if purpose else [], most, unmet_even=True)
         return {**msgspec.to_builtins(found), "agents": rated or found.agents, "sequence": upto, "who": who}
 
-    return await league.read(work)
+    return await slowly(league, ("payoff", at, most, who, purpose), lambda: league.read(work))
 
 
 def _best_rated(roster: Roster, most: int) -> tuple[MatchArrays, int]:

@@ -15,6 +15,7 @@ from schemas.errors import UsageError, one_of
 from workers.web.answers.base import answers
 from workers.web.asked import Asked
 from workers.web.live import LiveLeague
+from workers.web.slow import slowly
 
 MOST_POINTS = 500
 """Of one agent; a part of the history shows what lies between them."""
@@ -29,7 +30,7 @@ _INTERVAL = (
 class _Wanted(NamedTuple):
     """A question, checked."""
 
-    agents: list[str]
+    agents: tuple[str, ...]
     system: str | None
     by: str
     first: int
@@ -71,21 +72,24 @@ async def ratings(league: LiveLeague, asked: Asked) -> Any:
     signs within names are escaped as in addresses.
     """
     wanted = _Wanted(
-        [unquote(name) for name in asked.names("agents", _MOST_AGENTS)],
+        tuple(unquote(name) for name in asked.names("agents", _MOST_AGENTS)),
         asked.text("system"),
         asked.choice("by", ("event", "time", "games")) or "event",
         asked.whole("from") or 0,
         asked.whole("to") or 2**53,
     )
-    upto = league.position
-    return await league.read(lambda connection: _history(connection, upto, wanted))
+    if wanted.system is None or wanted.system in (await systems(league, asked))["recorded"]:
+        return await league.read(lambda connection: _history(connection, league.position, wanted))
+    if wanted.system not in SYSTEMS.names():
+        raise UsageError(f"system {wanted.system!r}: no rating system; expected {one_of(sorted(SYSTEMS.names()))}")
+    return await slowly(
+        league, wanted, lambda: league.read(lambda connection: _history(connection, league.position, wanted))
+    )
 
 
 def _history(connection: Any, upto: int, wanted: _Wanted) -> Any:
     roster = Roster(connection, upto)
     system = wanted.system or roster.official
-    if system not in {*SYSTEMS.names(), *roster.systems}:
-        raise UsageError(f"system {system!r}: no rating system; expected {one_of(sorted(SYSTEMS.names()))}")
     recorded = system in roster.systems
     points = (_recorded if recorded else _computed)(roster, system, wanted)
     deviates = any(len(row) > 2 for rows in points.values() for row in rows)
@@ -122,7 +126,7 @@ def _recorded(roster: Roster, system: str, wanted: _Wanted) -> dict[str, list[li
         QUALIFY number = 1 OR part IS DISTINCT FROM lead(part) OVER (PARTITION BY agent ORDER BY sequence)
         ORDER BY agent, sequence
         """,
-        *(2 * (roster.game, system, wanted.agents, roster.upto)),
+        *(2 * (roster.game, system, list(wanted.agents), roster.upto)),
         wanted.by,
         MOST_POINTS - 1,
         wanted.first,

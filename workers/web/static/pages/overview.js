@@ -11,7 +11,7 @@ export const title = "League";
 export const at = true;
 
 const MOST_EVENTS = 30;
-const DRAWS = 200;
+const DRAWS = 40;
 
 const ROWS = [
   { name: "#", of: (r) => r.rank, number: true },
@@ -62,12 +62,16 @@ async function leaderboard(context) {
   }
 
   // Asked for, and not with every event: resampling a long history takes seconds.
-  async function intervals(button) {
+  async function intervals(button, given) {
     button.disabled = true;
-    fill(about, `Rating ${DRAWS} resampled histories…`);
+    fill(about, "Rating resampled histories…");
     try {
-      const drawn = await get("/leaderboard", { at: context.at, system, draws: DRAWS });
-      if (drawn.system !== (found?.system ?? system)) return;
+      const drawn = await get("/leaderboard", { at: context.at, system, ...given });
+      if (drawn.system !== found.system) return;
+      if (!drawn.draws) {
+        fill(about, drawn.matches ? ["Too long a history for intervals within seconds. ", h("button", { type: "button", onclick: (event) => intervals(event.currentTarget, { draws: DRAWS }) }, `make them from ${DRAWS} resampled histories`)] : "No rated matches yet.");
+        return;
+      }
       spread = new Map(drawn.rows.map((r) => [r.agent, { low: r.low, high: r.high }]));
       fill(about, `Intervals as of event ${whole(drawn.sequence)}: where the ratings would have ended had only luck been another, the middle 95 % of ${drawn.draws} resampled histories. Agents with fewer than 5 rated games have none. ${drawn.notes.join(" ")}`);
       draw();
@@ -89,7 +93,7 @@ async function leaderboard(context) {
   const form = h("form", { class: "form", onsubmit: (event) => event.preventDefault() },
     choice("rating system", systemGroups(systems, true), system, choose),
     h("label", null, "find", h("input", { type: "search", placeholder: "part of a name", oninput: (event) => { words = event.target.value.toLowerCase(); draw(); } })),
-    h("button", { type: "button", onclick: (event) => intervals(event.currentTarget) }, "95 % intervals"));
+    h("button", { type: "button", onclick: (event) => intervals(event.currentTarget, { intervals: "affordable" }) }, "95 % intervals"));
   await update();
   return { node: h("section", null, heading, form, about, rows.node), live: paced(update) };
 }
