@@ -16,11 +16,13 @@ from arena.games.texts import Pieces
 from benchmarks.ablation.arms import ARMS, MAIN, SETTINGS, config_of
 from benchmarks.ablation.driver import ADAPTERS, model_of, train
 from benchmarks.ablation.games import BENCHES
+from benchmarks.ablation.local import Rollouts
 from benchmarks.ablation.measures import history, measured
 from benchmarks.ablation.policies import Asked
 from benchmarks.ablation.prediction import SYSTEMS, expected, losses, predicted, table
 from benchmarks.ablation.tables import Row, interval, report, rows
 from benchmarks.ablation.trees import Tree
+from league.log.experience import Experience
 from league.matchmaker import explain
 from league.state import LeagueState
 from schemas.events import CheckpointAdded, MatchFinished, OpponentsSampled, PolicyReset, SeatResult
@@ -112,6 +114,11 @@ def test_an_adapter_is_asked_what_it_would_sample(folder: Path):
     newest = max((folder / "kuhn" / "plain" / "mirror" / "1" / ADAPTERS).iterdir())
     moved = asked.table(asked.adapter(newest.read_bytes()))
     assert max(abs(a - b) for seen in base for a, b in zip(base[seen], moved[seen], strict=True)) > 0.01
+
+
+def test_the_stream_in_memory_can_be_asked_whatever_the_brokers_can():
+    asked = {name for name in vars(Experience) if not name.startswith("_")}
+    assert asked <= set(vars(Rollouts)), "workers ask for all of it, some only after a while"
 
 
 def test_figures_come_from_what_a_run_left_behind(folder: Path):
