@@ -16,13 +16,15 @@ from league.access.authority import Authority
 from league.log.access import Access
 from league.simulation import Simulation
 from schemas.config import LeagueConfig, Plugin
+from schemas.errors import UsageError
 from schemas.events import MatchFailed, MatchFinished
 from tests.web.conftest import CONFIG, Site
 from workers.reading.accounts import resimulated
 from workers.reading.matches import find_match
 from workers.run import Run
 from workers.web.play.choices import choices_of
-from workers.web.play.room import unrecorded
+from workers.web.play.room import Room, folded, unrecorded
+from workers.web.play.terminal import plain, play
 
 NIM = msgspec.structs.replace(CONFIG, game=Plugin(name="nim", settings={"seats": 3, "heaps": [2, 3, 4]}))
 
@@ -200,3 +202,48 @@ def test_what_is_not_recorded_is_played_all_the_same(on_site: Callable[..., None
         assert await site.log.last_sequence() == before
 
     on_site(league_of(NIM).records, body)
+
+
+def test_who_does_not_look_any_more_has_left(on_site: Callable[..., None]) -> None:
+    async def body(site: Site) -> None:
+        room = Room(site.league.run, site.log, site.league.state, away_s=0.1)
+        await folded(site.league.state, site.league.position)
+        _, sitting = room.begin(0, ["", "random_bot", "random_bot"])
+        async with asyncio.timeout(30):
+            # A look in between would say that somebody is here.
+            while not sitting.is_over:
+                await sitting.person.changed(sitting.person.changes, 1.0)
+        await room.close()
+        assert "have not looked for 0.1 s" in (await recorded(site, MatchFailed)).error
+
+    on_site(league_of(NIM).records, body)
+
+
+def test_a_game_in_the_terminal_is_asked_and_recorded_as_on_the_page(on_site: Callable[..., None]) -> None:
+    async def body(site: Site) -> None:
+        shown: list[str] = []
+        lines = iter(["9:9", *["1"] * 20])
+
+        async def ask(prompt: str) -> str | None:
+            return next(lines, None)
+
+        run = site.league.run
+        assert await play(run, site.log, "P2", ["random_bot"], shown.append, ask)
+        result = await recorded(site, MatchFinished)
+        assert [seat.agent for seat in result.seats] == ["random_bot", "human", "random_bot"]
+        assert any("nothing legal" in text for text in shown)
+        assert f"recorded: league match show {result.match_id}" in shown
+
+        async def gone(prompt: str) -> str | None:
+            return None
+
+        assert not await play(run, site.log, None, ["random_bot"], shown.append, gone)
+        assert (await recorded(site, MatchFailed)).error == "GameError: the person left"
+        with pytest.raises(UsageError, match="each of 2 other seats"):
+            await play(run, site.log, None, ["random_bot"] * 3, shown.append, gone)
+
+    on_site(league_of(NIM).records, body)
+
+
+def test_a_terminal_is_given_no_control_characters() -> None:
+    assert plain("a\x1b[31m\u202eb\nc") == "a\\u001b[31m\\u202eb\nc"

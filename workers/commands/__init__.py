@@ -20,6 +20,7 @@
 - ``archive``  ``verify``, ``archive``, ``gc``: what guards the history and what it takes up
 - ``payoff``   ``payoff``: who takes the points from whom
 - ``matchmaking`` ``matchmaking audit``: what was drawn, beside what should have been
+- ``play``     ``play``: a person against agents, in the terminal
 - ``promotion`` ``promote``: who becomes elite and who leaves; certificates computed again
 - ``parity``   ``parity``: whether what plays and what learns compute the same probabilities
 - ``steering`` ``pause``, ``resume``, ``config``, ``agent``, ``match request``: what a running league is told
@@ -49,6 +50,7 @@ from workers.commands import (
     merging,
     parity,
     payoff,
+    play,
     promotion,
     replay,
     restoring,
@@ -119,6 +121,7 @@ app.command()(criteria.criteria)
 app.command()(ledger.ledger)
 app.command()(lineage.lineage)
 app.command()(payoff.payoff)
+app.command()(play.play)
 app.command()(promotion.promote)
 app.command("branch")(runs.branch_league)
 app.command("restore")(restoring.restore_league)

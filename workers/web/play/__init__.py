@@ -5,4 +5,5 @@
 - ``company``  who sits in the other seats
 - ``sitting``  one game that a person plays, from the first question to what is recorded
 - ``room``     all of them in one process, and who may begin another
+- ``terminal`` the same in a terminal, for `league play`
 """

@@ -25,7 +25,7 @@ from workers.run import Run
 from workers.runtime import Context
 from workers.web.play.company import Company
 from workers.web.play.person import Person
-from workers.web.play.sitting import Sitting
+from workers.web.play.sitting import AWAY_S, Sitting
 
 HUMAN = "human"
 """Who sits in a person's seat, in the history."""
@@ -36,16 +36,9 @@ _KEPT = 32
 """Games that are over and can still be looked at."""
 PATIENCE_S = 1800.0
 """How long a question waits for its answer."""
-_NAME = "web"
 _LOOKS, _LOOK_S = 200, 0.05
 _LAST_WORDS_S = 5.0
 """Who thinks for longer when the process stops is not waited for."""
-
-
-def recorder(run: Run) -> str:
-    """The name under which this process records: that of its credentials, where it has any."""
-    who = run.access.bearer()
-    return _NAME if who is None else who.name
 
 
 def unrecorded(run: Run, league: str) -> str:
@@ -119,19 +112,23 @@ class Room:
 
     Args:
         run: Of the league.
-        log: Its history; what is recorded goes through a log of its own, under ``recorder``'s name.
+        log: Its history; what is recorded goes through a log of its own.
         state: A fold that somebody keeps up to date, and whose every step ``wake`` is told of.
-        patience_s: How long a question waits for its answer.
+        name: Under which it records where it has no credentials.
+        away_s: Who has not looked for so long has left; None where nobody needs to look.
     """
 
-    def __init__(self, run: Run, log: JetStreamLog, state: LeagueState, patience_s: float = PATIENCE_S) -> None:
-        name = recorder(run)
+    def __init__(
+        self, run: Run, log: JetStreamLog, state: LeagueState, name: str = "web", away_s: float | None = AWAY_S
+    ) -> None:
+        who = run.access.bearer()
+        name = name if who is None else who.name
         own = JetStreamLog(log.client, log.league, name)
         # A key that others of this name have announced must sign what is recorded here too.
         own.signer = Signer(run.access.seed()) if run.access.seed() is not None else None
         self._context = Context(run, log.client, own, name)
         self._context.state = state
-        self._patience_s = patience_s
+        self._away_s = away_s
         self._unrecorded = unrecorded(run, log.league)
         self._people: dict[str, Mapping[int, Player]] = {}
         self._matches: Matches | None = None
@@ -164,9 +161,9 @@ class Room:
             raise BusyError(f"{AT_ONCE} games are being played here; try again when one is over")
         company, matches = self._opened()
         job = self._job(matches, seat, agents)
-        person = Person(company.words, self._patience_s)
+        person = Person(company.words, PATIENCE_S)
         self._people[job.match_id] = {seat: person}
-        sitting = Sitting(job, seat, person, company.spec, self._unrecorded)
+        sitting = Sitting(job, seat, person, company.spec, self._unrecorded, self._away_s)
         task = asyncio.create_task(sitting.play(company, matches))
         self._games.add(task)
         task.add_done_callback(lambda done: self._ended(job.match_id, done))

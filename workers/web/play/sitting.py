@@ -53,15 +53,19 @@ class Sitting:
         person: Whose game it is.
         spec: What is played.
         unrecorded: Why it is not to be recorded; empty where it is.
+        away_s: After how long a person who does not look has left; None: never.
     """
 
-    def __init__(self, job: PlayMatch, seat: int, person: Person, spec: GameSpec, unrecorded: str) -> None:
+    def __init__(
+        self, job: PlayMatch, seat: int, person: Person, spec: GameSpec, unrecorded: str, away_s: float | None
+    ) -> None:
         self.job = job
         self.person = person
         self.is_over = False
         self._seat = seat
         self._spec = spec
         self._problem = unrecorded
+        self._away_s = away_s
         self._recorded = False
         self._outcome: Outcome | None = None
         self._record = b""
@@ -96,8 +100,8 @@ class Sitting:
         while True:
             await asyncio.sleep(_LOOK_S)
             now = time.monotonic()
-            if now - self._seen > AWAY_S:
-                self.person.leave(f"the person went away: they have not looked for {AWAY_S:g} s")
+            if self._away_s is not None and now - self._seen > self._away_s:
+                self.person.leave(f"the person went away: they have not looked for {self._away_s:g} s")
             elif now - began > LONGEST_S:
                 self.person.leave(f"the game was not over after {LONGEST_S / 3600:g} h")
 
