@@ -75,6 +75,8 @@ export function drawing(chosen) {
   const frame = h("div", { class: "scroll graphframe" }, plot);
   const spread = h("input", { type: "range", min: NARROWEST, max: WIDEST, value: 0, oninput: () => draw(Number(spread.value)) });
   const node = h("figure", { class: "figure" }, h("figcaption", null, h("label", null, "distance ", spread)), frame);
+  // Whoever has gone far to the right still reads what the rows are.
+  frame.addEventListener("scroll", () => plot.querySelectorAll(".name").forEach((name) => name.setAttribute("x", LEFT + 8 + frame.scrollLeft)));
   let layout = placed([]);
   let drawn = new Map();
   let current = null;
@@ -93,11 +95,12 @@ export function drawing(chosen) {
     plot.setAttribute("height", TOP + layout.rows.length * ROW);
     const known = new Map(layout.nodes.map((n) => [n.agent.agent, n]));
     const every = Math.ceil(40 / gap);
+    const size = Math.min(SIZE, gap / 2);
     drawn = new Map();
     fill(plot,
-      layout.rows.map((name, row) => s("text", { class: "name", x: LEFT + 8, y: TOP + row * ROW - 14 }, name)),
+      layout.rows.map((name, row) => s("text", { class: "name", x: LEFT + 8 + frame.scrollLeft, y: TOP + row * ROW - 14 }, name)),
       layout.nodes.map((n) => known.has(n.agent.parent) && edge(place(known.get(n.agent.parent)), place(n))),
-      layout.nodes.map((n) => mark(n, place(n), n.column % every === 0 || gap >= 40)));
+      layout.nodes.map((n) => mark(n, place(n), size, n.column % every === 0 || gap >= 40)));
     aim(drawn.has(current) ? current : layout.nodes[0]?.agent.agent, held);
     if (picked) drawn.get(picked)?.classList.add("picked");
   }
@@ -107,13 +110,21 @@ export function drawing(chosen) {
     return s("path", { class: "edge", d: `M${x1} ${y1}V${y2}H${x2}` });
   }
 
-  function mark(n, [x, y], named) {
+  function mark(n, [x, y], size, named) {
     const group = s("g", { class: "mark", role: "button", tabindex: -1, "aria-label": label(n.agent), onclick: () => chosen(n.agent.agent), onfocus: () => aim(n.agent.agent) },
-      s("title", null, label(n.agent)), s("rect", { x: x - 12, y: y - 14, width: 24, height: 28, fill: "transparent" }),
-      shape(n.agent.reason || n.agent.kind, x, y, SIZE, n.agent.active),
+      s("title", null, label(n.agent)), s("rect", { x: x - size, y: y - 14, width: 2 * size, height: 28, fill: "transparent" }),
+      shape(n.agent.reason || n.agent.kind, x, y, size, n.agent.active),
       named && s("text", { x, y: y + 22, "text-anchor": "middle" }, n.agent.policy ? n.agent.version : n.agent.agent));
     drawn.set(n.agent.agent, group);
     return group;
+  }
+
+  function reveal(name) {
+    const n = layout.nodes.find((each) => each.agent.agent === name);
+    if (!n) return;
+    const [x, y] = [LEFT + n.column * Number(spread.value), TOP + n.row * ROW];
+    if (x < frame.scrollLeft || x > frame.scrollLeft + frame.clientWidth) frame.scrollLeft = x - frame.clientWidth / 2;
+    if (y < frame.scrollTop || y > frame.scrollTop + frame.clientHeight) frame.scrollTop = y - frame.clientHeight / 2;
   }
 
   /** Who is reached by Tab; the others by arrows from there. */
@@ -152,7 +163,8 @@ export function drawing(chosen) {
       // Its width is known once it is on the page. The newest checkpoints, on the right, are seen first.
       else requestAnimationFrame(() => {
         draw(Number((spread.value = fitting())));
-        if (!picked) frame.scrollLeft = frame.scrollWidth;
+        if (picked) reveal(picked);
+        else frame.scrollLeft = frame.scrollWidth;
       });
       began = true;
     },
@@ -161,6 +173,7 @@ export function drawing(chosen) {
       picked = name;
       drawn.get(name)?.classList.add("picked");
       aim(name);
+      reveal(name);
     },
   };
 }

@@ -42,6 +42,8 @@ export async function show(main, context) {
   const all = table(CHECKPOINTS, { key: (r) => r.agent, caption: "Every checkpoint", empty: "none has joined" });
   const detail = h("section", { "aria-live": "polite", "aria-label": "The chosen checkpoint" });
   const legend = h("ul", { class: "legend" });
+  const names = h("datalist", { id: "checkpoints" });
+  const find = h("input", { type: "search", list: "checkpoints", onchange: () => choose(find.value.trim()) });
   let agents = [];
   let said = "";
   let turn = 0;
@@ -54,11 +56,12 @@ export async function show(main, context) {
     graph.update(agents);
     all.update(agents);
     fill(legend, kinds(agents));
+    fill(names, agents.map((each) => h("option", { value: each.agent })));
   }
 
   async function choose(name) {
     const agent = agents.find((each) => each.agent === name);
-    if (!agent) return;
+    if (!agent) return void (name && fill(detail, h("p", null, `No checkpoint is called ${name}.`)));
     const mine = ++turn;
     graph.choose(name);
     const address = new URL(location.href);
@@ -76,7 +79,7 @@ export async function show(main, context) {
   await update();
   fill(main, h("h1", null, "Lineage"),
     h("p", { class: "soft" }, "Arrows move between checkpoints, Enter chooses one. Hollow ones are not drawn as opponents any more."),
-    legend, graph.node, detail, h("details", null, h("summary", null, "All as a table"), all.node));
+    h("form", { class: "form", role: "search", onsubmit: (event) => event.preventDefault() }, h("label", null, "Find a checkpoint", find), names), legend, graph.node, detail, h("details", null, h("summary", null, "All as a table"), all.node));
   const named = context.query.get("agent");
   if (named) choose(named);
   return { update };
