@@ -92,8 +92,13 @@ def test_a_game_is_played_to_its_end_and_its_record_plays_again(on_site: Callabl
     on_site(league_of(NIM).records, body)
 
 
-def test_what_is_no_legal_move_is_asked_again(on_site: Callable[..., None]) -> None:
+def test_what_is_not_legal_is_refused_and_leaving_ends_the_match_with_its_reason(on_site: Callable[..., None]) -> None:
     async def body(site: Site) -> None:
+        hostile = "<b>nobody</b>"
+        refused = await posted(site, "begin", 400, seat=0, agents=["human", hostile, "random_bot"])
+        assert hostile in refused["error"]
+        assert "each of 3 seats" in (await posted(site, "begin", 400, seat=0, agents=["human"]))["error"]
+        assert "each of 3 seats" in (await posted(site, "begin", 400, seat=7, agents=["random_bot"] * 3))["error"]
         secret = await begun(site)
         seen = await asked(site, secret)
         number = seen["question"]["number"]
@@ -103,42 +108,12 @@ def test_what_is_no_legal_move_is_asked_again(on_site: Callable[..., None]) -> N
         assert "does not wait" in late["error"]
         assert (await asked(site, secret))["question"]["number"] == number
         assert "no such game" in (await posted(site, "answer", 400, secret="x", number=1, reply=""))["error"]
-
-    on_site(league_of(NIM).records, body)
-
-
-def test_leaving_ends_the_match_with_its_reason(on_site: Callable[..., None]) -> None:
-    async def body(site: Site) -> None:
-        secret = await begun(site)
-        await asked(site, secret)
         await posted(site, "leave", secret=secret)
         seen = await asked(site, secret)
         assert seen["over"]
         assert "the person left" in seen["problem"]
         failed = await recorded(site, MatchFailed)
         assert (failed.purpose, failed.error) == ("exhibition", "GameError: the person left")
-
-    on_site(league_of(NIM).records, body)
-
-
-def test_when_the_server_stops_games_under_way_are_failed_matches(on_site: Callable[..., None]) -> None:
-    async def body(site: Site) -> None:
-        secret = await begun(site)
-        await asked(site, secret)
-        async with asyncio.timeout(20):
-            await site.client.server.close()
-        assert "server stopped" in (await recorded(site, MatchFailed)).error
-
-    on_site(league_of(NIM).records, body)
-
-
-def test_only_agents_of_the_league_can_be_played_with(on_site: Callable[..., None]) -> None:
-    async def body(site: Site) -> None:
-        hostile = "<b>nobody</b>"
-        refused = await posted(site, "begin", 400, seat=0, agents=["human", hostile, "random_bot"])
-        assert hostile in refused["error"]
-        assert "each of 3 seats" in (await posted(site, "begin", 400, seat=0, agents=["human"]))["error"]
-        assert "each of 3 seats" in (await posted(site, "begin", 400, seat=7, agents=["random_bot"] * 3))["error"]
 
     on_site(league_of(NIM).records, body)
 
@@ -204,7 +179,7 @@ def test_what_is_not_recorded_is_played_all_the_same(on_site: Callable[..., None
     on_site(league_of(NIM).records, body)
 
 
-def test_who_does_not_look_any_more_has_left(on_site: Callable[..., None]) -> None:
+def test_who_stays_away_has_left_and_a_server_that_stops_ends_its_games(on_site: Callable[..., None]) -> None:
     async def body(site: Site) -> None:
         room = Room(site.league.run, site.log, site.league.state, away_s=0.1)
         await folded(site.league.state, site.league.position)
@@ -215,6 +190,11 @@ def test_who_does_not_look_any_more_has_left(on_site: Callable[..., None]) -> No
                 await sitting.person.changed(sitting.person.changes, 1.0)
         await room.close()
         assert "have not looked for 0.1 s" in (await recorded(site, MatchFailed)).error
+        secret = await begun(site)
+        await asked(site, secret)
+        async with asyncio.timeout(20):
+            await site.client.server.close()
+        assert "server stopped" in (await recorded(site, MatchFailed)).error
 
     on_site(league_of(NIM).records, body)
 
