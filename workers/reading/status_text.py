@@ -55,23 +55,26 @@ def _workers(status: Status) -> Table:
         table.add_column(column, justify="left" if column in _LEFT else "right", no_wrap=column != "at work on")
     for worker in status.workers:
         beat = worker.heartbeat
-        figures = ["–"] * 4 if beat is None else _figures(beat)
-        table.add_row(worker.worker, worker.role, _health(worker), *figures, _work(worker))
+        load = ["–"] * 4 if beat is None else figures(beat)
+        table.add_row(worker.worker, worker.role, health(worker), *load, at_work(worker))
     return table
 
 
-def _health(worker: WorkerStatus) -> str:
+def health(worker: WorkerStatus) -> str:
+    """How a worker is, in a word or two."""
     if worker.health != "silent":
         return worker.health
     return "silent" if worker.silent_s is None else f"silent {worker.silent_s:.0f} s"
 
 
-def _figures(beat: Heartbeat) -> list[str]:
+def figures(beat: Heartbeat) -> list[str]:
+    """Time up, memory, cores, and events that it is behind."""
     up = f"{beat.uptime_s:.0f} s" if beat.uptime_s < 120 else f"{beat.uptime_s / 60:.0f} min"
     return [up, f"{beat.memory_bytes / 2**20:,.0f} MiB", f"{beat.cpu_share:.2f}", f"{beat.lag:,}"]
 
 
-def _work(worker: WorkerStatus) -> str:
+def at_work(worker: WorkerStatus) -> str:
+    """What a worker is at; of one that left, why."""
     beat = worker.heartbeat
     if worker.left is not None:
         return worker.left

@@ -119,7 +119,7 @@ class Dashboard:
         return (
             f"step {f.step} · {f.training_games} games · {f.games_s:.1f} games/s · {f.tokens_s:,.0f} tokens/s · "
             f"score {f.score:.2f} · Elo hero {_elo(f.hero_elo)} baselines {_elo(f.baseline_elo)} "
-            f"past best {_elo(f.best_elo)} · {f.checkpoints} checkpoints · {self._left(stop)}"
+            f"past best {_elo(f.best_elo)} · {f.checkpoints} checkpoints · {time_left(self._state, self._policy, stop)}"
             + "".join(f" · {o.policy} step {o.step} Elo {_elo(o.elo)} resets {o.resets}" for o in self.others())
         )
 
@@ -132,7 +132,7 @@ class Dashboard:
             ("games/s", f"{f.games_s:.1f}", "tokens/s", f"{f.tokens_s:,.0f}"),
             ("score", f"{f.score:.2f}", "checkpoints", f"{f.checkpoints}"),
             ("Elo hero", _elo(f.hero_elo), "baselines / past best", f"{_elo(f.baseline_elo)} / {_elo(f.best_elo)}"),
-            ("failed", f"{f.failed}", "time left", self._left(stop)),
+            ("failed", f"{f.failed}", "time left", time_left(self._state, self._policy, stop)),
         ):
             table.add_row(Text(row[0], "dim"), row[1], Text(row[2], "dim"), row[3])
         bar = ProgressBar(total=1.0, completed=share_used(self._state, self._policy, stop), width=60)
@@ -149,17 +149,6 @@ class Dashboard:
             taken = "–" if o.taken is None else f"{100 * o.taken:.0f} %"
             table.add_row(o.policy, o.role, f"{o.step}", f"{o.resets}", f"{o.score:.2f}", taken, _elo(o.elo))
         return [table]
-
-    def _left(self, stop: StopConfig) -> str:
-        share = share_used(self._state, self._policy, stop)
-        if (pause := self._state.paused(self._policy)) is not None:
-            return f"paused ({pause.reason or 'league resume has it go on'})"
-        if self._state.training_finished(self._policy) is not None:
-            return "training done, measuring"
-        spent = self._state.training_seconds(self._policy)
-        if share <= 0 or spent <= 0:
-            return "runs until stopped" if stop == StopConfig() else "estimating time left"
-        return f"{spent * (1 - share) / share / 60:.1f} min left"
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -193,6 +182,19 @@ class OtherPolicy(msgspec.Struct, frozen=True):
     taken: float | None
     """The share of points that its next reset waits for; None of who is never reset, or has too few results."""
     elo: float | None
+
+
+def time_left(state: LeagueState, policy: str, stop: StopConfig) -> str:
+    """How long a policy's training is still to take, in words; or why that cannot be told."""
+    share = share_used(state, policy, stop)
+    if (pause := state.paused(policy)) is not None:
+        return f"paused ({pause.reason or 'league resume has it go on'})"
+    if state.training_finished(policy) is not None:
+        return "training done, measuring"
+    spent = state.training_seconds(policy)
+    if share <= 0 or spent <= 0:
+        return "runs until stopped" if stop == StopConfig() else "estimating time left"
+    return f"{spent * (1 - share) / share / 60:.1f} min left"
 
 
 def _elo(rating: float | None) -> str:
