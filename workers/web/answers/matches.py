@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from league.explaining import DrawExplained
-from schemas.errors import ArtifactError, LeagueError, UsageError
+from schemas.errors import ArtifactError, LeagueError, LogError, UsageError
 from schemas.events import SeatResult
 from schemas.ids import split_agent
 from workers.reading.accounts import explained_match, resimulated
@@ -111,33 +111,47 @@ async def decision(league: LiveLeague, asked: Asked) -> Any:
     if turn is None or seat is None:
         raise UsageError("decision: expected a turn and a seat, both from 0")
     found = await found_match(league, asked.part("id"))
-    result = found.result
-    if result is None or seat >= len(result.seats):
-        raise UsageError(f"match {found.match_id!r}: it has no seat {seat}, or was not played to its end")
-    agent = league.state.agents.get(result.seats[seat].agent)
-    if agent is not None and agent.kind == "bot":
-        raise UsageError(f"seat {seat}: {result.seats[seat].agent} is a bot; it was asked nothing")
+    seated, is_remote = _asked_seat(league, found, seat)
     record = await load_record(league.run, league.log, found, None)
     config = league.state.config
-    moment = await _computed(moment_of, record, result.game, config, turn, seat)
-    sampled = await _sampled(league, found.match_id, result.seats[seat], moment.number) if result.experience else None
+    moment = await _computed(moment_of, record, _game(found), config, turn, seat)
+    sampled, problem = await _sampled(league, found, seated, moment.number)
     if sampled is not None:
         return msgspec.to_builtins(sampled)
-    remote = agent is not None and agent.kind == "remote"
-    return msgspec.to_builtins(await _computed(written_again, moment, seat, config, remote))
+    again = await _computed(written_again, moment, seat, config, is_remote)
+    return msgspec.to_builtins(msgspec.structs.replace(again, note=again.note + problem))
 
 
-async def _sampled(league: LiveLeague, match_id: str, seat: SeatResult, number: int) -> Decision | None:
-    """The decision as it is in the rollout, while that waits for a trainer."""
+def _asked_seat(league: LiveLeague, found: FoundMatch, seat: int) -> tuple[SeatResult, bool]:
+    """A seat whose agent was asked something, and whether that was somebody else's server.
+
+    Raises:
+        UsageError: there is no such seat, or a bot sat there.
+    """
+    if found.result is None or seat >= len(found.result.seats):
+        raise UsageError(f"match {found.match_id!r}: it has no seat {seat}, or was not played to its end")
+    seated = found.result.seats[seat]
+    agent = league.state.agents.get(seated.agent)
+    if agent is not None and agent.kind == "bot":
+        raise UsageError(f"seat {seat}: {seated.agent} is a bot; it was asked nothing")
+    return seated, agent is not None and agent.kind == "remote"
+
+
+async def _sampled(league: LiveLeague, found: FoundMatch, seat: SeatResult, number: int) -> tuple[Decision | None, str]:
+    """The decision as it is in the rollout, while that waits for a trainer, and what kept it from being looked at."""
     named = split_agent(seat.agent)
-    if named is None or not seat.trainable:
-        return None
+    if named is None or not seat.trainable or found.result is None or not found.result.experience:
+        return None, ""
     log = league.log
-    rollout = await waiting_rollout(log.client, log.league, named[0], match_id, seat.seat)
+    try:
+        rollout = await waiting_rollout(log.client, log.league, named[0], found.match_id, seat.seat)
+    except LogError as error:
+        # Whoever may look at a league may still be kept from its rollouts.
+        return None, f" Those that wait could not be looked at: {error}."
     if rollout is None or number >= len(rollout.steps):
-        return None
+        return None, ""
     tokenizer = await asyncio.to_thread(tokenizer_of, league.run, league.state.model)
-    return as_sampled(rollout.steps[number], tokenizer)
+    return as_sampled(rollout.steps[number], tokenizer), ""
 
 
 def _game(found: FoundMatch) -> str:

@@ -34,12 +34,14 @@ export function player(match, replay) {
   const back = h("button", { type: "button", onclick: () => step(-1), "aria-label": "Phase before" }, "◀");
   const forth = h("button", { type: "button", onclick: () => step(1), "aria-label": "Next phase" }, "▶");
   const play = h("button", { type: "button", onclick: () => (timer === null ? start() : stop()) }, "play");
+  const open = new Set(); // Seats whose questions are being read, from phase to phase.
   let at = 0;
   let timer = null;
 
   function show(n) {
     at = n;
-    const { phase, words } = pictures[n];
+    const { words } = pictures[n];
+    const phase = n === last ? "the end" : pictures[n].phase;
     wrap.classList.add("waiting");
     image.src = source(n);
     image.alt = `Map of ${words}`;
@@ -54,9 +56,8 @@ export function player(match, replay) {
 
   function given(n) {
     const turn = turns[n];
+    for (const node of orders.querySelectorAll("details[data-seat]")) open[node.open ? "add" : "delete"](node.dataset.seat);
     if (!turn) return h("p", { class: "soft" }, "The end of the match.");
-    // Whose questions are being read stays open from phase to phase.
-    const open = new Set([...orders.querySelectorAll("details[open][data-seat]")].map((node) => node.dataset.seat));
     return [
       h("div", { class: "cards" }, Object.entries(turn.moves).map(([power, moves]) => moved(match, { ...turn, number: n }, power, moves, "h3", open))),
       turn.notes.map((note) => h("p", null, note)),

@@ -111,12 +111,12 @@ function resimulated(found) {
   return h("div", { class: "problem" }, `Differs${where ? ` at ${where}` : ""}: ${what}`, h("dl", null, h("dt", null, "recorded"), h("dd", null, recorded), h("dt", null, "played again"), h("dd", null, replayed)), compared);
 }
 
-/** What was played: {node, close}. */
+/** What was played: {node, close, isSaid: whether it is a conversation}. */
 async function played(match) {
   const replay = await get(`/match/${part(match.match_id)}/replay`);
   const heading = h("h2", null, "What was played");
   if (replay.problem) return { node: h("section", null, heading, h("p", { class: "problem" }, `No moves to show: ${replay.problem}`)) };
-  if (replay.episodes.length) return { node: h("section", null, heading, conversations(replay.episodes)) };
+  if (replay.episodes.length) return { node: h("section", null, heading, conversations(replay.episodes)), isSaid: true };
   if (!replay.pictures.length) return { node: h("section", null, heading, transcript(match, replay.turns)) };
   const shown = player(match, replay);
   return { node: h("section", null, heading, shown.node), close: shown.close };
@@ -138,7 +138,8 @@ export async function show(main, context) {
     fill(top, outcome(match), match.finished && seats(match), h("div", { class: "columns" }, drawn(match), consequences(match)));
     if (match.finished && !shown) {
       shown = await played(match);
-      fill(below, shown.node, again(match));
+      // What was said cannot be computed again.
+      fill(below, shown.node, !shown.isSaid && again(match));
     }
   }
 

@@ -45,7 +45,7 @@ function columns(asked) {
     { name: "took", of: (r) => seconds(r.seconds), number: true },
     { name: "game", of: (r) => r.environment || r.game },
     { name: "worker", of: (r) => r.worker },
-    { name: "time", of: (r) => clock(r.time) },
+    { name: "time", of: (r) => clock(r.time), number: true },
     { name: "event", of: (r) => whole(r.sequence), number: true },
   ];
 }
