@@ -130,6 +130,9 @@ class TrainerWorker:
             policy=self._policy, version=self._learner.steps, reason=reason, configured=state.config_sequence
         )
         await self._context.reached(await self._context.record(finished))
+        if state.training_finished(self._policy) is None:
+            # Under a configuration that came meanwhile it goes on.
+            return False
         log.info("training finished", reason=reason, version=finished.version)
         return True
 

@@ -212,5 +212,5 @@ class Collected:
         worker = self.state.workers.get(event.worker)
         if event.role == "trainer":
             self._stepped_ns = None
-        if worker is not None and worker.left is None and worker.joined.incarnation != event.incarnation:
+        if worker is not None and worker.left is None and not self.state.keys.knows(event):
             self.faults.crashes.append(f"{event.worker}: began again without having left")

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from league.artifacts import ArtifactStore, Stored
+from league.configured import comes_into_force
 from league.custody.archive import Manifest
 from league.log.base import EventLog, Recorded
 from schemas.errors import ArtifactError
@@ -75,6 +76,7 @@ class References:
         self._states: dict[str, dict[int, str]] = {}
         self._joined: set[tuple[str, int]] = set()
         self._records_kept = True
+        self._opened, self._since = False, 0
 
     def take(self, batch: Iterable[Recorded]) -> None:
         """Take in events."""
@@ -112,7 +114,7 @@ class References:
             # An event of the future, or a damaged one: whatever looks like an artifact in it is spared.
             self.welcome.update(name.decode() for name in _DIGEST.findall(recorded.payload))
         elif isinstance(event, LeagueOpened | LeagueConfigured):
-            self._configured(event)
+            self._configured(recorded.sequence, event)
         elif isinstance(event, MatchFinished):
             self._record(event.record, event.match_id)
         elif isinstance(event, MatchVoided):
@@ -129,7 +131,10 @@ class References:
         elif isinstance(event, HistoryArchived):
             self.manifest = event.manifest
 
-    def _configured(self, event: LeagueOpened | LeagueConfigured) -> None:
+    def _configured(self, sequence: int, event: LeagueOpened | LeagueConfigured) -> None:
+        if not comes_into_force(event, opened=self._opened, since=self._since):
+            return
+        self._opened, self._since = self._opened or isinstance(event, LeagueOpened), sequence
         history = event.config.get("history")
         self._records_kept = not (isinstance(history, dict) and history.get("records") == "digest")
         if isinstance(event, LeagueOpened) and event.model.startswith("artifact:"):

@@ -17,7 +17,7 @@ from schemas.events import SnapshotTaken
 
 log = structlog.get_logger()
 
-VERSION = 7
+VERSION = 8
 """Goes up whenever what the folds keep, or what they make of an event, changes."""
 
 _encoder = msgspec.msgpack.Encoder()

@@ -11,6 +11,7 @@ from math import isclose
 
 import msgspec
 
+from league.configured import comes_into_force
 from league.evaluation import sprt
 from league.evaluation.promotion import pairs_of
 from league.log.base import EventLog
@@ -114,13 +115,14 @@ async def gather(history: EventLog, sequence: int, certificate: PromotionDecided
 
 
 async def _terms(history: EventLog, begun: int) -> SprtConfig:
-    terms = LeagueConfig().promotion.test
+    terms, opened, since = LeagueConfig().promotion.test, False, 0
     for kind in (LeagueOpened, LeagueConfigured):
         async for recorded in history.read(1, begun, only=kind):
             event = recorded.event
-            if isinstance(event, LeagueOpened | LeagueConfigured):
+            if isinstance(event, kind) and comes_into_force(event, opened=opened, since=since):
+                opened = True
                 try:
-                    terms = convert(event.config, LeagueConfig, "").promotion.test
+                    terms, since = convert(event.config, LeagueConfig, "").promotion.test, recorded.sequence
                 except ConfigError:
                     # As the fold has it: the configuration before stays in force.
                     continue

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from league.configured import comes_into_force
 from league.log.base import Recorded
 from league.projections.marks import Marks
 from league.projections.parse import FACTS, READABLE, doubtful, parsed
@@ -247,16 +248,17 @@ class Loader:
         )
 
     def _configure(self) -> None:
-        """Keep configurations that this version can read, and only the first opening; like ``LeagueState``."""
+        """Keep configurations that come into force and that this version can read, like ``LeagueState``."""
         wanted = self._column(
             "SELECT sequence FROM incoming WHERE type IN ('LeagueOpened', 'LeagueConfigured') ORDER BY sequence"
         )
         places = pc.index_in(pa.array(wanted, pa.int64()), self._batch.column("sequence").combine_chunks())
         for recorded in to_recorded(self._batch.take(places)):
             event = recorded.event
-            if isinstance(event, LeagueConfigured) or (
-                isinstance(event, LeagueOpened) and self._opened_at(recorded.sequence) == recorded.sequence
-            ):
+            if not isinstance(event, LeagueOpened | LeagueConfigured):
+                continue
+            opened = 0 < self._opened_at(recorded.sequence) < recorded.sequence
+            if comes_into_force(event, opened=opened, since=self._configured_at()):
                 self._configure_at(recorded, event.config)
 
     def _opened_at(self, upto: int) -> int:
@@ -273,6 +275,11 @@ class Loader:
                     self._opening = row[0]
                     break
         return self._opening or 0
+
+    def _configured_at(self) -> int:
+        """Where the newest configuration lies."""
+        row = self._connection.execute("SELECT max(sequence) FROM configurations").fetchone()
+        return int(row[0]) if row and row[0] else 0
 
     def _configure_at(self, recorded: Recorded, fields: dict[str, Any]) -> None:
         try:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from league.configured import comes_into_force
 from league.ratings.base import RatingSystem, Unknown, make_rating_system, rate
 from league.ratings.table import RatingTable, Starts
 from league.seen import SavedSeen, Seen
@@ -75,6 +76,7 @@ class SavedRatings(msgspec.Struct, frozen=True):
     deferred: list[tuple[int, str, MatchFinished]]
     unrecorded: list[RatingUpdated]
     resets: dict[str, list[int]] = {}
+    opened: bool = False
 
 
 class _Rules(NamedTuple):
@@ -127,6 +129,7 @@ class RatingFold:
         """Matches of ``skip`` that would have counted, by game and system."""
         self._follow = follow
         self._skip = skip
+        self._opened = False
         self._seen = Seen()
         self._starts = Starts()
         self._tables: dict[tuple[str, str], RatingTable] = {}
@@ -257,6 +260,7 @@ class RatingFold:
             deferred=list(self._deferred),
             unrecorded=list(self.unrecorded.values()),
             resets={policy: list(versions) for policy, versions in self._starts.resets.items()},
+            opened=self._opened,
         )
 
     @classmethod
@@ -267,7 +271,7 @@ class RatingFold:
             ConfigError: it was configured in a way that this version cannot read.
         """
         fold = cls()
-        fold.sequence, fold.recorded = saved.sequence, saved.recorded
+        fold.sequence, fold.recorded, fold._opened = saved.sequence, saved.recorded, saved.opened
         fold._rules = [_rules(since, ratings) for since, ratings in saved.rules]
         fold._seen = Seen.restored(saved.seen)
         fold._starts.ratings, fold._starts.base, fold._starts.resets = saved.starts, saved.base, saved.resets
@@ -288,6 +292,9 @@ class RatingFold:
         return self._tables[place]
 
     def _reconfigure(self, event: LeagueOpened | LeagueConfigured) -> None:
+        if not comes_into_force(event, opened=self._opened, since=self._rules[-1].since):
+            return
+        self._opened = self._opened or isinstance(event, LeagueOpened)
         # The fold is total: a configuration that this version cannot read leaves the one before in force.
         try:
             self._configure(convert(event.config, LeagueConfig, ""))

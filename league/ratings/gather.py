@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from league.configured import comes_into_force
 from league.ratings.arrays import MatchArrays, Reset, Rule, Start
 from league.ratings.fold import is_rated
 from league.seen import Seen
@@ -38,6 +39,7 @@ class Gatherer:
         self._starts: dict[str, Start] = {}
         self._resets: dict[str, list[Reset]] = {}
         self._base: str | None = None
+        self._opened = False
         self._codes: tuple[dict[str, int], dict[str, int], dict[str, int]] = ({}, {}, {})
         self._matches: list[tuple[int, int, int, int]] = []
         self._agents: list[int] = []
@@ -106,6 +108,9 @@ class Gatherer:
             self._base = event.agent
 
     def _configure(self, event: LeagueOpened | LeagueConfigured) -> None:
+        if not comes_into_force(event, opened=self._opened, since=self._rules[-1].sequence):
+            return
+        self._opened = self._opened or isinstance(event, LeagueOpened)
         try:
             ratings = convert(event.config, LeagueConfig, "").ratings
         except ConfigError:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from league.configured import comes_into_force
 from league.keys import Keys
 from league.ratings.base import RatingSystem, Unknown, make_rating_system
 from league.ratings.fold import SavedTable, is_rated
@@ -89,6 +90,7 @@ class LeagueState:
         self._coverage = Coverage()
         self._consumption = Consumption()
         self._presence = Presence()
+        self._branched_at = 0
         self._changed_at = 0
         self._rows = Rows()
         self._standings: Standings | None = None
@@ -299,6 +301,8 @@ class LeagueState:
             pauses=self.pauses.saved(),
             rules=self.rules,
             signing=self.keys.by_worker,
+            incarnations=self.keys.incarnations,
+            branched_at=self._branched_at,
         )
 
     @classmethod
@@ -320,7 +324,7 @@ class LeagueState:
         state.config_sequence = saved.config_sequence
         state.agents = {agent.name: agent for agent in saved.agents}
         state.published = {policy: {p.version: p for p in versions} for policy, versions in saved.published.items()}
-        state._presence = Presence(saved.workers, saved.signing)
+        state._presence = Presence(saved.workers, Keys(saved.signing, saved.incarnations))
         state._starts.ratings, state._starts.base, state._starts.resets = saved.starts, saved.base, saved.resets
         for table in saved.tables:
             state._table(table.game, table.system).replace(table.ratings)
@@ -343,6 +347,7 @@ class LeagueState:
         state.artifacts = Artifacts.restored(saved.artifacts)
         state.pauses = Pauses(saved.pauses)
         state.rules = saved.rules
+        state._branched_at = saved.branched_at
         return state
 
     def _rated_agents(self) -> Mapping[str, Agent]:
@@ -362,9 +367,9 @@ class LeagueState:
     # Handlers return whether the standings changed.
 
     def _configured(self, event: e.LeagueOpened | e.LeagueConfigured) -> bool:
+        if not comes_into_force(event, opened=bool(self.league), since=self.config_sequence):
+            return False
         if isinstance(event, e.LeagueOpened):
-            if self.league:
-                return False
             self.league, self.model, self.rules = event.league, event.model, event.rules
         try:
             self._configure(convert(event.config, LeagueConfig, ""))
@@ -503,6 +508,10 @@ class LeagueState:
         return self._tables[place] is self.table
 
     def _branched(self, event: e.LeagueBranched) -> bool:
+        if event.at <= self._branched_at:
+            # A late copy.
+            return False
+        self._branched_at = event.at
         # The other run's workers are not ours: what they had in play will not end here.
         self._in_play = InPlay()
         self._consumption.abandon()
@@ -551,6 +560,9 @@ class LeagueState:
         return False
 
     def _training_finished(self, event: e.TrainingFinished) -> bool:
+        if 0 < event.configured < self.config_sequence:
+            # A condition that is no more: a late copy, or it was met while the configuration changed.
+            return False
         last = self._finished.get(event.policy)
         if last is None or event.version > last.version:
             self._finished[event.policy] = event

@@ -12,21 +12,17 @@ from schemas import events as e
 class Presence:
     """Worker processes by name, and what those that serve have said of themselves."""
 
-    def __init__(
-        self, workers: dict[str, Worker] | None = None, signing: dict[str, list[str]] | None = None
-    ) -> None:
+    def __init__(self, workers: dict[str, Worker] | None = None, keys: Keys | None = None) -> None:
         self.workers: dict[str, Worker] = {} if workers is None else workers
-        self.keys = Keys(signing)
+        self.keys = keys or Keys()
         """By which they sign."""
         self.slots: int | None = None
         """The fewest adapter slots of workers that serve and have said so."""
         self._count_slots()
 
     def join(self, event: e.WorkerJoined) -> bool:
-        """A process began; False for one that is known."""
-        self.keys.announce(event)
-        known = self.workers.get(event.worker)
-        if known is not None and known.joined.incarnation == event.incarnation:
+        """A process began; False for one that is known, or was before the present one."""
+        if not self.keys.announce(event):
             return False
         self.workers[event.worker] = Worker(event)
         self._recount()
@@ -54,8 +50,11 @@ class Presence:
 
     def reduce(self, event: e.AdapterSlotsReduced) -> None:
         """A process says that it has memory for fewer adapters than configured."""
-        self._tell_of(event, slots=max(event.slots, 1))
-        self._count_slots()
+        worker = self._serving(event.worker, event.incarnation)
+        # Slots only become fewer: more is a late copy.
+        if worker is not None and (worker.slots is None or event.slots < worker.slots):
+            self._tell_of(event, slots=max(event.slots, 1))
+            self._count_slots()
 
     def _serving(self, name: str, incarnation: str) -> Worker | None:
         worker = self.workers.get(name)

@@ -83,4 +83,6 @@ class SavedState(msgspec.Struct, frozen=True):
     artifacts: SavedArtifacts = SavedArtifacts()
     pauses: dict[str, Pause] = {}
     rules: int = 1
+    incarnations: dict[str, list[str]] = {}
+    branched_at: int = 0
     signing: dict[str, list[str]] = {}

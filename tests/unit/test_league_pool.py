@@ -38,7 +38,7 @@ class League:
 
     def configure(self, most: int | None) -> None:
         self.most = most
-        self.tell(e.LeagueConfigured(config=plain(self.config), config_digest="", after=1))
+        self.tell(e.LeagueConfigured(config=plain(self.config), config_digest="", after=self.state.sequence))
 
     def join(self, version: int, reason: str = "recent", policy: str = "main") -> None:
         joined = e.CheckpointAdded(
@@ -243,7 +243,10 @@ def test_who_rests_and_since_when_survives_a_snapshot() -> None:
     again = LeagueState.restored(msgspec.msgpack.decode(saved, type=SavedState))
     assert again.digest() == league.state.digest()
     league.configure(5)
-    again.apply(league.state.sequence, e.LeagueConfigured(config=plain(league.config), config_digest="", after=1))
+    again.apply(
+        league.state.sequence,
+        e.LeagueConfigured(config=plain(league.config), config_digest="", after=league.state.sequence),
+    )
     assert pool.changes(again) == pool.changes(league.state) != []
 
 

@@ -1,0 +1,129 @@
+"""The log drops copies only for a while: what comes again long after changes nothing, in no fold and no table."""
+
+from typing import Any
+
+import msgspec
+
+from league.configured import comes_into_force
+from league.keys import Keys
+from league.log.base import Recorded
+from league.projections.projection import Projection
+from league.projections.tables import TABLES
+from league.projections.views import VIEWS
+from league.ratings.fold import RatingFold
+from league.ratings.gather import Gatherer
+from league.simulation import Simulation
+from league.state import LeagueState
+from schemas import events as e
+from schemas.codec import encode_event
+from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig, plain
+
+SMALL = LeagueConfig(seed=8, evaluation=EvaluationConfig(every=3, gatekeeper_games=3, benchmark_games=3))
+KEYS = ["U" + letter * 55 for letter in "AB"]
+
+
+def joined(incarnation: str, key: str = "") -> e.WorkerJoined:
+    return e.WorkerJoined(
+        worker="rollout-0", role="rollout", incarnation=incarnation, host="h", pid=1, version="1", public_key=key
+    )
+
+
+def configured(after: int, k: float) -> e.LeagueConfigured:
+    ratings = RatingsConfig(system=Plugin(name="elo", settings={"k": k}))
+    return e.LeagueConfigured(
+        config=plain(msgspec.structs.replace(SMALL, ratings=ratings)), config_digest=str(k), after=after
+    )
+
+
+def begun(match: int) -> e.OpponentsSampled:
+    return e.OpponentsSampled(
+        match_id=f"rollout-0-{match}", worker="rollout-0", hero="main@1", hero_seat=0, sampler="", sampler_digest="",
+        standings_sequence=1, draw=0, picks=[],
+    )  # fmt: skip
+
+
+def history() -> list[e.Event]:
+    """Two configurations after the first, two starts after the first, two branches, slots lost twice."""
+    told = [r.event for r in Simulation(SMALL).run_with_voids(4)]
+    # Those of older histories do not say of which configuration they speak: a late copy is not to be told.
+    events = [event for event in told if event is not None and not isinstance(event, e.TrainingFinished)]
+    events += [e.TrainingFinished(policy="main", version=4, reason="steps", configured=1)]
+    events += [joined("1"), configured(len(events), 16.0), e.LeagueBranched(origin="a", at=len(events), digest="x")]
+    events += [joined("2", KEYS[0]), configured(len(events), 24.0), joined("3", KEYS[1])]
+    events += [e.AdapterSlotsReduced(worker="rollout-0", incarnation="3", slots=n, reason="") for n in (4, 2)]
+    events += [e.LeagueBranched(origin="b", at=len(events), digest="y"), joined("4", KEYS[1]), begun(1_000)]
+    events += [e.AdapterSlotsReduced(worker="rollout-0", incarnation="4", slots=n, reason="") for n in (5, 3)]
+    return events
+
+
+def recorded(events: list[e.Event]) -> list[Recorded]:
+    return [Recorded(n, n * 10**9, "s", "w", encode_event(event)) for n, event in enumerate(events, 1)]
+
+
+ONCE = recorded(history())
+AGAIN = ONCE + [Recorded(len(ONCE) + r.sequence, r.time_ns, "s", "w", r.payload) for r in ONCE]
+
+
+def folded(records: list[Recorded]) -> tuple[Any, Any]:
+    state, ratings = LeagueState(), RatingFold()
+    for record in records:
+        state.apply(record.sequence, record.event)
+        ratings.apply(record.sequence, record.event)
+    return (
+        msgspec.to_builtins(msgspec.structs.replace(state.saved(), sequence=0)),
+        # The condition for recording a rating is the newest event on the subject, a copy or not.
+        msgspec.to_builtins(msgspec.structs.replace(ratings.saved(), sequence=0, recorded=0)),
+    )
+
+
+def test_a_whole_history_that_comes_again_changes_no_fold() -> None:
+    state, ratings = folded(ONCE)
+    again_state, again_ratings = folded(AGAIN)
+    assert {name for name in state if state[name] != again_state[name]} == set()
+    assert {name for name in ratings if ratings[name] != again_ratings[name]} == set()
+    assert state["in_play"]["playing"] == {"rollout-0": {"rollout-0-1000": "main"}}
+    assert state["workers"]["rollout-0"]["slots"] == 3
+    assert state["signing"] == {"rollout-0": KEYS}
+    assert len(ratings["rules"]) == 1 + 3
+
+
+def test_a_whole_history_that_comes_again_changes_no_table() -> None:
+    names = [name for name in [*TABLES, *VIEWS] if name not in ("events", "position")]
+    found = []
+    for records in (ONCE, AGAIN):
+        with Projection() as projection:
+            projection.apply(records)
+            found.append({name: projection.query(f"FROM {name} ORDER BY ALL") for name in names})
+    assert {name for name in names if found[0][name] != found[1][name]} == set()
+    assert len(found[0]["configurations"]) == 1 + 3
+    assert len(found[0]["branches"]) == 2
+
+
+def test_a_whole_history_that_comes_again_changes_no_rules_of_a_replay() -> None:
+    rules = []
+    for records in (ONCE, AGAIN):
+        gathering = Gatherer(())
+        for record in records:
+            gathering.apply(record.sequence, record.event)
+        rules.append(gathering.arrays().rules)
+    assert rules[0] == rules[1]
+
+
+def test_a_league_is_opened_once_and_configured_from_what_holds() -> None:
+    opened = e.LeagueOpened(league="nim", config=plain(SMALL), model="")
+    assert comes_into_force(opened, opened=False, since=0)
+    assert not comes_into_force(opened, opened=True, since=0)
+    assert not comes_into_force(msgspec.structs.replace(opened, league=""), opened=False, since=0)
+    assert comes_into_force(configured(7, 16.0), opened=True, since=7)
+    # A command may have known more than the configuration.
+    assert comes_into_force(configured(9, 16.0), opened=True, since=7)
+    assert not comes_into_force(configured(6, 16.0), opened=True, since=7)
+
+
+def test_an_old_start_without_a_key_takes_no_duty_to_sign_away() -> None:
+    keys = Keys()
+    assert keys.announce(joined("1"))
+    assert keys.announce(joined("2", KEYS[0]))
+    assert not keys.announce(joined("1"))
+    assert keys.must_sign("rollout-0")
+    assert Keys(keys.by_worker, keys.incarnations).knows(joined("1"))
