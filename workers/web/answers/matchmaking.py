@@ -9,7 +9,7 @@ import msgspec
 from league.auditing import Audit, audit
 from league.roles import sampler_of
 from league.samplers.base import Bucket, make_sampler
-from schemas.errors import UsageError
+from schemas.errors import BusyError, UsageError
 from workers.web.answers.base import answers
 from workers.web.asked import Asked
 from workers.web.live import LiveLeague
@@ -18,10 +18,36 @@ from workers.web.stored import StoredHistory
 _WINDOWS = 12
 _DRAWS = 400
 """Whose target is computed again; ``league matchmaking audit`` takes more."""
-_AUDIT_STAYS_S = 20.0
+_AUDIT_STAYS_S = 15.0
 
-# One at a time: an audit folds the whole history, and takes a core for as long as that lasts.
-_auditor = ThreadPoolExecutor(1, thread_name_prefix="audit")
+_MOST_WAITING = 8
+
+
+class _Auditor:
+    """Audits, one at a time: each folds the whole history, and takes a core for as long as that lasts."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
+        self._waiting = 0
+
+    async def audit(self, league: LiveLeague, at: int, window: int, policy: str | None) -> Audit:
+        """``league.auditing.audit`` of the history up to ``at``.
+
+        Raises:
+            BusyError: too many are asked for.
+        """
+        if self._waiting >= _MOST_WAITING:
+            raise BusyError(f"matchmaking: {self._waiting} audits are waiting; expected fewer at once, try again later")
+        loop = asyncio.get_running_loop()
+        history = StoredHistory(league, at, loop)
+        self._waiting += 1
+        try:
+            return await loop.run_in_executor(self._thread, lambda: asyncio.run(audit(history, window, _DRAWS, policy)))
+        finally:
+            self._waiting -= 1
+
+
+_auditor = _Auditor()
 
 
 @answers("/matchmaking")
@@ -87,14 +113,8 @@ async def audited(league: LiveLeague, asked: Asked) -> Any:
         policy,
     )
     window = -(-steps["steps"] // _WINDOWS)
-    loop = asyncio.get_running_loop()
-    history = StoredHistory(league, at, loop)
     try:
-        found = await loop.run_in_executor(_auditor, lambda: _audit(history, window, policy))
+        found = await _auditor.audit(league, at, window, policy)
     except UsageError as error:
         return {"audit": None, "why": str(error)}
     return {"audit": msgspec.to_builtins(found), "why": ""}
-
-
-def _audit(history: StoredHistory, window: int, policy: str | None) -> Audit:
-    return asyncio.run(audit(history, window, _DRAWS, policy))

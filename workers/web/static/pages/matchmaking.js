@@ -1,5 +1,6 @@
 // Matchmaking: the shares of the buckets as they should be beside what was drawn, and the opponents one by one.
 
+import { again } from "../again.js";
 import { bars, COLOURS, lines } from "../charts.js";
 import { fill, h, link, part, problem } from "../dom.js";
 import { decimal, percent, whole } from "../format.js";
@@ -10,6 +11,7 @@ export const title = "Matchmaking";
 export const at = true;
 
 const AGAIN_MS = 20_000;
+const RESTS_MS = 700;
 
 const OPPONENTS = [
   { name: "opponent", of: (r) => link(`/agent/${part(r.agent)}`, r.agent), sort: (r) => r.agent },
@@ -79,10 +81,17 @@ export async function show(main, context) {
   }
 
   await update();
-  audit();
-  const again = context.at === null ? setInterval(() => document.hidden || audit(), AGAIN_MS) : null;
+  // While the slider of time moves, this page is shown again and again: only where it rests is an audit worth its time.
+  const first = setTimeout(audit, context.at === null ? 0 : RESTS_MS);
+  const end = context.at === null ? again(audit, AGAIN_MS) : () => {};
   fill(main, h("h1", null, "Matchmaking"), choice, h("section", null, buckets), h("section", { "aria-label": "Opponents" }, heading, opponents.node));
-  return { update, close: () => clearInterval(again) };
+  return {
+    update,
+    close() {
+      clearTimeout(first);
+      end();
+    },
+  };
 }
 
 /** An audit: the whole of it as bars, its windows as lines. */

@@ -1,5 +1,6 @@
 // Problems: alarms, messages that were set aside, matches that failed, results that were taken back. Empty is good.
 
+import { again } from "../again.js";
 import { fill, h, link, part, problem } from "../dom.js";
 import { clock, decimal, seconds, whole } from "../format.js";
 import { get } from "../league.js";
@@ -91,8 +92,7 @@ export async function show(main) {
 
   await update();
   fill(main, h("h1", null, "Problems"), trouble, well, sections);
-  const again = setInterval(() => document.hidden || update(), EVERY_MS);
-  return { close: () => clearInterval(again) };
+  return { close: again(update, EVERY_MS) };
 }
 
 /** A letter and its message, below the list. */

@@ -1,6 +1,7 @@
 // Training: figures over gradient steps, what became of rollouts, pauses and resets. All charts show the same steps:
 // who zooms into one zooms into all, and what is shown is asked for again, finer.
 
+import { again } from "../again.js";
 import { lines } from "../charts.js";
 import { fill, h, problem } from "../dom.js";
 import { clock, whole } from "../format.js";
@@ -12,6 +13,7 @@ export const at = true;
 
 const USUAL = ["loss", "reward_mean", "entropy", "kl", "clipped", "ratio_max", "wait_share", "wall_s", "accepted", "stale"];
 const MOST = 24;
+const ACCOUNT_MS = 5000;
 const MOST_RESETS = 12; // With more lines than that the curves are hard to see.
 const SAID = {
   accepted: "rollouts trained on", stale: "rollouts too old", filtered: "rollouts with nothing to learn", refused: "rollouts damaged",
@@ -76,11 +78,10 @@ export async function show(main, context) {
 
   await update(known);
   account();
-  const again = setInterval(() => document.hidden || account(), 5000);
   fill(main, h("h1", null, "Training"), policies.node, charts.node,
     h("h2", null, "What became of every rollout"), ledger.node, trouble,
     h("h2", null, "Pauses, resets, ends"), marks.node);
-  return { update, close: () => clearInterval(again) };
+  return { update, close: again(account, ACCOUNT_MS) };
 }
 
 /** The charts, and the form that says which. */

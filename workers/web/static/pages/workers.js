@@ -1,5 +1,6 @@
 // Workers: the processes of the league, what each is at, what waits for them, and how fast all of them are together.
 
+import { again } from "../again.js";
 import { lines } from "../charts.js";
 import { figures, fill, h, link, part, problem } from "../dom.js";
 import { decimal, percent, seconds, whole } from "../format.js";
@@ -9,7 +10,7 @@ import { table } from "../table.js";
 export const title = "Workers";
 export const at = false;
 
-const EVERY_MS = 2000;
+const EVERY_MS = 2000; // Processes say something new every five seconds.
 const KEPT = 300; // Measurements in the charts: ten minutes.
 const HEALTH = { ok: ["good", "well"], silent: ["bad", "silent"], left: ["soft", "left"] };
 
@@ -81,8 +82,7 @@ export async function show(main) {
   await update();
   fill(main, h("h1", null, "Workers"), trouble, totals, h("div", { class: "form" }, h("label", { class: "check" }, gone, "those that have left too")),
     h("section", null, workers.node, more), h("div", { class: "columns" }, games.node, tokens.node), h("section", null, policies.node));
-  const again = setInterval(() => document.hidden || update(), EVERY_MS);
-  return { close: () => clearInterval(again) };
+  return { close: again(update, EVERY_MS) };
 }
 
 function summary(found) {
