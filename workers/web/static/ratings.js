@@ -40,6 +40,7 @@ export function ratingChart(label) {
   }
 
   async function update() {
+    if (!wanted) return;
     const turn = ++asks;
     const { agents, system, by, at } = wanted;
     const range = part ? { from: Math.max(Math.floor(part[0]), 0), to: Math.max(Math.ceil(part[1]), 0) } : {};

@@ -48,6 +48,7 @@ async function leaderboard(context) {
   let spread = new Map();
 
   function draw() {
+    if (!found) return;
     const shown = found.rows.filter((r) => r.agent.toLowerCase().includes(words));
     rows.update(spread.size ? shown.map((r) => ({ ...r, ...spread.get(r.agent) })) : shown);
   }
@@ -83,18 +84,25 @@ async function leaderboard(context) {
   }
 
   async function choose(value) {
-    system = value;
+    const asked = (system = value);
     spread = new Map();
-    fill(about);
+    fill(about, systems.recorded.includes(system) ? "" : "Computing…");
     remember({ system: system === systems.official ? null : system });
-    await update().catch((error) => fill(about, error.message));
+    try {
+      await update();
+      if (asked === system) fill(about);
+    } catch (error) {
+      fill(about, error.message);
+    }
   }
 
   const form = h("form", { class: "form", onsubmit: (event) => event.preventDefault() },
     choice("rating system", systemGroups(systems, true), system, choose),
     h("label", null, "find", h("input", { type: "search", placeholder: "part of a name", oninput: (event) => { words = event.target.value.toLowerCase(); draw(); } })),
     h("button", { type: "button", onclick: (event) => intervals(event.currentTarget, { intervals: "affordable" }) }, "95 % intervals"));
-  await update();
+  const first = choose(system);
+  // Others are computed, which takes seconds over a long history: the page does not wait for them.
+  if (system === systems.official) await first;
   return { node: h("section", null, heading, form, about, rows.node), live: paced(update) };
 }
 

@@ -2,7 +2,7 @@
 
 import { matrix } from "../charts.js";
 import { choice, remember } from "../choices.js";
-import { figures, fill, h, link, part } from "../dom.js";
+import { figures, fill, h, link, part, problem } from "../dom.js";
 import { decimal, percent, whole } from "../format.js";
 import { get } from "../league.js";
 import { paced } from "../paced.js";
@@ -31,9 +31,12 @@ export async function show(main, context) {
   const place = h("div");
   const numbers = h("div");
   let said = null;
+  let turns = 0;
 
   async function update() {
+    const turn = ++turns;
     const found = await get("/payoff", { most, who, purpose, at: context.at });
+    if (turn !== turns) return;
     const text = JSON.stringify(found.payoff);
     fill(numbers, circles(found));
     strengths.update(found.payoff.agents.map((agent, i) => ({ agent, potential: found.circularity.potential[i], share: found.nash?.share[i] ?? null, worth: found.nash?.worth[i] ?? null })));
@@ -44,9 +47,15 @@ export async function show(main, context) {
 
   const steady = paced(update);
 
+  // Not waited for: comparing everybody in a long history takes seconds.
+  function compare() {
+    fill(numbers, h("p", { class: "soft", role: "status" }, "Comparing…"));
+    update().catch((error) => fill(numbers, problem(error)));
+  }
+
   function chosen() {
     remember({ most: most === "12" ? null : most, who: who === "played" ? null : who, purpose });
-    update().catch((error) => fill(numbers, h("p", { class: "problem", role: "alert" }, error.message)));
+    compare();
   }
 
   const form = h("form", { class: "form", onsubmit: (event) => event.preventDefault() },
@@ -54,11 +63,7 @@ export async function show(main, context) {
     choice("those", [["", WHO]], who, (value) => { who = value; chosen(); }),
     choice("matches for", [["", PURPOSES]], purpose, (value) => { purpose = value; chosen(); }));
   fill(main, h("h1", null, "Payoff"), form, numbers, place, h("section", null, strengths.node));
-  try {
-    await update();
-  } catch (error) {
-    fill(numbers, h("p", { class: "problem", role: "alert" }, error.message));
-  }
+  compare();
   return steady;
 }
 

@@ -26,7 +26,7 @@ export async function show(main, context) {
   const systems = await get("/systems");
   const chart = ratingChart("Ratings");
   const standing = table(ROWS(remove), { key: (r) => r.agent, caption: context.at === null ? "Chosen, as they stand now" : `Chosen, as they stood at event ${whole(context.at)}`, empty: "nobody is chosen" });
-  const said = h("p", { role: "status", class: "soft" });
+  const said = h("div", { role: "status", class: "soft" });
   let system = context.query.get("system") ?? systems.official;
   let by = WAYS.some(([way]) => way === context.query.get("by")) ? context.query.get("by") : "event";
   let chosen = parted(context.query.get("agents")).slice(0, MOST);
@@ -38,10 +38,12 @@ export async function show(main, context) {
     return found.rows;
   }
 
-  async function redraw() {
+  async function redraw(done = "") {
     remember({ system: system === systems.official ? null : system, by: by === "event" ? null : by, agents: joined(chosen) });
     try {
+      if (!systems.recorded.includes(system)) fill(said, "Computing…");
       await Promise.all([board(), chart.show({ agents: chosen, system, by, at: context.at })]);
+      fill(said, done);
     } catch (error) {
       fill(said, problem(error));
     }
@@ -49,8 +51,9 @@ export async function show(main, context) {
 
   function remove(agent) {
     chosen = chosen.filter((one) => one !== agent);
-    fill(said, `${agent} is left out.`);
-    redraw();
+    redraw(`${agent} is left out.`);
+    // The button that had the focus goes.
+    main.querySelector("input[type=search]")?.focus();
   }
 
   function add(agent) {
@@ -58,13 +61,17 @@ export async function show(main, context) {
     else if (chosen.length >= MOST) fill(said, `At most ${MOST} agents: remove one first.`);
     else {
       chosen = [...chosen, agent];
-      fill(said, `${agent} is added.`);
-      redraw();
+      redraw(`${agent} is added.`);
     }
   }
 
   async function best() {
-    chosen = (await board()).filter((r) => r.rating !== null).slice(0, USUAL).map((r) => r.agent);
+    try {
+      chosen = (await board()).filter((r) => r.rating !== null).slice(0, USUAL).map((r) => r.agent);
+    } catch (error) {
+      fill(said, problem(error));
+      return;
+    }
     await redraw();
   }
 
@@ -72,7 +79,9 @@ export async function show(main, context) {
     choice("rating system", systemGroups(systems), system, (value) => { system = value; redraw(); }),
     choice("along", [["", WAYS]], by, (value) => { by = value; redraw(); }),
     search(add, said, context.at), h("button", { type: "button", onclick: best }, `best ${USUAL}`));
-  await (chosen.length ? redraw() : best());
+  const first = chosen.length ? redraw() : best();
+  // Others are computed, which takes seconds over a long history: the page does not wait for them.
+  if (systems.recorded.includes(system)) await first;
   fill(main, h("h1", null, "Ratings"), form, said, chart.node, standing.node);
   return paced(() => Promise.all([board(), chart.update()]));
 }
