@@ -80,7 +80,7 @@ function filters(options, query, apply) {
 
 export async function show(main, context) {
   let asked = Object.fromEntries(FIELDS.map((name) => [name, context.query.get(name)]).filter(([, text]) => text));
-  const found = table(columns(() => asked.agent), { key: (r) => `${r.sequence}`, caption: "Newest first", empty: "no such match" });
+  const found = table(columns(() => asked.agent), { key: (r) => `${r.sequence} ${asked.agent ?? ""}`, caption: "Newest first", empty: "no such match" });
   const more = h("button", { type: "button", onclick: older }, "older ones");
   const said = h("p", { class: "soft", role: "status" });
   let rows = [];
