@@ -49,7 +49,7 @@ def test_a_short_curve_has_every_step_and_what_happened_on_the_way_says_where(
         said = [(mark["what"], mark["step"], mark["reason"]) for mark in known["marks"]]
         assert said == [("began anew", 13, "stuck"), ("paused", 13, HOSTILE), ("finished", 7, "steps")]
         assert {"loss", "wait_share", "accepted"} <= set(known["names"])
-        accepted, loss, share = await site.get("/training/curves?policy=main&names=loss,wait_share,accepted&from=8")
+        loss, share, accepted = await site.get("/training/curves?policy=main&names=loss,wait_share,accepted&from=8")
         assert loss["points"] == [[step, 1 / step, None, None] for step in range(8, 14)]
         assert [point[1] for point in share["points"]] == [0.25] * 6
         assert [point[1] for point in accepted["points"]] == [step % 3 for step in range(8, 14)]
@@ -143,6 +143,8 @@ def test_the_audit_of_matchmaking_is_that_of_the_command(simulated: Simulation, 
         known = await site.get("/matchmaking")
         assert sum(row["picks"] for row in known["opponents"]) == said["audit"]["whole"]["picks"]
         assert sum(known["now"]["agents"].values()) == pytest.approx(1.0)
+        (newest,) = await site.get("/events?limit=1")
+        assert "größer" in newest["text"]
         assert "no opponents were drawn" in (await site.get("/matchmaking/audit?at=1"))["why"]
 
     on_site(simulated.records, body)

@@ -1,5 +1,6 @@
 """What training did: figures of gradient steps, what became of rollouts, when it paused and began anew."""
 
+import asyncio
 from typing import Any
 
 from workers.web.answers.base import answers
@@ -13,12 +14,13 @@ _LEDGER_STAYS_S = 5.0
 """It follows every rollout of the history, which takes a while where there are many."""
 _END = 2**62
 
-# Everything that can be drawn of a step, by name: what it measured, what it counted, and the share it spent waiting.
-_FIGURES = """
-    map_concat(metrics, MAP {'accepted': accepted::DOUBLE, 'stale': stale::DOUBLE, 'filtered': filtered::DOUBLE,
-        'refused': refused::DOUBLE, 'voided': voided::DOUBLE, 'wait_share':
-        least(map_extract(metrics, 'wait_s')[1] / nullif(map_extract(metrics, 'wall_s')[1], 0), 1)})
-"""
+# Beside what a step measured: what it counted, and the share of its time that it spent waiting.
+_COUNTED = {name: f"{name}::DOUBLE" for name in ("accepted", "stale", "filtered", "refused", "voided")} | {
+    "wait_share": "least(map_extract(metrics, 'wait_s')[1] / nullif(map_extract(metrics, 'wall_s')[1], 0), 1)"
+}
+_MEASURED = "map_extract(metrics, ?)[1]"
+_ALL_COUNTED = ", ".join(f"'{name}': {value}" for name, value in _COUNTED.items())
+_FIGURES = f"map_concat(metrics, MAP {{{_ALL_COUNTED}}})"
 
 
 def place(league: LiveLeague, asked: Asked) -> int:
@@ -69,30 +71,36 @@ async def curves(league: LiveLeague, asked: Asked) -> Any:
     A point is the step, the mean, the least and the largest of the steps that it stands for; of a single step these two
     are null.
     """
+    names = asked.names("names", most=_MOST_CURVES)
+    found = await asyncio.gather(*(_curve(league, asked, name) for name in dict.fromkeys(names)))
+    return [curve for each in found for curve in each]
+
+
+async def _curve(league: LiveLeague, asked: Asked, name: str) -> list[dict[str, Any]]:
+    """One figure, of each policy: a query of its own, since maps that are joined with names are copied for each."""
+    value, given = (_COUNTED[name], ()) if name in _COUNTED else (_MEASURED, (name,))
     return await league.rows(
         f"""
         WITH chosen AS (
-            SELECT policy, step, {_FIGURES} AS figures FROM gradient_steps
+            SELECT policy, step, {value} AS value FROM gradient_steps
             WHERE list_contains(?::VARCHAR[], policy) AND sequence <= ? AND step BETWEEN ? AND ?
         ), spread AS (
             SELECT min(step) AS first, greatest(ceil((max(step) - min(step) + 1) / ?), 1)::BIGINT AS width FROM chosen
-        ), named AS (
-            SELECT policy, name, step, map_extract(figures, name)[1] AS value
-            FROM chosen CROSS JOIN (SELECT unnest(?::VARCHAR[]) AS name)
         ), joined AS (
-            SELECT policy, name, avg(step) AS step, avg(value) AS mean,
+            SELECT policy, avg(step) AS step, avg(value) AS mean,
                    CASE WHEN count(*) > 1 THEN min(value) END AS low, CASE WHEN count(*) > 1 THEN max(value) END AS high
-            FROM named CROSS JOIN spread WHERE isfinite(value) GROUP BY policy, name, (step - first) // width
+            FROM chosen CROSS JOIN spread WHERE isfinite(value) GROUP BY policy, (step - first) // width
         )
-        SELECT policy, name, list([step, mean, low, high] ORDER BY step) AS points
-        FROM joined GROUP BY policy, name ORDER BY name, policy
+        SELECT policy, ? AS name, list([step, mean, low, high] ORDER BY step) AS points
+        FROM joined GROUP BY policy ORDER BY policy
         """,
+        *given,
         asked.names("policy"),
         place(league, asked),
         asked.whole("from") or 0,
         asked.whole("to") or _END,
         _POINTS,
-        asked.names("names", most=_MOST_CURVES),
+        name,
     )
 
 
