@@ -42,7 +42,7 @@ export async function show(main, context) {
     strengths.update(found.payoff.agents.map((agent, i) => ({ agent, potential: found.circularity.potential[i], share: found.nash?.share[i] ?? null, worth: found.nash?.worth[i] ?? null })));
     if (text === said) return;
     said = text;
-    fill(place, matrix(found.payoff.agents, cells(found.payoff), { label: about(found), of: named }));
+    fill(place, h("p", { class: "soft" }, about(found)), matrix(found.payoff.agents, cells(found.payoff), { label: "Rows against columns", of: named }));
   }
 
   const steady = paced(update);
