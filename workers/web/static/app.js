@@ -32,8 +32,17 @@ const time = slider(form, (at) => {
   show(false);
 });
 
+/** A part of an address as it was meant; one that is no valid encoding stays as it is. */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 function found() {
-  const path = location.pathname.split("/").filter(Boolean).map(decodeURIComponent);
+  const path = location.pathname.split("/").filter(Boolean).map(decoded);
   return { entry: PAGES.find((p) => p.path === (path[0] ?? "")), path: path.slice(1) };
 }
 
