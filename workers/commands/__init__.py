@@ -9,6 +9,7 @@
 - ``replay``   ``replay``: folding it again, as it was or under other rules
 - ``corrections`` ``void``: taking results back
 - ``criteria`` ``criteria``: whether a run did what it was for
+- ``dash``     ``dash``: the league in the terminal
 - ``dead_letters`` ``dead-letters list``, ``show``, ``retry``, ``drop``: what was set aside
 - ``join``     ``join``: another machine for a league
 - ``ledger``   ``ledger``: what became of every rollout
@@ -40,6 +41,7 @@ from workers.commands import (
     brokers,
     corrections,
     criteria,
+    dash,
     dead_letters,
     history,
     join,
@@ -104,6 +106,7 @@ app.command()(vllm.vllm)
 app.command()(status.status)
 app.command()(status.metrics)
 app.command()(web.web)
+app.command()(dash.dash)
 app.command()(steering.pause)
 app.command()(steering.resume)
 settings.command("set")(steering.config_set)

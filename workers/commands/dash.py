@@ -1,0 +1,34 @@
+"""``league dash``: a league in the terminal."""
+
+import asyncio
+import sys
+
+import typer
+
+from schemas.errors import UsageError
+from workers.commands.options import LeagueOption, NatsOption, RunOption, the_run
+from workers.run import DEFAULT_RUN, Run
+
+
+def dash(run: RunOption = DEFAULT_RUN, nats: NatsOption = None, league: LeagueOption = None) -> None:
+    """Show a league in the terminal, live and as it was: ? lists the keys, q leaves."""
+    # The picture goes to standard error.
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("dash: no terminal to draw on; `league status` and `league leaderboard` print once")
+    # Not uvloop: the terminal's size changes by signals, which only asyncio's own loop takes at once.
+    raise typer.Exit(asyncio.run(_dash(the_run(run, nats, league))))
+
+
+async def _dash(run: Run) -> int:
+    # Here and not above: every command imports this module, and only this one draws.
+    from workers.dash.app import show
+    from workers.dash.views import Source
+    from workers.runtime import beside
+    from workers.web.live import live_league
+
+    async with (
+        run.history("dash") as history,
+        live_league(run, history) as league,
+        beside(league.follow(), league.store()),
+    ):
+        return await show(Source(league))
