@@ -278,8 +278,9 @@ class Loader:
 
     def _configured_at(self) -> int:
         """Where the newest configuration lies."""
-        row = self._connection.execute("SELECT max(sequence) FROM configurations").fetchone()
-        return int(row[0]) if row and row[0] else 0
+        # All rows: a result that is not read to its end keeps the connection busy.
+        [(sequence,)] = self._connection.execute("SELECT max(sequence) FROM configurations").fetchall()
+        return int(sequence)
 
     def _configure_at(self, recorded: Recorded, fields: dict[str, Any]) -> None:
         try:
