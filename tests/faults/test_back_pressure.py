@@ -1,4 +1,4 @@
-"""The trainer stands still while others play on: streams stay short and memory flat.
+"""The trainer stands still, or is not there at all, while others play on: streams stay short and memory flat.
 
 ``LEAGUE_STILL_S`` says for how long memory is measured; the report extrapolates it to an hour.
 """
@@ -161,6 +161,27 @@ def test_everybody_waits_for_a_trainer_that_stands_still(tmp_path: Path, capsys:
     with capsys.disabled():
         print(f"\ntrainer stopped, {said}")
     assert not re.search(r"ended with code", printed.read_text())
+    expect_balanced(run)
+
+
+def test_everybody_waits_for_a_trainer_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, printed = Run(tmp_path / "run"), tmp_path / "up.log"
+    with running(printed, "up", "--config", str(configured(tmp_path)), "--run", str(run.folder)) as league:
+        until("a league", lambda: (run.folder / "nats" / "server.json").exists() and run.exists(), printed)
+        until("steps", lambda: steps_of(run) >= 2, printed)
+        league.send_signal(signal.SIGINT)
+        assert league.wait(240) == 0, printed.read_text()
+    at = ("--run", str(run.folder))
+    with running(printed, "worker", "rollout", *at) as players, running(printed, "worker", "rater", *at) as rater:
+        until("a broker", lambda: "joined" in printed.read_text(), printed)
+        until("a full stream", lambda: counted(run)["EXPERIENCE"] >= MOST, printed)
+        time.sleep(10.0)
+        said = expect_quiet(run, [psutil.Process(players.pid), psutil.Process(rater.pid)])
+        before = counted(run)["steps"]
+        with running(printed, "worker", "trainer", *at):
+            until("steps again", lambda: counted(run)["steps"] >= before + 3, printed)
+    with capsys.disabled():
+        print(f"\nno trainer, {said}")
     expect_balanced(run)
 
 
