@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from league.custody.snapshots import begin
+from league.custody.snapshots import state_at
 from league.log.base import Recorded
 from league.log.jetstream import JetStreamLog
 from league.projections.projection import Projection
@@ -201,8 +201,9 @@ async def live_league(run: Run, history: JetStreamLog) -> AsyncIterator[LiveLeag
     """
     projection = _opened(run)
     try:
+        # In this order: the tables pass over what they have already, a fold would count it twice.
+        state = await state_at(history, run.artifacts(history.client))
         await load(projection, run, history)
-        state, _ = await begin(history, run.artifacts(history.client))
         yield LiveLeague(run, history, state, projection)
     finally:
         projection.close()

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from league.custody.snapshots import begin
+from league.custody.snapshots import state_at
 from league.log.jetstream import JetStreamLog
 from league.state import LeagueState
 from schemas.errors import UsageError, one_of
@@ -39,9 +39,7 @@ async def play(run: Run, history: JetStreamLog, seat: str | None, agents: Sequen
         UsageError: no such seat or agents.
         GameError: people cannot play the league's game.
     """
-    state, _ = await begin(history, run.artifacts(history.client))
-    async for recorded in history.read(state.sequence + 1):
-        state.apply(recorded.sequence, recorded.event)
+    state = await state_at(history, run.artifacts(history.client))
     room = Room(run, history, state, "play", away_s=None)
     try:
         async with beside(_follow(history, state, room)):
