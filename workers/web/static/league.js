@@ -26,10 +26,18 @@ async function answer(response) {
 
 /** Listen to what happens. on: {moved(counts), events(list), alive(bool)}. The browser connects again by itself. */
 export function listen(on) {
-  const source = new EventSource("/api/live");
-  source.addEventListener("open", () => on.alive(true));
-  source.addEventListener("error", () => on.alive(false));
-  source.addEventListener("moved", (event) => on.moved(JSON.parse(event.data)));
-  source.addEventListener("events", (event) => on.events(JSON.parse(event.data)));
-  return source;
+  let source = null;
+
+  function open() {
+    source = new EventSource("/api/live");
+    source.addEventListener("open", () => on.alive(true));
+    source.addEventListener("error", () => on.alive(false));
+    source.addEventListener("moved", (event) => on.moved(JSON.parse(event.data)));
+    source.addEventListener("events", (event) => on.events(JSON.parse(event.data)));
+  }
+
+  // A page that a browser keeps for its back button would keep its connection too, of which a server gets six.
+  addEventListener("pagehide", () => source.close());
+  addEventListener("pageshow", (event) => event.persisted && open());
+  open();
 }
