@@ -114,6 +114,7 @@ class Dash(App[None]):
     def on_resize(self) -> None:
         """Draw anew, as large as the terminal is now."""
         self.call_after_refresh(self._picture)
+        self.call_after_refresh(self._frame)
 
     @property
     def view(self) -> View:
@@ -199,10 +200,14 @@ class Dash(App[None]):
         return line.append(f"PAST  event {self._at:,} of {newest:,}  {slider}", "reverse")
 
     def _tabs(self) -> Text:
+        titles = [f"{number + 1} {view.title}" for number, view in enumerate(self.views)]
         line = Text(no_wrap=True, overflow="ellipsis")
-        for number, view in enumerate(self.views):
-            here = number == self._chosen
-            line.append(f"[{number + 1} {view.title}]" if here else f" {number + 1} {view.title} ", "bold" * here)
+        for number, title in enumerate(titles):
+            if number == self._chosen:
+                line.append(f"[{title}]", "bold")
+            else:
+                # Where not all have room, the others say their number only.
+                line.append(f" {title if self.size.width >= sum(map(len, titles)) + 2 * len(titles) else title[0]} ")
         return line
 
     def _foot(self) -> Text:
@@ -210,7 +215,7 @@ class Dash(App[None]):
         said = [
             *([f"holding {plain(self._search, 20)!r}"] if self._search else []),
             *([f"by {self.view.sorts[number - 1]}{', reversed' if backwards else ''}"] if number else []),
-            "? help  / search  s sort  [ ] time  n now  q quit",
+            "? help  q quit  / search  s sort  [ ] time  n now",
         ]
         return Text("  ".join(said), "dim", no_wrap=True, overflow="ellipsis")
 

@@ -1,0 +1,223 @@
+"""The league in a terminal: what is drawn at 80 × 24, and what keys do."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from typer.testing import CliRunner
+
+from league.log.jetstream import JetStreamLog
+from league.log.streams import ensure_streams
+from league.simulation import Simulation
+from schemas import events as e
+from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
+from workers.commands import app as commands
+from workers.dash.app import Dash
+from workers.dash.views import Looking, Source
+from workers.dash.words import plain
+from workers.run import Run
+from workers.runtime import beside
+from workers.web.live import live_league
+
+HOSTILE = "[red]x\x1b[2J\x07\u202ex\x9b31m" + "w" * 300
+CONFIG = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=2, gatekeeper_games=3, benchmark_games=6))
+
+
+class Screen:
+    """A dashboard over a real broker, and somebody at its keyboard."""
+
+    def __init__(self, app: Dash, pilot: Any, log: JetStreamLog) -> None:
+        self.app = app
+        self.log = log
+        self._pilot = pilot
+
+    def lines(self) -> list[str]:
+        """What stands on the screen."""
+        return [strip.text for strip in self.app.screen._compositor.render_strips()]
+
+    async def shows(self, *texts: str) -> list[str]:
+        """Wait until all of these stand somewhere."""
+        async with asyncio.timeout(20):
+            while not all(text in "\n".join(self.lines()) for text in texts):
+                await self._pilot.pause(0.02)
+        return self.lines()
+
+    async def press(self, *keys: str) -> None:
+        await self._pilot.press(*keys)
+
+    async def resize(self, width: int, height: int) -> None:
+        await self._pilot.resize_terminal(width, height)
+
+
+@contextlib.asynccontextmanager
+async def screen_of(folder: Path, records: Any) -> AsyncIterator[Screen]:
+    run = Run(folder, name="league")
+    async with run.connected("test") as client:
+        log = JetStreamLog(client, "league", "test")
+        await ensure_streams(client.jetstream(), ExperienceConfig())
+        await log.copy(records)
+        async with live_league(run, log) as league, beside(league.follow(), league.store()):
+            await league.reached(records[-1].sequence)
+            app = Dash(Source(league))
+            async with app.run_test(size=(80, 24)) as pilot:
+                yield Screen(app, pilot, log)
+
+
+@pytest.fixture
+def simulated() -> Simulation:
+    simulation = Simulation(CONFIG, seats=3)
+    simulation.run(6, 4)
+    return simulation
+
+
+@pytest.fixture
+def on_screen(tmp_path: Path) -> Callable[[Any, Callable[[Screen], Coroutine[Any, Any, None]]], None]:
+    def run(records: Any, body: Callable[[Screen], Coroutine[Any, Any, None]]) -> None:
+        async def main() -> None:
+            async with screen_of(tmp_path / "run", records) as screen:
+                await body(screen)
+
+        asyncio.run(main())
+
+    return run
+
+
+def test_every_view_is_drawn_at_80_by_24_and_when_the_terminal_is_made_smaller(
+    simulated: Simulation, on_screen: Callable[..., None]
+) -> None:
+    said = {
+        "league": "training done",
+        "leaders": "resampled histories",
+        "ratings": "rating under",
+        "heads": "points taken",
+        "opponents": "target",
+        "workers": "dead letters",
+        "events": "MatchFinished",
+    }
+
+    async def body(screen: Screen) -> None:
+        assert [view.title for view in screen.app.views] == list(said)
+        for number, text in enumerate(said.values()):
+            await screen.press(str(number + 1))
+            shown = await screen.shows(text)
+            assert len(shown) == 24
+            assert {cell_len(line) for line in shown} == {80}
+            assert "? help" in shown[-1]
+            assert "q quit" in shown[-1]
+        await screen.resize(40, 10)
+        for number, title in enumerate(said):
+            await screen.press(str(number + 1))
+            shown = await screen.shows(f"[{number + 1} {title}]", "? help  q quit")
+            assert (len(shown), {cell_len(line) for line in shown}) == (10, {40})
+
+    on_screen(simulated.records, body)
+
+
+def test_an_event_shows_without_a_key(simulated: Simulation, on_screen: Callable[..., None]) -> None:
+    async def body(screen: Screen) -> None:
+        await screen.shows("training done")
+        await screen.log.append(e.LeaguePaused(policy="main", reason="somebody looks"))
+        await screen.shows("LeaguePaused", "paused (somebody looks)")
+
+    on_screen(simulated.records, body)
+
+
+def test_the_slider_shows_the_past_and_n_comes_back(simulated: Simulation, on_screen: Callable[..., None]) -> None:
+    newest = simulated.records[-1].sequence
+    first = newest - newest // 40
+
+    async def body(screen: Screen) -> None:
+        await screen.press("left_square_bracket")
+        await screen.shows(f"PAST  event {first:,} of {newest:,}", f" {first:,}  ")
+        await screen.press("left_curly_bracket")
+        await screen.shows(f"PAST  event {first - 1:,} of")
+        await screen.press("n")
+        assert screen.app.at is None
+        await screen.shows(f"live  event {newest:,}", f" {newest:,}  ")
+        screen.app.action_event(-10 * newest)
+        await screen.shows("PAST  event 1 of")
+        screen.app.action_event(10 * newest)
+        assert screen.app.at is None
+
+    on_screen(simulated.records, body)
+
+
+def test_search_narrows_the_rows_and_escape_ends_it(simulated: Simulation, on_screen: Callable[..., None]) -> None:
+    async def body(screen: Screen) -> None:
+        await screen.press("2")
+        await screen.shows("random_bot", "base_model")
+        await screen.press("slash", *"rando", "enter")
+        shown = await screen.shows("holding 'rando'", "random_bot")
+        assert not any("base_model" in line for line in shown)
+        await screen.press("escape")
+        await screen.shows("base_model")
+
+    on_screen(simulated.records, body)
+
+
+def test_help_lists_the_keys_and_q_leaves(simulated: Simulation, on_screen: Callable[..., None]) -> None:
+    async def body(screen: Screen) -> None:
+        await screen.press("question_mark")
+        await screen.shows("another view", "q, Ctrl-C")
+        await screen.press("question_mark")
+        await screen.shows("training done")
+        await screen.press("q")
+        assert not screen.app.is_running
+        assert screen.app.return_code == 0
+
+    on_screen(simulated.records, body)
+
+
+def test_names_and_payloads_with_control_characters_are_shown_as_text(
+    simulated: Simulation, on_screen: Callable[..., None]
+) -> None:
+    simulated.append(e.AgentRegistered(agent=HOSTILE, kind="bot", baseline=False, rating=900.0))
+    simulated.append(e.LeaguePaused(policy="", reason=HOSTILE))
+    simulated.append(e.WorkerJoined(worker="one", role=HOSTILE, incarnation="1", host=HOSTILE, pid=1, version="1"))
+
+    async def body(screen: Screen) -> None:
+        for key in "1234567":
+            await screen.press(key)
+            shown = await screen.shows("[red]x\\u001b") if key in "167" else await screen.shows("[" + key)
+            assert all(letter.isprintable() for line in shown for letter in line)
+            assert {cell_len(line) for line in shown} == {80}
+
+    on_screen(simulated.records, body)
+
+
+def test_a_broker_that_goes_away_is_said_and_waited_for(simulated: Simulation, on_screen: Callable[..., None]) -> None:
+    async def body(screen: Screen) -> None:
+        await screen.shows("live")
+        screen.log.client._transport._io_writer.transport.abort()
+        await screen.shows("the broker is gone")
+        await screen.shows("live")
+
+    on_screen(simulated.records, body)
+
+
+@pytest.mark.parametrize(("text", "shown"), [("a\nb", "a\\u000ab"), ("\u202eab", "\\u202eab"), ("日" * 9, "日日…")])
+def test_a_text_becomes_one_visible_line(text: str, shown: str) -> None:
+    assert plain(text, 10 if text[0] != "日" else 5) == shown
+
+
+def test_numbers_are_sorted_from_the_largest_and_what_is_missing_stands_last() -> None:
+    rows = [{"agent": "b", "rating": 1.0}, {"agent": "a", "rating": None}, {"agent": "c", "rating": 2.0}]
+
+    def order(**looking: Any) -> str:
+        return "".join(row["agent"] for row in Looking(80, 20, **looking).rows(rows, "agent"))
+
+    assert order() == "bac"
+    assert order(sort="rating") == "cba"
+    assert order(sort="rating", backwards=True) == "bca"
+    assert order(sort="agent") == "abc"
+    assert order(search="C") == "c"
+
+
+def test_without_a_terminal_it_says_what_prints_once(tmp_path: Path) -> None:
+    answered = CliRunner().invoke(commands, ["dash", "--run", str(tmp_path)])
+    assert answered.exit_code != 0
+    assert "league status" in str(answered.exception)
