@@ -63,8 +63,7 @@ def doubtful(name: str) -> str:
     if missing := [condition for kind, at in columns for condition in _missing(kind, at)]:
         conditions.append(f"({_HAS_NULL} AND ({' OR '.join(missing)}))")
     conditions += [condition for kind, at in columns for condition in _outside(kind, at)]
-    if any(_is_free(kind) for kind, _ in columns):
-        # Whatever JSON they hold, numbers beyond all tables among it, only the decoder knows what is too much.
+    if any(_is_for_the_decoder(kind) for kind, _ in columns):
         conditions.append(f"{_PLACE} != ''")
     return f"SELECT sequence FROM {name} WHERE {' OR '.join(conditions)}"
 
@@ -136,9 +135,15 @@ def _within(
     return []
 
 
-def _is_free(kind: Any) -> bool:
-    """Whether a field may hold any JSON."""
+def _is_for_the_decoder(kind: Any) -> bool:
+    """Whether only the decoder knows what a field may hold: any JSON but numbers too large, or what code checks."""
     info = _info(kind)
+    if isinstance(info, msgspec.inspect.StructType):
+        return hasattr(info.cls, "__post_init__") or any(_is_for_the_decoder(field.type) for field in info.fields)
+    if isinstance(info, msgspec.inspect.ListType):
+        return _is_for_the_decoder(info.item_type)
+    if isinstance(info, msgspec.inspect.UnionType):
+        return any(map(_is_for_the_decoder, info.types))
     return isinstance(info, msgspec.inspect.AnyType) or (
         isinstance(info, msgspec.inspect.DictType) and not _is_numbers(info)
     )

@@ -101,3 +101,15 @@ def test_a_voided_match_that_is_of_another_type_voids_nothing() -> None:
         assert projection.query("SELECT sequence, type FROM kept.unreadable") == [(2, "MatchVoided")]
         projection.apply([Recorded(3, 10**9, "s", "w", void % match)])
         assert projection.query("SELECT match_id FROM voids") == [("r-0",)]
+
+
+def test_a_test_of_promotion_that_is_none_decides_nothing() -> None:
+    decided = (
+        b'{"type":"PromotionDecided","evaluation_id":"e","candidate":"main@3","incumbent":"main@1","test":{"elo0":0.0,'
+        b'"elo1":%s,"alpha":0.05,"beta":0.05,"least_pairs":8,"most_pairs":40},"pairs":[],"scores":[],"llr":0.0,'
+        b'"lower":-2.9,"upper":2.9,"verdict":"keep"}'
+    )
+    with Projection() as projection:
+        projection.apply([Recorded(n, 1, "s", "w", decided % elo) for n, elo in enumerate((b"-60.0", b"60.0"), 1)])
+        assert projection.query("SELECT sequence FROM kept.unreadable") == [(1,)]
+        assert projection.query("SELECT sequence FROM promotions") == [(2,)]
