@@ -5,6 +5,7 @@
 - ``auth``     ``auth``: who may do what on a league's brokers
 - ``brokers``  ``nats``: a cluster of brokers on this machine
 - ``vllm``     ``vllm``: vLLM's own server, started for a league
+- ``configuring`` ``config init``, ``check``: a settings file, before there is a league
 - ``history``  ``leaderboard``, ``events``: reading it
 - ``replay``   ``replay``: folding it again, as it was or under other rules
 - ``corrections`` ``void``: taking results back
@@ -21,6 +22,7 @@
 - ``archive``  ``verify``, ``archive``, ``gc``: what guards the history and what it takes up
 - ``payoff``   ``payoff``: who takes the points from whom
 - ``matchmaking`` ``matchmaking audit``: what was drawn, beside what should have been
+- ``plot``     ``plot``: the history as pictures
 - ``play``     ``play``: a person against agents, in the terminal
 - ``promotion`` ``promote``: who becomes elite and who leaves; certificates computed again
 - ``parity``   ``parity``: whether what plays and what learns compute the same probabilities
@@ -39,6 +41,7 @@ from workers.commands import (
     arena,
     auth,
     brokers,
+    configuring,
     corrections,
     criteria,
     dash,
@@ -53,6 +56,7 @@ from workers.commands import (
     parity,
     payoff,
     play,
+    plot,
     promotion,
     replay,
     restoring,
@@ -85,7 +89,9 @@ letters = typer.Typer(
     help="Messages that nobody could decode, and jobs that were given up.", no_args_is_help=True, cls=LeagueCommands
 )
 app.add_typer(letters, name="dead-letters")
-settings = typer.Typer(help="The settings of an open league.", no_args_is_help=True, cls=LeagueCommands)
+settings = typer.Typer(
+    help="Settings: a file to begin with, and those of an open league.", no_args_is_help=True, cls=LeagueCommands
+)
 app.add_typer(settings, name="config")
 agents = typer.Typer(help="Who is in the league.", no_args_is_help=True, cls=LeagueCommands)
 app.add_typer(agents, name="agent")
@@ -109,6 +115,8 @@ app.command()(web.web)
 app.command()(dash.dash)
 app.command()(steering.pause)
 app.command()(steering.resume)
+settings.command()(configuring.init)
+settings.command()(configuring.check)
 settings.command("set")(steering.config_set)
 settings.command("show")(steering.config_show)
 agents.command("add")(steering.agent_add)
@@ -125,6 +133,7 @@ app.command()(ledger.ledger)
 app.command()(lineage.lineage)
 app.command()(payoff.payoff)
 app.command()(play.play)
+app.command()(plot.plot)
 app.command()(promotion.promote)
 app.command("branch")(runs.branch_league)
 app.command("restore")(restoring.restore_league)
