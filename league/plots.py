@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from league.boards.payoff import Payoff
 
 _STYLES = ("--", ":", "-.")
+_MOST_LETTERS = 120
 
 
 def draw_elo(curve: EloCurve, path: Path) -> None:
@@ -56,22 +57,53 @@ def draw_payoff(payoff: "Payoff", title: str, path: Path) -> None:
         title: Above it.
         path: Where the PNG goes.
     """
+    payoff_figure(payoff, title).savefig(path, format="png", dpi=120)
+
+
+def payoff_figure(payoff: "Payoff", title: str) -> Figure:
+    """A payoff matrix as a heat map, with shares, 95 % intervals and games in its cells.
+
+    Args:
+        payoff: Rows against columns; cells of who never met stay grey.
+        title: Above it.
+    """
     size = len(payoff.agents)
-    figure = Figure(figsize=(3 + 0.8 * size, 2 + 0.7 * size), layout="constrained")
+    figure = Figure(figsize=(4 + 0.9 * size, 2 + 0.75 * size), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot(title=title, facecolor="lightgrey")
+    figure.suptitle(label(title), fontsize="large")
+    axes = figure.add_subplot(facecolor="lightgrey")
     shares = [[float("nan") if share is None else share for share in row] for row in payoff.share]
     image = axes.imshow(shares, cmap="RdBu", vmin=0.0, vmax=1.0, aspect="auto")
     figure.colorbar(image, ax=axes, label="share of the points that the row's agent took")
-    axes.set_xticks(range(size), payoff.agents, rotation=45, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(size), payoff.agents)
+    names = [label(agent) for agent in payoff.agents]
+    axes.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(size), names)
     for row, column in product(range(size), repeat=2):
-        share, games = payoff.share[row][column], payoff.matches[row][column]
-        if share is not None:
-            color = "white" if abs(share - 0.5) > 0.3 else "black"
-            text = f"{share:.2f}\n{games:,} game{'' if games == 1 else 's'}"
-            axes.text(column, row, text, ha="center", va="center", color=color, fontsize="x-small")
-    figure.savefig(path, format="png", dpi=120)
+        _cell(axes, payoff, row, column)
+    return figure
+
+
+def _cell(axes: Axes, payoff: "Payoff", row: int, column: int) -> None:
+    share, low, high = payoff.share[row][column], payoff.low[row][column], payoff.high[row][column]
+    if share is None or low is None or high is None:
+        return
+    games = payoff.matches[row][column]
+    text = f"{share:.2f}\n{low:.2f}–{high:.2f}\n{games:,} game{'' if games == 1 else 's'}"
+    color = "white" if abs(share - 0.5) > 0.3 else "black"
+    axes.text(column, row, text, ha="center", va="center", color=color, fontsize="x-small")
+
+
+def printable(text: str) -> str:
+    """A text from anybody as visible characters in one line: no control character, no change of direction."""
+    cut = text if len(text) <= _MOST_LETTERS else f"{text[:_MOST_LETTERS]}…"
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in cut)
+
+
+def label(text: str) -> str:
+    """A text from anybody as Matplotlib shows it letter by letter: neither read as a formula nor left out."""
+    shown = printable(text).replace("$", r"\$")
+    # A legend leaves out what begins with an underscore.
+    return f"\u200b{shown}" if shown.startswith("_") else shown
 
 
 def _empty(title: str) -> tuple[Figure, Axes]:
