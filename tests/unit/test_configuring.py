@@ -1,0 +1,197 @@
+"""``league config init`` writes settings that a league takes; ``league config check`` says what they would start."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from arena.games import game_names
+from schemas.config import LeagueConfig, convert, load_config
+from schemas.errors import ConfigError, UsageError
+from workers.commands import app
+from workers.founding.checks import check_config
+from workers.founding.estimating import estimate
+from workers.founding.presets import HARDWARE
+from workers.founding.sizes import sizes_of
+
+PRESETS = Path(__file__).parents[2] / "configs" / "presets"
+
+
+def run(*words: str, answers: str | None = None) -> Result:
+    result = CliRunner().invoke(app, ["config", *words], input=answers)
+    if isinstance(result.exception, Exception):
+        raise result.exception
+    return result
+
+
+def league(**tables: object) -> LeagueConfig:
+    return convert(tables, LeagueConfig, "")
+
+
+@pytest.mark.parametrize("hardware", HARDWARE)
+def test_presets_are_what_is_written_for_their_hardware(hardware: str, tmp_path: Path) -> None:
+    run("init", str(tmp_path / "new.toml"), "--yes", "--hardware", hardware)
+    assert (tmp_path / "new.toml").read_text() == (PRESETS / f"{hardware}.toml").read_text()
+
+
+def test_every_preset_is_of_some_hardware() -> None:
+    assert sorted(path.stem for path in PRESETS.iterdir()) == sorted(HARDWARE)
+
+
+@pytest.mark.parametrize("hardware", HARDWARE)
+def test_presets_fit_their_gpus_with_room_to_spare(hardware: str) -> None:
+    size = HARDWARE[hardware].gpu_gb
+    found = estimate(load_config(PRESETS / f"{hardware}.toml"), size)
+    assert bool(found.devices) == (size is not None)
+    assert all(device.taken_gb <= 0.92 * (size or 0.0) for device in found.devices)
+
+
+@pytest.mark.parametrize("game", game_names())
+@pytest.mark.parametrize("hardware", ["laptop", "gpu-24gb"])
+def test_every_game_can_be_begun_with(game: str, hardware: str, tmp_path: Path) -> None:
+    if game == "openspiel":
+        pytest.importorskip("pyspiel")
+    file = tmp_path / "new.toml"
+    run("init", str(file), "--yes", "--game", game, "--hardware", hardware)
+    config = load_config(file)
+    check_config(config)
+    assert (config.game.name, config.stop.minutes) == (game, HARDWARE[hardware].minutes)
+
+
+def test_enter_takes_the_default_and_answers_are_taken(tmp_path: Path) -> None:
+    run("init", str(tmp_path / "new.toml"), answers="gpu-80gb\nnim\n\n90\n")
+    config = load_config(tmp_path / "new.toml")
+    assert (config.game.name, config.model.base, config.stop.minutes) == ("nim", "Qwen/Qwen3-8B", 90.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--game", "chess"], "--game chess: no such game; expected 'diplomacy'"),
+        (["--game", "word_problems"], "configs/word-problems.toml"),
+        (["--hardware", "tpu"], "--hardware tpu: no such preset; expected 'gpu-24gb'"),
+        (["--hardware", "gpu-24gb", "--model", "made"], "too small to keep a GPU busy"),
+        (["--minutes", "0"], "--minutes 0: expected more than 0"),
+        (["--minutes", "nan"], "--minutes nan: expected more than 0"),
+        (["--model", "a\x1b[2Jb"], "--model: expected 'made', a folder or a hub id"),
+    ],
+)
+def test_a_wrong_answer_is_refused_and_nothing_written(words: list[str], says: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        run("init", str(tmp_path / "new.toml"), "--yes", *words)
+    assert says in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
+    (tmp_path / "new.toml").write_text("mine")
+    with pytest.raises(UsageError, match="exists already"):
+        run("init", str(tmp_path / "new.toml"), "--yes")
+    assert (tmp_path / "new.toml").read_text() == "mine"
+
+
+def test_a_models_name_cannot_add_settings(tmp_path: Path) -> None:
+    name = 'a" # \\ [stop]'
+    run("init", str(tmp_path / "new.toml"), "--yes", "--game", "nim", "--model", name)
+    assert tomllib.loads((tmp_path / "new.toml").read_text())["model"]["base"] == name
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name = ", "not TOML"),
+        ("[rollout]\nworker = 3", "rollout.worker: unknown key; expected"),
+        ("[trainer]\nloss = { name = 'ppo' }", "trainer.loss"),
+    ],
+)
+def test_checking_says_what_is_wrong_in_which_file(text: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        run("check", str(file))
+    assert str(refused.value).startswith(f"{file}: ")
+    assert says in str(refused.value)
+
+
+def test_checking_tells_what_would_be_started_and_what_comes_next() -> None:
+    out = run("check", str(PRESETS / "gpu-24gb.toml"), "--gpu-gb", "24").stdout
+    assert "1 archivist, 1 rater, 1 inference, 1 trainer, 1 evaluator, 1 rollout" in out
+    assert "0.5 of the GPU: 3.4 weights (1.72 billion in bfloat16)" in " ".join(out.split())
+    assert out.splitlines()[-1] == f"next: league up --config {PRESETS / 'gpu-24gb.toml'}"
+    assert "DOES NOT FIT" not in out
+
+
+def test_checking_warns_of_a_gpu_that_is_too_small() -> None:
+    file = str(PRESETS / "gpu-80gb.toml")
+    assert "of 40.0: DOES NOT FIT" in run("check", file, "--gpu-gb", "40").stdout
+    found = json.loads(run("check", file, "--gpu-gb", "40", "--json").stdout)
+    assert sum(part["gb"] for part in found["devices"][0]["parts"]) > 40
+
+
+def test_every_player_with_a_vllm_of_its_own_is_counted() -> None:
+    tables = {"inference": {"backend": "vllm", "device": "cuda"}, "rollout": {"workers": 2}}
+    parts = estimate(league(model={"base": "Qwen/Qwen3-0.6B"}, **tables), 80.0).devices[0].parts
+    assert sorted(part.what for part in parts) == ["evaluator: vLLM", "rollout: vLLM", "rollout: vLLM"]
+
+
+def test_sizes_are_those_that_the_models_are_called_by() -> None:
+    billions = {}
+    for name in ("0.6B", "1.7B", "4B", "8B"):
+        sizes = sizes_of(league(model={"base": f"Qwen/Qwen3-{name}"}))
+        assert sizes is not None
+        billions[name] = round(sizes.parameters / 1e9, 1)
+    assert billions == {"0.6B": 0.6, "1.7B": 1.7, "4B": 4.0, "8B": 8.2}
+
+
+def test_an_adapter_of_rank_16_on_all_linears_has_17_million_parameters() -> None:
+    sizes = sizes_of(league(model={"base": "Qwen/Qwen3-1.7B-Base"}))
+    assert sizes is not None
+    assert round(sizes.adapter_parameters(16) / 1e6) == 17
+    assert sizes.adapter_parameters(16, ("q_proj",)) == 28 * 16 * 4096
+
+
+def test_a_folders_model_is_sized_by_its_description_and_an_odd_one_by_none(tmp_path: Path) -> None:
+    described = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "vocab_size": 10,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    sizes = sizes_of(league(model={"base": str(tmp_path)}))
+    assert sizes is not None
+    # Two embeddings of 80, four square projections of 64, three of 128.
+    assert sizes.parameters == 2 * 80 + 4 * 64 + 3 * 128
+    (tmp_path / "config.json").write_text("[]")
+    assert sizes_of(league(model={"base": str(tmp_path)})) is None
+
+
+def test_disk_counts_every_versions_adapter_twice() -> None:
+    config = league(model={"base": "Qwen/Qwen3-1.7B"}, stop={"steps": 100}, trainer={"rollouts_per_step": 10})
+    sizes = sizes_of(config)
+    assert sizes is not None
+    step = 2 * sizes.adapter_parameters(16) * 4 + 10 * 1100
+    found = estimate(config)
+    assert found.disk_gb_step == pytest.approx(step / 1e9)
+    assert found.disk_gb == pytest.approx(100 * step / 1e9)
+
+
+def test_a_model_of_unknown_size_is_told_as_such(tmp_path: Path) -> None:
+    file = tmp_path / "new.toml"
+    run("init", str(file), "--yes", "--game", "nim", "--model", "somebody/something", "--hardware", "gpu-24gb")
+    assert "'somebody/something': its size is not known here" in file.read_text()
+
+
+def test_control_characters_of_a_file_are_shown_as_text(tmp_path: Path) -> None:
+    file = tmp_path / "odd.toml"
+    file.write_text(
+        '[game]\nname = "nim"\n[agents]\nbase_model = { kind = "base", rating = 1 }\n'
+        'random_bot = { kind = "bot", rating = 1 }\n[model]\nbase = "a\\u001b[2J\\u202eb"\n'
+    )
+    out = run("check", str(file)).stdout
+    assert "'a\\x1b[2J\\u202eb': its size is not known here" in out
+    assert "\x1b" not in out
