@@ -24,6 +24,7 @@ _COLUMNS = (
 _PLAIN = tuple(column for column in _COLUMNS if column.name != "95 %")
 _CELL = 4
 _LEFT = 26
+_SHADES = (0, 80, 110, 140, 170)
 
 
 def ranking(rows: Sequence[dict[str, Any]], found: dict[str, Any]) -> RenderableType:
@@ -105,9 +106,10 @@ class HeadToHead:
 def _shade(share: float | None) -> Text:
     if share is None:
         return Text("·".rjust(_CELL), "dim")
-    strength = round(abs(share - 0.5) * 2 * 4)
-    level = (60, 90, 120, 150, 180)[strength]
-    colour = f"rgb(0,{level},0)" if share >= 0.5 else f"rgb({level},0,0)"
+    # Blue and red, which nearly everybody tells apart, and dark enough for white figures.
+    strength = round(abs(share - 0.5) * 2 * (len(_SHADES) - 1))
+    level = _SHADES[strength]
+    colour = f"rgb(0,{level // 2},{level})" if share >= 0.5 else f"rgb({level},0,0)"
     return Text(f"{100 * share:.0f}".rjust(_CELL), f"rgb(255,255,255) on {colour}" if strength else "")
 
 

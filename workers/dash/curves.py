@@ -115,7 +115,8 @@ def chart(series: Sequence[Points], width: int, height: int) -> list[Text]:
         canvas.letter(canvas.across, place(points[-1])[1], _letter(number))
     marks = [f"{high:.0f}", *[""] * (height - 2), f"{low:.0f}"]
     drawn = [
-        Text(f"{mark:>{_AXIS}} │", "dim").append_text(line) for mark, line in zip(marks, canvas.lines(), strict=True)
+        Text(no_wrap=True).append(f"{mark:>{_AXIS}} │", "dim").append_text(line)
+        for mark, line in zip(marks, canvas.lines(), strict=True)
     ]
     foot = f"{left:,.0f}".ljust(canvas.across // 2 - len(f"{right:,.0f}")) + f"{right:,.0f}"
     return [*drawn, Text(" " * (_AXIS + 2) + foot, "dim", no_wrap=True)]
@@ -130,10 +131,11 @@ def _letter(number: int) -> str:
 
 
 def _legend(series: Sequence[dict[str, Any]]) -> RenderableType:
-    columns = (Column(""), Column("agent", most=36), Column("rating", number=True), Column("95 %"))
-    rows = []
+    deviates = any(len(one["points"][-1]) > 2 for one in series)
+    columns = [Column(""), Column("agent", most=36), Column("rating", number=True), *([Column("95 %")] * deviates)]
+    rows: list[list[str | Text]] = []
     for number, one in enumerate(series):
-        last = one["points"][-1]
-        interval = f"{last[2]:.0f} … {last[3]:.0f}" if len(last) > 2 else NOTHING
-        rows.append((Text(_letter(number), f"bold {_style(number)}"), plain(one["agent"]), decimal(last[1]), interval))
+        _, rating, *interval = one["points"][-1]
+        said = [f"{interval[0]:.0f} … {interval[1]:.0f}" if interval else NOTHING] * deviates
+        rows.append([Text(_letter(number), f"bold {_style(number)}"), plain(one["agent"]), decimal(rating), *said])
     return table(columns, rows)
