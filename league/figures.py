@@ -16,7 +16,8 @@ _LEAST_PARTS = 8
 # versions of one policy it tells nothing of the policy when one of them held every seat.
 _WON = f"""
     WITH own AS (
-        SELECT m.match_id, m.purpose, s.agent, m.winner_agent IS NOT DISTINCT FROM s.agent AS won, count(*) AS held,
+        SELECT m.match_id, coalesce(v.suite, m.purpose) AS purpose, s.agent,
+               m.winner_agent IS NOT DISTINCT FROM s.agent AS won, count(*) AS held,
                regexp_extract(s.agent, '^(.+)@([0-9]+)$', ['policy', 'step']) AS named
         FROM matches m JOIN match_seats s USING (match_id) LEFT JOIN evaluations v USING (evaluation_id)
         WHERE m.sequence <= $upto AND coalesce(m.voided_sequence > $upto, true) AND m.game = $game
@@ -41,15 +42,15 @@ _WON = f"""
 # The parts are equal in time, from the first event to the last one that is looked at; fewer where little happened.
 _PARTS = f"""
     WITH parts AS (
-        SELECT least(greatest(ceil(sqrt(count(*))), {_LEAST_PARTS}), {_MOST_PARTS})::BIGINT AS parts
+        SELECT least(greatest(ceil(sqrt(count(*))), {_LEAST_PARTS}), {_MOST_PARTS})::BIGINT AS number
         FROM matches WHERE sequence <= $upto
     ), ends AS (
-        SELECT any_value(parts) AS parts, min(time) AS began,
-               greatest(epoch(max(time) - min(time)), 1) / any_value(parts) AS part_s
+        SELECT any_value(number) AS number, min(time) AS began,
+               greatest(epoch(max(time) - min(time)), 1) / any_value(number) AS part_s
         FROM events, parts WHERE sequence <= $upto
     )
 """
-_PLACED = "least(floor(epoch(time - began) / part_s), parts - 1)::BIGINT"
+_PLACED = "least(floor(epoch(time - began) / part_s), number - 1)::BIGINT"
 _MATCHES = f"""
     {_PARTS} SELECT purpose, {_PLACED} AS part, count(*), sum(tokens)::DOUBLE FROM matches, ends
     WHERE sequence <= $upto GROUP BY purpose, part
@@ -75,7 +76,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Wins(msgspec.Struct, frozen=True):
-    """What a policy won: in games for one purpose, or against one opponent."""
+    """What a policy won: in training, in one suite of evaluations, or against one opponent."""
 
     policy: str
     against: str
@@ -124,7 +125,7 @@ def policies_at(connection: Any, upto: int) -> list[str]:
 def wins(
     connection: Any, upto: int, game: str, policies: Collection[str], opponents: Collection[str] = ()
 ) -> list[Wins]:
-    """Share of games that versions of policies won: training's and evaluation's apart, or opponent by opponent.
+    """Share of games that versions of policies won: training and each suite by itself, or opponent by opponent.
 
     Voided matches do not count, nor those in which one version held every seat.
 
@@ -133,7 +134,7 @@ def wins(
         upto: The history up to this sequence.
         game: Only its matches count.
         policies: Whose versions.
-        opponents: Only games with one of these in another seat, each by itself; empty for all games, by purpose.
+        opponents: Only games with one of these in another seat, each by itself; empty for all games.
     """
     given = {"upto": upto, "game": game, "policies": list(policies), "opponents": list(opponents)}
     lines: dict[tuple[str, str], list[tuple[Window, float]]] = {}
@@ -154,7 +155,7 @@ def throughput(connection: Any, upto: int, policies: Collection[str]) -> Through
         upto: The history up to this sequence.
         policies: Whose gradient steps.
     """
-    [(parts, part_s)] = connection.execute(f"{_PARTS} SELECT parts, part_s FROM ends", {"upto": upto}).fetchall()
+    [(parts, part_s)] = connection.execute(f"{_PARTS} SELECT number, part_s FROM ends", {"upto": upto}).fetchall()
     played = connection.execute(_MATCHES, {"upto": upto}).fetchall()
     stepped = connection.execute(_STEPS, {"upto": upto, "policies": list(policies)}).fetchall()
     hours = [(part + 0.5) * part_s / 3600 for part in range(parts)]

@@ -93,7 +93,7 @@ def _curves(rows: Sequence[Row]) -> dict[str, list[tuple[int, Row]]]:
 
 def _level(rows: Sequence[Row], agents: Sequence[str]) -> list[Row]:
     found = [row for row in rows if split_agent(row.agent) is None and row.rating is not None]
-    return found if agents else sorted(found, key=lambda row: -row.rated_games)[:5]
+    return found if agents else sorted((row for row in found if row.rated_games), key=lambda row: -row.rated_games)[:5]
 
 
 def _curve(axes: Axes, look: _Look, policy: str, rows: Sequence[tuple[int, Row]]) -> None:
@@ -124,9 +124,7 @@ def wins_picture(found: Sequence[Wins], game: str, upto: int) -> Picture:
         name = label(f"{line.policy}: {line.against}")
         axes.plot(steps, shares, color=look.colour, marker=look.marker, markersize=4, linestyle=look.stroke, label=name)
         _spread(axes, look, steps, [w.low for w in line.windows], [w.high for w in line.windows])
-    chances = sorted({round(line.chance, 2) for line in found})
-    for chance in chances:
-        axes.axhline(chance, color="grey", linestyle=":", linewidth=1)
+        axes.axhline(line.chance, color=look.colour, linestyle=":", linewidth=1.2)
     axes.set(ylim=(-0.02, 1.02), xlabel="gradient step of the version")
     _finish(figure, axes)
     games = sum(w.games for line in found for w in line.windows)
@@ -134,8 +132,8 @@ def wins_picture(found: Sequence[Wins], game: str, upto: int) -> Picture:
         figure,
         title,
         f"{games:,} games, neighbouring versions together; won: strictly first, so that ties are not. Shades and bars: "
-        f"95 % intervals (Wilson). Dotted: the share of the seats that the versions held, "
-        f"{', '.join(f'{chance:.2f}' for chance in chances)}.",
+        "95 % intervals (Wilson). Dotted, in a line's colour: the share of the seats that its versions held, which is "
+        "what chance would give them.",
     )
 
 
@@ -218,10 +216,10 @@ def throughput_picture(found: Throughput, upto: int) -> Picture:
     names = ("matches per minute", "tokens per second", "gradient steps per minute")
     figure, axes = _figure(title, names)
     unit, in_hour = _unit(max(found.token_hours))
-    _paces(axes[0], found.matches, in_hour)
+    _paces(axes[0], found.matches, in_hour, shaded=True)
     hours = [hour * in_hour for hour in found.token_hours]
     axes[1].plot(hours, found.tokens_s, color=COLOURS[0], drawstyle="steps-mid")
-    _paces(axes[2], found.steps, in_hour)
+    _paces(axes[2], found.steps, in_hour, shaded=False)
     axes[2].set_xlabel(f"{unit} since the first event")
     for panel in axes:
         panel.set_ylim(bottom=0)
@@ -232,7 +230,7 @@ def throughput_picture(found: Throughput, upto: int) -> Picture:
         figure,
         title,
         "Equal parts of the time from the first event to the last, pauses included. Tokens: what models wrote in "
-        "finished matches. Shades: 95 % intervals of the counts (Poisson); tokens have none.",
+        "finished matches. Shades: 95 % intervals of matches (Poisson); tokens and steps have none.",
     )
 
 
@@ -243,7 +241,7 @@ def _unit(hours: float) -> tuple[str, float]:
     return ("minutes", 60.0) if hours > 0.1 else ("seconds", 3600.0)
 
 
-def _paces(axes: Axes, paces: Sequence[Pace], in_hour: float) -> None:
+def _paces(axes: Axes, paces: Sequence[Pace], in_hour: float, shaded: bool) -> None:
     for number, pace in enumerate(paces):
         look, places = _look(number), [hour * in_hour for hour in pace.hours]
         axes.plot(
@@ -256,7 +254,8 @@ def _paces(axes: Axes, paces: Sequence[Pace], in_hour: float) -> None:
             drawstyle="steps-mid",
             label=label(pace.what),
         )
-        axes.fill_between(places, pace.low, pace.high, step="mid", color=look.colour, alpha=0.15, linewidth=0)
+        if shaded:
+            axes.fill_between(places, pace.low, pace.high, step="mid", color=look.colour, alpha=0.15, linewidth=0)
 
 
 def write(picture: Picture, path: Path) -> None:

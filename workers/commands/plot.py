@@ -86,6 +86,7 @@ def plot(
     drawn = uvloop.run(_drawn(the_run(run, nats, league), asked))
     # Imported here, and below: only a picture needs Matplotlib.
     from league.pictures import write
+    from league.plots import printable
 
     try:
         write(drawn, to)
@@ -93,7 +94,7 @@ def plot(
         raise UsageError(
             f"-o {to}: cannot be written: {error.strerror}; expected a file in a folder that is"
         ) from error
-    typer.echo(f"{to}: {drawn.title}")
+    typer.echo(f"{to}: {printable(drawn.title)}")
     typer.echo(drawn.caption)
 
 

@@ -1,0 +1,134 @@
+"""``league plot``: every kind of picture of a real history, as every kind of file."""
+
+import asyncio
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from league.boards.payoff import Payoff
+from league.figures import Window, Wins, policies_at, throughput, wins
+from league.log.jetstream import JetStreamLog
+from league.log.streams import ensure_streams
+from league.pictures import payoff_picture, wins_picture, write
+from league.simulation import Simulation
+from schemas import events as e
+from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
+from schemas.errors import UsageError
+from workers.commands import app
+from workers.reading.direct import tables_of
+from workers.run import Run
+
+HISTORY = Simulation(
+    LeagueConfig(seed=4, evaluation=EvaluationConfig(every=4, gatekeeper_games=7, benchmark_games=7))
+).run(8, 4)
+UPTO = HISTORY[-1].sequence
+FINISHED = [r.event for r in HISTORY if isinstance(r.event, e.MatchFinished)]
+HOSTILE = "$\\frac{<script>alert(1)</script>\x1b[31m\u202e"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+
+    async def body() -> None:
+        async with Run(folder, name="league").connected("test") as client:
+            await ensure_streams(client.jetstream(), ExperienceConfig())
+            await JetStreamLog(client, "league", "test").copy(HISTORY)
+
+    asyncio.run(body())
+    return folder
+
+
+def plotted(run: Path, kind: str, to: Path, *options: str) -> str:
+    result = CliRunner().invoke(app, ["plot", kind, "-o", str(to), "--run", str(run), *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("kind", ["elo", "winrate", "payoff", "pfsp", "throughput"])
+def test_every_kind_is_drawn_with_a_title_and_a_caption_that_speaks_of_its_intervals(
+    run: Path, kind: str, tmp_path: Path
+) -> None:
+    said = plotted(run, kind, tmp_path / "a.svg")
+    assert f"up to event {UPTO:,}" in said
+    assert "95 %" in said
+    assert ElementTree.parse(tmp_path / "a.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_a_page_holds_its_drawing_and_loads_nothing(run: Path, tmp_path: Path) -> None:
+    plotted(run, "elo", tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text()
+    assert "<svg" in page
+    assert "<title>Ratings in" in page
+    assert "default-src 'none'" in page
+    assert not re.search(r"<script|<link|<img|@import|<!DOCTYPE svg", page)
+    assert not re.search(r"(?:src|href)=\"(?!#)", page)
+
+
+def test_the_past_is_drawn_as_it_was_and_the_same_bytes_each_time(run: Path, tmp_path: Path) -> None:
+    middle = str(UPTO // 2)
+    for name in ("one.svg", "two.svg"):
+        assert f"up to event {UPTO // 2:,}" in plotted(run, "elo", tmp_path / name, "--at", middle)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_a_board_and_chosen_agents_are_drawn_as_a_png(run: Path, tmp_path: Path) -> None:
+    said = plotted(run, "elo", tmp_path / "a.png", "--system", "plackett_luce", "--agents", "random_bot,base_model")
+    assert "plackett_luce" in said
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["elo", "-o", "a.gif"], ".svg"),
+        (["pfsp", "-o", "a.svg", "--system", "elo"], "expected it with 'elo'"),
+        (["elo", "-o", "a.svg", "--agents", "nobody"], "--agents nobody: not in the league"),
+        (["winrate", "-o", "a.svg", "--policy", "other"], "expected 'main'"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_what_could_be(run: Path, arguments: list[str], expected: str) -> None:
+    result = CliRunner().invoke(app, ["plot", *arguments, "--run", str(run)])
+    assert isinstance(result.exception, UsageError)
+    assert expected in str(result.exception)
+
+
+def test_wins_and_matches_are_those_of_the_history(run: Path) -> None:
+    async def body() -> None:
+        async with Run(run).history() as history, tables_of(Run(run), history) as tables:
+            connection = tables.connection
+            assert policies_at(connection, UPTO) == ["main"]
+            lines = wins(connection, UPTO, FINISHED[0].game, ["main"])
+            trained = next(line for line in lines if line.against == "training")
+            own = [m for m in FINISHED if m.purpose == "training"]
+            assert sum(w.games for w in trained.windows) == len(own)
+            won = sum(m.winner is not None and m.seats[m.winner].trainable for m in own)
+            assert sum(w.wins for w in trained.windows) == won
+            pace = throughput(connection, UPTO, ["main"])
+            minutes = (pace.token_hours[1] - pace.token_hours[0]) * 60
+            assert sum(sum(p.per_minute) for p in pace.matches) * minutes == pytest.approx(len(FINISHED))
+            assert sum(sum(p.per_minute) for p in pace.steps) * minutes == pytest.approx(9)
+            assert all(
+                low <= mid <= high
+                for p in pace.matches
+                for low, mid, high in zip(p.low, p.per_minute, p.high, strict=True)
+            )
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("ending", [".png", ".svg", ".html"])
+def test_hostile_names_are_drawn_as_letters(ending: str, tmp_path: Path) -> None:
+    payoff = Payoff([HOSTILE, "_b"], [[None, 0.5]] * 2, [[None, 0.1]] * 2, [[None, 0.9]] * 2, [[0, 4], [4, 0]], 0)
+    write(payoff_picture(payoff, HOSTILE, 1), tmp_path / f"payoff{ending}")
+    line = Wins(HOSTILE, "training", [Window(0, 1, 4, 2, 0.5, 0.1, 0.9)], math.nan)
+    write(wins_picture([line], HOSTILE, 1), tmp_path / f"wins{ending}")
+    for file in tmp_path.iterdir():
+        # A PNG says its title as data, which nobody reads as markup.
+        assert ending == ".png" or b"<script" not in file.read_bytes()
+        assert b"\x1b[31m" not in file.read_bytes()
+        assert "\u202e".encode() not in file.read_bytes()
