@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from league.log.jetstream import JetStreamLog
+from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
 from league.simulation import Simulation
 from schemas import events as e
@@ -54,8 +55,8 @@ class Screen:
 
 
 @contextlib.asynccontextmanager
-async def screen_of(folder: Path, records: Any) -> AsyncIterator[Screen]:
-    run = Run(folder, name="league")
+async def screen_of(folder: Path, records: Any, nats: str | None = None) -> AsyncIterator[Screen]:
+    run = Run(folder, name="league", nats=nats)
     async with run.connected("test") as client:
         log = JetStreamLog(client, "league", "test")
         await ensure_streams(client.jetstream(), ExperienceConfig())
@@ -189,14 +190,21 @@ def test_names_and_payloads_with_control_characters_are_shown_as_text(
     on_screen(simulated.records, body)
 
 
-def test_a_broker_that_goes_away_is_said_and_waited_for(simulated: Simulation, on_screen: Callable[..., None]) -> None:
-    async def body(screen: Screen) -> None:
-        await screen.shows("live")
-        screen.log.client._transport._io_writer.transport.abort()
-        await screen.shows("the broker is gone")
-        await screen.shows("live")
+def test_a_broker_that_goes_away_is_said_and_waited_for(simulated: Simulation, tmp_path: Path) -> None:
+    async def main() -> None:
+        with contextlib.ExitStack() as broker:
+            url = broker.enter_context(EmbeddedServer(tmp_path / "nats")).url
+            async with screen_of(tmp_path / "run", simulated.records, url) as screen:
+                await screen.shows("live", "MatchFinished")
+                broker.close()
+                shown = await screen.shows("the broker is gone; waiting for it")
+                assert any("random_bot" in line for line in shown)
+                broker.enter_context(EmbeddedServer(tmp_path / "nats", int(url.rpartition(":")[2])))
+                await screen.shows("live")
+                await screen.log.append(e.LeaguePaused(policy="main", reason="it is back"))
+                await screen.shows("paused (it is back)")
 
-    on_screen(simulated.records, body)
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(("text", "shown"), [("a\nb", "a\\u000ab"), ("\u202eab", "\\u202eab"), ("日" * 9, "日日…")])
