@@ -4,16 +4,10 @@ Colours are those of Okabe and Ito (https://jfly.uni-koeln.de/color/), which peo
 lines differ by marker and stroke besides.
 """
 
-import html
-import io
-import warnings
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -25,21 +19,13 @@ from league.boards.leaderboard import Leaderboard
 from league.boards.payoff import Payoff
 from league.boards.roster import Row
 from league.figures import Pace, Throughput, Wins
-from league.plots import label, payoff_figure, printable
+from league.picture_files import Picture
+from league.plots import label, payoff_figure
 from schemas.ids import split_agent
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _STROKES = ("-", "--", "-.", ":")
-
-
-class Picture(msgspec.Struct, frozen=True):
-    """A figure and its words."""
-
-    figure: Figure
-    title: str
-    caption: str
-    """How to read it: what the intervals are, what is left out."""
 
 
 class _Look(NamedTuple):
@@ -256,67 +242,6 @@ def _paces(axes: Axes, paces: Sequence[Pace], in_hour: float, shaded: bool) -> N
         )
         if shaded:
             axes.fill_between(places, pace.low, pace.high, step="mid", color=look.colour, alpha=0.15, linewidth=0)
-
-
-def write(picture: Picture, path: Path) -> None:
-    """Write a picture as the ending of the file's name says: ``.png``, ``.svg`` or ``.html``; the same bytes each time.
-
-    The page holds the drawing itself and loads nothing.
-
-    Raises:
-        KeyError: another ending.
-        OSError: the file cannot be written.
-    """
-    draw = {".png": _png, ".svg": _svg, ".html": _page}[path.suffix.lower()]
-    with warnings.catch_warnings():
-        # A name may have letters that the font lacks: they are drawn as boxes, which is all that can be done.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        drawn = draw(picture)
-    path.write_bytes(drawn)
-
-
-def _png(picture: Picture) -> bytes:
-    out = io.BytesIO()
-    about = {"Title": printable(picture.title), "Description": picture.caption, "Software": None}
-    picture.figure.savefig(out, format="png", dpi=120, metadata=about)
-    return out.getvalue()
-
-
-def _svg(picture: Picture) -> bytes:
-    out = io.BytesIO()
-    about = {"Title": printable(picture.title), "Description": picture.caption, "Date": None, "Creator": None}
-    # Letters become shapes, so that every machine shows the same; the salt makes the names within reproducible.
-    with rc_context({"svg.hashsalt": "league", "svg.fonttype": "path"}):
-        picture.figure.savefig(out, format="svg", metadata=about)
-    return out.getvalue()
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-body {{ margin: 1rem auto; max-width: 70rem; padding: 0 1rem; font: 1rem/1.5 system-ui, sans-serif; }}
-body {{ background: white; color: #222; }}
-figure {{ margin: 0; }}
-svg {{ width: 100%; height: auto; }}
-</style>
-<figure role="img" aria-label="{title}">
-{drawing}
-</figure>
-<p>{caption}</p>
-</html>
-"""
-
-
-def _page(picture: Picture) -> bytes:
-    drawing = _svg(picture).decode()
-    # Within a page there is neither an XML declaration nor a document type.
-    drawing = drawing[drawing.index("<svg") :]
-    title, caption = html.escape(printable(picture.title)), html.escape(picture.caption)
-    return _PAGE.format(title=title, caption=caption, drawing=drawing).encode()
 
 
 def _figure(title: str, names: Sequence[str]) -> tuple[Figure, list[Axes]]:

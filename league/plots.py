@@ -73,8 +73,13 @@ def payoff_figure(payoff: "Payoff", title: str) -> Figure:
     figure.suptitle(label(title), fontsize="large")
     axes = figure.add_subplot(facecolor="lightgrey")
     shares = [[float("nan") if share is None else share for share in row] for row in payoff.share]
-    image = axes.imshow(shares, cmap="RdBu", vmin=0.0, vmax=1.0, aspect="auto")
-    figure.colorbar(image, ax=axes, label="share of the points that the row's agent took")
+    edges = [place - 0.5 for place in range(size + 1)]
+    mesh = axes.pcolormesh(edges, edges, shares, cmap="RdBu", vmin=0.0, vmax=1.0)
+    axes.invert_yaxis()
+    bar = figure.colorbar(mesh, ax=axes, label="share of the points that the row's agent took")
+    # As shapes too: an SVG would hold pixels otherwise, which a page without outside content refuses.
+    if bar.solids is not None:
+        bar.solids.set_rasterized(False)
     names = [label(agent) for agent in payoff.agents]
     axes.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(size), names)

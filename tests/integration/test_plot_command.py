@@ -13,7 +13,8 @@ from league.boards.payoff import Payoff
 from league.figures import Window, Wins, policies_at, throughput, wins
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
-from league.pictures import payoff_picture, wins_picture, write
+from league.picture_files import write
+from league.pictures import payoff_picture, wins_picture
 from league.simulation import Simulation
 from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
@@ -59,11 +60,12 @@ def test_every_kind_is_drawn_with_a_title_and_a_caption_that_speaks_of_its_inter
     assert ElementTree.parse(tmp_path / "a.svg").getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
-def test_a_page_holds_its_drawing_and_loads_nothing(run: Path, tmp_path: Path) -> None:
-    plotted(run, "elo", tmp_path / "a.html")
+@pytest.mark.parametrize("kind", ["elo", "payoff"])
+def test_a_page_holds_its_drawing_and_loads_nothing(run: Path, kind: str, tmp_path: Path) -> None:
+    plotted(run, kind, tmp_path / "a.html")
     page = (tmp_path / "a.html").read_text()
     assert "<svg" in page
-    assert "<title>Ratings in" in page
+    assert re.search("<title>(Ratings|Payoffs) in", page)
     assert "default-src 'none'" in page
     assert not re.search(r"<script|<link|<img|@import|<!DOCTYPE svg", page)
     assert not re.search(r"(?:src|href)=\"(?!#)", page)

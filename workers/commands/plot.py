@@ -15,7 +15,7 @@ from workers.run import DEFAULT_RUN, Run
 if TYPE_CHECKING:
     from league.boards.roster import Roster
     from league.log.jetstream import JetStreamLog
-    from league.pictures import Picture
+    from league.picture_files import Picture
 
 _ENDINGS = (".png", ".svg", ".html")
 _MOST_IN_PAYOFF = 12
@@ -85,7 +85,7 @@ def plot(
     _check(asked)
     drawn = uvloop.run(_drawn(the_run(run, nats, league), asked))
     # Imported here, and below: only a picture needs Matplotlib.
-    from league.pictures import write
+    from league.picture_files import write
     from league.plots import printable
 
     try:
