@@ -106,7 +106,10 @@ class Run:
             UsageError: there is no league here.
         """
         if self.nats is None and not self.exists():
-            raise UsageError(f"{self.folder}: no league here; expected the --run folder of a `league up`")
+            raise UsageError(
+                f"{self.folder}: no league here; expected the --run folder of a `league up` "
+                "(to begin one: `league config init`)"
+            )
         async with self.connected(name) as client:
             league = self.name or await league_on(client)
             if league is None:

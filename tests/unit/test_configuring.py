@@ -5,7 +5,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from arena.games import game_names
@@ -20,11 +19,11 @@ from workers.founding.sizes import sizes_of
 PRESETS = Path(__file__).parents[2] / "configs" / "presets"
 
 
-def run(*words: str, answers: str | None = None) -> Result:
+def run(*words: str, answers: str | None = None) -> str:
     result = CliRunner().invoke(app, ["config", *words], input=answers)
     if isinstance(result.exception, Exception):
         raise result.exception
-    return result
+    return result.stdout
 
 
 def league(**tables: object) -> LeagueConfig:
@@ -117,7 +116,7 @@ def test_checking_says_what_is_wrong_in_which_file(text: str, says: str, tmp_pat
 
 
 def test_checking_tells_what_would_be_started_and_what_comes_next() -> None:
-    out = run("check", str(PRESETS / "gpu-24gb.toml"), "--gpu-gb", "24").stdout
+    out = run("check", str(PRESETS / "gpu-24gb.toml"), "--gpu-gb", "24")
     assert "1 archivist, 1 rater, 1 inference, 1 trainer, 1 evaluator, 1 rollout" in out
     assert "0.5 of the GPU: 3.4 weights (1.72 billion in bfloat16)" in " ".join(out.split())
     assert out.splitlines()[-1] == f"next: league up --config {PRESETS / 'gpu-24gb.toml'}"
@@ -126,8 +125,8 @@ def test_checking_tells_what_would_be_started_and_what_comes_next() -> None:
 
 def test_checking_warns_of_a_gpu_that_is_too_small() -> None:
     file = str(PRESETS / "gpu-80gb.toml")
-    assert "of 40.0: DOES NOT FIT" in run("check", file, "--gpu-gb", "40").stdout
-    found = json.loads(run("check", file, "--gpu-gb", "40", "--json").stdout)
+    assert "of 40.0: DOES NOT FIT" in run("check", file, "--gpu-gb", "40")
+    found = json.loads(run("check", file, "--gpu-gb", "40", "--json"))
     assert sum(part["gb"] for part in found["devices"][0]["parts"]) > 40
 
 
@@ -192,6 +191,6 @@ def test_control_characters_of_a_file_are_shown_as_text(tmp_path: Path) -> None:
         '[game]\nname = "nim"\n[agents]\nbase_model = { kind = "base", rating = 1 }\n'
         'random_bot = { kind = "bot", rating = 1 }\n[model]\nbase = "a\\u001b[2J\\u202eb"\n'
     )
-    out = run("check", str(file)).stdout
+    out = run("check", str(file))
     assert "'a\\x1b[2J\\u202eb': its size is not known here" in out
     assert "\x1b" not in out

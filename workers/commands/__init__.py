@@ -71,12 +71,13 @@ from workers.commands import (
     workers,
 )
 from workers.commands.options import LeagueCommands
+from workers.commands.panels import EPILOGUE, LeaguePanels
 
 app = typer.Typer(
-    cls=LeagueCommands,
+    cls=LeaguePanels,
     help="An event-sourced league for training language-model agents by self-play.",
+    epilog=EPILOGUE,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 model = typer.Typer(help="Base models.", no_args_is_help=True, cls=LeagueCommands)

@@ -223,7 +223,10 @@ def _duration(text: str) -> float:
 
 async def _gc(run: Run, delete: bool, age_s: float, keep_snapshots: int) -> _Look:
     if run.nats is None and not run.exists():
-        raise UsageError(f"{run.folder}: no league here; expected the --run folder of a `league up`")
+        raise UsageError(
+            f"{run.folder}: no league here; expected the --run folder of a `league up` "
+            "(to begin one: `league config init`)"
+        )
     async with run.connected("gc") as client:
         leagues = await leagues_on(client)
         if not leagues:

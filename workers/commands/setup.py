@@ -61,7 +61,7 @@ def _examine(run: Run) -> Iterator[Finding]:
     if run.nats is not None or run.exists():
         yield _attempt("league", lambda: uvloop.run(_find_league(run)))
     else:
-        yield Finding("league", True, f"none yet in {run.folder}")
+        yield Finding("league", True, f"none yet in {run.folder}; `league config init` is how to begin one")
 
 
 def _attempt(what: str, look: Callable[[], str]) -> Finding:

@@ -48,7 +48,10 @@ async def open_league(run: Run, client: Client, config: LeagueConfig | None, rep
             await _reconfigure(run, history, config)
         return history
     if config is None:
-        raise UsageError(f"{run.folder}: no league was opened here; expected --config FILE to open one")
+        raise UsageError(
+            f"{run.folder}: no league was opened here; expected --config FILE to open one "
+            "(`league config init` writes such a file)"
+        )
     await ensure_streams(client.jetstream(), config.experience)
     history = JetStreamLog(client, config.name, "supervisor")
     model = await _base_model(run, client, config, report)
