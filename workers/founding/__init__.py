@@ -6,4 +6,7 @@
 - ``importing``  a run that begins with another program's registry
 - ``changing``   changes of an open league's configuration: what may change
 - ``checks``     looks at a whole configuration before anything is started
+- ``presets``    settings files to begin with, by hardware, game and model
+- ``estimating`` what a configuration would start, and what memory and disk that takes
+- ``sizes``      how large a model is, from its dimensions
 """
