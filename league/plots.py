@@ -27,9 +27,9 @@ def draw_elo(curve: EloCurve, path: Path) -> None:
     """
     figure, axes = _empty(f"Rating of {curve.policy}")
     for name, ratings in curve.baselines.items():
-        axes.plot(curve.steps, ratings, linestyle="--", linewidth=1, label=name)
+        axes.plot(curve.steps, ratings, linestyle="--", linewidth=1, label=label(name))
     axes.step(curve.steps, curve.past_best, where="post", color="grey", linewidth=1, label="past best")
-    axes.plot(curve.steps, curve.hero, marker="o", color="black", label=curve.policy)
+    axes.plot(curve.steps, curve.hero, marker="o", color="black", label=label(curve.policy))
     _save(figure, axes, path)
 
 
@@ -43,9 +43,9 @@ def draw_comparison(curves: Mapping[str, EloCurve], path: Path) -> None:
     figure, axes = _empty("Ratings side by side")
     for number, (run, curve) in enumerate(curves.items()):
         color = f"C{number}"
-        axes.plot(curve.steps, curve.hero, marker="o", color=color, label=f"{run}: {curve.policy}")
+        axes.plot(curve.steps, curve.hero, marker="o", color=color, label=label(f"{run}: {curve.policy}"))
         for style, (name, ratings) in zip(cycle(_STYLES), curve.baselines.items(), strict=False):
-            axes.plot(curve.steps, ratings, linestyle=style, linewidth=1, color=color, label=f"{run}: {name}")
+            axes.plot(curve.steps, ratings, linestyle=style, linewidth=1, color=color, label=label(f"{run}: {name}"))
     _save(figure, axes, path)
 
 
@@ -79,7 +79,7 @@ def payoff_figure(payoff: "Payoff", title: str) -> Figure:
     bar = figure.colorbar(mesh, ax=axes, label="share of the points that the row's agent took")
     # As shapes too: an SVG would hold pixels otherwise, which a page without outside content refuses.
     if bar.solids is not None:
-        bar.solids.set_rasterized(False)
+        bar.solids.set(rasterized=False, edgecolor="face")
     names = [label(agent) for agent in payoff.agents]
     axes.set_xticks(range(size), names, rotation=45, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(size), names)
@@ -115,7 +115,7 @@ def _empty(title: str) -> tuple[Figure, Axes]:
     # A figure of its own rather than pyplot's, which keeps global state and may look for a display.
     figure = Figure(figsize=(8, 5), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.add_subplot(xlabel="gradient step", ylabel="Elo rating", title=title)
+    return figure, figure.add_subplot(xlabel="gradient step", ylabel="Elo rating", title=label(title))
 
 
 def _save(figure: Figure, axes: Axes, path: Path) -> None:
