@@ -21,10 +21,11 @@ from schemas.events import MatchFailed, MatchFinished
 from tests.web.conftest import CONFIG, Site
 from workers.reading.accounts import resimulated
 from workers.reading.matches import find_match
+from workers.reading.visible import visible
 from workers.run import Run
 from workers.web.play.choices import choices_of
 from workers.web.play.room import Room, folded, unrecorded
-from workers.web.play.terminal import plain, play
+from workers.web.play.terminal import play
 
 NIM = msgspec.structs.replace(CONFIG, game=Plugin(name="nim", settings={"seats": 3, "heaps": [2, 3, 4]}))
 
@@ -226,4 +227,4 @@ def test_a_game_in_the_terminal_is_asked_and_recorded_as_on_the_page(on_site: Ca
 
 
 def test_a_terminal_is_given_no_control_characters() -> None:
-    assert plain("a\x1b[31m\u202eb\nc") == "a\\u001b[31m\\u202eb\nc"
+    assert visible("a\x1b[31m\u202eb\nc", lines=True) == "a\\u001b[31m\\u202eb\nc"

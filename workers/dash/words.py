@@ -8,6 +8,8 @@ from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 from rich.text import Text
 
+from workers.reading.visible import visible
+
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 NOTHING = "–"
 
@@ -29,8 +31,8 @@ def plain(text: str, most: int = 200) -> str:
         most: Cells at most; a longer text is cut, and says so.
     """
     # Cut first: what is made visible can be six times as long, and a text may have megabytes.
-    visible = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text[: most + 1])
-    return visible if cell_len(visible) <= most else set_cell_size(visible, most - 1) + "…"
+    found = visible(text[: most + 1])
+    return found if cell_len(found) <= most else set_cell_size(found, most - 1) + "…"
 
 
 def decimal(value: float | None, digits: int = 0) -> str:

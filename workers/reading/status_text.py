@@ -2,9 +2,11 @@
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from schemas.metrics import Heartbeat, Inference, Play, Training
-from workers.reading.status import Status, WorkerStatus, silence
+from workers.reading.status import PolicyStatus, Status, WorkerStatus, silence
+from workers.reading.visible import visible
 
 _COLUMNS = ("worker", "role", "health", "up", "memory", "cores", "behind", "at work on")
 _LEFT = ("worker", "role", "health", "at work on")
@@ -12,24 +14,25 @@ _LEFT = ("worker", "role", "health", "at work on")
 
 def print_status(console: Console, status: Status) -> None:
     """Print what the league is at, and how each of its workers is."""
+
+    def say(text: str, style: str | None = None) -> None:
+        console.print(visible(text), highlight=False, markup=False, style=style)
+
     games = ", ".join(f"{count:,} {purpose}" for purpose, count in status.games.items()) or "none"
-    console.print(f"league {status.league!r} ({status.game}) at event {status.sequence:,}", highlight=False)
-    console.print(
-        f"games: {games}; {status.failed:,} failed, {status.voided:,} voided; {status.dead_letters:,} dead letters",
-        highlight=False,
-    )
+    say(f"league {status.league!r} ({status.game}) at event {status.sequence:,}")
+    say(f"games: {games}; {status.failed:,} failed, {status.voided:,} voided; {status.dead_letters:,} dead letters")
     for alarm in status.alarms:
-        console.print(f"alarm {alarm.name}: {alarm.text}", highlight=False, style="bold red")
+        say(f"alarm {alarm.name}: {alarm.text}", "bold red")
     for policy, reason in status.paused.items():
-        console.print(f"{policy or 'the league'} pauses: {reason or 'no reason given'}", highlight=False)
+        say(f"{policy or 'the league'} pauses: {reason or 'no reason given'}")
     if status.policies:
         console.print(_policies(status))
     if status.workers:
         console.print(_workers(status))
     else:
-        console.print("no worker serves this league now", highlight=False)
+        say("no worker serves this league now")
     for worker in status.silent:
-        console.print(f"{worker.worker} on {worker.host} (process {worker.pid}) {silence(worker)}", highlight=False)
+        say(f"{worker.worker} on {worker.host} (process {worker.pid}) {silence(worker)}")
 
 
 def _policies(status: Status) -> Table:
@@ -38,15 +41,21 @@ def _policies(status: Status) -> Table:
         table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
     for policy in status.policies:
         table.add_row(
-            policy.policy,
+            Text(visible(policy.policy)),
             str(policy.version),
             str(policy.step),
             f"{policy.rating:.0f}",
             f"{policy.ahead:,}",
             f"{policy.pending:,}",
-            f"{100 * policy.wait_share:.0f} %" if policy.finished is None else f"done: {policy.finished}",
+            f"{100 * policy.wait_share:.0f} %"
+            if policy.finished is None
+            else Text(visible(f"done: {policy.finished}")),
         )
     return table
+
+
+def _waits(policy: PolicyStatus) -> str:
+    return f"{100 * policy.wait_share:.0f} %" if policy.finished is None else f"done: {policy.finished}"
 
 
 def _workers(status: Status) -> Table:
@@ -56,7 +65,8 @@ def _workers(status: Status) -> Table:
     for worker in status.workers:
         beat = worker.heartbeat
         load = ["–"] * 4 if beat is None else figures(beat)
-        table.add_row(worker.worker, worker.role, health(worker), *load, at_work(worker))
+        cells = (worker.worker, worker.role, health(worker), *load, at_work(worker))
+        table.add_row(*(Text(visible(cell)) for cell in cells))
     return table
 
 

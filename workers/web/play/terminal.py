@@ -7,6 +7,7 @@ from league.custody.snapshots import state_at
 from league.log.jetstream import JetStreamLog
 from league.state import LeagueState
 from schemas.errors import UsageError, one_of
+from workers.reading.visible import visible
 from workers.run import Run
 from workers.runtime import beside
 from workers.web.play.room import Room, offered
@@ -17,11 +18,6 @@ Ask = Callable[[str], Awaitable[str | None]]
 """Gives the line that answers a prompt; None when there are no more."""
 
 _LOOK_S = 20.0
-
-
-def plain(text: str) -> str:
-    """A text that a terminal can be given: control characters and what turns its direction are spelled out."""
-    return "".join(c if c == "\n" or c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 async def play(run: Run, history: JetStreamLog, seat: str | None, agents: Sequence[str], show: Show, ask: Ask) -> bool:
@@ -45,9 +41,15 @@ async def play(run: Run, history: JetStreamLog, seat: str | None, agents: Sequen
         async with beside(_follow(history, state, room)):
             place, seated = _seats(offered(state), seat, agents)
             _, sitting = room.begin(place, seated)
-            return await _follow_game(sitting, lambda text: show(plain(text)), lambda text: ask(plain(text)))
+            return await _follow_game(
+                sitting, lambda text: show(visible(text, lines=True)), lambda text: ask(visible(text, lines=True))
+            )
     finally:
         await room.close()
+
+
+def _shown(text: str) -> str:
+    return visible(text, lines=True)
 
 
 async def _follow(history: JetStreamLog, state: LeagueState, room: Room) -> None:
