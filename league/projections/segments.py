@@ -108,6 +108,9 @@ def _events(path: Path) -> Iterator[Recorded]:
         yield from to_recorded(batch)
 
 
+_ALWAYS = ("sequence", "time_ns", "subject", "producer", "schema", "payload")
+
+
 def event_batches(path: Path) -> Iterator[pa.Table]:
     """The events in a file, some thousand at a time, as columns that ``Loader`` takes.
 
@@ -118,7 +121,10 @@ def event_batches(path: Path) -> Iterator[pa.Table]:
         for batch in pq.ParquetFile(path).iter_batches(BATCH, columns=ARROW.names):
             # Text too: what is damaged may be none, and whoever reads it later would fail in another way.
             batch.validate(full=True)
-            yield pa.Table.from_batches([batch]).select(ARROW.names).cast(ARROW)
+            table = pa.Table.from_batches([batch]).select(ARROW.names).cast(ARROW)
+            if any(table.column(name).null_count for name in _ALWAYS):
+                raise DecodeError(f"{path}: not the events of a segment: expected each to have {', '.join(_ALWAYS)}")
+            yield table
     except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
         raise DecodeError(f"{path}: not the events of a segment: {error}") from error
 
