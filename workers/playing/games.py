@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 import zstandard
 
-from arena.games.base import Apart, GameSpec, Outcome, words_of
+from arena.games.base import Apart, Game, GameSpec, Outcome, words_of
 from arena.match import BotPlayer, Player, play
 from league.state.saved import Published
 from schemas.events import ArtifactStored
@@ -35,6 +35,22 @@ class PlayedGame(msgspec.Struct, frozen=True):
     final_progress: tuple[float, ...]
     record: bytes
     seconds: float
+
+    @classmethod
+    def of(
+        cls, spec: GameSpec, job: PlayMatch, game: Game, players: Sequence[Player], outcome: Outcome, seconds: float
+    ) -> "PlayedGame":
+        """A game that has just ended, after so many seconds."""
+        return cls(
+            spec=spec,
+            job=job,
+            outcome=outcome,
+            players=players,
+            final_clock=game.clock,
+            final_progress=tuple(game.progress(seat) for seat in range(len(job.seats))),
+            record=zstandard.compress(game.record()),
+            seconds=seconds,
+        )
 
     @property
     def tokens(self) -> int:
@@ -114,16 +130,7 @@ class Games:
             await self._models.ensure_all([published.adapter for published in fixed.values()], held)
             players = [await self._player(job, seat, fixed.get(seat)) for seat in range(len(job.seats))]
             outcome = await play(game, players, job.seed)
-        return PlayedGame(
-            spec=self._game,
-            job=job,
-            outcome=outcome,
-            players=players,
-            final_clock=game.clock,
-            final_progress=tuple(game.progress(seat) for seat in range(len(job.seats))),
-            record=zstandard.compress(game.record()),
-            seconds=time.monotonic() - started,
-        )
+        return PlayedGame.of(self._game, job, game, players, outcome, time.monotonic() - started)
 
     async def _player(self, job: PlayMatch, seat: int, fixed: Published | None) -> Player:
         """Who acts in a seat: the fixed version; else the agent, or the newest version of its policy."""

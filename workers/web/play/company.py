@@ -5,8 +5,6 @@ import contextlib
 import time
 from collections.abc import Collection, Mapping
 
-import zstandard
-
 from arena.arenas.base import ArenaSpec
 from arena.contests import Contest
 from arena.games.base import Apart, GameSpec, words_of
@@ -75,16 +73,7 @@ class Company:
         with contextlib.ExitStack() as held:
             players = [await self._player(job, seat, held) for seat in range(len(job.seats))]
             outcome = await play(game, players, job.seed, MOST_TURNS)
-        return PlayedGame(
-            spec=self.spec,
-            job=job,
-            outcome=outcome,
-            players=players,
-            final_clock=game.clock,
-            final_progress=tuple(game.progress(seat) for seat in range(len(job.seats))),
-            record=zstandard.compress(game.record()),
-            seconds=time.monotonic() - started,
-        )
+        return PlayedGame.of(self.spec, job, game, players, outcome, time.monotonic() - started)
 
     async def _player(self, job: PlayMatch, seat: int, held: contextlib.ExitStack) -> Player:
         person = self._people.get(job.match_id, {}).get(seat)
