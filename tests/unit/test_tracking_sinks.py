@@ -39,17 +39,32 @@ def fill(kind: str, where: Place, rows: list[Row], **settings: Any) -> int:
 
 
 def offline_runs(folder: Path) -> list[list[Any]]:
-    """Records of every offline run, in the order in which they were made: LevelDB's log format."""
+    """Records of every offline run, in the order in which they were made, once all rows are there or 30 s have passed.
+
+    Closing a run does not wait until wandb's own process has written its file.
+    """
+    deadline = time.monotonic() + 30.0
+    while True:
+        found = written_runs(folder)
+        if sum(len(logged(run)) for run in found) >= len(ROWS) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.1)
+
+
+def written_runs(folder: Path) -> list[list[Any]]:
+    """What lies in the files now: LevelDB's log format."""
     from wandb.proto import wandb_internal_pb2
 
     def records(data: bytes) -> Iterator[Any]:
-        assert data.startswith(b":W&B")
+        assert b":W&B".startswith(data[:4])
         place, whole = 7, b""
         while place + 7 <= len(data):
             if (left := 32_768 - place % 32_768) < 7:
                 place += left
                 continue
             _, size, kind = struct.unpack_from("<IHB", data, place)
+            if place + 7 + size > len(data):
+                return
             whole, place = whole + data[place + 7 : place + 7 + size], place + 7 + size
             if kind in (1, 4):
                 record = wandb_internal_pb2.Record()
