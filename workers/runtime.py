@@ -1,4 +1,7 @@
-"""What every worker process does: connect, fold the history, announce itself, serve, drain and leave."""
+"""What every worker process does: connect, fold the history, announce itself, serve, drain and leave.
+
+One file on purpose: it is the life of a process, in the order in which it happens.
+"""
 
 import asyncio
 import contextlib

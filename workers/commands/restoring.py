@@ -34,6 +34,8 @@ def restore_league(
     """
     if expect and not re.fullmatch(r"[0-9a-f]{64}", expect):
         raise UsageError(f"--expect {expect!r}: not the digest of a seal; expected 64 of 0-9 a-f")
+    if nats is None and not archive and not source.is_dir():
+        raise UsageError(f"--from {source}: no such folder; expected that of the damaged run, or --archive or --nats")
     with reporting(Console(stderr=True), "restoring") as report:
         made = uvloop.run(restore(Run(source, nats=nats), archive or [], league, expect, run, report))
     if as_json:
