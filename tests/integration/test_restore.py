@@ -184,6 +184,8 @@ def test_what_cannot_be_restored_is_said(run: Path, tmp_path: Path, restore: Cal
         assert code == 2, said
         assert told in said
     assert not (tmp_path / "new").exists()
-    code, said = league("restore", "--from", tmp_path / "none", "--run", tmp_path / "new")
-    assert code == 2
-    assert "no archive of any league was found" in said
+    (tmp_path / "empty").mkdir()
+    for folder, told in (("none", "none: no such folder"), ("empty", "no archive of any league was found")):
+        code, said = league("restore", "--from", tmp_path / folder, "--run", tmp_path / "new")
+        assert code == 2
+        assert told in said
