@@ -1,8 +1,14 @@
-"""Plugins by name: one file in a plugin folder holds its config struct, its implementation and its registration."""
+"""Plugins by name: one file in a plugin folder holds its config struct, its implementation and its registration.
+
+Who keeps files apart from the installed package names their folder in ``LEAGUE_PLUGINS`` (several with ``os.pathsep``).
+It is laid out as the package is: ``arena/games/race.py`` in it is the game ``race``.
+"""
 
 import importlib
+import os
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from schemas.config import Plugin, convert
@@ -11,6 +17,38 @@ from schemas.errors import ConfigError, one_of
 Runtime = TypeVar("Runtime")
 Runtime_co = TypeVar("Runtime_co", covariant=True)
 C = TypeVar("C", bound=type)
+
+
+def plugin_modules(package: str) -> list[str]:
+    """Names of the files in a plugin folder, those in the folders of ``LEAGUE_PLUGINS`` included; sorted.
+
+    Afterwards all of them can be imported as modules of ``package``.
+
+    Raises:
+        ConfigError: ``LEAGUE_PLUGINS`` names no folder, or a file in it has the name of one that is there.
+    """
+    places: list[str] = importlib.import_module(package).__path__
+    for folder in _own_folders(package):
+        if str(folder) in places:
+            continue
+        taken = _names(places) & _names([str(folder)])
+        if taken:
+            raise ConfigError(f"LEAGUE_PLUGINS: {folder}: {min(taken)!r} is there already; expected a name of its own")
+        places.append(str(folder))
+    return sorted(_names(places))
+
+
+def _names(places: list[str]) -> set[str]:
+    return {module.name for module in pkgutil.iter_modules(places)}
+
+
+def _own_folders(package: str) -> Iterator[Path]:
+    for name in filter(None, os.environ.get("LEAGUE_PLUGINS", "").split(os.pathsep)):
+        if not Path(name).is_dir():
+            raise ConfigError(f"LEAGUE_PLUGINS: {name!r} is no folder; expected one that holds arena/games or the like")
+        folder = Path(name).resolve().joinpath(*package.split("."))
+        if folder.is_dir():
+            yield folder
 
 
 class Settings(Protocol[Runtime_co]):
@@ -47,8 +85,8 @@ class Registry(Generic[Runtime]):
 
     def names(self) -> list[str]:
         """Every registered name, sorted; imports the folder's files first."""
-        for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
-            importlib.import_module(f"{self.package}.{module.name}")
+        for name in plugin_modules(self.package):
+            importlib.import_module(f"{self.package}.{name}")
         return sorted(self._settings)
 
     def settings(self, plugin: Plugin) -> Any:

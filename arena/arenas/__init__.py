@@ -5,12 +5,12 @@ would name a game (``[game]``), so no two of them share a name.
 """
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from arena.arenas.base import ArenaSpec
 from schemas.errors import ConfigError, one_of
+from schemas.plugins import plugin_modules
 
 Factory = Callable[[Mapping[str, Any]], ArenaSpec]
 
@@ -29,7 +29,7 @@ def register(name: str) -> Callable[[Factory], Factory]:
 
 def arena_names() -> list[str]:
     """All arenas that can be asked for."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "base")
+    return [name for name in plugin_modules(__name__) if name != "base"]
 
 
 def make_arena(name: str, settings: Mapping[str, Any]) -> ArenaSpec:

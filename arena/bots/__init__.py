@@ -5,13 +5,13 @@ names no games plays every game. Bots are pure functions of (position, seat, rng
 """
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeVar
 
 from arena.games.base import Bot
 from schemas.errors import GameError, one_of
+from schemas.plugins import plugin_modules
 
 B = TypeVar("B", bound=type[Bot])
 
@@ -48,5 +48,5 @@ def make_bot(name: str, game: str) -> Bot:
 
 @cache
 def _import_all() -> None:
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    for name in plugin_modules(__name__):
+        importlib.import_module(f"{__name__}.{name}")

@@ -5,12 +5,12 @@ not installed breaks nothing else. ``base`` and ``texts`` are the contract, not 
 """
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from arena.games.base import GameSpec
 from schemas.errors import ConfigError, one_of
+from schemas.plugins import plugin_modules
 
 Factory = Callable[[Mapping[str, Any]], GameSpec]
 
@@ -47,7 +47,7 @@ def text_settings(name: str) -> list[dict[str, str]]:
 
 def game_names() -> list[str]:
     """All games that can be asked for, installed or not."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in ("base", "texts"))
+    return [name for name in plugin_modules(__name__) if name not in ("base", "texts")]
 
 
 def make_game(name: str, settings: Mapping[str, Any]) -> GameSpec:

@@ -10,13 +10,13 @@ module with a class that has ``marks``, ``render`` and ``answer``, under ``@regi
 """
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeVar
 
 from arena.prompts.base import Chat, Message, Template, folded, headed, messages_of
 from schemas.errors import UsageError, one_of
+from schemas.plugins import plugin_modules
 
 __all__ = [
     "Chat",
@@ -82,6 +82,6 @@ def template_for(model_type: str, knows: Callable[[str], bool]) -> Template:
 
 @cache
 def _import_all() -> None:
-    for module in pkgutil.iter_modules(__path__):
-        if module.name not in _NO_TEMPLATES:
-            importlib.import_module(f"{__name__}.{module.name}")
+    for name in plugin_modules(__name__):
+        if name not in _NO_TEMPLATES:
+            importlib.import_module(f"{__name__}.{name}")

@@ -1,0 +1,71 @@
+"""Files that lie apart from the package, in a folder that ``LEAGUE_PLUGINS`` names."""
+
+import importlib
+import os
+from pathlib import Path
+
+import pytest
+
+from arena.contests import make_contest
+from arena.games import game_names
+from league.samplers.base import SAMPLERS
+from schemas.errors import ConfigError
+from schemas.plugins import plugin_modules
+
+GAME = """
+from arena.games import register
+from arena.games.nim import make as nim
+
+make = register("own_nim")(lambda settings: nim(settings))
+"""
+PACKAGES = ("arena.games", "arena.bots", "arena.arenas", "league.samplers")
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PACKAGES:
+        package = importlib.import_module(name)
+        monkeypatch.setattr(package, "__path__", [*package.__path__])
+
+
+def put(folder: Path, file: str, text: str = "") -> None:
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(text)
+
+
+def test_a_file_at_the_same_place_in_a_folder_of_ones_own_is_a_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "mine", "arena/games/own_nim.py", GAME)
+    put(tmp_path / "more", "league/samplers/own_sampler.py")
+    before, samplers = game_names(), SAMPLERS.names()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEAGUE_PLUGINS", f"mine{os.pathsep}more")
+
+    assert set(game_names()) - set(before) == {"own_nim"}
+    assert "random_bot" in make_contest("own_nim", {"seats": 2, "heaps": [3]}).bots
+    assert "own_sampler" in plugin_modules("league.samplers")
+    assert SAMPLERS.names() == samplers, "a file that registers nothing adds nothing"
+
+
+def test_without_such_folders_nothing_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LEAGUE_PLUGINS", raising=False)
+    path = [*importlib.import_module("arena.games").__path__]
+
+    assert "nim" in game_names()
+    assert importlib.import_module("arena.games").__path__ == path
+
+
+def test_a_file_cannot_take_the_place_of_one_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "arena/games/nim.py")
+    monkeypatch.setenv("LEAGUE_PLUGINS", str(tmp_path))
+
+    with pytest.raises(ConfigError, match="'nim' is there already; expected a name of its own"):
+        game_names()
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEAGUE_PLUGINS", str(tmp_path / "nowhere"))
+
+    with pytest.raises(ConfigError, match=r"nowhere' is no folder; expected one that holds arena/games"):
+        game_names()
