@@ -10,9 +10,9 @@ from pathlib import Path
 
 from workers.dash.app import Dash
 from workers.dash.views import Source
+from workers.live.league import live_league
 from workers.run import Run
 from workers.runtime import beside
-from workers.web.live import live_league
 
 _SIZE = (80, 24)
 _SETTLED_S = 5.0

@@ -20,9 +20,9 @@ from workers.commands import app as commands
 from workers.dash.app import Dash
 from workers.dash.views import Looking, Source
 from workers.dash.words import plain
+from workers.live.league import live_league
 from workers.run import Run
 from workers.runtime import beside
-from workers.web.live import live_league
 
 HOSTILE = "[red]x\x1b[2J\x07\u202ex\x9b31m" + "w" * 300
 CONFIG = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=2, gatekeeper_games=3, benchmark_games=6))

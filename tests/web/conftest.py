@@ -14,10 +14,10 @@ from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.simulation import Simulation
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
+from workers.live.league import LiveLeague, live_league
 from workers.run import Run
 from workers.runtime import beside
 from workers.web.guard import Guard
-from workers.web.live import LiveLeague, live_league
 from workers.web.server import application
 
 CONFIG = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=2, gatekeeper_games=3, benchmark_games=6))

@@ -22,8 +22,8 @@ from schemas.episodes import Message
 from schemas.events import MatchFailed, MatchFinished, MatchVoided, OpponentsSampled, SeatResult
 from schemas.trajectories import Rollout, Step
 from tests.web.conftest import CONFIG, Site
-from workers.web.asked import Asked
-from workers.web.matches.listing import question
+from workers.live.asked import Asked
+from workers.live.matches.listing import question
 
 HOSTILE = "'); DROP TABLE matches; --<img src=x onerror=alert(1)>\u202e\x1b[31m"
 SEED = 5

@@ -19,13 +19,13 @@ from schemas.config import LeagueConfig, Plugin
 from schemas.errors import UsageError
 from schemas.events import MatchFailed, MatchFinished
 from tests.web.conftest import CONFIG, Site
+from workers.people.choices import choices_of
+from workers.people.room import Room, folded, unrecorded
+from workers.people.terminal import play
 from workers.reading.accounts import resimulated
 from workers.reading.matches import find_match
 from workers.reading.visible import visible
 from workers.run import Run
-from workers.web.play.choices import choices_of
-from workers.web.play.room import Room, folded, unrecorded
-from workers.web.play.terminal import play
 
 NIM = msgspec.structs.replace(CONFIG, game=Plugin(name="nim", settings={"seats": 3, "heaps": [2, 3, 4]}))
 

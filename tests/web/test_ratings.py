@@ -17,8 +17,8 @@ from league.simulation import Simulation
 from schemas.config import Plugin, RatingsConfig
 from schemas.events import AgentRegistered, MatchFinished, RatingUpdated, SeatResult
 from tests.web.conftest import CONFIG, Site, site_of
-from workers.web.answers import ratings as answer
-from workers.web.slow import slowly
+from workers.live.answers import ratings as answer
+from workers.live.slow import slowly
 
 HOSTILE = "a,b%<img src=x onerror=alert(1)>\u202e\x1b[31m"
 

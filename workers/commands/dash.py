@@ -23,8 +23,8 @@ async def _dash(run: Run) -> int:
     # Here and not above: every command imports this module, and only this one draws.
     from workers.dash.app import show
     from workers.dash.views import Source
+    from workers.live.league import live_league
     from workers.runtime import beside
-    from workers.web.live import live_league
 
     status: int | None = None
     try:

@@ -32,7 +32,7 @@ def play(
 
 async def _play(run: Run, seat: str | None, agents: list[str]) -> bool:
     # Here and not above: every worker imports this package.
-    from workers.web.play.terminal import play
+    from workers.people.terminal import play
 
     lines = _Lines()
     async with run.history("play") as history:

@@ -5,5 +5,5 @@
 - ``glance``, ``boards``, ``curves``, ``opponents``, ``workers``, ``tail``  the views: each asks, and draws its answer
 - ``app``      keys, time, and bringing what is shown up to date
 
-It is one more subscriber, beside the web server: it asks the functions that answer the pages (``workers.web.answers``).
+It is one more subscriber, beside the web server: it asks the functions that answer the pages too (``workers.live``).
 """

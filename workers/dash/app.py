@@ -22,7 +22,7 @@ from workers.dash.tail import Tail
 from workers.dash.views import Looking, Source, View
 from workers.dash.words import Column, bar, plain, table
 from workers.dash.workers import Workers
-from workers.web.live import Viewer
+from workers.live.league import Viewer
 
 _LOOK_S = 0.5
 _STILL_S = 2.0

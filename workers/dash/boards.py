@@ -8,8 +8,8 @@ from rich.text import Text
 
 from workers.dash.views import Looking, Source
 from workers.dash.words import NOTHING, Column, decimal, percent, plain, table
-from workers.web.answers.leaderboard import board
-from workers.web.answers.payoff import payoff
+from workers.live.answers.leaderboard import board
+from workers.live.answers.payoff import payoff
 
 _DRAWS = 40
 _COLUMNS = (

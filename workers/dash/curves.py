@@ -9,8 +9,8 @@ from rich.text import Text
 
 from workers.dash.views import Looking, Source
 from workers.dash.words import NOTHING, Column, decimal, plain, table
-from workers.web.answers.leaderboard import board
-from workers.web.answers.ratings import ratings
+from workers.live.answers.leaderboard import board
+from workers.live.answers.ratings import ratings
 
 _MOST = 8
 _AXIS = 6

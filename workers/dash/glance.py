@@ -12,11 +12,11 @@ from workers.dash.boards import ranking
 from workers.dash.tail import lines
 from workers.dash.views import Looking, Source
 from workers.dash.words import NOTHING, Column, bar, decimal, plain, table
+from workers.live.answers.leaderboard import board
+from workers.live.answers.overview import events, overview
+from workers.live.answers.training import training
+from workers.live.answers.workers import workers
 from workers.watching.dashboard import time_left
-from workers.web.answers.leaderboard import board
-from workers.web.answers.overview import events, overview
-from workers.web.answers.training import training
-from workers.web.answers.workers import workers
 
 _EVENTS = 60
 _BAR = 12

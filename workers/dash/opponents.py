@@ -7,7 +7,7 @@ from rich.text import Text
 
 from workers.dash.views import Looking, Source
 from workers.dash.words import NOTHING, Column, bar, decimal, percent, plain, table
-from workers.web.answers.matchmaking import audited, matchmaking
+from workers.live.answers.matchmaking import audited, matchmaking
 
 _BAR = 14
 _BUCKETS = (

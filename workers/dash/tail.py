@@ -9,7 +9,7 @@ from rich.text import Text
 
 from workers.dash.views import Looking, Source
 from workers.dash.words import Column, clock, plain, table
-from workers.web.answers.overview import events
+from workers.live.answers.overview import events
 
 _MOST = 200
 _COLUMNS = (Column("event", number=True), Column("time"), Column("type", most=22), Column("what"))

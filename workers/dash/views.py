@@ -5,8 +5,8 @@ from typing import Any, NamedTuple, Protocol
 
 from rich.console import RenderableType
 
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
 
 Work = Callable[[LiveLeague, Asked], Awaitable[Any]]
 

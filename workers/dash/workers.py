@@ -8,9 +8,9 @@ from rich.text import Text
 
 from workers.dash.views import Looking, Source
 from workers.dash.words import NOTHING, Column, percent, plain, table
+from workers.live.answers.workers import workers
 from workers.reading.status import WorkerStatus
 from workers.reading.status_text import at_work, figures, health
-from workers.web.answers.workers import workers
 
 _COLUMNS = (
     Column("worker", most=16),

@@ -7,7 +7,6 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import structlog
@@ -15,12 +14,12 @@ from aiohttp import ClientConnectionResetError, web
 from aiohttp.typedefs import Handler
 
 from schemas.errors import BusyError, LeagueError, LogError, UsageError
+from workers.live.answers import Answer, File, routes
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague, live_league
 from workers.run import Run
 from workers.runtime import beside
-from workers.web.answers import Answer, routes
-from workers.web.asked import Asked
 from workers.web.guard import Guard
-from workers.web.live import LiveLeague, live_league
 from workers.web.posts import Doing, doings
 
 log = structlog.get_logger()
@@ -113,21 +112,19 @@ class Answers:
 
     def __init__(self, league: LiveLeague) -> None:
         self._league = league
-        self._kept: OrderedDict[str, tuple[float, asyncio.Task[Any]]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[float, asyncio.Task[File]]] = OrderedDict()
 
     def handler(self, answer: Answer) -> Handler:
         """What serves an answer's route."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             made = await asyncio.shield(self._made(answer, request))
-            if isinstance(made, web.Response):
-                # A response can be sent once, and this one is kept.
-                return web.Response(body=made.body, status=made.status, headers=made.headers)
-            return web.Response(body=made, content_type="application/json", headers={"Cache-Control": "no-cache"})
+            kept = f"private, max-age={made.keep_s}" if made.keep_s else "no-cache"
+            return web.Response(body=made.body, content_type=made.content_type, headers={"Cache-Control": kept})
 
         return handle
 
-    def _made(self, answer: Answer, request: web.Request) -> "asyncio.Task[Any]":
+    def _made(self, answer: Answer, request: web.Request) -> "asyncio.Task[File]":
         now = time.monotonic() if answer.stays_s is not None else float(self._league.position)
         since, task = self._kept.get(request.path_qs, (-1.0, None))
         if task is None or (now - since >= answer.stays_s if answer.stays_s is not None else now != since):
@@ -140,15 +137,15 @@ class Answers:
             self._kept.popitem(last=False)
         return task
 
-    def _forget_failed(self, path: str, done: "asyncio.Task[Any]") -> None:
+    def _forget_failed(self, path: str, done: "asyncio.Task[File]") -> None:
         failed = done.cancelled() or done.exception() is not None
         if failed and self._kept.get(path, (0.0, None))[1] is done:
             del self._kept[path]
 
 
-async def _made(answer: Answer, league: LiveLeague, asked: Asked) -> Any:
+async def _made(answer: Answer, league: LiveLeague, asked: Asked) -> File:
     found = await answer.work(league, asked)
-    return found if isinstance(found, web.Response) else msgspec.json.encode(found)
+    return found if isinstance(found, File) else File(msgspec.json.encode(found), "application/json", 0)
 
 
 def _stream(league: LiveLeague) -> Handler:

@@ -9,7 +9,7 @@ import msgspec
 from aiohttp import web
 
 from schemas.errors import UsageError
-from workers.web.live import LiveLeague
+from workers.live.league import LiveLeague
 
 Work = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 
-from workers.web.live import LiveLeague
-from workers.web.play.room import Room, folded
+from workers.live.league import LiveLeague
+from workers.people.room import Room, folded
 from workers.web.posts.base import Work, body_of, json_of, posts
 
 _LOOK_S = 20.0

@@ -13,9 +13,9 @@ from aiohttp import web
 from league.projections.query import Limits, Query, Result
 from league.projections.render import render
 from schemas.errors import BusyError, LeagueError
+from workers.live.league import LiveLeague
 from workers.reading.direct import patiently
 from workers.reading.tables import bring_up, warning
-from workers.web.live import LiveLeague
 from workers.web.posts.base import Work, body_of, json_of, posts
 
 MOST_ROWS = 1_000

@@ -10,10 +10,10 @@ from league.auditing import Audit, audit
 from league.roles import sampler_of
 from league.samplers.base import Bucket, make_sampler
 from schemas.errors import BusyError, UsageError
-from workers.web.answers.base import answers
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
-from workers.web.stored import StoredHistory
+from workers.live.answers.base import answers
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
+from workers.live.stored import StoredHistory
 
 _WINDOWS = 12
 _DRAWS = 400

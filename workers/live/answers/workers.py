@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
+from workers.live.answers.base import answers
+from workers.live.asked import MOST_ROWS, Asked
+from workers.live.league import LiveLeague
 from workers.reading.status import WorkerStatus, read_status
-from workers.web.answers.base import answers
-from workers.web.asked import MOST_ROWS, Asked
-from workers.web.live import LiveLeague
 
 _STAYS_S = 2.0
 

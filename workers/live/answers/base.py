@@ -5,14 +5,23 @@ import pkgutil
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
 
 Work = Callable[[LiveLeague, Asked], Awaitable[Any]]
 
 
+class File(NamedTuple):
+    """An answer that is no JSON."""
+
+    body: bytes
+    content_type: str
+    keep_s: int
+    """How long whoever asked may keep it."""
+
+
 class Answer(NamedTuple):
-    """What answers ``GET path``: JSON, or an ``aiohttp`` response for anything else."""
+    """What answers ``GET path``: something that becomes JSON, or a ``File``."""
 
     path: str
     """With ``{parts}``."""

@@ -12,10 +12,10 @@ from league.ratings.arrays import Ints
 from league.ratings.base import SYSTEMS
 from league.ratings.courses import Course, courses
 from schemas.errors import UsageError, one_of
-from workers.web.answers.base import answers
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
-from workers.web.slow import slowly
+from workers.live.answers.base import answers
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
+from workers.live.slow import slowly
 
 MOST_POINTS = 500
 """Of one agent; a part of the history shows what lies between them."""

@@ -7,23 +7,22 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from aiohttp import web
 
 from league.explaining import DrawExplained
 from schemas.errors import ArtifactError, LeagueError, LogError, UsageError
 from schemas.events import SeatResult
 from schemas.ids import split_agent
+from workers.live.answers.base import File, answers
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
+from workers.live.matches.decisions import Decision, as_sampled, moment_of, written_again
+from workers.live.matches.finding import about, found_match
+from workers.live.matches.listing import listed
+from workers.live.matches.replays import MAPPED, Replay, map_of, replay_of
+from workers.live.matches.rollouts import tokenizer_of, waiting_rollout
 from workers.reading.accounts import explained_match, resimulated
 from workers.reading.match_text import plain_explanation
 from workers.reading.matches import FoundMatch, load_record
-from workers.web.answers.base import answers
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
-from workers.web.matches.decisions import Decision, as_sampled, moment_of, written_again
-from workers.web.matches.finding import about, found_match
-from workers.web.matches.listing import listed
-from workers.web.matches.replays import MAPPED, Replay, map_of, replay_of
-from workers.web.matches.rollouts import tokenizer_of, waiting_rollout
 
 _computing = ThreadPoolExecutor(1, thread_name_prefix="records")
 """Records are read and drawn one at a time: the other pages come first."""
@@ -84,7 +83,7 @@ async def drawn(league: LiveLeague, asked: Asked) -> Any:
     svg = await _computed(map_of, record, int(number))
     if svg is None:
         raise ArtifactError(f"match {asked.part('id')!r} has no turn {number}")
-    return web.Response(text=svg, content_type="image/svg+xml", headers={"Cache-Control": "private, max-age=3600"})
+    return File(svg.encode(), "image/svg+xml", int(_LONG_S))
 
 
 @answers("/match/{id}/explain")

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from league.log.base import Recorded
+from workers.live.league import LiveLeague
 from workers.reading.matches import PLACES, FoundMatch, match_at
-from workers.web.live import LiveLeague
 
 
 async def found_match(league: LiveLeague, match_id: str) -> FoundMatch:

@@ -7,8 +7,8 @@ is then read between the first and the last of them. On long histories that is s
 from typing import Any, NamedTuple
 
 from schemas.errors import UsageError
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
 
 OUTCOMES = ("won", "lost", "drawn", "failed")
 """For the agent that is asked about; ``drawn`` and ``failed`` can be asked of all matches."""

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from workers.web.answers.base import answers
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
+from workers.live.answers.base import answers
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
 
 _MOST_AGENTS = 5_000
 _MOST_OPPONENTS = 50

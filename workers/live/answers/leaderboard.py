@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from league.boards.leaderboard import Wanted, leaderboard
-from workers.web.answers.base import answers
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
-from workers.web.slow import slowly
+from workers.live.answers.base import answers
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
+from workers.live.slow import slowly
 
 _DRAWS = 0
 """Resampled histories behind intervals: left to those who ask, since they take seconds on long histories."""

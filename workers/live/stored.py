@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from league.log.base import Recorded
-from workers.web.live import LiveLeague
+from workers.live.league import LiveLeague
 
 _AT_ONCE = 5_000
 _PATIENCE_S = 60.0

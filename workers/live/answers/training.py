@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from workers.web.answers.base import answers
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
+from workers.live.answers.base import answers
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
 
 _POINTS = 500
 """Of one curve; steps that fall together are shown by their mean, with the least and the largest around it."""

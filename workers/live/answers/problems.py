@@ -8,11 +8,11 @@ import msgspec
 
 from league.log.dead import DeadLetters, Filed
 from schemas.config import LeagueConfig
+from workers.live.answers.base import answers
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
 from workers.reading.status import read_status
 from workers.watching.alarms import alarms_of
-from workers.web.answers.base import answers
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
 
 _STAYS_S = 2.0
 _MOST = 100

@@ -11,9 +11,9 @@ from arena.games.base import GameSpec, Outcome, Turn
 from schemas.errors import LeagueError
 from schemas.jobs import PlayMatch
 from workers.matches import Matches
+from workers.people.company import Company
+from workers.people.person import Person
 from workers.playing.base import Played
-from workers.web.play.company import Company
-from workers.web.play.person import Person
 
 AWAY_S = 300.0
 """Who has not looked for so long has left."""

@@ -3,9 +3,9 @@
 from typing import Any
 
 from league.projections.comments import MACRO_COMMENTS
-from workers.web.answers.base import answers
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
+from workers.live.answers.base import answers
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
 
 _TABLES = """
     WITH known AS (

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from workers.web.live import LiveLeague
+from workers.live.league import LiveLeague
 
 _KEPT = 16
 

@@ -9,10 +9,10 @@ from league.boards.payoff import wilson
 from league.lineage import find_agent, trace
 from league.ratings.arrays import Floats
 from schemas.errors import LeagueError, UsageError
-from workers.web.answers.base import answers
-from workers.web.asked import MOST_ROWS, Asked
-from workers.web.live import LiveLeague
-from workers.web.slow import slowly
+from workers.live.answers.base import answers
+from workers.live.asked import MOST_ROWS, Asked
+from workers.live.league import LiveLeague
+from workers.live.slow import slowly
 
 _MOST_STEPS = 200
 _MOST_OPPONENTS = 30

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from workers.web.answers.base import answers
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
-from workers.web.play.room import folded, offered, unrecorded
+from workers.live.answers.base import answers
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
+from workers.people.room import folded, offered, unrecorded
 
 
 @answers("/play")

@@ -18,9 +18,9 @@ from league.log.jetstream import JetStreamLog
 from league.projections.projection import Projection
 from league.state import LeagueState
 from schemas.errors import BusyError
+from workers.live.briefs import brief
 from workers.reading.tables import load
 from workers.run import Run
-from workers.web.briefs import brief
 
 log = structlog.get_logger()
 

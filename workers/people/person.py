@@ -8,7 +8,7 @@ import msgspec
 from arena.games.base import Action, Game
 from arena.games.texts import Words
 from schemas.errors import GameError, UsageError
-from workers.web.play.choices import Choice, choices_of
+from workers.people.choices import Choice, choices_of
 
 
 class Question(msgspec.Struct, frozen=True):

@@ -3,10 +3,10 @@
 from typing import Any
 
 from league.log.base import Recorded
-from workers.web.answers.base import answers
-from workers.web.asked import Asked
-from workers.web.briefs import brief
-from workers.web.live import LiveLeague
+from workers.live.answers.base import answers
+from workers.live.asked import Asked
+from workers.live.briefs import brief
+from workers.live.league import LiveLeague
 
 _PLACES = 400
 

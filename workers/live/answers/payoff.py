@@ -8,10 +8,10 @@ from league.boards.roster import Roster
 from league.boards.standoff import standoff
 from league.ratings.arrays import MatchArrays
 from schemas.errors import UsageError
-from workers.web.answers.base import answers
-from workers.web.asked import Asked
-from workers.web.live import LiveLeague
-from workers.web.slow import slowly
+from workers.live.answers.base import answers
+from workers.live.asked import Asked
+from workers.live.league import LiveLeague
+from workers.live.slow import slowly
 
 _USUAL, _MOST = 12, 100
 

@@ -21,11 +21,11 @@ from schemas.jobs import PlayMatch
 from schemas.subjects import match_subject
 from workers.asking.remote import Remotes
 from workers.matches import Matches
+from workers.people.company import Company
+from workers.people.person import Person
+from workers.people.sitting import AWAY_S, Sitting
 from workers.run import Run
 from workers.runtime import Context
-from workers.web.play.company import Company
-from workers.web.play.person import Person
-from workers.web.play.sitting import AWAY_S, Sitting
 
 HUMAN = "human"
 """Who sits in a person's seat, in the history."""

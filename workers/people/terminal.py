@@ -7,11 +7,11 @@ from league.custody.snapshots import state_at
 from league.log.jetstream import JetStreamLog
 from league.state import LeagueState
 from schemas.errors import UsageError, one_of
+from workers.people.room import Room, offered
+from workers.people.sitting import Seen, Sitting
 from workers.reading.visible import visible
 from workers.run import Run
 from workers.runtime import beside
-from workers.web.play.room import Room, offered
-from workers.web.play.sitting import Seen, Sitting
 
 Show = Callable[[str], None]
 Ask = Callable[[str], Awaitable[str | None]]
