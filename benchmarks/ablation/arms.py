@@ -1,5 +1,7 @@
 """What differs between runs: who is met, and by whom. Everything else is the game's, for all arms alike."""
 
+from typing import Literal
+
 import msgspec
 
 from benchmarks.ablation.games import Bench
@@ -37,11 +39,14 @@ class Setting(msgspec.Struct, frozen=True):
     entropy: float
     """Weight of the bonus."""
     learning_rate: float = 3e-3
+    schedule: Literal["constant", "linear"] = "constant"
+    """Of the learning rate: ``linear`` falls to 0 as the budget of games is spent."""
 
 
 SETTINGS = {
     "plain": Setting("no entropy bonus", 0.0),
     "entropy": Setting("entropy bonus 0.1", 0.1),
+    "annealed": Setting("entropy bonus 0.1, learning rate falling from 0.001", 0.1, 1e-3, "linear"),
 }
 
 
@@ -104,7 +109,7 @@ def _trainer(bench: Bench, setting: Setting) -> TrainerConfig:
         loss=Plugin("ppo_clip", {"entropy": setting.entropy}),
         learner={
             "learning_rate": setting.learning_rate,
-            "schedule": "constant",
+            "schedule": setting.schedule,
             "weight_decay": 0.0,
             "minibatch_sequences": 8 * bench.batch,
         },
