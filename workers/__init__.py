@@ -20,6 +20,6 @@
 - ``founding/``   how a run begins: opened, branched or imported
 - ``reading/``    what the commands read a league with
 - ``watching/``   heartbeats, metrics for other tools, the live progress table
-- ``live/``       a league as it is and as it was, for those who show it: ``web/`` in the browser, ``dash/`` in the terminal
+- ``live/``       a league as it is and as it was, for those who show it: ``web/`` to browsers, ``dash/`` in a terminal
 - ``people/``     people in the seats of games
 """
