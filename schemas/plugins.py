@@ -7,7 +7,7 @@ It is laid out as the package is: ``arena/games/race.py`` in it is the game ``ra
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -27,7 +27,7 @@ def plugin_modules(package: str) -> list[str]:
     Raises:
         ConfigError: ``LEAGUE_PLUGINS`` names no folder, or a file in it has the name of one that is there.
     """
-    places: list[str] = importlib.import_module(package).__path__
+    places = importlib.import_module(package).__path__
     for folder in _own_folders(package):
         if str(folder) in places:
             continue
@@ -38,7 +38,7 @@ def plugin_modules(package: str) -> list[str]:
     return sorted(_names(places))
 
 
-def _names(places: list[str]) -> set[str]:
+def _names(places: Sequence[str]) -> set[str]:
     return {module.name for module in pkgutil.iter_modules(places)}
 
 
