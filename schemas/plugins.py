@@ -46,6 +46,11 @@ def _own_folders(package: str) -> Iterator[Path]:
     for name in filter(None, os.environ.get("LEAGUE_PLUGINS", "").split(os.pathsep)):
         if not Path(name).is_dir():
             raise ConfigError(f"LEAGUE_PLUGINS: {name!r} is no folder; expected one that holds arena/games or the like")
+        if Path(name).resolve() == Path.cwd():
+            # A worker would import its folder ``arena`` for the package of that name.
+            raise ConfigError(
+                f"LEAGUE_PLUGINS: {name!r} is the working directory; expected a folder below it or elsewhere"
+            )
         folder = Path(name).resolve().joinpath(*package.split("."))
         if folder.is_dir():
             yield folder

@@ -69,3 +69,13 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.
 
     with pytest.raises(ConfigError, match=r"nowhere' is no folder; expected one that holds arena/games"):
         game_names()
+
+
+def test_the_working_directory_is_refused_since_its_folders_would_hide_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEAGUE_PLUGINS", ".")
+
+    with pytest.raises(ConfigError, match=r"'\.' is the working directory; expected a folder below it"):
+        game_names()
