@@ -6,10 +6,8 @@ there, and compared with what was recorded.
 
 import msgspec
 
-from league.artifacts import ArtifactStore
-from league.custody.snapshots import state_at
+from league.custody.snapshots import Artifacts, History, state_at
 from league.evaluation.planning import jobs
-from league.log.base import EventLog
 from league.matchmaker import Explanation, explain, policy_of
 from schemas.errors import ReplayError
 from schemas.events import EvaluationRequested, MatchFinished, OpponentsSampled
@@ -52,7 +50,7 @@ class EvaluationExplained(msgspec.Struct, frozen=True):
 
 
 async def explain_draw(
-    history: EventLog, artifacts: ArtifactStore, sampled: OpponentsSampled, played: MatchFinished | None
+    history: History, artifacts: Artifacts, sampled: OpponentsSampled, played: MatchFinished | None
 ) -> DrawExplained:
     """Explain a training match.
 
@@ -82,7 +80,7 @@ async def explain_draw(
 
 
 async def explain_evaluation(
-    history: EventLog, artifacts: ArtifactStore, match_id: str, played: MatchFinished | None, seats: int
+    history: History, artifacts: Artifacts, match_id: str, played: MatchFinished | None, seats: int
 ) -> EvaluationExplained | None:
     """Explain an evaluation match; None when no evaluation asked for it.
 

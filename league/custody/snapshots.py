@@ -4,16 +4,19 @@ A snapshot is an artifact; ``SnapshotTaken`` says where in the history it belong
 missing, damaged or of another form is passed over for an older one, and at last for the first event.
 """
 
+from collections.abc import AsyncIterator
+from typing import Protocol
+
 import msgspec
 import structlog
 import zstandard
 
 from league.artifacts import ArtifactStore
-from league.log.base import EventLog, Recorded
+from league.log.base import Recorded
 from league.ratings.fold import RatingFold, SavedRatings
 from league.state import LeagueState, SavedState
 from schemas.errors import ArtifactError, ConfigError, DecodeError
-from schemas.events import SnapshotTaken
+from schemas.events import Event, SnapshotTaken
 
 log = structlog.get_logger()
 
@@ -21,6 +24,22 @@ VERSION = 8
 """Goes up whenever what the folds keep, or what they make of an event, changes."""
 
 _encoder = msgspec.msgpack.Encoder()
+
+
+class History(Protocol):
+    """What folds read: a log, or whatever else keeps its events."""
+
+    def read(
+        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
+    ) -> AsyncIterator[Recorded]:
+        """Events from sequence ``first`` to ``last``, or to the newest; of one type where that is asked for."""
+
+
+class Artifacts(Protocol):
+    """Where snapshots are read: a store, or whatever asks one."""
+
+    async def get(self, name: str) -> bytes:
+        """The bytes of an artifact; ArtifactError where it is not there, or damaged."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -58,7 +77,7 @@ async def take(state: LeagueState, ratings: RatingFold, artifacts: ArtifactStore
     return SnapshotTaken(sequence=sequence, artifact=name, state=digest, version=VERSION)
 
 
-async def begin(history: EventLog, artifacts: ArtifactStore, at: int | None = None) -> tuple[LeagueState, RatingFold]:
+async def begin(history: History, artifacts: Artifacts, at: int | None = None) -> tuple[LeagueState, RatingFold]:
     """The folds of the newest usable snapshot, by default of all; empty ones when there is none.
 
     Args:
@@ -87,7 +106,7 @@ def _checked(folds: tuple[LeagueState, RatingFold], event: SnapshotTaken) -> tup
     return folds
 
 
-async def state_at(history: EventLog, artifacts: ArtifactStore, at: int | None = None) -> LeagueState:
+async def state_at(history: History, artifacts: Artifacts, at: int | None = None) -> LeagueState:
     """The state at a sequence, by default at the newest event, from the nearest snapshot before it."""
     state, _ = await begin(history, artifacts, at)
     async for recorded in history.read(state.sequence + 1, at):

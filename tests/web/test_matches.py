@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,19 @@ from arena.games import make_game
 from arena.games.base import Outcome
 from arena.match import BotPlayer, play
 from arena.records import Call, Kept, Record
+from league.custody.snapshots import take
 from league.log.experience import Experience
+from league.ratings.fold import RatingFold
 from league.simulation import Simulation
+from league.state import LeagueState
 from schemas.episodes import Message
 from schemas.events import MatchFailed, MatchFinished, MatchVoided, OpponentsSampled, SeatResult
 from schemas.trajectories import Rollout, Step
 from tests.web.conftest import CONFIG, Site
+from workers.live.answers import matches as answers
 from workers.live.asked import Asked
 from workers.live.matches.listing import question
+from workers.live.stored import StoredArtifacts
 
 HOSTILE = "'); DROP TABLE matches; --<img src=x onerror=alert(1)>\u202e\x1b[31m"
 SEED = 5
@@ -139,6 +145,45 @@ def test_a_match_says_how_it_was_drawn_what_it_changed_and_that_the_draw_can_be_
         assert used <= {("main", None)}
 
     on_site(simulated.records, body)
+
+
+def test_explanations_fold_beside_the_pages_and_from_snapshots(
+    simulated: Simulation, on_site: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    match = next(m for m in finished(simulated).values() if m.purpose == "training")
+    folding: list[threading.Thread] = []
+    read: list[str] = []
+    explained_match, get = answers.explained_match, StoredArtifacts.get
+
+    async def explained(history: Any, artifacts: Any, found: Any) -> Any:
+        folding.append(threading.current_thread())
+        return await explained_match(history, artifacts, found)
+
+    async def read_artifact(self: StoredArtifacts, name: str) -> bytes:
+        read.append(name)
+        return await get(self, name)
+
+    monkeypatch.setattr(answers, "explained_match", explained)
+    monkeypatch.setattr(StoredArtifacts, "get", read_artifact)
+
+    async def body(site: Site) -> None:
+        log, artifacts = site.log, site.league.run.artifacts(site.log.client)
+        (drawn,) = [r.event async for r in log.read() if _is_draw_of(r.event, match.match_id)]
+        state, ratings = LeagueState(), RatingFold()
+        async for recorded in log.read(last=drawn.standings_sequence - 1):
+            state.apply(recorded.sequence, recorded.event)
+            ratings.apply(recorded.sequence, recorded.event)
+        taken = await take(state, ratings, artifacts)
+        await site.league.reached(await log.append(taken))
+        assert (await site.get(f"/match/{match.match_id}/explain"))["agrees"]
+        assert read == [taken.artifact]
+        assert [thread is threading.main_thread() for thread in folding] == [False]
+
+    on_site(simulated.records, body)
+
+
+def _is_draw_of(event: Any, match_id: str) -> bool:
+    return isinstance(event, OpponentsSampled) and event.match_id == match_id
 
 
 def test_what_people_ask_for_never_becomes_sql() -> None:

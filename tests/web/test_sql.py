@@ -66,6 +66,11 @@ def test_what_writes_or_reads_files_is_refused_with_the_reason(
         assert "form" in (await asked(site, "SELECT 1", 400, form="xml"))["error"]
         assert "statement" in (await asked(site, "", 400))["error"]
         assert "length <= 20000" in (await asked(site, "x" * 20_001, 400))["error"]
+        folder = site.league.run.folder
+        assert [path.name for path in folder.glob("*.duckdb")] != ["web.duckdb"], "asked in a copy"
+        assert not site.league.run.projection.exists(), "the history is loaded once"
+        await site.client.server.close()
+        assert [path.name for path in folder.glob("*.duckdb")] == ["web.duckdb"], "the copy goes with the server"
 
     on_site(simulated.records, body)
 

@@ -62,7 +62,7 @@ def explain(
     """Say why a match was what it was: who could have been drawn, and by which numbers; exits 1 if it disagrees."""
 
     async def work(history: JetStreamLog, found: FoundMatch) -> int:
-        explained = await explained_match(here, history, found)
+        explained = await explained_match(history, here.artifacts(history.client), found)
         if as_json:
             _print_json({"match_id": found.match_id, "agrees": explained.agrees, **plain_explanation(explained)})
         elif isinstance(explained, DrawExplained):

@@ -7,6 +7,7 @@
 - ``matches/`` what the answers about matches rest on
 - ``slow``     answers that take seconds, one after the other
 - ``stored``   the stored events, for folds that run beside all this
+- ``copies``   the tables as a file, for queries by people
 
 Nothing here knows how it is shown.
 """

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ import structlog
 from league.custody.snapshots import state_at
 from league.log.base import Recorded
 from league.log.jetstream import JetStreamLog
+from league.projections.copying import copy
 from league.projections.projection import Projection
 from league.state import LeagueState
 from schemas.errors import BusyError
@@ -78,6 +80,7 @@ class LiveLeague:
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="tables")
         self._own = threading.local()
         self._moved = asyncio.Condition()
+        self._writing = asyncio.Lock()
         self._arrived: asyncio.Queue[Recorded] = asyncio.Queue(2 * _MOST_AT_ONCE)
 
     @property
@@ -137,7 +140,8 @@ class LiveLeague:
             batch = [await self._arrived.get()]
             while not self._arrived.empty() and len(batch) < _MOST_AT_ONCE:
                 batch.append(self._arrived.get_nowait())
-            await _to_its_end(asyncio.create_task(asyncio.to_thread(self._projection.apply, batch)))
+            async with self._writing:
+                await _to_its_end(asyncio.create_task(asyncio.to_thread(self._projection.apply, batch)))
             self._tell(batch)
             async with self._moved:
                 self._moved.notify_all()
@@ -147,6 +151,16 @@ class LiveLeague:
         """Wait until the tables hold an event."""
         async with self._moved:
             await self._moved.wait_for(lambda: self.position >= sequence)
+
+    async def copy(self, path: Path) -> int:
+        """Write the tables, as they are at one moment, to a file; gives the sequence that it has reached.
+
+        Raises:
+            LeagueError: it cannot be written.
+        """
+        async with self._writing:
+            await _to_its_end(asyncio.create_task(asyncio.to_thread(copy, self._projection, path)))
+            return self.position
 
     def _tell(self, batch: Sequence[Recorded]) -> None:
         told = [brief(recorded) for recorded in batch[-_TOLD_AT_ONCE:]]

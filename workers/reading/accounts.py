@@ -7,6 +7,7 @@ from arena.games import make_game
 from arena.games.base import Bot, Outcome, Turn
 from arena.records import is_episode, turns_of
 from arena.resimulation import Resimulation, resimulate
+from league.custody.snapshots import Artifacts, History
 from league.explaining import DrawExplained, EvaluationExplained, explain_draw, explain_evaluation
 from league.log.jetstream import JetStreamLog
 from schemas.errors import LeagueError, UsageError, VersionError
@@ -28,13 +29,14 @@ async def transcript(
         return None, str(error)
 
 
-async def explained_match(run: Run, history: JetStreamLog, found: FoundMatch) -> DrawExplained | EvaluationExplained:
+async def explained_match(
+    history: History, artifacts: Artifacts, found: FoundMatch
+) -> DrawExplained | EvaluationExplained:
     """Why a match was what it was: its draw, or the evaluation that asked for it, computed again.
 
     Raises:
         UsageError: it was neither drawn nor asked for by an evaluation.
     """
-    artifacts = run.artifacts(history.client)
     if found.draw is not None:
         return await explain_draw(history, artifacts, found.draw, found.result)
     seats = len(found.result.seats) if found.result is not None else 0

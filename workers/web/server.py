@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import signal
 import time
 from collections import OrderedDict
@@ -80,7 +81,7 @@ def application(league: LiveLeague, guard: Guard) -> web.Application:
     app = web.Application(middlewares=[guard.middleware, _explaining], client_max_size=64 * 1024)
     answered = Answers(league)
     for answer in routes():
-        app.router.add_get(answer.path, answered.handler(answer))
+        app.router.add_get(_for_any_name(answer.path), answered.handler(answer))
     for doing in doings(league):
         for path, work in doing.routes().items():
             app.router.add_post(f"/api{path}", work)
@@ -90,6 +91,11 @@ def application(league: LiveLeague, guard: Guard) -> web.Application:
     # Every other address is a page's: the pages' own router takes it from there.
     app.router.add_get("/{page:(?!api/|static/).*}", _page)
     return app
+
+
+def _for_any_name(path: str) -> str:
+    """A path whose parts may be anything: by itself aiohttp takes none with a brace in it."""
+    return re.sub(r"\{(\w+)\}", r"{\1:[^/]+}", path)
 
 
 def _closing(doing: Doing) -> Callable[[web.Application], Awaitable[None]]:

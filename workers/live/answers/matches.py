@@ -20,12 +20,16 @@ from workers.live.matches.finding import about, found_match
 from workers.live.matches.listing import listed
 from workers.live.matches.replays import MAPPED, Replay, map_of, replay_of
 from workers.live.matches.rollouts import tokenizer_of, waiting_rollout
+from workers.live.stored import StoredArtifacts, StoredHistory
 from workers.reading.accounts import explained_match, resimulated
 from workers.reading.match_text import plain_explanation
 from workers.reading.matches import FoundMatch, load_record
 
 _computing = ThreadPoolExecutor(1, thread_name_prefix="records")
 """Records are read and drawn one at a time: the other pages come first."""
+
+_folding = ThreadPoolExecutor(1, thread_name_prefix="folds")
+"""Explanations fold what led to a match, which may be the whole history: one at a time, and beside the pages."""
 
 T = TypeVar("T")
 
@@ -90,7 +94,9 @@ async def drawn(league: LiveLeague, asked: Asked) -> Any:
 async def explain(league: LiveLeague, asked: Asked) -> Any:
     """``league match explain``: why it was what it was, computed again."""
     found = await found_match(league, asked.part("id"))
-    explained = await explained_match(league.run, league.log, found)
+    loop = asyncio.get_running_loop()
+    history, artifacts = StoredHistory(league, league.position, loop), StoredArtifacts(league, loop)
+    explained = await loop.run_in_executor(_folding, lambda: asyncio.run(explained_match(history, artifacts, found)))
     kind = "draw" if isinstance(explained, DrawExplained) else "evaluation"
     return {"kind": kind, "agrees": explained.agrees, **plain_explanation(explained)}
 

@@ -1,7 +1,6 @@
 """SQL by visitors: each in a child process with the limits of ``league sql``, one at a time per page, a few in all."""
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -13,9 +12,9 @@ from aiohttp import web
 from league.projections.query import Limits, Query, Result
 from league.projections.render import render
 from schemas.errors import BusyError, LeagueError
+from workers.live.copies import Copies
 from workers.live.league import LiveLeague
-from workers.reading.direct import patiently
-from workers.reading.tables import bring_up, warning
+from workers.reading.tables import warning
 from workers.web.posts.base import Work, body_of, json_of, posts
 
 MOST_ROWS = 1_000
@@ -57,13 +56,12 @@ class Questions:
     """The questions of one league's visitors.
 
     Args:
-        league: Whose history is asked: in the run's own projection file, as ``league sql`` does.
+        league: Whose history is asked, in a copy of its tables: queries hold up nobody who writes, and nobody them.
     """
 
     def __init__(self, league: LiveLeague) -> None:
-        self._league = league
+        self._copies = Copies(league)
         self._running: dict[str, asyncio.Task[Answered]] = {}
-        self._raising = asyncio.Lock()
 
     def routes(self) -> Mapping[str, Work]:
         """See ``Doing``."""
@@ -74,6 +72,7 @@ class Questions:
         for task in self._running.values():
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
+        self._copies.close()
 
     async def ask(self, request: web.Request) -> web.StreamResponse:
         """Answer a statement, as rows to show or as a file."""
@@ -111,13 +110,8 @@ class Questions:
             raise BusyError(f"{AT_ONCE} questions of others are being answered; try again in a moment")
 
     async def _asked(self, statement: str, rows: int) -> Answered:
-        async with self._raising:
-            # While others read the file it cannot be written. They are not waited for: the answer says of when it is.
-            with contextlib.suppress(BusyError):
-                await bring_up(self._league.run, self._league.log)
         # One row more than is shown says that there are more.
-        limits = Limits(max_rows=rows + 1, cut=True)
-        query, position = await patiently(lambda: _opened(self._league.run.projection, limits))
+        query, position = await _opened(await self._copies.newest(), Limits(max_rows=rows + 1, cut=True))
         try:
             return Answered(await asyncio.to_thread(query.run, statement), position)
         finally:
@@ -130,7 +124,7 @@ async def _opened(path: Path, limits: Limits) -> tuple[Query, int]:
     try:
         position = await asyncio.to_thread(query.position)
         if position is None:
-            raise BusyError(f"{path}: another process is making it; try again in a moment")
+            raise BusyError(f"{path}: it was removed meanwhile; try again")
     except BaseException:
         query.close()
         raise

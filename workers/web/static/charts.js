@@ -1,7 +1,7 @@
 // Charts as SVG: lines with intervals, bars, and matrices. Every chart has a text that says the same, for those who
 // cannot see it, and colours that everybody can tell apart.
 
-import { fill, h, s } from "./dom.js";
+import { fill, h, s, shown } from "./dom.js";
 
 const WIDTH = 720;
 const NARROWEST = 280;
@@ -98,7 +98,7 @@ export function lines({ label, x, y, height = 300, floor, format = short, onzoom
     across = scale([from, to], [MARGIN.left, width - MARGIN.right]);
     const down = scale([low, top], [height - MARGIN.bottom, MARGIN.top]);
     reset.hidden = window_ === null;
-    plot.setAttribute("aria-label", `${label}. ${said_of(series, format)}`);
+    plot.setAttribute("aria-label", shown(`${label}. ${said_of(series, format)}`));
     plot.setAttribute("viewBox", `0 0 ${width} ${height}`);
     fill(plot, axes(across, down, [from, to], [low, top], [width, height], x, y, format), seen.map((one, n) => drawn(one, one.style ?? n, across, down)), marks.filter((mark) => mark >= from && mark <= to).map((mark) => marking(across(mark), height)), s("g", { class: "cursor" }));
     fill(legend, series.map((one, n) => h("li", null, swatch(one.style ?? n), one.name)));

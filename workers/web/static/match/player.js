@@ -1,7 +1,7 @@
 // A match on a map, phase by phase: a slider, the arrow keys, a play button, and how the centres changed hands.
 
 import { lines } from "../charts.js";
-import { fill, h, part } from "../dom.js";
+import { fill, h, part, shown } from "../dom.js";
 import { moved } from "./texts.js";
 
 const PACE_MS = 1200;
@@ -44,7 +44,7 @@ export function player(match, replay) {
     const phase = n === last ? "the end" : pictures[n].phase;
     wrap.classList.add("waiting");
     image.src = source(n);
-    image.alt = `Map of ${words}`;
+    image.alt = shown(`Map of ${words}`);
     range.value = n;
     range.setAttribute("aria-valuetext", phase);
     back.disabled = n === 0;

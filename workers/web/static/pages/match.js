@@ -1,6 +1,6 @@
 // One match: who sat where, what came of it, how it was drawn, and what was played.
 
-import { fill, h, link, part, problem } from "../dom.js";
+import { fill, h, link, part, problem, shown as spelled } from "../dom.js";
 import { clock, decimal, percent, seconds, whole } from "../format.js";
 import { get } from "../league.js";
 import { conversations, transcript } from "../match/texts.js";
@@ -144,7 +144,7 @@ export async function show(main, context) {
   }
 
   await update();
-  document.title = `${id} · ${document.title}`;
+  document.title = spelled(`${id} · ${document.title}`);
   fill(main, h("h1", null, `Match ${id}`), top, below);
   return { update, close: () => shown?.close?.() };
 }

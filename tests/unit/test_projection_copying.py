@@ -1,0 +1,53 @@
+"""A projection copied to a file while its own stays open."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from league.projections.copying import copy
+from league.projections.projection import Projection
+from league.projections.query import run_query
+from league.simulation import Simulation
+from schemas.config import LeagueConfig
+from schemas.errors import LeagueError
+
+ASKED = "SELECT count(*), (SELECT count(*) FROM leaderboard_at(50)) FROM matches"
+OPENING = "import duckdb, sys; duckdb.connect(sys.argv[1])"
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Simulation:
+    simulation = Simulation(LeagueConfig(seed=4), seats=3)
+    simulation.run(3, 4)
+    return simulation
+
+
+@pytest.mark.parametrize("name", ["it's.duckdb", None])
+def test_a_copy_answers_as_the_tables_do_and_is_replaced_by_the_next(
+    simulated: Simulation, tmp_path: Path, name: str | None
+) -> None:
+    half, target = len(simulated.records) // 2, tmp_path / "the copy's.duckdb"
+    with Projection(tmp_path / name if name else None) as projection:
+        for batch in (simulated.records[:half], simulated.records[half:]):
+            projection.apply(batch)
+            copy(projection, target)
+            assert run_query(target, ASKED).rows == projection.query(ASKED)
+            comment = "SELECT comment FROM duckdb_tables() WHERE table_name = 'matches' UNION ALL BY NAME "
+            comment += "SELECT comment FROM duckdb_views() WHERE view_name = 'matches'"
+            assert run_query(target, comment).rows == projection.query(comment) != []
+    assert [path.name for path in tmp_path.glob("*.draft")] == []
+
+
+def test_the_tables_stay_locked_for_other_processes_while_and_after_they_are_copied(tmp_path: Path) -> None:
+    path = tmp_path / "tables.duckdb"
+    with Projection(path) as projection:
+        copy(projection, tmp_path / "copy.duckdb")
+        opened = subprocess.run([sys.executable, "-c", OPENING, str(path)], capture_output=True, text=True, check=False)
+    assert "lock" in opened.stderr
+
+
+def test_what_cannot_be_written_is_said_with_the_file(tmp_path: Path) -> None:
+    with Projection(tmp_path / "tables.duckdb") as projection, pytest.raises(LeagueError, match=r"tables\.duckdb"):
+        copy(projection, tmp_path / "nowhere" / "copy.duckdb")
