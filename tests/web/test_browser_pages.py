@@ -1,0 +1,141 @@
+"""Every page in a real browser, over a history that names everything so that it would harm whoever took it for markup.
+
+Each page is opened once, and looked at on a desk and on a phone, light and dark.
+"""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+import workers.web
+from benchmarks.chromium import DESK, PHONE, Browser, chromium, missing
+from benchmarks.web_served import Served, served
+from tests.web import story
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+
+STATIC = Path(workers.web.__file__).parent / "static"
+LOOKS = Path(__file__).with_name("looks.js").read_text()
+PATIENCE_S = 30.0
+NAMED = quote(f"random_bot{story.HOSTILE}", safe="")
+ADDRESSES = {
+    "": "/",
+    "ratings": f"/ratings?agents={quote(quote(f'random_bot{story.HOSTILE}', safe=''))},main%404",
+    "payoff": "/payoff",
+    "agent": f"/agent/{NAMED}",
+    "matches": f"/matches?agent={NAMED}",
+    "match": "/match/debate-1",
+    "training": "/training",
+    "sql": f"/sql?q={quote('SELECT agent, count(*) AS games FROM match_seats GROUP BY agent')}",
+    "matchmaking": "/matchmaking",
+    "lineage": "/lineage",
+    "workers": "/workers",
+    "problems": "/problems",
+    "play": "/play",
+}
+"""An address for every page that there is, by its first part."""
+MORE = [
+    "/match/dip-1",
+    "/match/nim-1",
+    f"/match/{quote(f'rollout-0-0{story.HOSTILE}', safe='')}",
+    "/agent/main%404?at=200",
+    f"/match/{NAMED}",
+    f"/{NAMED}",
+    "/?at=100",
+]
+"""Others that show what these do not: other games, the past, what is not there."""
+REFUSED = (f"/match/{NAMED}",)
+"""Of these the server says that there is nothing, which the console is told."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("hostile")
+    story.make(folder / "run", story.HOSTILE, double=True)
+    with served(folder / "run", folder / "web.log") as pages:
+        yield pages
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
+        yield opened
+
+
+def opened(browser: Browser, address: str) -> None:
+    """Open a page, and wait until it shows what it has."""
+    browser.look(DESK)
+    browser.driver.get(address)
+    until = time.monotonic() + PATIENCE_S
+    # The header's counts come by the live stream, a page's content when its answers are there.
+    ready = (
+        "return !!document.querySelector('main h1, main .problem') && !!document.querySelector('#counts').textContent "
+        "&& !/(reading|asking|Computing|looking) ?…/.test(document.querySelector('main').innerText)"
+    )
+    while not browser.run(ready) or not _is_still(browser):
+        assert time.monotonic() < until, f"{address}: {browser.run('return document.body.innerText')}"
+        time.sleep(0.02)
+
+
+def _is_still(browser: Browser) -> bool:
+    """Whether nothing more arrives: parts of some pages come later, each by itself."""
+    before = browser.run("return document.querySelector('main').innerText")
+    time.sleep(0.1)
+    return bool(before == browser.run("return document.querySelector('main').innerText"))
+
+
+def unnamed(browser: Browser) -> list[Any]:
+    """Pictures and controls that say nothing to those who cannot see them, as the browser tells their helpers."""
+    roles = {"button", "link", "image", "textbox", "searchbox", "combobox", "slider", "checkbox", "radio", "spinbutton"}
+    nodes = browser.command("Accessibility.getFullAXTree")["nodes"]
+    return [
+        (node["role"]["value"], node.get("properties"))
+        for node in nodes
+        if not node["ignored"] and node["role"]["value"] in roles and not node.get("name", {}).get("value", "").strip()
+    ]
+
+
+def test_every_page_has_an_address_here() -> None:
+    known = re.findall(r'\bpath: "([^"]*)"', (STATIC / "pages.js").read_text())
+    assert known
+    assert set(known) == set(ADDRESSES)
+
+
+@pytest.mark.parametrize("address", [*ADDRESSES.values(), *MORE])
+def test_a_page_is_sound(site: Served, browser: Browser, address: str) -> None:
+    opened(browser, site.url + address)
+    assert browser.run("return document.querySelectorAll('h1').length") == (0 if address in REFUSED else 1)
+    assert browser.run(LOOKS, "made", story.MARK) == []
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", browser.driver.title)
+    assert unnamed(browser) == []
+    for size, dark in ((DESK, False), (DESK, True), (PHONE, True), (PHONE, False)):
+        browser.look(size, dark)
+        assert browser.run(LOOKS, "faint", 4.5) == [], f"{size}, {'dark' if dark else 'light'}"
+        assert browser.run(LOOKS, "wide") == [], f"{size}"
+    assert [said for said in browser.said() if address not in REFUSED or "Bad Request" not in said] == []
+
+
+def test_the_looks_see_what_they_look_for(site: Served, browser: Browser) -> None:
+    opened(browser, site.url + "/workers")
+    browser.run(
+        """
+        const bad = document.createElement("div");
+        bad.innerHTML = `<p id="${arguments[0]}" style="color: red"><img src="data:,"> faint \\u202e</p>`;
+        bad.style.setProperty("width", "3000px");
+        bad.style.setProperty("color", "#999");
+        bad.append("faint");
+        document.querySelector("main").append(bad);
+        """,
+        story.MARK,
+    )
+    assert any(f"p#{story.MARK}" in one or "faint" in one for one in browser.run(LOOKS, "made", story.MARK))
+    assert any("control character" in one for one in browser.run(LOOKS, "made", story.MARK))
+    assert any("faint" in one for one in browser.run(LOOKS, "faint", 4.5))
+    assert browser.run(LOOKS, "wide")[0].startswith("3")
+    assert [role for role, _ in unnamed(browser)] == ["image"]
+    assert any("Content Security Policy" in said for said in browser.said()), "inline styles are refused"
