@@ -7,7 +7,7 @@ RUN ?= .league
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-faults test-fuzz test-oracles test-vllm check bench ablation ablation-short clean
+.PHONY: help install demo test test-slow test-faults test-fuzz test-oracles test-vllm test-web check bench ablation ablation-short clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and
 	@build/oracles/bin/python -m pip install --quiet --disable-pip-version-check arena-rank==0.1.1
 	@build/oracles/bin/python tests/golden/boards/write.py
 	@$(BIN)/python -m pytest tests/unit/test_boards_oracle.py
+
+test-web: $(STAMP)  ## the pages, in the system's Chromium too (skipped where there is none); LEAGUE_WEB_RUN: of that run
+	@$(BIN)/python -m pytest -m "slow or not slow" tests/web
 
 # vLLM pins packages of its own, hence an environment of its own. What it brings for images and sound is built for CUDA
 # and breaks its import on a CPU.

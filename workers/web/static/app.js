@@ -12,6 +12,7 @@ import { slider } from "./slider.js";
 
 const PACE_MS = 500; // A page is brought up to date so often, at most.
 const SLIDER_MS = 10_000;
+const MOST_EARLY = 100; // Events that are kept for a page that is on its way.
 
 const main = document.getElementById("main");
 const nav = document.getElementById("nav");
@@ -22,6 +23,7 @@ let page = null;
 let shows = 0;
 let counts = {};
 let stale = false;
+let early = [];
 let busy = false;
 
 const time = slider(form, (at) => {
@@ -55,6 +57,7 @@ async function show(isNew = true) {
   const turn = ++shows;
   page?.close?.();
   page = null;
+  early = [];
   const { entry, path } = found();
   for (const a of nav.children) {
     if (a.pathname === location.pathname || (entry && a.pathname === `/${entry.path}`)) a.setAttribute("aria-current", "page");
@@ -79,6 +82,7 @@ async function show(isNew = true) {
     }
     fill(main, shown);
     page = made;
+    if (early.length && !(place() !== null && module.at)) page.events?.(early);
     if (isNew) main.focus({ preventScroll: true });
   } catch (error) {
     if (turn === shows) fill(main, problem(error));
@@ -133,7 +137,8 @@ listen({
     bringUpToDate();
   },
   events(list) {
-    if (place() === null || form.hidden) page?.events?.(list);
+    if (!page) early = [...early, ...list].slice(-MOST_EARLY);
+    else if (place() === null || form.hidden) page.events?.(list);
   },
 });
 setInterval(bringUpToDate, PACE_MS);
@@ -141,4 +146,5 @@ setInterval(() => form.hidden || time.refresh().catch(() => {}), SLIDER_MS);
 
 fill(nav, PAGES.filter((p) => p.name).map((p) => link(`/${p.path}`, p.name)));
 time.refresh().catch(() => {});
-show();
+// Not as if somebody had come from another page: whoever opens this one begins at its top.
+show(false);

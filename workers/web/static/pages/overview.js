@@ -110,13 +110,20 @@ async function tail(context) {
   const rows = table(EVENTS, { key: (e) => e.sequence, caption: "Newest events" });
   let events = [];
 
-  function arrived(list) {
+  // What was said while the connection was broken is asked for.
+  function unbroken(list, newest) {
+    const isBroken = newest && list.length < MOST_EVENTS && list[0]?.sequence > newest + 1;
+    return isBroken ? get("/events", { limit: MOST_EVENTS }).then((found) => found.reverse(), () => list) : list;
+  }
+
+  async function arrived(list) {
+    const found = await unbroken(list, events[0]?.sequence);
     const newest = events[0]?.sequence ?? 0;
-    events = [...list.filter((e) => e.sequence > newest).reverse(), ...events].slice(0, MOST_EVENTS);
+    events = [...found.filter((e) => e.sequence > newest).reverse(), ...events].slice(0, MOST_EVENTS);
     rows.update(events);
   }
 
   const before = context.at === null ? {} : { before: context.at + 1 };
-  arrived([...(await get("/events", { limit: MOST_EVENTS, ...before }))].reverse());
+  await arrived([...(await get("/events", { limit: MOST_EVENTS, ...before }))].reverse());
   return { node: rows.node, arrived };
 }
