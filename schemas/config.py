@@ -503,6 +503,34 @@ class HistoryConfig(_Table, frozen=True):
             raise ConfigError(f"history.records: {self.records!r}; expected 'digest' or 'keep'")
 
 
+class ForwardConfig(_Table, frozen=True):
+    """Somewhere outside that events are sent to as lines of JSON, as ``league forward`` does."""
+
+    to: str
+    """Address of a log platform that takes arrays of events, without user, password or query; or a file in the run's
+    folder."""
+    token_variable: str = ""
+    """Name of the environment variable that holds the platform's token."""
+    types: list[str] = []
+    """Types of the events that are sent; none for all."""
+    first: int = 1
+    """No event before this sequence is sent."""
+
+    def __post_init__(self) -> None:
+        """Check what types alone cannot say."""
+        url = _split(self.to)
+        is_address = url is not None and url.scheme in ("http", "https") and url.hostname
+        # Who may change settings says so little about the files of the tracker's machine.
+        is_file = "://" not in self.to and self.to not in ("", "-") and not {"", ".."} & set(self.to.split("/"))
+        if not (is_file or is_address) or "@" in self.to or "?" in self.to:
+            raise ConfigError(
+                "tracker.forward.to: expected an address like 'https://host/path', without user, password or query, "
+                "or a file in the run's folder"
+            )
+        if self.first < 1:
+            raise ConfigError(f"tracker.forward.first: {self.first}; expected 1 or more")
+
+
 class TrackerConfig(_Table, frozen=True):
     """Charts of the history, for people: where they are sent and how often."""
 
@@ -515,6 +543,8 @@ class TrackerConfig(_Table, frozen=True):
     """The newest so many values are averaged."""
     sinks: list[Plugin] = msgspec.field(default_factory=lambda: [Plugin(name="jsonl")])
     """Where rows go: ``jsonl``, ``stdout`` or ``wandb``."""
+    forward: list[ForwardConfig] = []
+    """Where the events themselves are sent."""
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""

@@ -1,4 +1,4 @@
-"""The tracker: tells the history as charts, to Weights & Biases or to files.
+"""The tracker: tells the history as charts, to Weights & Biases or to files, and forwards its events.
 
 A subscriber that nobody has to know about. It can be started at any time, also after the league has ended, and tells
 everything from the first event on; what its sinks have already is not told again. Figures of the moment, which are in
@@ -17,6 +17,8 @@ from schemas.config import Plugin, plain
 from schemas.errors import LogError
 from schemas.events import LeagueBranched, LeagueOpened
 from schemas.ids import digest
+from workers.forwarding.beside import Forwards
+from workers.forwarding.lines import Writer
 from workers.runtime import Context, beside
 from workers.tracking.feed import Feed
 from workers.tracking.sinks import Place, make_sink
@@ -40,9 +42,12 @@ async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
     os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     place, newest = await place_of(context), await context.log.last_sequence()
     feeds = [Feed(plugin.name, make_sink(plugin), place, newest) for plugin in _chosen(context, sinks)]
-    async with beside(_listen(context, feeds), *(feed.follow(context.log) for feed in feeds)):
+    # Whoever names sinks wants these and nothing else.
+    wanted = [] if sinks else context.config.tracker.forward
+    forwards = Forwards(wanted, context.run.folder, Writer(place.league, place.identity))
+    async with beside(_listen(context, feeds), forwards.run(context.log), *(f.follow(context.log) for f in feeds)):
         await context.stopping.wait()
-        await _finish(feeds, await context.log.last_sequence())
+        await _finish([*feeds, forwards], await context.log.last_sequence())
     for feed in feeds:
         await feed.close()
 
@@ -52,7 +57,7 @@ def _chosen(context: Context, sinks: Sequence[str]) -> list[Plugin]:
     return [configured.get(name) or Plugin(name=name) for name in sinks or configured]
 
 
-async def _finish(feeds: Sequence[Feed], sequence: int) -> None:
+async def _finish(feeds: Sequence[Feed | Forwards], sequence: int) -> None:
     try:
         async with asyncio.timeout(_LAST_S):
             await asyncio.gather(*(feed.reached(sequence) for feed in feeds))

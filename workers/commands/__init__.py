@@ -12,6 +12,7 @@
 - ``criteria`` ``criteria``: whether a run did what it was for
 - ``dash``     ``dash``: the league in the terminal
 - ``dead_letters`` ``dead-letters list``, ``show``, ``retry``, ``drop``: what was set aside
+- ``forward``  ``forward``: events as lines of JSON, for programs outside
 - ``join``     ``join``: another machine for a league
 - ``ledger``   ``ledger``: what became of every rollout
 - ``lineage``  ``lineage``: what an agent was made of
@@ -46,6 +47,7 @@ from workers.commands import (
     criteria,
     dash,
     dead_letters,
+    forward,
     history,
     join,
     ledger,
@@ -125,6 +127,7 @@ agents.command("retire")(steering.agent_retire)
 agents.command("activate")(steering.agent_activate)
 app.command()(history.leaderboard)
 app.command()(history.events)
+app.command()(forward.forward)
 app.command()(sql.sql)
 app.command()(sql.export)
 app.command()(replay.replay)

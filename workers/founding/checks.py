@@ -11,6 +11,7 @@ from league.roles import sampler_of
 from league.samplers.base import make_sampler
 from schemas.config import LeagueConfig, PromptsConfig, convert
 from schemas.errors import ConfigError, GameError, one_of
+from schemas.events import EVENT_TYPES
 from schemas.standings import Agent, Live, Standings
 from trainer.adapters import TARGETS, LoraConfig
 from trainer.advantages.base import ADVANTAGES
@@ -56,6 +57,9 @@ def check_config(config: LeagueConfig) -> None:
             raise ConfigError(f"agents.{name}: {config.game.name} has no such bot; expected {one_of(contest.bots)}")
     for plugin in config.tracker.sinks:
         make_sink(plugin)
+    for target in config.tracker.forward:
+        for kind in sorted(set(target.types) - set(EVENT_TYPES)):
+            raise ConfigError(f"tracker.forward.types: {kind!r}: no such event; expected {one_of(EVENT_TYPES)}")
     _check_remotes(config, contest)
     if isinstance(contest, ArenaSpec):
         _check_episodes(config)

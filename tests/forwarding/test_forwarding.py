@@ -1,0 +1,320 @@
+"""``league forward`` and a tracker that forwards, on a real broker: ended, killed and refused, nothing is lost."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from league.log.base import Recorded
+from league.log.connection import connect
+from league.log.jetstream import JetStreamLog, wait_closed
+from league.log.server import EmbeddedServer
+from league.log.streams import ensure_streams
+from schemas.config import ExperienceConfig, ForwardConfig, LeagueConfig
+from schemas.errors import ConfigError, RemoteError, UsageError
+from schemas.events import AgentRegistered, Event, LeagueOpened
+from workers.commands import app
+from workers.forwarding.beside import Forwards
+from workers.forwarding.files import FileTarget
+from workers.forwarding.forwarder import Forwarder, Progress
+from workers.forwarding.lines import Line, Writer
+
+Start = Callable[..., Any]
+WRITER = Writer("league", "0123456789abcdef")
+
+
+@pytest.fixture
+def broker(tmp_path: Path, history: Sequence[Recorded]) -> Iterator[str]:
+    """Of a league with 300 events."""
+    with EmbeddedServer(tmp_path / "nats") as server:
+        add(server.url, [recorded.event for recorded in history[:300] if recorded.event is not None])
+        yield server.url
+
+
+def on(url: str, work: Callable[[JetStreamLog], Any]) -> Any:
+    async def body() -> Any:
+        client = await connect(url, "test")
+        try:
+            await ensure_streams(client.jetstream(), ExperienceConfig())
+            return await work(JetStreamLog(client, "league", "test"))
+        finally:
+            await wait_closed(client)
+
+    return asyncio.run(body())
+
+
+def add(url: str, events: Sequence[Event]) -> int:
+    return int(on(url, lambda log: log.append_batch(events))[-1])
+
+
+def agents(count: int, of: str = "more") -> list[Event]:
+    return [AgentRegistered(agent=f"{of}-{n}", kind="bot", baseline=False, rating=1000.0) for n in range(count)]
+
+
+def command(url: str, folder: Path, to: str, *more: str) -> list[str]:
+    return ["forward", "--nats", url, "--run", str(folder / "run"), "--to", to, *more]
+
+
+def invoke(url: str, folder: Path, to: str, *more: str) -> Any:
+    return CliRunner().invoke(app, command(url, folder, to, *more))
+
+
+def process(url: str, folder: Path, to: str, *more: str) -> "subprocess.Popen[bytes]":
+    with (folder / "forward.log").open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "workers", *command(url, folder, to, *more)], stdout=output, stderr=output
+        )
+
+
+def sequences(text: str) -> list[int]:
+    return [json.loads(line)["sequence"] for line in text.splitlines()]
+
+
+def test_everything_up_to_now_is_printed_in_order(broker: str, tmp_path: Path) -> None:
+    told = invoke(broker, tmp_path, "-", "--once")
+    assert told.exit_code == 0, told.output
+    assert sequences(told.stdout) == list(range(1, 301))
+
+
+def test_only_the_types_that_are_asked_for_are_sent_from_where_is_asked(broker: str, tmp_path: Path) -> None:
+    told = invoke(broker, tmp_path, "-", "--once", "--type", "MatchFinished", "--type", "RatingUpdated", "--from", "50")
+    found = [json.loads(line) for line in told.stdout.splitlines()]
+    assert {each["type"] for each in found} == {"MatchFinished", "RatingUpdated"}
+    assert 50 <= found[0]["sequence"] < found[-1]["sequence"]
+    assert len(found) > 10
+
+
+def test_a_file_goes_on_where_its_last_line_stands_and_a_torn_one_is_mended(broker: str, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    assert invoke(broker, tmp_path, str(path), "--once", "--from", "11").exit_code == 0
+    whole = path.read_text()
+    path.write_text(whole[:-40])
+    add(broker, agents(5))
+    assert invoke(broker, tmp_path, str(path), "--once").exit_code == 0
+    assert sequences(path.read_text()) == list(range(11, 306))
+    assert path.read_text().startswith(whole)
+
+
+@pytest.mark.parametrize("content", ["a,b,c\n1,2,3\n", "no line end", '{"id":"league-ffffffff-7","sequence":7}\n'])
+def test_a_file_that_holds_something_else_is_left_as_it_is(content: str, broker: str, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(content)
+    told = invoke(broker, tmp_path, str(path), "--once")
+    assert isinstance(told.exception, UsageError)
+    assert "holds something else" in str(told.exception)
+    assert path.read_text() == content
+
+
+def test_lines_longer_than_what_is_read_at_once_are_found_from_behind(tmp_path: Path) -> None:
+    def line(sequence: int, size: int) -> Line:
+        head = f'{{"_time":"","sequence":{sequence},"id":"{WRITER.history}-{sequence}","data":"'
+        return Line(sequence, "", "", head.encode() + b"x" * size + b'"}', WRITER.history)
+
+    async def body() -> list[int]:
+        found = []
+        for first in (1, 3, 5):
+            target = FileTarget(tmp_path / "long.jsonl")
+            found.append(await target.open(WRITER.history))
+            await target.send([line(first, 10), line(first + 1, 200_000)], first + 1)
+            await target.close()
+        return found
+
+    assert asyncio.run(body()) == [0, 2, 4]
+
+
+def test_a_platform_is_sent_what_it_was_not_and_all_of_it_when_asked(
+    broker: str, tmp_path: Path, platform: Start
+) -> None:
+    server = platform()
+    for more in ([], [], ["--again", "--from", "299"], ["--from", "305"]):
+        assert invoke(broker, tmp_path, server.url, "--once", *more).exit_code == 0
+    assert server.taken == [*range(1, 301), 299, 300]
+    add(broker, agents(10))
+    assert invoke(broker, tmp_path, server.url, "--once", "--from", "305").exit_code == 0
+    assert server.taken[302:] == list(range(305, 311))
+
+
+def test_new_events_are_sent_as_they_happen_and_a_stop_is_in_good_order(
+    broker: str, tmp_path: Path, platform: Start
+) -> None:
+    server = platform()
+    running = process(broker, tmp_path, server.url)
+    try:
+        server.wait(lambda s: len(s.taken) == 300)
+        add(broker, agents(3))
+        server.wait(lambda s: len(s.taken) == 303)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(20) == 0
+    finally:
+        running.kill()
+        running.wait()
+    assert server.taken == list(range(1, 304))
+    assert invoke(broker, tmp_path, server.url, "--once").exit_code == 0
+    assert len(server.taken) == 303
+
+
+def test_killed_in_the_middle_of_trouble_nothing_is_lost_and_order_stays(
+    broker: str, tmp_path: Path, platform: Start, said: Any
+) -> None:
+    """The platform takes the first batch, then only has trouble; the process is killed, and another one goes on."""
+    trouble = threading.Event()
+    trouble.set()
+    server = platform(lambda got, number: said(503) if trouble.is_set() and number > 1 else said())
+    add(broker, agents(400))
+    running = process(broker, tmp_path, server.url, "--from", "1")
+    try:
+        server.wait(lambda s: len(s.got) >= 2)
+    finally:
+        running.kill()
+        running.wait()
+    trouble.clear()
+    assert invoke(broker, tmp_path, server.url, "--once").exit_code == 0
+    assert sorted(set(server.taken)) == list(range(1, 701))
+    assert server.taken == sorted(server.taken)
+
+
+def test_a_wrong_token_ends_the_command_and_shows_no_token(
+    broker: str, tmp_path: Path, platform: Start, said: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOG_TOKEN", "xaat-4711")
+    server = platform(lambda got, number: said(401, b"no such token: xaat-4711"))
+    told = invoke(broker, tmp_path, server.url, "--once", "--token-variable", "LOG_TOKEN")
+    assert isinstance(told.exception, RemoteError)
+    assert "127.0.0.1 takes no events: 401 no such token: …" in str(told.exception)
+    assert server.got[0].headers["Authorization"] == "Bearer xaat-4711"
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
+    assert b"xaat" not in kept
+
+
+def test_unknown_types_are_wrong_usage(tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["forward", "--type", "Nonsense", "--run", str(tmp_path)])
+    assert isinstance(told.exception, UsageError)
+    assert "--type Nonsense: no such event; expected 'AdapterSlotsReduced'" in str(told.exception)
+
+
+class Slow:
+    """Takes a batch when it is let."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[int, int]] = []
+        self.go_on = asyncio.Event()
+
+    async def open(self, history: str) -> int:
+        return 0
+
+    async def send(self, lines: Sequence[Line], upto: int) -> None:
+        await self.go_on.wait()
+        self.batches.append((len(lines), upto))
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_destination_that_hangs_keeps_few_events_in_memory(broker: str, history: Sequence[Recorded]) -> None:
+    add(broker, agents(2_000))
+
+    async def body(log: JetStreamLog) -> None:
+        slow, progress = Slow(), Progress()
+        forwarder = Forwarder(slow, WRITER, [], 1, progress)
+        running = asyncio.create_task(forwarder.run(log, 2_300))
+        await asyncio.sleep(0.5)
+        assert forwarder._source._waiting.qsize() <= 1_000
+        slow.go_on.set()
+        await running
+        assert progress.sequence == 2_300
+        assert sum(count for count, _ in slow.batches) == 2_300
+        assert max(count for count, _ in slow.batches) <= 500
+
+    on(broker, body)
+
+
+def test_events_that_are_not_asked_for_move_the_position_all_the_same(
+    broker: str, tmp_path: Path, platform: Start
+) -> None:
+    server = platform()
+    assert invoke(broker, tmp_path, server.url, "--once", "--type", "LeagueBranched").exit_code == 0
+    assert server.got == []
+    assert json.loads(next((tmp_path / "run" / "forwarding").glob("*.json")).read_text())["sequence"] == 300
+
+
+def test_a_dead_destination_of_a_tracker_holds_up_no_other(broker: str, tmp_path: Path, platform: Start) -> None:
+    server = platform()
+    configs = [
+        ForwardConfig(to="http://127.0.0.1:9/dead"),
+        ForwardConfig(to=server.url, types=["MatchFinished"]),
+        ForwardConfig(to="out/events.jsonl", first=101),
+        ForwardConfig(to="https://logs.example/x", token_variable="NO_SUCH_VARIABLE"),
+    ]
+
+    async def body(log: JetStreamLog) -> None:
+        forwards = Forwards(configs, tmp_path, WRITER, retry_s=0.05)
+        running = asyncio.create_task(forwards.run(log))
+        async with asyncio.timeout(20):
+            await forwards._one_each[1].progress.reached(300)
+            await forwards._one_each[2].progress.reached(300)
+        running.cancel()
+        await asyncio.wait([running])
+
+    on(broker, body)
+    assert {event["type"] for got in server.got for event in got.events} == {"MatchFinished"}
+    assert sequences((tmp_path / "out" / "events.jsonl").read_text()) == list(range(101, 301))
+
+
+def test_a_platform_that_refuses_everything_is_tried_again_by_a_tracker(
+    broker: str, tmp_path: Path, platform: Start, said: Any
+) -> None:
+    server = platform(lambda got, number: said(403 if number < 3 else 200))
+
+    async def body(log: JetStreamLog) -> None:
+        forwards = Forwards([ForwardConfig(to=server.url)], tmp_path, WRITER, retry_s=0.01)
+        running = asyncio.create_task(forwards.run(log))
+        async with asyncio.timeout(20):
+            await forwards.reached(300)
+        running.cancel()
+        await asyncio.wait([running])
+
+    on(broker, body)
+    assert server.taken == list(range(1, 301))
+
+
+def test_a_tracker_forwards_as_it_is_configured(
+    history: Sequence[Recorded], config: LeagueConfig, tmp_path: Path, platform: Start
+) -> None:
+    server = platform()
+    opened = history[0].event
+    assert isinstance(opened, LeagueOpened)
+    settings = {**opened.config, "tracker": {"forward": [{"to": server.url, "types": ["MatchFinished"]}]}}
+    first = LeagueOpened(league=opened.league, config=settings, model=opened.model)
+    with EmbeddedServer(tmp_path / "nats") as broker:
+        add(broker.url, [first, *(recorded.event for recorded in history[1:300] if recorded.event is not None)])
+        words = ["worker", "tracker", "--nats", broker.url, "--run", str(tmp_path / "run"), "--supervised"]
+        with (tmp_path / "tracker.log").open("wb") as output:
+            running = subprocess.Popen([sys.executable, "-m", "workers", *words], stdout=output, stderr=output)
+        try:
+            played = sum(type(recorded.event).__name__ == "MatchFinished" for recorded in history[:300])
+            server.wait(lambda s: len(s.taken) >= played)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(60) == 0
+        finally:
+            running.kill()
+            running.wait()
+    assert len(server.taken) == played
+    assert server.taken == sorted(server.taken)
+
+
+@pytest.mark.parametrize(
+    "to", ["", "-", "/etc/cron.d/x", "../x", "a/../b", "https://u:p@host/x", "https://host/x?key=1", "ftp://host"]
+)
+def test_what_a_tracker_may_not_forward_to_is_a_wrong_setting(to: str) -> None:
+    with pytest.raises(ConfigError, match=r"tracker\.forward\.to: expected an address like"):
+        ForwardConfig(to=to)

@@ -1,0 +1,118 @@
+"""An event as one line of JSON, as programs outside know it."""
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from league.log.base import Recorded
+from schemas.events import EVENT_TYPES, Event, RatingUpdated
+
+UNREADABLE = "league.unreadable"
+"""The name of what this version of the league cannot decode."""
+
+_SHOWN = 4_000
+"""Characters of such a message; where it lies says where all of it is."""
+_HEAD = re.compile(r"(?<!^)(?=[A-Z])")
+_NS = 1_000_000_000
+
+_encoder = msgspec.json.Encoder()
+
+
+class Line(msgspec.Struct, frozen=True):
+    """What is sent of an event."""
+
+    sequence: int
+    name: str
+    time: str
+    """When the fact happened: ISO 8601, UTC, microseconds."""
+    data: bytes
+    """The whole line without its end: one JSON object, of visible characters only."""
+    history: str
+    """Whose event it is, as in the line's ``id``."""
+
+
+def name_of(kind: str) -> str:
+    """The name of a type of event outside: ``league.checkpoint_added``, and of ``LeagueOpened`` ``league.opened``.
+
+    Those that the seed document of this project names (its "Axiom events") have its spelling.
+    """
+    return _SEEDS.get(kind) or f"league.{_HEAD.sub('_', kind).lower().removeprefix('league_')}"
+
+
+_SEEDS = {"OpponentsSampled": "league.opponent_sampled"}
+_ELO = "league.elo_updated"
+"""A rating under Elo; under another system it is ``league.rating_updated``."""
+
+NAMES = {kind: name_of(kind) for kind in EVENT_TYPES}
+
+
+class Writer:
+    """Writes events of one history as lines.
+
+    Args:
+        league: Its name.
+        identity: What tells it from others of that name (``workers.tracker.identity``).
+    """
+
+    def __init__(self, league: str, identity: str) -> None:
+        self.league = league
+        self.history = f"{league}-{identity[:8]}"
+        """Names the history; every line's ``id`` is this and its sequence."""
+
+    def line(self, recorded: Recorded) -> Line:
+        """The event as a line, in the schema of this version; what cannot be decoded as text, with the reason."""
+        name, time = _name(recorded.event), _time(recorded.time_ns)
+        said = {
+            "_time": time,
+            "event": name,
+            "type": "" if recorded.event is None else type(recorded.event).__name__,
+            "league": self.league,
+            "sequence": recorded.sequence,
+            "id": f"{self.history}-{recorded.sequence}",
+            "producer": recorded.producer,
+            "data": _data(recorded),
+        }
+        return Line(recorded.sequence, name, time, _spelled(_encoder.encode(said)), self.history)
+
+
+def _name(event: Event | None) -> str:
+    if event is None:
+        return UNREADABLE
+    if isinstance(event, RatingUpdated) and event.system == "elo":
+        return _ELO
+    return NAMES[type(event).__name__]
+
+
+def _time(time_ns: int) -> str:
+    seconds, rest = divmod(time_ns, _NS)
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
+    except (OverflowError, ValueError, OSError):
+        # A header that anybody may have written.
+        moment = datetime.fromtimestamp(0, UTC)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _data(recorded: Recorded) -> Any:
+    if recorded.event is not None:
+        # Written anew: bytes from anybody may hold line breaks between their fields.
+        found = msgspec.to_builtins(recorded.event)
+        found.pop("type", None)
+        return found
+    text = recorded.payload[: 4 * _SHOWN].decode(errors="replace")[:_SHOWN]
+    return {"error": str(recorded.error), "bytes": len(recorded.payload), "payload": text}
+
+
+def _spelled(data: bytes) -> bytes:
+    """The same JSON, in which what terminals would obey, or nobody sees, is escaped."""
+    text = data.decode()
+    if text.isprintable():
+        return data
+    return "".join(char if char.isprintable() else _escape(char) for char in text).encode()
+
+
+def _escape(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else json.dumps(char)[1:-1]
