@@ -7,7 +7,7 @@ RUN ?= .league
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-faults test-fuzz test-oracles test-vllm test-web check bench ablation ablation-short clean
+.PHONY: help install demo test test-slow test-faults test-fuzz test-oracles test-vllm test-web check bench docs ablation ablation-short clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "==> creating $(VENV) and installing pinned packages (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[diplomacy,openspiel,textarena,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[diplomacy,openspiel,textarena,dev,docs]'
 	@touch $@
 
 install: $(STAMP)  ## create .venv with everything the demo and the tests need
@@ -71,6 +71,11 @@ check: $(STAMP)  ## lint, format, types, import contracts
 
 bench: $(STAMP)  ## measure against the named peers, ratios in the same run
 	@$(BIN)/python -m benchmarks
+
+# MkDocs' theme warns of MkDocs 2.0 at every start; a pinned 1.x is installed.
+docs: $(STAMP)  ## build the documentation as a site in build/site; a link that leads nowhere is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -W ignore -m mkdocs build --strict
+	@echo "build/site/index.html; to read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
 # What was trained before is kept, so both go on where they were.
 ablation: $(STAMP)  ## the league against mirror self-play in small games, five seeds each (within three hours)

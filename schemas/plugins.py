@@ -94,6 +94,10 @@ class Registry(Generic[Runtime]):
             importlib.import_module(f"{self.package}.{name}")
         return sorted(self._settings)
 
+    def structs(self) -> dict[str, type]:
+        """The settings struct of every registered plugin, by name."""
+        return {name: self._settings[name] for name in self.names()}
+
     def settings(self, plugin: Plugin) -> Any:
         """The configured plugin's settings, defaults included.
 

@@ -1,0 +1,91 @@
+"""The reference of the command line: every command as its own parser knows it, in the groups of ``league --help``."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from typer.main import get_command
+
+from docs_site.markdown import code, page, paragraphs, table, text
+from docs_site.structs import shown
+from workers.commands import app
+from workers.commands.panels import PANELS
+
+SHARED = ("--run", "--nats", "--league", "--creds", "--ca", "--json")
+"""Options that mean the same in every command that has them: they are explained once."""
+
+
+def write() -> str:
+    """The page."""
+    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    parts = [
+        "# Commands",
+        "`league COMMAND --help` says the same in the terminal; `league --install-completion` has the shell complete "
+        "names. Errors are one paragraph on standard error: exit code 2 for wrong usage or configuration, 1 for "
+        "everything else. This page is made from the parser.",
+        "## Options that many commands share",
+        _options([_shared(name, commands) for name in SHARED]),
+    ]
+    for panel, names in PANELS.items():
+        parts += [f"## {panel}", *[_sections(name, commands[name]) for name in names]]
+    return page(*parts)
+
+
+def _shared(name: str, commands: dict[str, Any]) -> Any:
+    return next(p for _, command in _all(commands) for p in command.params if name in p.opts)
+
+
+def _all(commands: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in commands.items():
+        yield before + name, command
+        yield from _all(getattr(command, "commands", {}), f"{before}{name} ")
+
+
+def _sections(name: str, command: Any) -> str:
+    """A command, or a group and its commands."""
+    return page(*[_section(path, one) for path, one in _all({name: command})])
+
+
+def _section(path: str, command: Any) -> str:
+    grouped = hasattr(command, "commands")
+    own = [p for p in command.params if p.param_type_name == "option" and not set(p.opts) & set(SHARED)]
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    takes = [code(p.opts[0]) for p in command.params if set(p.opts) & set(SHARED)]
+    return page(
+        f"{'####' if ' ' in path else '###'} `league {path}` {{ #{path.replace(' ', '-')} }}",
+        paragraphs(command.help or ""),
+        "" if grouped else f"```\n{_usage(path, arguments, bool(own or takes))}\n```",
+        table(("argument", "is"), [[code(_metavar(p)), text(p.help or "")] for p in arguments]),
+        _options(own),
+        f"Also {', '.join(takes)}." if takes else "",
+    )
+
+
+def _usage(path: str, arguments: list[Any], options: bool) -> str:
+    words = [_metavar(p) if p.required else f"[{_metavar(p)}]" for p in arguments]
+    return " ".join(["league", path, *(["[OPTIONS]"] if options else []), *words])
+
+
+def _metavar(param: Any) -> str:
+    named = str(param.metavar or param.name.upper())
+    return f"{named.removesuffix('…')}…" if param.nargs == -1 else named
+
+
+def _options(params: list[Any]) -> str:
+    return table(("option", "default", "means"), [_option(p) for p in params if not p.hidden])
+
+
+def _option(param: Any) -> list[str]:
+    names = ", ".join(map(code, [*param.opts, *param.secondary_opts]))
+    variable = f" {code('$' + param.envvar)}" if param.envvar else ""
+    means = text(param.help or "") + (f" Or by the variable{variable}." if variable else "")
+    return [names, _default(param), means]
+
+
+def _default(param: Any) -> str:
+    if param.required:
+        return "required"
+    if param.is_flag and not param.default:
+        return "off"
+    if param.default is None or callable(param.default):
+        return "none"
+    return shown(param.default if isinstance(param.default, int | float | str | list) else str(param.default))

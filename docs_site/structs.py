@@ -1,0 +1,153 @@
+"""Fields of a struct as the reference shows them: name, type in words, default, and the docstring under the field."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect as types
+
+from docs_site.markdown import code, table, text
+from schemas.numbers import MOST
+
+Link = Callable[[type], str]
+"""Where a struct is explained: a Markdown link, or its name."""
+
+
+def field_table(struct: type, link: Link) -> str:
+    """All fields of a struct in their order, as a Markdown table."""
+    said = field_docs(struct)
+    rows = [
+        [code(field.encode_name), words(field.type, link), _default(field), text(said.get(field.name, ""))]
+        for field in fields(struct)
+    ]
+    return table(("field", "type", "default", "meaning"), rows)
+
+
+def fields(struct: type) -> tuple[types.Field, ...]:
+    """Its fields in their order."""
+    info = types.type_info(struct)
+    assert isinstance(info, types.StructType)
+    return info.fields
+
+
+@cache
+def field_docs(struct: type) -> dict[str, str]:
+    """The docstring that stands under each field, by its name; inherited fields too."""
+    found: dict[str, str] = {}
+    for base in reversed(struct.__mro__):
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            found |= _docs_in(base)
+    return found
+
+
+def _docs_in(struct: type) -> dict[str, str]:
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
+    except OSError:
+        # Made at run time, as some bases are: it has no source, and no docstrings.
+        return {}
+    assert isinstance(tree, ast.ClassDef)
+    return {
+        field.target.id: after.value.value
+        for field, after in zip(tree.body, tree.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(after, ast.Expr)
+        and isinstance(after.value, ast.Constant)
+        and isinstance(after.value.value, str)
+    }
+
+
+def _default(field: types.Field) -> str:
+    if field.required:
+        return "required"
+    made = field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default
+    return shown(made)
+
+
+def shown(value: Any) -> str:
+    """A default as TOML and JSON have it; a table of a configuration is described in its own section."""
+    if value is None:
+        return "none"
+    plain = msgspec.to_builtins(value)
+    if isinstance(value, msgspec.Struct):
+        return _changed(value)
+    if isinstance(plain, dict) and plain:
+        return code(", ".join(plain))
+    return code(msgspec.json.encode(plain).decode())
+
+
+def _changed(value: msgspec.Struct) -> str:
+    """What a struct as a default says beside its own defaults."""
+    own = {field.name: field.default for field in fields(type(value))}
+    said = {name: given for name, given in msgspec.structs.asdict(value).items() if given not in (own[name], {})}
+    if set(said) == {"name"}:
+        return code(said["name"])
+    return code(", ".join(f"{name} = {given}" for name, given in said.items())) if said else "its defaults"
+
+
+def words(kind: types.Type, link: Link) -> str:
+    """A type in words: ``list of whole numbers from 0``."""
+    match kind:
+        case types.IntType():
+            return _whole(kind)
+        case types.FloatType():
+            return "number" if kind.ge is None else f"number from {kind.ge:g}"
+        case types.StrType():
+            return "text"
+        case types.BoolType():
+            return "true or false"
+        case types.AnyType():
+            return "any JSON"
+        case types.StructType():
+            return link(kind.cls)
+        case types.LiteralType():
+            return " or ".join(code(str(value)) for value in kind.values)
+        case types.EnumType():
+            return " or ".join(code(str(value.value)) for value in kind.cls)
+        case types.UnionType():
+            return _either(kind, link)
+    return _many(kind, link)
+
+
+def _whole(kind: types.IntType) -> str:
+    least = None if kind.ge in (None, -MOST - 1) else kind.ge
+    return "whole number" if least is None else f"whole number from {least}"
+
+
+def _either(kind: types.UnionType, link: Link) -> str:
+    some = [words(one, link) for one in kind.types if not isinstance(one, types.NoneType)]
+    none = ["none"] if len(some) < len(kind.types) else []
+    return " or ".join(some + none)
+
+
+def _many(kind: types.Type, link: Link) -> str:
+    match kind:
+        case types.ListType() | types.VarTupleType() | types.SetType() | types.FrozenSetType():
+            return f"list of {words(kind.item_type, link)}"
+        case types.TupleType():
+            return f"({', '.join(words(one, link) for one in kind.item_types)})"
+        case types.DictType():
+            return f"table of {words(kind.value_type, link)}"
+    return type(kind).__name__.removesuffix("Type").lower()
+
+
+def structs_in(struct: type) -> Iterator[type]:
+    """The structs that a struct's fields hold, directly or in lists and tables."""
+    for field in fields(struct):
+        yield from held(field.type)
+
+
+def held(kind: types.Type) -> Iterator[type]:
+    """The structs that a type holds, however deep in lists and tables; not what these hold themselves."""
+    if isinstance(kind, types.StructType):
+        yield kind.cls
+    for name in ("item_type", "value_type"):
+        if hasattr(kind, name):
+            yield from held(getattr(kind, name))
+    for one in (*getattr(kind, "types", ()), *getattr(kind, "item_types", ())):
+        yield from held(one)
