@@ -62,6 +62,18 @@ class Training(msgspec.Struct, frozen=True):
     """Of the last step, as ``GradientStepTaken`` has them."""
 
 
+class Gpu(msgspec.Struct, frozen=True):
+    """A GPU that a process may compute on; what others do on it counts too."""
+
+    index: int
+    """As its driver counts them on the machine."""
+    name: str
+    busy_share: float | None = None
+    """Share of the time, lately, in which something was computed; None where the driver does not say."""
+    used_bytes: int | None = None
+    memory_bytes: int | None = None
+
+
 class Heartbeat(msgspec.Struct, frozen=True):
     """One process at one moment."""
 
@@ -84,6 +96,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     inference: Inference | None = None
     play: Play | None = None
     training: Training | None = None
+    gpus: list[Gpu] = []
+    """Of a process that computes on some; empty where there is none."""
 
 
 class Heard(msgspec.Struct, frozen=True):

@@ -92,6 +92,8 @@ class Models:
         )
         name = context.config.inference.backend if self._elsewhere is None else "servers"
         self._gauge = BackendGauge(name, self.backend, self.swaps)
+        device = settings_of(context.config).get("device", "cpu")
+        context.gauges.uses_gpus = self._elsewhere is None and device != "cpu"
         context.gauges.inference = lambda: self._gauge.figures(self._shelf.most)
 
     @classmethod

@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from schemas.metrics import Heartbeat, Inference, Play, Training
+from schemas.metrics import Gpu, Heartbeat, Inference, Play, Training
 from workers.reading.status import PolicyStatus, Status, WorkerStatus, silence
 from workers.reading.visible import visible
 
@@ -94,6 +94,7 @@ def at_work(worker: WorkerStatus) -> str:
         *([_play(beat.play)] if beat.play is not None else []),
         *([_inference(beat.inference)] if beat.inference is not None else []),
         *([_training(beat.training)] if beat.training is not None else []),
+        *(_gpu(gpu) for gpu in beat.gpus),
     ]
     return "; ".join(parts) or "–"
 
@@ -114,3 +115,10 @@ def _inference(inference: Inference) -> str:
 
 def _training(training: Training) -> str:
     return f"{training.policy} step {training.step}, waits {100 * training.wait_share:.0f} %"
+
+
+def _gpu(gpu: Gpu) -> str:
+    parts = [] if gpu.busy_share is None else [f"{100 * gpu.busy_share:.0f} %"]
+    if gpu.used_bytes is not None and gpu.memory_bytes is not None:
+        parts.append(f"{gpu.used_bytes / 2**30:.0f} of {gpu.memory_bytes / 2**30:.0f} GiB")
+    return f"GPU {gpu.index} {', '.join(parts) or gpu.name}"

@@ -21,6 +21,7 @@ _INFERENCE = (
     "sampled_tokens",
     "forced_tokens",
 )
+_GPU = ("busy_share", "used_bytes")
 _PLAY = ("games_in_flight", "failed")
 
 
@@ -37,7 +38,7 @@ class Live:
             self._sums[name] = total + value, count + 1
 
     def take(self) -> dict[str, float]:
-        """The means: ``inference/<worker>/…``, ``play/<worker>/…`` and ``workers/<worker>/…``."""
+        """The means: ``inference/<worker>/…``, ``gpus/<worker>/<gpu>/…``, ``play/…`` and ``workers/<worker>/…``."""
         means = {name: total / count for name, (total, count) in self._sums.items()}
         self._sums.clear()
         return means
@@ -52,3 +53,7 @@ def _figures(heartbeat: Heartbeat) -> Iterator[tuple[str, float]]:
         if said is not None:
             for field in fields:
                 yield f"{prefix}/{heartbeat.worker}/{field}", float(getattr(said, field))
+    for gpu in heartbeat.gpus:
+        for field in _GPU:
+            if (value := getattr(gpu, field)) is not None:
+                yield f"gpus/{heartbeat.worker}/{gpu.index}/{field}", float(value)

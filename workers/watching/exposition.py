@@ -149,6 +149,11 @@ _PLAY = {
     "failed": ("league_play_failed_total", "counter", "Matches of the process that failed."),
     "games_s": ("league_play_games_per_second", "gauge", "Matches played, lately."),
 }
+_GPU = {
+    "busy_share": ("league_gpu_busy_share", "Share of the time in which a GPU of the worker computed, lately."),
+    "used_bytes": ("league_gpu_memory_used_bytes", "Memory of the GPU that is taken, by whomever."),
+    "memory_bytes": ("league_gpu_memory_bytes", "Memory of the GPU."),
+}
 _TRAINING = {"tokens_s": ("league_trainer_tokens_per_second", "gauge", "Tokens trained on, in the last step.")}
 
 
@@ -161,11 +166,20 @@ def _of_workers(status: Status) -> Iterator[Metric]:
     for part, fields in (("", _WORKER), ("inference", _INFERENCE), ("play", _PLAY), ("training", _TRAINING)):
         for field, (name, kind, described) in fields.items():
             yield Metric(name, kind, described, _samples(beating, part, field))
+    for field, (name, described) in _GPU.items():
+        yield Metric(name, "gauge", described, list(_of_gpus(beating, field)))
 
 
 def _samples(beating: Iterable[tuple[WorkerStatus, Heartbeat]], part: str, field: str) -> list[Sample]:
     holders = [(worker, getattr(heartbeat, part) if part else heartbeat) for worker, heartbeat in beating]
     return [Sample(_labels(worker), getattr(holder, field)) for worker, holder in holders if holder is not None]
+
+
+def _of_gpus(beating: Iterable[tuple[WorkerStatus, Heartbeat]], field: str) -> Iterator[Sample]:
+    for worker, heartbeat in beating:
+        for gpu in heartbeat.gpus:
+            if (value := getattr(gpu, field)) is not None:
+                yield Sample({**_labels(worker), "gpu": str(gpu.index)}, value)
 
 
 def _labels(worker: WorkerStatus) -> dict[str, str]:

@@ -19,6 +19,7 @@ from schemas.errors import LogError
 from schemas.metrics import Heartbeat, Inference, Play, Training
 from workers.inference.base import InferenceBackend
 from workers.inference.swaps import Swaps
+from workers.watching.gpus import GpuWatch
 
 if TYPE_CHECKING:
     from workers.runtime import Context
@@ -63,6 +64,8 @@ class Gauges:
     inference: Callable[[], Inference] | None = None
     play: Callable[[], Play] | None = None
     training: Callable[[], Training] | None = None
+    uses_gpus: bool = False
+    """Whether something that was started from here computes on GPUs, be it in this process or in one of its own."""
 
 
 class Heart:
@@ -71,7 +74,8 @@ class Heart:
     def __init__(self, context: "Context", role: str) -> None:
         self._client = context.client
         self._stream = MetricsStream(context.client, context.log.league)
-        self._source = _Source(context, role)
+        self._gpus = GpuWatch(lambda: context.gauges.uses_gpus)
+        self._source = _Source(context, role, self._gpus)
         self._trouble = ""
 
     async def beat(self) -> None:
@@ -87,14 +91,16 @@ class Heart:
     async def go_on(self) -> None:
         """Publish one now and then, for ever."""
         while True:
-            await asyncio.sleep(EVERY_S)
+            # Looking takes less time than there is between heartbeats.
+            await asyncio.gather(asyncio.sleep(EVERY_S), self._gpus.look())
             await self.beat()
 
 
 class _Source:
-    def __init__(self, context: "Context", role: str) -> None:
+    def __init__(self, context: "Context", role: str, gpus: GpuWatch) -> None:
         self._context = context
         self._role = role
+        self._gpus = gpus
         self._process = psutil.Process()
         self._cpu = Lately(age_s=self._uptime_s())
 
@@ -120,6 +126,7 @@ class _Source:
             inference=gauges.inference() if gauges.inference is not None else None,
             play=gauges.play() if gauges.play is not None else None,
             training=gauges.training() if gauges.training is not None else None,
+            gpus=self._gpus.figures(),
         )
 
 

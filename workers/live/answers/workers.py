@@ -24,6 +24,7 @@ async def workers(league: LiveLeague, asked: Asked) -> Any:
         "left_out": max(len(status.workers) - MOST_ROWS, 0),
         "silent": len(status.silent),
         "rates": _rates(here),
+        "gpus": _gpus(here),
         "jobs": status.jobs,
         "lag": status.lag,
         "since_step_s": status.since_step_s,
@@ -46,3 +47,13 @@ def _rates(found: list[WorkerStatus]) -> dict[str, float]:
         "memory_bytes": sum(beat.memory_bytes for beat in beats),
         "cores": sum(beat.cpu_share for beat in beats),
     }
+
+
+def _gpus(found: list[WorkerStatus]) -> list[dict[str, Any]]:
+    """Each GPU once, however many processes of its machine compute on it; none where there is none."""
+    gpus: dict[tuple[str, int], dict[str, Any]] = {}
+    for worker in found:
+        if worker.heartbeat is not None and worker.health == "ok":
+            for gpu in worker.heartbeat.gpus:
+                gpus[worker.host, gpu.index] = {"host": worker.host, **msgspec.to_builtins(gpu)}
+    return [gpus[place] for place in sorted(gpus)]

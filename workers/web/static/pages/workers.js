@@ -32,6 +32,7 @@ const WORKERS = [
   { name: "waiting", of: beat((b) => (b.training ? percent(b.training.wait_share) : "")), number: true },
   { name: "queued", of: inference((i) => `${whole(i.queued)} + ${whole(i.running)}`), number: true },
   { name: "adapters", of: inference((i) => `${whole(i.adapters)}${i.slots ? ` of ${whole(i.slots)}` : ""}`), number: true },
+  { name: "GPU", of: beat(gpus), sort: (r) => busiest(r.heartbeat?.gpus) },
   { name: "behind", of: beat((b) => whole(b.lag)), number: true, sort: (r) => r.heartbeat?.lag ?? -1 },
   { name: "up for", of: beat((b) => seconds(b.uptime_s)), number: true },
 ];
@@ -94,7 +95,7 @@ function summary(found) {
     ["tokens/s sampled", whole(Math.round(rates.sampled_tokens_s))], ["tokens/s trained on", whole(Math.round(rates.trained_tokens_s))],
     ["evaluation jobs waiting", whole(found.jobs)], ["events behind", whole(found.lag)],
     ["last gradient step", found.since_step_s === null ? "none yet" : `${seconds(found.since_step_s)} ago`],
-    ["cores", decimal(rates.cores, 1)], ["memory", bytes(rates.memory_bytes)], ["store", found.store_share === null ? "–" : percent(found.store_share)],
+    ["cores", decimal(rates.cores, 1)], ["memory", bytes(rates.memory_bytes)], ...together(found.gpus), ["store", found.store_share === null ? "–" : percent(found.store_share)],
     ["dead letters", found.dead_letters ? link("/problems", whole(found.dead_letters)) : "0"],
   ]);
 }
@@ -108,6 +109,29 @@ function health(r) {
 function rate(b) {
   const found = [b.inference?.tokens_s, b.training?.tokens_s].filter((each) => each !== undefined);
   return found.map((each) => whole(Math.round(each))).join(" / ");
+}
+
+/** A line for each GPU that a process computes on; nothing where there is none. */
+function gpus(b) {
+  return b.gpus.map((gpu) => h("div", { title: gpu.name }, `${gpu.index}: ${gpuSaid(gpu).join(", ") || gpu.name}`));
+}
+
+function gpuSaid(gpu) {
+  return [gpu.busy_share === null ? "" : percent(gpu.busy_share), gpu.used_bytes === null ? "" : bytes(gpu.used_bytes)].filter(Boolean);
+}
+
+function busiest(found) {
+  return Math.max(-1, ...(found ?? []).map((gpu) => gpu.busy_share ?? -1));
+}
+
+/** Of all GPUs together; no figure where no process has one. */
+function together(found) {
+  if (!found.length) return [];
+  const sum = (name) => found.reduce((total, gpu) => total + (gpu[name] ?? 0), 0);
+  const said = found.filter((gpu) => gpu.busy_share !== null);
+  const busy = said.length ? `, ${percent(sum("busy_share") / said.length)} busy` : "";
+  const memory = sum("memory_bytes") ? [["GPU memory", `${bytes(sum("used_bytes"))} of ${bytes(sum("memory_bytes"))}`]] : [];
+  return [["GPUs", `${whole(found.length)}${busy}`], ...memory];
 }
 
 function bytes(value) {

@@ -1,0 +1,219 @@
+"""Figures of GPUs: what the driver prints, whose they are, and that nothing is said where there is none."""
+
+import asyncio
+import io
+import os
+import shutil
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from league.simulation import Simulation
+from schemas import events as e
+from schemas.config import LeagueConfig
+from schemas.metrics import Gpu, Heard, Heartbeat
+from workers.live.answers.workers import _gpus
+from workers.reading.status import Status, status_of
+from workers.reading.status_text import print_status
+from workers.tracking.live import Live
+from workers.watching.exposition import league_metrics, render
+from workers.watching.gpus import ASKED, GpuWatch, parsed, visible_to
+
+TWO = """\
+0, GPU-5f8a1c2e-0000-4444-8888-aaaaaaaaaaaa, NVIDIA H100 80GB HBM3, 87, 41984, 81559
+1, GPU-77b2d9f0-1111-4444-8888-bbbbbbbbbbbb, NVIDIA H100 80GB HBM3, 0, 4, 81559
+"""
+ODD = """\
+0, GPU-aa, NVIDIA A100-SXM4-40GB, [N/A], 20113, 40960
+1, GPU-bb, NVIDIA GB10, 12, [N/A], [N/A]
+2, GPU-cc, Strange, Comma \x1b[31m Card, 100, 1, 2
+3, GPU-dd, Broken, ERR!, [Unknown Error], [Not Supported]
+"""
+MIB = 2**20
+
+
+def test_what_the_driver_prints_is_read() -> None:
+    first, second = parsed(TWO)
+    assert (first.index, first.name, first.busy_share) == (0, "NVIDIA H100 80GB HBM3", 0.87)
+    assert (first.used_bytes, first.memory_bytes) == (41_984 * MIB, 81_559 * MIB)
+    assert first.uuid == "GPU-5f8a1c2e-0000-4444-8888-aaaaaaaaaaaa"
+    assert (second.index, second.busy_share, second.used_bytes) == (1, 0.0, 4 * MIB)
+
+
+def test_what_the_driver_does_not_say_is_absent_and_not_zero() -> None:
+    split, unified, commas, broken = parsed(ODD)
+    assert (split.busy_share, split.used_bytes) == (None, 20_113 * MIB)
+    assert (unified.busy_share, unified.used_bytes, unified.memory_bytes) == (0.12, None, None)
+    assert (commas.name, commas.busy_share) == ("Strange, Comma \x1b[31m Card", 1.0)
+    assert (broken.busy_share, broken.used_bytes, broken.memory_bytes) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "No devices were found\n",
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n",
+        "x, GPU-a, N, 1, 2, 3\n",
+        "0, GPU-a, 1, 2\n",
+        "٣, GPU-a, N, 1, 2, 3\n",
+    ],
+)
+def test_other_lines_are_passed_over(text: str) -> None:
+    assert parsed(text) == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "found"),
+    [
+        (None, [0, 1]),
+        ("", []),
+        ("-1", []),
+        ("1", [1]),
+        ("1,0", [1, 0]),
+        ("1, 7, 0", [1]),
+        ("GPU-77b2d9f0", [1]),
+        ("GPU-", []),
+        ("MIG-4f1c", []),
+    ],
+)
+def test_only_gpus_that_the_process_may_use_are_its_own(variable: str | None, found: list[int]) -> None:
+    assert [gpu.index for gpu in visible_to(variable, parsed(TWO))] == found
+
+
+def tool(folder: Path, script: str) -> str:
+    path = folder / "driver-tool"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def looked(watch: GpuWatch, times: int = 1) -> list[Gpu]:
+    async def body() -> None:
+        for _ in range(times):
+            await watch.look()
+
+    asyncio.run(body())
+    return watch.figures()
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv(ASKED, raising=False)
+
+
+def test_a_process_that_computes_on_gpus_says_what_they_are_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = tmp_path / "printed"
+    printed.write_text(TWO)
+    command = tool(tmp_path, f'case "$1" in --query-gpu=index,uuid,name,*) cat {printed};; esac')
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert looked(GpuWatch(lambda: True, command)) == [Gpu(1, "NVIDIA H100 80GB HBM3", 0.0, 4 * MIB, 81_559 * MIB)]
+
+
+def test_whoever_computes_on_none_does_not_ask_unless_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "asked"
+    command = tool(tmp_path, f"touch {asked}; echo '0, GPU-a, N, 1, 2, 3'")
+    assert looked(GpuWatch(lambda: False, command)) == []
+    monkeypatch.setenv(ASKED, "0")
+    assert looked(GpuWatch(lambda: True, command)) == []
+    assert not asked.exists()
+    monkeypatch.setenv(ASKED, "1")
+    assert [gpu.index for gpu in looked(GpuWatch(lambda: False, command))] == [0]
+
+
+def test_a_tool_that_hangs_is_ended_and_does_not_hold_the_loop_up(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    watch = GpuWatch(lambda: True, tool(tmp_path, f"echo $$ > {pid}; exec sleep 60"), timeout_s=0.5)
+
+    async def body() -> int:
+        turns, looking = 0, asyncio.create_task(watch.look())
+        while not looking.done():
+            await asyncio.sleep(0.01)
+            turns += 1
+        return turns
+
+    begun = time.monotonic()
+    assert asyncio.run(body()) > 5
+    assert time.monotonic() - begun < 20
+    assert watch.figures() == []
+    deadline = time.monotonic() + 10
+    # A slow machine may not have come to writing it.
+    while pid.exists() and runs(int(pid.read_text())):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return b"Z" not in Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2][:3]
+
+
+def test_a_tool_that_fails_is_left_alone_for_a_while(tmp_path: Path) -> None:
+    count = tmp_path / "count"
+    watch = GpuWatch(lambda: True, tool(tmp_path, f"echo x >> {count}; exit 9"))
+    assert looked(watch, times=3) == []
+    assert count.read_text() == "x\n"
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU's driver")
+def test_where_there_is_no_gpu_nothing_is_said_at_all() -> None:
+    pytest.importorskip("torch")
+    assert looked(GpuWatch(lambda: True)) == []
+
+
+HERE = [Gpu(0, "H100", 0.875, 41 * 2**30, 80 * 2**30), Gpu(1, "GB10", 0.12)]
+
+
+def status(gpus: list[Gpu]) -> Status:
+    simulation = Simulation(LeagueConfig())
+    heard = {}
+    for name in ("inference-1", "rollout-1"):
+        joined = e.WorkerJoined(worker=name, role="inference", incarnation="a", host="box", pid=7, version="1")
+        simulation.append(joined)
+        of_it = gpus if name == "inference-1" else gpus[:1]
+        beat = Heartbeat(name, "inference", "a", "box", 7, 1.0, 5, 0.5, 3, 7, 0, gpus=of_it)
+        heard[name] = Heard(msgspec.json.decode(msgspec.json.encode(beat), type=Heartbeat), 1.0)
+    return status_of(simulation.state, heard, {}, 0)
+
+
+def told(found: Status) -> dict[str, Any]:
+    """Everything that people and programs are shown."""
+    text = io.StringIO()
+    print_status(Console(file=text, width=200), found)
+    live = Live()
+    live.put(found.workers[0].heartbeat or pytest.fail("no heartbeat"))
+    return {"text": text.getvalue(), "metrics": render(league_metrics(found)), "live": live.take()}
+
+
+def test_status_metrics_and_charts_show_them() -> None:
+    shown = told(status(HERE))
+    assert "GPU 0 88 %, 41 of 80 GiB; GPU 1 12 %" in shown["text"]
+    labels = 'worker="inference-1",role="inference",host="box"'
+    assert f'league_gpu_busy_share{{{labels},gpu="0"}} 0.875' in shown["metrics"]
+    assert f'league_gpu_memory_used_bytes{{{labels},gpu="0"}} {41 * 2**30}' in shown["metrics"]
+    assert f'league_gpu_busy_share{{{labels},gpu="1"}} 0.12' in shown["metrics"]
+    assert f'league_gpu_memory_bytes{{{labels},gpu="1"}}' not in shown["metrics"]
+    assert shown["live"]["gpus/inference-1/0/busy_share"] == 0.875
+    assert "gpus/inference-1/1/used_bytes" not in shown["live"]
+
+
+def test_where_there_is_none_no_word_no_metric_and_no_chart_speaks_of_gpus() -> None:
+    shown = told(status([]))
+    assert "GPU" not in shown["text"]
+    assert "gpu" not in shown["metrics"]
+    assert not [name for name in shown["live"] if name.startswith("gpus/")]
+    assert _gpus(status([]).workers) == []
+
+
+def test_a_gpu_that_two_processes_compute_on_is_one_gpu() -> None:
+    found = _gpus(status(HERE).workers)
+    assert [(gpu["host"], gpu["index"]) for gpu in found] == [("box", 0), ("box", 1)]
