@@ -32,7 +32,7 @@ const WORKERS = [
   { name: "waiting", of: beat((b) => (b.training ? percent(b.training.wait_share) : "")), number: true },
   { name: "queued", of: inference((i) => `${whole(i.queued)} + ${whole(i.running)}`), number: true },
   { name: "adapters", of: inference((i) => `${whole(i.adapters)}${i.slots ? ` of ${whole(i.slots)}` : ""}`), number: true },
-  { name: "GPU", of: beat(gpus), sort: (r) => busiest(r.heartbeat?.gpus) },
+  { name: "GPU", of: beat(gpus), number: true, sort: (r) => busiest(r.heartbeat?.gpus) },
   { name: "behind", of: beat((b) => whole(b.lag)), number: true, sort: (r) => r.heartbeat?.lag ?? -1 },
   { name: "up for", of: beat((b) => seconds(b.uptime_s)), number: true },
 ];
