@@ -18,9 +18,12 @@ from league.simulation import Simulation
 from schemas.config import LeagueConfig, Plugin
 from schemas.errors import UsageError
 from schemas.events import MatchFailed, MatchFinished
+from schemas.jobs import PlayMatch
 from tests.web.conftest import CONFIG, Site
 from workers.people.choices import choices_of
+from workers.people.person import Person
 from workers.people.room import Room, folded, unrecorded
+from workers.people.sitting import Sitting
 from workers.people.terminal import play
 from workers.reading.accounts import resimulated
 from workers.reading.matches import find_match
@@ -122,16 +125,18 @@ def test_what_is_not_legal_is_refused_and_leaving_ends_the_match_with_its_reason
 def test_what_is_chosen_in_every_phase_of_diplomacy_is_understood_as_legal() -> None:
     pytest.importorskip("diplomacy")
     spec = make_game("diplomacy", {"max_year": 1907})
-    words, game, rng, kinds = words_of(spec), spec.new(5), Random(5), set()
+    words, game, rng, kinds, said = words_of(spec), spec.new(9), Random(9), set(), set()
     while game.to_move():
         for seat in game.to_move():
             choices = choices_of(words, game, seat)
             kinds.update(choice.name.partition(" ")[0] for choice in choices)
+            said.update(label.partition(" ")[0] for choice in choices for label in choice.labels)
             reply = "\n".join(choice.options[choice.usual] for choice in choices)
             understood = words.understand(game, seat, reply, rng)
             assert (understood.illegal, understood.choices) == (0, len(choices)), (choices, reply)
         game.apply({seat: game.random_action(seat, rng) for seat in game.to_move()})
-    assert kinds == {"A", "F", "build", "disband"}
+    assert kinds == {"army", "fleet", "build", "disband"}
+    assert said == {"hold", "move", "support", "convoy", "retreat", "disband", "army", "fleet", "nothing"}
 
 
 def test_games_whose_replies_cannot_be_listed_are_answered_in_words() -> None:
@@ -141,6 +146,22 @@ def test_games_whose_replies_cannot_be_listed_are_answered_in_words() -> None:
     (choice,) = choices_of(words, game, seat)
     assert choice.labels == [option.removeprefix("MOVE: ") for option in choice.options]
     assert choices_of(_Unlisted(words), game, seat) == []
+
+
+def test_orders_are_offered_by_the_full_names_of_places() -> None:
+    pytest.importorskip("diplomacy")
+    spec = make_game("diplomacy", {})
+    game = spec.new(5)
+    seat = spec.seats.index("RUSSIA")
+    offered = {choice.name: choice for choice in choices_of(words_of(spec), game, seat)}
+    fleet = offered["fleet in St Petersburg, south coast (STP/SC)"]
+    labels = dict(zip(fleet.options, fleet.labels, strict=True))
+    assert labels["F STP/SC - BOT"] == "move to Gulf of Bothnia (BOT)"
+    assert fleet.labels[fleet.usual] == "hold"
+    army = offered["army in Moscow (MOS)"]
+    labels = dict(zip(army.options, army.labels, strict=True))
+    assert labels["A MOS S A WAR - UKR"] == "support army from Warsaw (WAR) to Ukraine (UKR)"
+    assert labels["A MOS S A WAR"] == "support army in Warsaw (WAR)"
 
 
 class _Unlisted:
@@ -162,6 +183,24 @@ def test_who_may_not_publish_results_is_told_so_and_others_are_not(tmp_path: Pat
     assert unrecorded(Run(tmp_path / "run", access=Access()), "league") == ""
     assert (said("evaluator"), said("operator")) == ("", "")
     assert "dashboard-1 (dashboard) do not let this page record" in said("dashboard")
+
+
+def test_before_the_first_question_the_table_is_seen_and_what_is_waited_for() -> None:
+    spec = make_game("nim", {"seats": 3, "heaps": [2, 3, 4]})
+    person = Person(words_of(spec), patience_s=60.0)
+    job = PlayMatch("m", "exhibition", ["human", "main@1", "random_bot"], 1)
+    sitting = Sitting(job, 0, person, spec, unrecorded="", away_s=None)
+
+    async def body() -> None:
+        seen = await sitting.look(-1, 60.0)
+        assert (seen.stage, seen.positions, seen.over) == ("", 0, False)
+        await person.wait_for("The model of main@1 is being loaded …", spec.new(1))
+        seen = await sitting.look(seen.changes, 60.0)
+        assert (seen.stage, seen.positions) == ("The model of main@1 is being loaded …", 1)
+        await person.wait_for("", spec.new(1))
+        assert (await sitting.look(seen.changes, 60.0)).stage == ""
+
+    asyncio.run(body())
 
 
 def test_what_is_not_recorded_is_played_all_the_same(on_site: Callable[..., None], tmp_path: Path) -> None:

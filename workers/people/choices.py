@@ -1,7 +1,6 @@
 """What a person can answer, as things to choose from; what is chosen is a reply that the game's words understand."""
 
 import re
-from typing import cast
 
 import msgspec
 
@@ -31,39 +30,11 @@ def choices_of(words: Words, game: Game, seat: int) -> list[Choice]:
         GameError: the seat is not to move.
     """
     if game.name == "diplomacy":
-        return _orders(game, seat)
+        # Imported here: it needs a choice's form.
+        from workers.people.orders import orders_of
+
+        return orders_of(game, seat)
     if not isinstance(words, Listing):
         return []
     replies = list(words.replies(game, seat))
     return [Choice("", replies, [_LABEL.sub("", reply) for reply in replies])] if replies else []
-
-
-def _orders(game: Game, seat: int) -> list[Choice]:
-    # Of an optional package; a game of it is here, so it is too.
-    from arena.games.diplomacy import board
-    from arena.games.diplomacy.game import DiplomacyGame
-
-    table = cast(DiplomacyGame, game)
-    position = table.position
-    if position.kind != "A":
-        default = "H" if position.kind == "M" else "D"
-        return [_of_unit(unit.unit, list(unit.orders), default) for unit in table.choices(seat)]
-    due = position.adjustment(seat)
-    if due > 0:
-        orders = [order for site in position.sites(seat) for order in board.builds_at(site)]
-        return [_numbered("build", n, due, ["WAIVE", *orders], 0) for n in range(due)]
-    orders = [f"{unit} D" for unit in position.units[seat]]
-    return [_numbered("disband", n, -due, orders, n) for n in range(-due)]
-
-
-def _of_unit(unit: str, orders: list[str], default: str) -> Choice:
-    usual = f"{unit} {default}"
-    return Choice(unit, orders, [order.removeprefix(f"{unit} ") for order in orders], max(_at(orders, usual), 0))
-
-
-def _at(orders: list[str], order: str) -> int:
-    return orders.index(order) if order in orders else 0
-
-
-def _numbered(what: str, n: int, of: int, orders: list[str], usual: int) -> Choice:
-    return Choice(f"{what} {n + 1} of {of}", orders, orders, usual)

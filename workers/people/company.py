@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from arena.arenas.base import ArenaSpec
 from arena.contests import Contest
-from arena.games.base import Apart, GameSpec, words_of
+from arena.games.base import Apart, Game, GameSpec, words_of
 from arena.match import BotPlayer, Player, play
 from schemas.errors import GameError, UsageError
 from schemas.ids import split_agent
@@ -18,6 +18,7 @@ from workers.asking.prompting import prompting_of
 from workers.asking.remote import Remotes
 from workers.inference.base import Sampling
 from workers.models import Models
+from workers.people.person import HUMAN, Person
 from workers.playing.games import PlayedGame
 from workers.playing.seating import Seating
 from workers.runtime import Context
@@ -33,14 +34,14 @@ class Company:
         context: Of the process.
         contest: What the league plays.
         remotes: Its remote agents.
-        people: The player of each seat with a person, by match.
+        people: Who sits in each seat with a person, by match.
 
     Raises:
         GameError: people cannot play it.
     """
 
     def __init__(
-        self, context: Context, contest: Contest, remotes: Remotes, people: Mapping[str, Mapping[int, Player]]
+        self, context: Context, contest: Contest, remotes: Remotes, people: Mapping[str, Mapping[int, Person]]
     ) -> None:
         if isinstance(contest, ArenaSpec):
             raise GameError(f"{contest.name}: an arena, whose roles only agents speak; expected a league of a game")
@@ -69,11 +70,25 @@ class Company:
 
     async def _played(self, job: PlayMatch) -> PlayedGame:
         started = time.monotonic()
-        game = self._evaluated.new(job.seed)
+        game = await asyncio.to_thread(self._evaluated.new, job.seed)
         with contextlib.ExitStack() as held:
-            players = [await self._player(job, seat, held) for seat in range(len(job.seats))]
+            players = []
+            for seat in range(len(job.seats)):
+                await self._tell(job, self._stage(job.seats[seat]), game)
+                players.append(await self._player(job, seat, held))
+            await self._tell(job, "", game)
             outcome = await play(game, players, job.seed, MOST_TURNS)
         return PlayedGame.of(self.spec, job, game, players, outcome, time.monotonic() - started)
+
+    def _stage(self, agent: str) -> str:
+        known = self._context.state.agents.get(agent)
+        if self._models is None and (known is None or known.kind not in ("bot", "remote")) and agent != HUMAN:
+            return f"The model of {agent} is being loaded …"
+        return "Everybody takes their seats …"
+
+    async def _tell(self, job: PlayMatch, stage: str, game: Game) -> None:
+        for person in self._people.get(job.match_id, {}).values():
+            await person.wait_for(stage, game)
 
     async def _player(self, job: PlayMatch, seat: int, held: contextlib.ExitStack) -> Player:
         person = self._people.get(job.match_id, {}).get(seat)

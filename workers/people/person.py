@@ -10,6 +10,9 @@ from arena.games.texts import Words
 from schemas.errors import GameError, UsageError
 from workers.people.choices import Choice, choices_of
 
+HUMAN = "human"
+"""Who sits in a person's seat, in the history."""
+
 
 class Question(msgspec.Struct, frozen=True):
     """What a person is asked."""
@@ -34,6 +37,8 @@ class Person:
         """What waits for an answer."""
         self.game: Game | None = None
         """The position, once there is one; only to be looked at."""
+        self.stage = ""
+        """What is being done before the first question; empty once everybody is seated."""
         self.changes = 0
         """Grows whenever there is something new to see."""
         self._patience_s = patience_s
@@ -94,6 +99,16 @@ class Person:
     def _check_here(self) -> None:
         if self._why_left:
             raise GameError(self._why_left)
+
+    async def wait_for(self, stage: str, game: Game) -> None:
+        """Have the person see the table while it is being made ready.
+
+        Args:
+            stage: What is being done; empty when nothing is left to do.
+            game: At its beginning.
+        """
+        self.stage, self.game = stage, game
+        await self.tell()
 
     async def tell(self) -> None:
         """Say that there is something new to see."""

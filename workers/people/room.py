@@ -9,7 +9,6 @@ from typing import Any
 from arena.arenas.base import ArenaSpec
 from arena.contests import Contest, make_contest
 from arena.games.base import words_of
-from arena.match import Player
 from league.access.permissions import permissions
 from league.log.jetstream import JetStreamLog
 from league.signing import Signer
@@ -22,13 +21,11 @@ from schemas.subjects import match_subject
 from workers.asking.remote import Remotes
 from workers.matches import Matches
 from workers.people.company import Company
-from workers.people.person import Person
+from workers.people.person import HUMAN, Person
 from workers.people.sitting import AWAY_S, Sitting
 from workers.run import Run
 from workers.runtime import Context
 
-HUMAN = "human"
-"""Who sits in a person's seat, in the history."""
 PURPOSE = "exhibition"
 AT_ONCE = 8
 """Games under way."""
@@ -130,7 +127,7 @@ class Room:
         self._context.state = state
         self._away_s = away_s
         self._unrecorded = unrecorded(run, log.league)
-        self._people: dict[str, Mapping[int, Player]] = {}
+        self._people: dict[str, Mapping[int, Person]] = {}
         self._matches: Matches | None = None
         self._company: Company | None = None
         self._sittings: dict[str, Sitting] = {}

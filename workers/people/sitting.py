@@ -34,6 +34,10 @@ class Seen(msgspec.Struct, frozen=True):
     """Role and agent of each."""
     rules: str
     changes: int
+    stage: str
+    """What is being done before the first question; empty once everybody is seated."""
+    positions: int
+    """How many there have been that can be drawn."""
     question: dict[str, Any] | None
     """None while others think, and once the game is over."""
     moves: list[Turn]
@@ -121,6 +125,8 @@ class Sitting:
             ],
             rules=self.person.words.rules(),
             changes=changes,
+            stage=self.person.stage,
+            positions=await self._positions(),
             question=None if question is None else msgspec.to_builtins(question),
             moves=await self._told(),
             outcome=None if self._outcome is None else msgspec.to_builtins(self._outcome),
@@ -133,6 +139,9 @@ class Sitting:
         """The game so far; empty before the first question."""
         game = self.person.game
         return self._record or (b"" if game is None else game.record())
+
+    async def _positions(self) -> int:
+        return len(await self._told()) + 1 if self.record() else 0
 
     async def _told(self) -> list[Turn]:
         """The moves that the person may know."""

@@ -137,4 +137,7 @@ def _option(choice: dict[str, Any], line: str) -> str:
         return str(options[choice["usual"]])
     if line.isascii() and line.isdigit() and 1 <= int(line) <= len(options):
         return str(options[int(line) - 1])
-    return str(options[labels.index(line)]) if line in labels else line
+    if line in labels:
+        return str(options[labels.index(line)])
+    # An order without its unit, as the engine writes it.
+    return next((str(option) for option in options if line and option.split(" ", 2)[2:] == [line]), line)

@@ -16,7 +16,7 @@ from workers.live.answers.base import File, answers
 from workers.live.asked import Asked
 from workers.live.league import LiveLeague
 from workers.live.matches.decisions import Decision, as_sampled, moment_of, written_again
-from workers.live.matches.finding import about, found_match
+from workers.live.matches.finding import about, found_match, kind_of
 from workers.live.matches.listing import listed
 from workers.live.matches.replays import MAPPED, Replay, map_of, replay_of
 from workers.live.matches.rollouts import tokenizer_of, waiting_rollout
@@ -116,19 +116,19 @@ async def decision(league: LiveLeague, asked: Asked) -> Any:
     if turn is None or seat is None:
         raise UsageError("decision: expected a turn and a seat, both from 0")
     found = await found_match(league, asked.part("id"))
-    seated, is_remote = _asked_seat(league, found, seat)
+    seated, in_words = _asked_seat(league, found, seat)
     record = await load_record(league.run, league.log, found, None)
     config = league.state.config
     moment = await _computed(moment_of, record, _game(found), config, turn, seat)
     sampled, problem = await _sampled(league, found, seated, moment.number)
     if sampled is not None:
         return msgspec.to_builtins(sampled)
-    again = await _computed(written_again, moment, seat, config, is_remote)
+    again = await _computed(written_again, moment, seat, config, in_words)
     return msgspec.to_builtins(msgspec.structs.replace(again, note=again.note + problem))
 
 
 def _asked_seat(league: LiveLeague, found: FoundMatch, seat: int) -> tuple[SeatResult, bool]:
-    """A seat whose agent was asked something, and whether that was somebody else's server.
+    """A seat whose agent was asked something, and whether it was asked in words: a person, or somebody else's server.
 
     Raises:
         UsageError: there is no such seat, or a bot sat there.
@@ -136,10 +136,10 @@ def _asked_seat(league: LiveLeague, found: FoundMatch, seat: int) -> tuple[SeatR
     if found.result is None or seat >= len(found.result.seats):
         raise UsageError(f"match {found.match_id!r}: it has no seat {seat}, or was not played to its end")
     seated = found.result.seats[seat]
-    agent = league.state.agents.get(seated.agent)
-    if agent is not None and agent.kind == "bot":
+    kind = kind_of(league, seated.agent)
+    if kind == "bot":
         raise UsageError(f"seat {seat}: {seated.agent} is a bot; it was asked nothing")
-    return seated, agent is not None and agent.kind == "remote"
+    return seated, kind in ("remote", "person")
 
 
 async def _sampled(league: LiveLeague, found: FoundMatch, seat: SeatResult, number: int) -> tuple[Decision | None, str]:

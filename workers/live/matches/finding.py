@@ -7,6 +7,7 @@ import msgspec
 
 from league.log.base import Recorded
 from workers.live.league import LiveLeague
+from workers.people.person import HUMAN
 from workers.reading.matches import PLACES, FoundMatch, match_at
 
 
@@ -75,5 +76,12 @@ async def _ratings(league: LiveLeague, found: FoundMatch) -> list[dict[str, Any]
 def _kinds(league: LiveLeague, found: FoundMatch) -> dict[str, str]:
     """What kind each agent of its seats is; versions of a policy that never joined are no agents, and ``policy``."""
     names = {seat.agent for seat in found.result.seats} if found.result is not None else set()
-    known = league.state.agents
-    return {name: known[name].kind if name in known else "policy" for name in sorted(names)}
+    return {name: kind_of(league, name) for name in sorted(names)}
+
+
+def kind_of(league: LiveLeague, name: str) -> str:
+    """What kind an agent is; ``person`` where people sat, ``policy`` for versions that never joined."""
+    known = league.state.agents.get(name)
+    if known is not None:
+        return known.kind
+    return "person" if name == HUMAN else "policy"

@@ -29,3 +29,17 @@ export function seconds(value) {
   if (value < 60) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
   return value < 3600 ? `${Math.round(value / 60)} min` : `${(value / 3600).toFixed(1)} h`;
 }
+
+/** A word of the history, such as year_cap, as people say it. */
+export function spoken(word) {
+  return String(word).replaceAll("_", " ");
+}
+
+const SEASONS = { S: "Spring", F: "Autumn", W: "Winter" };
+const DOING = { M: "moves", R: "retreats", A: "adjustments" };
+
+/** A phase of Diplomacy as people say it: S1901M is Spring 1901, moves. Other titles stay as they are. */
+export function phased(title) {
+  const [, season, year, doing] = /^([SFW])(\d{4})([MRA])$/.exec(title) ?? [];
+  return season ? `${SEASONS[season]} ${year}, ${DOING[doing]}` : title;
+}

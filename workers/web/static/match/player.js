@@ -2,6 +2,7 @@
 
 import { lines } from "../charts.js";
 import { fill, h, part, shown } from "../dom.js";
+import { phased } from "../format.js";
 import { moved } from "./texts.js";
 
 const PACE_MS = 1200;
@@ -41,7 +42,7 @@ export function player(match, replay) {
   function show(n) {
     at = n;
     const { words } = pictures[n];
-    const phase = n === last ? "the end" : pictures[n].phase;
+    const phase = n === last ? "the end" : phased(pictures[n].phase);
     wrap.classList.add("waiting");
     image.src = source(n);
     image.alt = shown(`Map of ${words}`);

@@ -1,7 +1,7 @@
 // One match: who sat where, what came of it, how it was drawn, and what was played.
 
 import { fill, h, link, part, problem, shown as spelled } from "../dom.js";
-import { clock, decimal, percent, seconds, whole } from "../format.js";
+import { clock, decimal, percent, seconds, spoken, whole } from "../format.js";
 import { get } from "../league.js";
 import { conversations, transcript } from "../match/texts.js";
 import { player } from "../match/player.js";
@@ -15,7 +15,7 @@ function outcome(match) {
   if (finished) {
     const game = finished.environment || finished.game;
     return [
-      h("p", null, `${game}, ${finished.purpose}, played by ${finished.worker} in ${seconds(finished.seconds)}: ${whole(finished.length)} turns, ${whole(finished.tokens)} tokens written, ended by ${finished.reason}.`),
+      h("p", null, `${game}, ${finished.purpose}, played by ${finished.worker} in ${seconds(finished.seconds)}: ${whole(finished.length)} turns, ${whole(finished.tokens)} tokens written, ended by ${spoken(finished.reason)}.`),
       h("p", { class: "soft" }, `Event ${whole(finished.sequence)}, ${clock(finished.time)}, seed ${finished.seed}`, finished.evaluation_id && [", of the evaluation ", link(`/matches?evaluation=${part(finished.evaluation_id)}`, finished.evaluation_id)]),
       voided && h("p", { class: "problem" }, `Taken back by event ${whole(voided.sequence)} (${clock(voided.time)}): ${voided.reason}`),
     ];
@@ -51,10 +51,11 @@ function drawn(match) {
   const said = h("div", { "aria-live": "polite" });
   const button = asking("explain", "computing it again …", said, async () => explained(await get(`/match/${part(match.match_id)}/explain`)));
   const picks = sampled && h("ul", null, sampled.picks.map((pick) => h("li", null, `seat ${pick.seat}: `, link(`/agent/${part(pick.agent)}`, pick.agent), ` from ${pick.bucket}`)));
+  const isAsked = Boolean(match.finished?.evaluation_id || match.failed?.evaluation_id);
   const how = sampled
     ? [h("p", null, `${sampled.hero} in seat ${sampled.hero_seat}; opponents drawn by ${sampled.sampler}, draw ${sampled.draw}, from the standings at event ${whole(sampled.standings_sequence)}.`), picks]
-    : h("p", null, match.finished?.evaluation_id || match.failed?.evaluation_id ? "Asked for by an evaluation." : "Not drawn by matchmaking.");
-  return h("section", null, h("h2", null, "How it came about"), how, h("p", null, button), said);
+    : h("p", null, isAsked ? "Asked for by an evaluation." : "Not drawn by matchmaking: somebody played in it, or asked for it.");
+  return h("section", null, h("h2", null, "How it came about"), how, (sampled || isAsked) && h("p", null, button), said);
 }
 
 const BUCKETS = [
