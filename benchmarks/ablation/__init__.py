@@ -10,7 +10,9 @@ history; ``report DIR`` computes all figures and charts from what was kept.
 - ``trees``     a listed game as a tree: values, exact best responses, mixtures of policies
 - ``runs``      many runs, in processes that each train one after the other
 - ``policies``  what an adapter plays at every information state, by the learner's own forward pass
+- ``exploiters``  where a game has no tree: what a policy takes that is trained against a run's frozen one
 - ``measures``  exploitability of a run's newest policy and of its population, step by step
-- ``tables``    intervals over seeds, tables and charts
+- ``intervals``  means over seeds
+- ``tables``    tables and charts
 - ``prediction``  which rating system predicts the runs' matches best (``predict DIR``)
 """

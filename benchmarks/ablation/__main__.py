@@ -3,14 +3,19 @@
 import argparse
 import itertools
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.ablation.arms import ARMS, SETTINGS
+from benchmarks.ablation.exports import exported, opened
 from benchmarks.ablation.games import BENCHES
 from benchmarks.ablation.runs import Job, run_all
 
 SEEDS = (1, 2, 3, 4, 5)
+COMPARED = {("rps", "entropy"), ("kuhn", "entropy")}, ("mirror", "league"), tuple(range(1, 11))
+"""Games with settings, arms and seeds: ten where five were not enough to tell the two arms apart that the ablation is
+about. Said before the others were trained, and for all four alike."""
 SHORT_GAMES, SHORT_ARMS, SHORT_SETTINGS = ("rps", "kuhn"), ("mirror", "lagged", "league"), ("entropy",)
 """A part of the whole, with the same budgets: in the same folder the whole goes on where it was."""
 
@@ -18,21 +23,51 @@ SHORT_GAMES, SHORT_ARMS, SHORT_SETTINGS = ("rps", "kuhn"), ("mirror", "lagged", 
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ablation", description=__doc__)
-    parser.add_argument("command", choices=("run", "short", "report", "predict"))
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("command", choices=("run", "short", "report", "predict", "export"))
+    parser.add_argument("folder", type=Path, help="of the runs; to report also a file that `export` wrote")
     parser.add_argument("--games", nargs="*", choices=list(BENCHES), default=list(BENCHES))
     parser.add_argument("--arms", nargs="*", choices=list(ARMS), default=list(ARMS))
     parser.add_argument("--settings", nargs="*", choices=list(SETTINGS), default=list(SETTINGS))
-    parser.add_argument("--seeds", nargs="*", type=int, default=SEEDS)
+    parser.add_argument("--seeds", nargs="*", type=int, default=None, help="by default five, of some arms ten")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--logs", nargs="*", type=Path, default=[], help="of `league events --json`, to predict too")
+    parser.add_argument("--to", type=Path, default=Path("ablation.tar"), help="the file that `export` writes")
     parser.add_argument("--images", type=Path, default=None, help="where the report's charts go; by default FOLDER")
     return parser.parse_args(given)
 
 
 def jobs_of(asked: argparse.Namespace) -> list[Job]:
     """Seed by seed, so that what is there of a game at any time is there for all arms."""
-    wanted = itertools.product(asked.games, asked.settings, asked.seeds, asked.arms)
-    return [Job(asked.folder, game, setting, arm, seed) for game, setting, seed, arm in wanted]
+    seeds = asked.seeds or sorted({*SEEDS, *COMPARED[2]})
+    wanted = itertools.product(asked.games, asked.settings, seeds, asked.arms)
+    jobs = [Job(asked.folder, game, setting, arm, seed) for game, setting, seed, arm in wanted]
+    return jobs if asked.seeds else [job for job in jobs if _is_planned(job)]
+
+
+def _is_planned(job: Job) -> bool:
+    cells, arms, seeds = COMPARED
+    is_compared = (job.game, job.setting) in cells and job.arm in arms
+    return job.seed in (seeds if is_compared else SEEDS)
+
+
+def _predict(asked: argparse.Namespace) -> None:
+    from benchmarks.ablation.prediction import log_table, table
+
+    seeds = asked.seeds or SEEDS
+    said = [table(asked.folder, game, seeds) for game in asked.games] + [log_table(one) for one in asked.logs]
+    print("\n\n".join(filter(None, said)))
+
+
+def _report(asked: argparse.Namespace) -> None:
+    from benchmarks.ablation.tables import report
+
+    if asked.folder.is_dir():
+        report(asked.folder, asked.folder, asked.images or asked.folder)
+        return
+    beside = asked.folder.parent
+    with tempfile.TemporaryDirectory() as workshop:
+        opened(asked.folder, Path(workshop))
+        report(Path(workshop), beside, asked.images or beside)
 
 
 def main() -> int:
@@ -41,15 +76,13 @@ def main() -> int:
     if asked.command == "short":
         asked.games, asked.arms, asked.settings = SHORT_GAMES, SHORT_ARMS, SHORT_SETTINGS
     if asked.command == "predict":
-        from benchmarks.ablation.prediction import table
-
-        print("\n\n".join(filter(None, (table(asked.folder, game, asked.seeds) for game in asked.games))))
-        return 0
-    if asked.command != "report":
-        run_all(jobs_of(asked), asked.processes)
-    from benchmarks.ablation.tables import report
-
-    report(asked.folder, asked.images or asked.folder)
+        _predict(asked)
+    elif asked.command == "export":
+        print(exported(jobs_of(asked), asked.to))
+    else:
+        if asked.command != "report":
+            run_all(jobs_of(asked), asked.processes)
+        _report(asked)
     return 0
 
 

@@ -24,7 +24,7 @@ from schemas.config import (
 MAIN = "main"
 FOR_EVER = 1_000_000
 SHAPE = {
-    **{"hidden": 32, "layers": 1, "heads": 2, "kv_heads": 2, "head_dim": 16, "mlp": 64, "max_positions": 64},
+    **{"hidden": 32, "layers": 1, "heads": 2, "kv_heads": 2, "head_dim": 16, "mlp": 64},
     # Moves whose embeddings are all but the same cannot be told apart by any adapter: with 0.02 no move of
     # rock-paper-scissors came to more than two thirds.
     "init_std": 0.2,
@@ -86,7 +86,12 @@ def config_of(bench: Bench, arm: Arm, seed: int, setting: Setting) -> LeagueConf
         seed=seed,
         game=bench.game,
         agents={"base_model": AgentConfig(kind="base", rating=1000.0, baseline=True)},
-        model=ModelConfig(shape=SHAPE, cloning={"sequences": 6_144}, lora_rank=8, lora_alpha=16.0),
+        model=ModelConfig(
+            shape={**SHAPE, "max_positions": bench.positions},
+            cloning={"sequences": bench.cloned},
+            lora_rank=8,
+            lora_alpha=16.0,
+        ),
         inference=InferenceConfig(max_adapters=256, max_rows=bench.batch * 2),
         rollout=RolloutConfig(games_in_flight=bench.batch, ahead_steps=1.0),
         matchmaking=MatchmakingConfig(sampler=arm.sampler),

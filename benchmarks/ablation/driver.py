@@ -11,8 +11,7 @@ import msgspec
 import torch
 import zstandard
 
-from benchmarks.ablation.arms import MAIN
-from benchmarks.ablation.local import LocalLeague
+from benchmarks.ablation.local import Frozen, LocalLeague
 from schemas.config import LeagueConfig
 from schemas.events import CheckpointAdded
 from trainer.decoder import Decoder
@@ -51,19 +50,20 @@ def model_of(folder: Path, config: LeagueConfig) -> Path:
     return folder
 
 
-async def train(folder: Path, config: LeagueConfig, model: Path) -> Done:
+async def train(folder: Path, config: LeagueConfig, model: Path, frozen: Frozen | None = None) -> Done:
     """Play and train until the run's budget of games is spent.
 
     Args:
         folder: Of the run; what an unfinished one left there is removed.
         config: Of the league.
         model: Folder of the base model.
+        frozen: A policy that is there to be met and is not trained.
     """
     _emptied(folder)
     torch.set_num_threads(1)
     began = time.process_time(), time.monotonic()
     league = LocalLeague(config, folder)
-    await league.open(model)
+    await league.open(model, frozen)
     async with beside(league.follow()):
         await _trained(league)
     done = Done(time.process_time() - began[0], time.monotonic() - began[1])
@@ -78,13 +78,14 @@ def _emptied(folder: Path) -> None:
 
 
 async def _trained(league: LocalLeague) -> None:
-    main = league.context(MAIN)
+    hero = league.config.trainer.policy
+    main = league.context(hero)
     models = await Models.open(main)
     decoder = Decoder.load(await base_folder(main))
     async with AsyncExitStack() as stack:
         if "training" in league.config.ratings.purposes:
             await stack.enter_async_context(beside(rater.serve(league.context("rater"))))
-        contexts = {policy: main if policy == MAIN else league.context(policy) for policy in league.config.trained}
+        contexts = {policy: main if policy == hero else league.context(policy) for policy in league.config.trained}
         trainers = {policy: TrainerWorker(context, decoder, policy) for policy, context in contexts.items()}
         for trainer in trainers.values():
             await trainer.resume()

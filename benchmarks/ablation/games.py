@@ -10,6 +10,7 @@ import msgspec
 from arena.games import kuhn_poker, leduc_poker, make_game
 from benchmarks.ablation.trees import Tree
 from schemas.config import Plugin
+from schemas.errors import UsageError
 
 
 class Bench(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,8 +18,11 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     game: Plugin
-    deals: Callable[[], Sequence[tuple[float, Any]]]
-    """First positions with their probabilities."""
+    deals: Callable[[], Sequence[tuple[float, Any]]] | None = None
+    """First positions with their probabilities; None where the game has no tree here: then a policy that is trained
+    against the run's frozen one measures (``exploiters``)."""
+    prepare: Callable[[], None] = lambda: None
+    """Done before the game is made, in every process."""
     unit: str
     """Of what is won."""
     games: int
@@ -29,6 +33,12 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     """Of a run whose games all train one policy; versions between them follow."""
     resets: int = 4
     """How often an exploiter begins anew, at least: it has its share of the run's steps over so many."""
+    positions: int = 64
+    """Longest sequence of the base model."""
+    cloned: int = 6_144
+    """Examples of random play that the base model is taught."""
+    exploiter_games: int = 0
+    """Training matches of an exploiter that measures a finished run."""
 
     @property
     def steps(self) -> int:
@@ -41,7 +51,13 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.steps // self.checkpoints, 1)
 
     def tree(self) -> Tree:
-        """All of the game."""
+        """All of the game.
+
+        Raises:
+            UsageError: it is too large.
+        """
+        if self.deals is None:
+            raise UsageError(f"{self.title}: found no first positions; expected a game that is small enough for a tree")
         return Tree(make_game(self.game.name, self.game.settings), self.deals())  # type: ignore[arg-type]
 
 
@@ -56,6 +72,18 @@ def _kuhn() -> Sequence[tuple[float, Any]]:
 def _leduc() -> Sequence[tuple[float, Any]]:
     every = leduc_poker.every_deal()
     return [(n / len(every), leduc_poker.State(cards)) for cards, n in Counter(deal.cards for deal in every).items()]
+
+
+ONE_ROUND = "IteratedRockPaperScissors-v0-one-round-train"
+
+
+def _register_one_round() -> None:
+    """TextArena registers nine rounds, whose observations are longer than two cores can train on by the hundred."""
+    from textarena.envs.registration import ENV_REGISTRY, register
+
+    if ONE_ROUND not in ENV_REGISTRY:
+        whole = ENV_REGISTRY["IteratedRockPaperScissors-v0-train"]
+        register(ONE_ROUND, whole.entry_point, whole.default_wrappers, **{**whole.kwargs, "num_rounds": 1})
 
 
 ROCK_TWICE = [[0.0, -1.0, 2.0], [1.0, 0.0, -1.0], [-2.0, 1.0, 0.0]]
@@ -86,4 +114,15 @@ BENCHES = {
         title="Kuhn poker", game=Plugin("kuhn_poker", {"shuffle": False}), deals=_kuhn, unit="chips", games=9_600
     ),
     "leduc": Bench(title="Leduc poker", game=Plugin("leduc_poker"), deals=_leduc, unit="chips", games=12_800),
+    "textarena": Bench(
+        title="TextArena's rock-paper-scissors, one round",
+        game=Plugin("textarena", {"env": ONE_ROUND}),
+        prepare=_register_one_round,
+        unit="points",
+        games=3_200,
+        checkpoints=12,
+        positions=512,
+        cloned=1_024,
+        exploiter_games=1_600,
+    ),
 }

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
+
 from league.founders import founders
 from league.log.experience import Received
 from league.log.memory import MemoryLog
@@ -12,7 +14,7 @@ from league.state import LeagueState
 from schemas.codec import decode_rollout, encode_rollout
 from schemas.config import LeagueConfig, plain
 from schemas.errors import ArtifactError
-from schemas.events import LeagueOpened
+from schemas.events import LeagueOpened, PolicyPublished
 from schemas.ids import digest
 from schemas.trajectories import Rollout
 from trainer.archive import pack
@@ -106,6 +108,15 @@ class _NoBroker:
         return None
 
 
+class Frozen(msgspec.Struct, frozen=True):
+    """A version of a policy that was trained elsewhere, from the same base model."""
+
+    policy: str
+    version: int
+    adapter: bytes
+    """Packed."""
+
+
 class LocalLeague:
     """One league: what its workers' contexts share.
 
@@ -123,17 +134,24 @@ class LocalLeague:
         self._experience = Rollouts()
         self._contexts: list[Context] = []
 
-    async def open(self, model: Path) -> None:
+    async def open(self, model: Path, frozen: Frozen | None = None) -> None:
         """Record the league's first events.
 
         Args:
             model: Folder of its base model.
+            frozen: A policy that is there to be met and is not trained.
         """
         name = await self.artifacts.put(pack(model))
         opened = LeagueOpened(league=self.config.name, config=plain(self.config), model=f"artifact:{name}")
-        await self.log.append_batch([opened, *founders(self.config)], expected=0)
+        met = [] if frozen is None else [await self._published(frozen)]
+        await self.log.append_batch([opened, *founders(self.config), *met], expected=0)
         async for recorded in self.log.read():
             self._apply(recorded)
+
+    async def _published(self, frozen: Frozen) -> PolicyPublished:
+        adapter = await self.artifacts.put(frozen.adapter)
+        base = self.config.base_agent
+        return PolicyPublished(policy=frozen.policy, version=frozen.version, adapter=adapter, parent=base)
 
     def context(self, worker: str) -> Context:
         """What a worker of this name works with; all share one fold of the history."""

@@ -7,13 +7,13 @@ import msgspec
 import zstandard
 
 from benchmarks.ablation.arms import MAIN
-from benchmarks.ablation.driver import ADAPTERS, DONE, HISTORY, Done, Line
+from benchmarks.ablation.driver import ADAPTERS, DONE, HISTORY, Done
 from benchmarks.ablation.games import BENCHES
 from benchmarks.ablation.policies import Asked, Probabilities
 from benchmarks.ablation.trees import Tree
 from league.boards.nash import nash_average
 from schemas.codec import decode_event
-from schemas.events import CheckpointAdded, Event, MatchFinished, PolicyPublished
+from schemas.events import CheckpointAdded, Event, GradientStepTaken, MatchFinished, PolicyPublished
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -21,6 +21,8 @@ class Point(msgspec.Struct, frozen=True):
 
     games: int
     """Training matches of all policies of the run by then."""
+    steps: int
+    """Of the main policy by then."""
     last: float
     """Of the main policy's newest checkpoint."""
     mean: float
@@ -36,6 +38,8 @@ class Measured(msgspec.Struct, frozen=True):
     games: int
     steps: int
     """Of the main policy."""
+    every: int
+    """Gradient steps of all policies."""
     seconds: float
     """Of CPU."""
 
@@ -48,11 +52,32 @@ class Measured(msgspec.Struct, frozen=True):
         late = [point.last for point in self.curve if point.games >= self.games / 2]
         return sum(late) / len(late)
 
+    @property
+    def alike(self) -> float:
+        """The same over the second half of the first third of the run's steps, as steps of the main policy alone.
 
-def history(folder: Path) -> Iterator[Event]:
-    """The events of a run."""
-    for line in zstandard.decompress((folder / HISTORY).read_bytes()).splitlines():
-        yield decode_event(bytes(msgspec.json.decode(line, type=Line).event))
+        Where three policies share the budget these are the second half of the main one's steps: so arms compare by
+        equally many steps, and not by equally many games.
+        """
+        alike = [point.last for point in self.curve if self.every / 6 <= point.steps <= self.every / 3 + 1]
+        return sum(alike) / len(alike)
+
+
+class _Exported(msgspec.Struct, frozen=True):
+    """What runs and ``league events --json`` have in common, of a line."""
+
+    event: msgspec.Raw
+
+
+def history(path: Path) -> Iterator[Event]:
+    """The events of a history.
+
+    Args:
+        path: Folder of a run, or a file of ``league events --json``.
+    """
+    data = zstandard.decompress((path / HISTORY).read_bytes()) if path.is_dir() else path.read_bytes()
+    for line in data.splitlines():
+        yield decode_event(bytes(msgspec.json.decode(line, type=_Exported).event))
 
 
 def measured(folder: Path, tree: Tree, asked: Asked) -> Measured:
@@ -63,28 +88,30 @@ def measured(folder: Path, tree: Tree, asked: Asked) -> Measured:
         tree: Of its game.
         asked: The game's questions, of the run's base model.
     """
-    games, steps = 0, 0
+    games, steps, every = 0, 0, 0
     own = [asked.table(None)]
     others: list[Probabilities] = []
-    curve = [_point(tree, 0, own, others)]
+    curve = [_point(tree, (0, 0), own, others)]
     for event in history(folder):
         if isinstance(event, MatchFinished):
             games += 1
         elif isinstance(event, PolicyPublished) and event.policy == MAIN:
             steps = event.version
+        elif isinstance(event, GradientStepTaken):
+            every += 1
         elif isinstance(event, CheckpointAdded):
             table = asked.table(asked.adapter((folder / ADAPTERS / event.adapter).read_bytes()))
             (own if event.policy == MAIN else others).append(table)
             if event.policy == MAIN:
-                curve.append(_point(tree, games, own, others))
+                curve.append(_point(tree, (games, steps), own, others))
     done = msgspec.json.decode((folder / DONE).read_bytes(), type=Done)
-    return Measured(curve, games, steps, done.seconds)
+    return Measured(curve, games, steps, every, done.seconds)
 
 
-def _point(tree: Tree, games: int, own: Sequence[Probabilities], others: Sequence[Probabilities]) -> Point:
+def _point(tree: Tree, at: tuple[int, int], own: Sequence[Probabilities], others: Sequence[Probabilities]) -> Point:
     population = [*own, *others]
     return Point(
-        games,
+        *at,
         last=tree.exploitability(own[-1]),
         mean=tree.exploitability(tree.mixed(own, [1 / len(own)] * len(own))),
         nash=tree.exploitability(tree.mixed(population, _equilibrium(tree, population))),

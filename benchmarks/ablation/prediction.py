@@ -1,12 +1,14 @@
-"""Which rating system predicts the next match best, over the histories of the ablation's runs.
+"""Which rating system predicts the next match best, over histories: the ablation's runs, or any league's events.
 
-Every match between different agents is predicted from the ratings before it, then rated. Nothing is fitted: settings
-are the systems' defaults, and a version begins where its policy's version before it stands, as in any league.
+Every match between different agents is predicted from the ratings before it, then rated. A match of more than two seats
+is predicted pair by pair of seats with different agents, each pair as a game of two, and its pairs count as one match
+together. Nothing is fitted: a version begins where its policy's version before it stands, as in any league.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
@@ -16,9 +18,16 @@ from benchmarks.ablation.measures import history
 from league.ratings.base import make_rating_system, rate
 from league.ratings.table import RatingTable, Starts
 from schemas.config import Plugin
-from schemas.events import AgentRegistered, Event, MatchFinished, PolicyReset
+from schemas.events import AgentRegistered, CheckpointAdded, Event, MatchFinished, PolicyReset
 
-SYSTEMS = ("elo", "glicko2", "openskill", "trueskill")
+SYSTEMS = {
+    "Elo": Plugin("elo"),
+    "Elo, k of 8": Plugin("elo", {"k": 8.0}),
+    "Glicko-2": Plugin("glicko2"),
+    "OpenSkill": Plugin("openskill"),
+    "TrueSkill": Plugin("trueskill"),
+}
+"""At their defaults but where the name says otherwise."""
 BINS = (0, 1, 8, 32, 128)
 """Least rated matches of the less known of both agents."""
 _Q = math.log(10) / 400
@@ -27,14 +36,24 @@ _Q = math.log(10) / 400
 class Loss(msgspec.Struct):
     """Of some predictions."""
 
-    matches: int = 0
+    matches: float = 0.0
+    """A pair of seats is its share of the match."""
     total: float = 0.0
     """Of ``-(s log p + (1 - s) log(1 - p))`` in nats, s being 1, a half or 0."""
+
+    def add(self, loss: float, weight: float = 1.0) -> None:
+        """Take one more prediction."""
+        self.matches += weight
+        self.total += weight * loss
 
     @property
     def mean(self) -> float:
         """Per match."""
         return self.total / self.matches if self.matches else math.nan
+
+
+Losses = dict[str, dict[int, Loss]]
+"""Of each system, by how well the agents were known."""
 
 
 def expected(difference: float, deviations: Sequence[float]) -> float:
@@ -52,40 +71,44 @@ def expected(difference: float, deviations: Sequence[float]) -> float:
     return 1 / (1 + 10 ** (-flat * difference / 400))
 
 
-def losses(events: Iterable[Event]) -> dict[str, dict[int, Loss]]:
+def losses(events: Iterable[Event]) -> Losses:
     """Of each system, by how well the agents were known."""
     starts = Starts()
-    tables = {name: RatingTable(starts, make_rating_system(Plugin(name))) for name in SYSTEMS}
-    found: dict[str, dict[int, Loss]] = {name: defaultdict(Loss) for name in SYSTEMS}
+    tables = {name: RatingTable(starts, make_rating_system(plugin)) for name, plugin in SYSTEMS.items()}
+    found: Losses = {name: defaultdict(Loss) for name in SYSTEMS}
     for event in events:
-        if isinstance(event, AgentRegistered):
+        if isinstance(event, AgentRegistered | CheckpointAdded):
             starts.register(event)
         elif isinstance(event, PolicyReset):
             starts.reset(event)
-        elif isinstance(event, MatchFinished) and event.seats[0].agent != event.seats[1].agent:
+        elif isinstance(event, MatchFinished) and len({seat.agent for seat in event.seats}) > 1:
             for name, table in tables.items():
                 _take(event, table, found[name])
     return found
 
 
 def _take(match: MatchFinished, table: RatingTable, found: dict[int, Loss]) -> None:
-    first, second = (seat.agent for seat in match.seats)
-    games = min(table.games.get(first, 0), table.games.get(second, 0))
-    chance = expected(table.rating(first) - table.rating(second), [table.deviation(agent) for agent in (first, second)])
-    scores = [seat.score for seat in match.seats]
-    share = 0.5 if scores[0] == scores[1] else float(scores[0] > scores[1])
-    loss = found[max(least for least in BINS if games >= least)]
-    loss.matches += 1
-    loss.total -= share * math.log(chance) + (1 - share) * math.log(1 - chance)
-    states = {agent: table.state(agent) for agent in (first, second)}
+    pairs = [(one, two) for one, two in combinations(match.seats, 2) if one.agent != two.agent]
+    for one, two in pairs:
+        games = min(table.games.get(one.agent, 0), table.games.get(two.agent, 0))
+        deviations = [table.deviation(agent) for agent in (one.agent, two.agent)]
+        chance = expected(table.rating(one.agent) - table.rating(two.agent), deviations)
+        share = 0.5 if one.score == two.score else float(one.score > two.score)
+        loss = -(share * math.log(chance) + (1 - share) * math.log(1 - chance))
+        found[max(least for least in BINS if games >= least)].add(loss, 1 / len(pairs))
+    states = {seat.agent: table.state(seat.agent) for seat in match.seats}
     table.update(rate(table.system, match, states, table.games))
 
 
-def predicted(folders: Iterable[Path]) -> dict[str, dict[int, Loss]]:
-    """Of several runs together."""
-    total: dict[str, dict[int, Loss]] = {name: {least: Loss() for least in BINS} for name in SYSTEMS}
-    for folder in folders:
-        for name, by_least in losses(history(folder)).items():
+def predicted(paths: Iterable[Path]) -> Losses:
+    """Of several histories together, each predicted by itself.
+
+    Args:
+        paths: Folders of runs, or files of ``league events --json``.
+    """
+    total: Losses = {name: {least: Loss() for least in BINS} for name in SYSTEMS}
+    for path in paths:
+        for name, by_least in losses(history(path)).items():
             for least, loss in by_least.items():
                 total[name][least].matches += loss.matches
                 total[name][least].total += loss.total
@@ -93,15 +116,31 @@ def predicted(folders: Iterable[Path]) -> dict[str, dict[int, Loss]]:
 
 
 def table(folder: Path, game: str, seeds: Sequence[int]) -> str:
-    """The table of a game in Markdown; empty where nothing was trained."""
+    """The table of a game of the ablation in Markdown; empty where nothing was trained."""
     runs = [path.parent for path in sorted((folder / game).glob(f"*/*/*/{DONE}")) if int(path.parent.name) in seeds]
-    found = predicted(runs)
-    least = [one for one in BINS if found[SYSTEMS[0]][one].matches]
+    return written(f"{game}, {len(runs)} runs", predicted(runs))
+
+
+def log_table(path: Path) -> str:
+    """The table of a league's history in Markdown.
+
+    Args:
+        path: A file of ``league events --json``.
+    """
+    return written(path.stem, predicted([path]))
+
+
+def written(title: str, found: Mapping[str, Mapping[int, Loss]]) -> str:
+    """Log-losses in Markdown; empty where there was no match."""
+    any_system = next(iter(found.values()))
+    least = [one for one in BINS if any_system[one].matches]
     if not least:
         return ""
     heads = " | ".join(f"{one}+" for one in least)
-    counts = " | ".join(f"{found[SYSTEMS[0]][one].matches:,}" for one in least)
-    lines = [f"| {game}, {len(runs)} runs: matches known | {heads} |", "|---|" + "---|" * len(least)]
-    lines += [f"| matches | {counts} |"]
-    lines += [f"| {name} | {' | '.join(f'{by[one].mean:.4f}' for one in least)} |" for name, by in found.items()]
+    counts = " | ".join(f"{any_system[one].matches:,.0f}" for one in least)
+    lines = [f"| {title}: matches known | {heads} | all |", "|---|" + "---|" * (len(least) + 1)]
+    lines.append(f"| matches | {counts} | {sum(loss.matches for loss in any_system.values()):,.0f} |")
+    for name, by_least in found.items():
+        every = Loss(sum(loss.matches for loss in by_least.values()), sum(loss.total for loss in by_least.values()))
+        lines.append(f"| {name} | {' | '.join(f'{by_least[one].mean:.4f}' for one in least)} | {every.mean:.4f} |")
     return "\n".join(lines)

@@ -12,6 +12,7 @@ import uvloop
 
 from benchmarks.ablation.arms import ARMS, SETTINGS, config_of
 from benchmarks.ablation.driver import DONE, model_of, train
+from benchmarks.ablation.exploiters import Exploiter, exploiters_of
 from benchmarks.ablation.games import BENCHES
 from schemas.config import LeagueConfig
 
@@ -41,22 +42,37 @@ class Job(msgspec.Struct, frozen=True):
         """What is trained."""
         return config_of(BENCHES[self.game], ARMS[self.arm], self.seed, SETTINGS[self.setting])
 
+    @property
+    def exploiters(self) -> list[Exploiter]:
+        """What is still to be trained against it, once it is trained itself."""
+        bench, arm, setting = BENCHES[self.game], ARMS[self.arm], SETTINGS[self.setting]
+        every = exploiters_of(bench, arm, setting, self.seed, self.folder)
+        return [one for one in every if not (one.folder / DONE).exists()]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing of it is left to train."""
+        return (self.folder / DONE).exists() and not self.exploiters
+
 
 def made(job: Job) -> str:
     """Make a run's base model, where it is not there yet."""
+    BENCHES[job.game].prepare()
     return f"{model_of(job.model, job.config)} is there"
 
 
 def trained(job: Job) -> str:
     """Train one run; what it cost in a line."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    done = uvloop.run(train(job.folder, job.config, job.model))
-    return f"{job.folder}: {done.seconds:.0f} s of CPU, {done.wall_s:.0f} s"
+    BENCHES[job.game].prepare()
+    costs = [] if (job.folder / DONE).exists() else [uvloop.run(train(job.folder, job.config, job.model))]
+    costs += [uvloop.run(train(one.folder, one.config, job.model, one.frozen())) for one in job.exploiters]
+    return f"{job.folder}: {sum(c.seconds for c in costs):.0f} s of CPU, {sum(c.wall_s for c in costs):.0f} s"
 
 
 def run_all(jobs: Iterable[Job], processes: int) -> None:
     """Train what was not trained to its end before."""
-    left = [job for job in jobs if not (job.folder / DONE).exists()]
+    left = [job for job in jobs if not job.is_done]
     print(f"{len(left)} runs to train, {processes} at a time", flush=True)
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         # Before any run: two that make the same would be in each other's way.

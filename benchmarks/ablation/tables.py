@@ -8,44 +8,25 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from benchmarks.ablation import exploiters
 from benchmarks.ablation.arms import ARMS, SETTINGS
 from benchmarks.ablation.driver import DONE
 from benchmarks.ablation.games import BENCHES
+from benchmarks.ablation.intervals import Interval, interval
 from benchmarks.ablation.measures import Measured, Reader
 
 MIRROR = "mirror"
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-"""The 97.5th percentile of Student's t, by degrees of freedom from 1."""
 _PLACES = 200
 
 Runs = Mapping[str, Mapping[int, Measured]]
 """Of a game: by arm and seed."""
 MEASURES = {
     "late": "newest policy, second half",
+    "alike": "newest policy, by equal steps",
     "last": "newest policy, at the end",
     "mean": "mean of its checkpoints",
     "nash": "equilibrium of its population",
 }
-
-
-class Interval(msgspec.Struct, frozen=True):
-    """A mean over seeds, and the half-width of its 95 % interval by Student's t."""
-
-    mean: float
-    half: float
-
-    @property
-    def low(self) -> float:
-        """Its lower end."""
-        return self.mean - self.half
-
-    @property
-    def high(self) -> float:
-        """Its upper end."""
-        return self.mean + self.half
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} ± {self.half:.3f}"
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -68,17 +49,9 @@ class Row(msgspec.Struct, frozen=True):
         return self.found[measure].high < mirror.found[measure].low
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """The mean of some runs; of a single one without a known width."""
-    if len(values) < 2:
-        return Interval(values[0], float("inf"))
-    quantile = _T[min(len(values) - 2, len(_T) - 1)]
-    return Interval(statistics.fmean(values), quantile * statistics.stdev(values) / len(values) ** 0.5)
-
-
 def figure(run: Measured, measure: str) -> float:
     """One of ``MEASURES`` of a run."""
-    return run.late if measure == "late" else float(getattr(run.curve[-1], measure))
+    return float(getattr(run if measure in ("late", "alike") else run.curve[-1], measure))
 
 
 def read(folder: Path, game: str, setting: str, reader: Reader) -> dict[str, dict[int, Measured]]:
@@ -191,11 +164,20 @@ def _panel(axis: Any, runs: Runs, measure: str) -> None:
     axis.grid(alpha=0.3)
 
 
-def report(folder: Path, images: Path) -> None:
-    """Compute every figure from what runs left behind: ``report.md``, ``report.json`` and a chart per game."""
+def report(folder: Path, to: Path, images: Path) -> None:
+    """Compute every figure from what runs left behind.
+
+    Args:
+        folder: Of the runs.
+        to: Where ``report.md`` and ``report.json`` go.
+        images: Where a chart per game goes.
+    """
     texts, figures = [], {}
     images.mkdir(parents=True, exist_ok=True)
-    for game in BENCHES:
+    for game, bench in BENCHES.items():
+        if bench.deals is None:
+            texts += exploiters.tables(folder, game)
+            continue
         reader = Reader(folder / "models", game)
         found = {setting: read(folder, game, setting, reader) for setting in SETTINGS}
         found = {setting: runs for setting, runs in found.items() if runs}
@@ -204,6 +186,6 @@ def report(folder: Path, images: Path) -> None:
         if found:
             figures[game] = {"rows": tables, "curves": found}
             chart(game, found, images / f"ablation-{game}.png")
-    (folder / "report.md").write_text("\n".join(texts))
-    (folder / "report.json").write_bytes(msgspec.json.encode(figures))
+    (to / "report.md").write_text("\n".join(texts))
+    (to / "report.json").write_bytes(msgspec.json.encode(figures))
     print("\n".join(texts))

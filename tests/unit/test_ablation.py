@@ -8,19 +8,25 @@ import msgspec
 import numpy as np
 import pytest
 import uvloop
+import zstandard
 
 from arena.bots.kuhn_equilibrium import SHARES
 from arena.games import make_game
 from arena.games.kuhn_poker import CARDS
 from arena.games.texts import Pieces
+from benchmarks.ablation.__main__ import arguments, jobs_of
 from benchmarks.ablation.arms import ARMS, MAIN, SETTINGS, config_of
-from benchmarks.ablation.driver import ADAPTERS, model_of, train
+from benchmarks.ablation.driver import ADAPTERS, HISTORY, model_of, train
+from benchmarks.ablation.exploiters import END, EXPLOITER, THIRD, exploiters_of, shares, taken
+from benchmarks.ablation.exports import exported, opened
 from benchmarks.ablation.games import BENCHES
+from benchmarks.ablation.intervals import interval
 from benchmarks.ablation.local import Rollouts
-from benchmarks.ablation.measures import history, measured
+from benchmarks.ablation.measures import Measured, Point, Reader, history, measured
 from benchmarks.ablation.policies import Asked
-from benchmarks.ablation.prediction import SYSTEMS, expected, losses, predicted, table
-from benchmarks.ablation.tables import Row, interval, report, rows
+from benchmarks.ablation.prediction import SYSTEMS, expected, log_table, losses, predicted, table
+from benchmarks.ablation.runs import Job
+from benchmarks.ablation.tables import Row, read, report, rows
 from benchmarks.ablation.trees import Tree
 from league.log.experience import Experience
 from league.matchmaker import explain
@@ -161,7 +167,7 @@ def test_every_draw_can_be_computed_again(folder: Path):
 
 
 def test_the_report_compares_arms_seed_by_seed(folder: Path, capsys: pytest.CaptureFixture[str]):
-    report(folder, folder)
+    report(folder, folder, folder)
     said = capsys.readouterr().out
     assert "Kuhn poker" in said
     assert "league with exploiters" in said
@@ -194,6 +200,8 @@ def test_an_arm_is_below_mirror_only_where_the_intervals_are_apart():
 
 def test_games_are_configured_as_they_can_be_played():
     for bench in BENCHES.values():
+        if bench.deals is None:
+            continue
         spec = make_game(bench.game.name, bench.game.settings)
         assert sum(chance for chance, _ in bench.deals()) == pytest.approx(1.0)
         assert len(spec.seats) == 2
@@ -242,3 +250,90 @@ def test_every_match_between_different_agents_is_predicted_once(folder: Path):
     said = table(folder, "kuhn", [1])
     assert all(f"| {name} | 0." in said for name in SYSTEMS)
     assert table(folder, "leduc", [1]) == ""
+
+
+def test_a_match_of_seven_counts_once_however_many_pairs_it_has():
+    agents = ["main@3", "bot", "bot", "bot", "greedy", "greedy", "greedy"]
+    seats = [SeatResult(nth, f"P{nth}", agent, float(-nth), 1) for nth, agent in enumerate(agents)]
+    played = {"game": "diplomacy", "purpose": "training", "worker": "w", "reason": "year"}
+    matches = [
+        MatchFinished(match_id=f"m-{nth}", seed=nth, seats=seats, winner=0, length=2, seconds=0.0, **played)
+        for nth in range(3)
+    ]
+    for name, by_least in losses(matches).items():
+        assert sum(loss.matches for loss in by_least.values()) == pytest.approx(3.0), name
+        assert by_least[0].mean > by_least[1].mean, f"{name}: the same comes again"
+
+
+def test_an_exported_event_log_is_predicted_as_the_run_that_it_is_of(folder: Path, tmp_path: Path):
+    run = folder / "kuhn" / "plain" / "league" / "1"
+    log = tmp_path / "events.jsonl"
+    log.write_bytes(zstandard.decompress((run / HISTORY).read_bytes()))
+    assert predicted([log]) == predicted([run])
+    assert "| events: matches known | 0+ |" in log_table(log)
+
+
+def test_an_export_holds_all_that_the_figures_are_computed_from(folder: Path, tmp_path: Path):
+    jobs = [Job(folder, "kuhn", "plain", arm, seed) for arm, seed in product(("mirror", "league", "pfsp"), (1, 2))]
+    assert "4 runs" in exported(jobs, tmp_path / "runs.tar")
+    opened(tmp_path / "runs.tar", tmp_path / "elsewhere")
+    figures = [
+        read(place, "kuhn", "plain", Reader(place / "models", "kuhn")) for place in (folder, tmp_path / "elsewhere")
+    ]
+    assert figures[0] == figures[1]
+    assert set(figures[0]) == {"mirror", "league"}
+
+
+def test_an_exploiter_meets_nobody_but_the_frozen_policy(folder: Path, tmp_path: Path):
+    bench = msgspec.structs.replace(
+        BENCHES["kuhn"], games=24 * 9, batch=24, checkpoints=3, resets=1, cloned=256, exploiter_games=24 * 4
+    )
+    run = folder / "kuhn" / "plain" / "mirror" / "1"
+    whole, third = exploiters_of(bench, ARMS["mirror"], PLAIN, 1, run)
+    assert [one.version for one in exploiters_of(bench, ARMS["league"], PLAIN, 1, run)] == [END]
+    assert third.frozen().version <= 3 < whole.frozen().version == 9
+    left = tmp_path / "kuhn" / "plain" / "mirror" / "1" / f"exploited-{THIRD}"
+    uvloop.run(train(left, third.config, folder / "models" / "kuhn-1", third.frozen()))
+    met = {seat.agent for event in history(left) if isinstance(event, MatchFinished) for seat in event.seats}
+    assert {agent for agent in met if not agent.startswith(EXPLOITER)} == {f"{MAIN}@{third.frozen().version}"}
+    assert f"{EXPLOITER}@0" in met
+    assert all(0 < share < 1 for share in shares(left))
+    assert taken(tmp_path, "kuhn", "plain")["mirror", THIRD].last.mean == shares(left)[1]
+
+
+def test_games_with_a_tree_need_no_exploiter():
+    assert [name for name, bench in BENCHES.items() if (bench.deals is None) != bool(bench.exploiter_games)] == []
+
+
+def test_textarenas_game_of_one_round_is_over_after_both_have_chosen():
+    pytest.importorskip("textarena")
+    bench = BENCHES["textarena"]
+    bench.prepare()
+    bench.prepare()
+    game, rng = make_game(bench.game.name, bench.game.settings).new(3), Random(1)
+    for turn in range(2):
+        (seat,) = game.to_move()
+        assert seat == turn
+        game.apply({seat: game.random_action(seat, rng)})
+    assert not game.to_move()
+
+
+def test_the_arms_that_are_compared_have_ten_seeds_and_all_others_five(tmp_path: Path):
+    jobs = jobs_of(arguments(["run", str(tmp_path), "--games", "kuhn", "leduc"]))
+    seeds = {
+        key: sum((job.game, job.setting, job.arm) == key for job in jobs)
+        for key in {(job.game, job.setting, job.arm) for job in jobs}
+    }
+    assert seeds.pop(("kuhn", "entropy", "mirror")) == seeds.pop(("kuhn", "entropy", "league")) == 10
+    assert set(seeds.values()) == {5}
+    assert len(jobs_of(arguments(["run", str(tmp_path), "--games", "kuhn", "--seeds", "7"]))) == 5 * len(SETTINGS)
+
+
+def test_arms_are_also_compared_by_equal_steps_of_the_main_policy():
+    def run(every: int, mine: int) -> Measured:
+        curve = [Point(32 * at * every // mine, at, at / 100, 0.0, 0.0) for at in range(0, mine + 1, 10)]
+        return Measured(curve, 32 * every, mine, every, 0.0)
+
+    whole, shared = run(300, 300), run(300, 100)
+    assert whole.alike == shared.alike == shared.late == pytest.approx(0.75)
+    assert whole.late == pytest.approx(2.25)
