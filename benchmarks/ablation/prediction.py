@@ -6,8 +6,9 @@ together. Nothing is fitted: a version begins where its policy's version before 
 """
 
 import math
+import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -56,6 +57,23 @@ Losses = dict[str, dict[int, Loss]]
 """Of each system, by how well the agents were known."""
 
 
+class Predicted(msgspec.Struct):
+    """What systems made of histories."""
+
+    losses: Losses
+    matches: dict[str, list[float]]
+    """Of each system, every match's loss, in the same order for all."""
+
+    def less(self, name: str, than: str) -> str:
+        """How much less one system's loss is a match than another's, with its 95 % interval over matches.
+
+        Matches are taken as independent of each other.
+        """
+        gaps = [other - own for own, other in zip(self.matches[name], self.matches[than], strict=True)]
+        half = 1.96 * statistics.stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else math.inf
+        return f"{statistics.fmean(gaps):+.4f} ± {half:.4f}"
+
+
 def expected(difference: float, deviations: Sequence[float]) -> float:
     """The first one's expected share of the points.
 
@@ -71,11 +89,31 @@ def expected(difference: float, deviations: Sequence[float]) -> float:
     return 1 / (1 + 10 ** (-flat * difference / 400))
 
 
-def losses(events: Iterable[Event]) -> Losses:
-    """Of each system, by how well the agents were known."""
-    starts = Starts()
+def predicted(paths: Iterable[Path]) -> Predicted:
+    """Of several histories together, each predicted by itself.
+
+    Args:
+        paths: Folders of runs, or files of ``league events --json``.
+    """
+    total = _nothing()
+    for path in paths:
+        predict(history(path), total)
+    return total
+
+
+def _nothing() -> Predicted:
+    return Predicted({name: defaultdict(Loss) for name in SYSTEMS}, {name: [] for name in SYSTEMS})
+
+
+def predict(events: Iterable[Event], found: Predicted | None = None) -> Predicted:
+    """Of one history.
+
+    Args:
+        events: From its beginning.
+        found: What is added to; None for nothing yet.
+    """
+    starts, found = Starts(), found or _nothing()
     tables = {name: RatingTable(starts, make_rating_system(plugin)) for name, plugin in SYSTEMS.items()}
-    found: Losses = {name: defaultdict(Loss) for name in SYSTEMS}
     for event in events:
         if isinstance(event, AgentRegistered | CheckpointAdded):
             starts.register(event)
@@ -83,12 +121,13 @@ def losses(events: Iterable[Event]) -> Losses:
             starts.reset(event)
         elif isinstance(event, MatchFinished) and len({seat.agent for seat in event.seats}) > 1:
             for name, table in tables.items():
-                _take(event, table, found[name])
+                found.matches[name].append(_take(event, table, found.losses[name]))
     return found
 
 
-def _take(match: MatchFinished, table: RatingTable, found: dict[int, Loss]) -> None:
+def _take(match: MatchFinished, table: RatingTable, found: dict[int, Loss]) -> float:
     pairs = [(one, two) for one, two in combinations(match.seats, 2) if one.agent != two.agent]
+    whole = 0.0
     for one, two in pairs:
         games = min(table.games.get(one.agent, 0), table.games.get(two.agent, 0))
         deviations = [table.deviation(agent) for agent in (one.agent, two.agent)]
@@ -96,23 +135,10 @@ def _take(match: MatchFinished, table: RatingTable, found: dict[int, Loss]) -> N
         share = 0.5 if one.score == two.score else float(one.score > two.score)
         loss = -(share * math.log(chance) + (1 - share) * math.log(1 - chance))
         found[max(least for least in BINS if games >= least)].add(loss, 1 / len(pairs))
+        whole += loss / len(pairs)
     states = {seat.agent: table.state(seat.agent) for seat in match.seats}
     table.update(rate(table.system, match, states, table.games))
-
-
-def predicted(paths: Iterable[Path]) -> Losses:
-    """Of several histories together, each predicted by itself.
-
-    Args:
-        paths: Folders of runs, or files of ``league events --json``.
-    """
-    total: Losses = {name: {least: Loss() for least in BINS} for name in SYSTEMS}
-    for path in paths:
-        for name, by_least in losses(history(path)).items():
-            for least, loss in by_least.items():
-                total[name][least].matches += loss.matches
-                total[name][least].total += loss.total
-    return total
+    return whole
 
 
 def table(folder: Path, game: str, seeds: Sequence[int]) -> str:
@@ -130,17 +156,21 @@ def log_table(path: Path) -> str:
     return written(path.stem, predicted([path]))
 
 
-def written(title: str, found: Mapping[str, Mapping[int, Loss]]) -> str:
+def written(title: str, found: Predicted) -> str:
     """Log-losses in Markdown; empty where there was no match."""
-    any_system = next(iter(found.values()))
-    least = [one for one in BINS if any_system[one].matches]
+    first, *_ = SYSTEMS
+    least = sorted(found.losses[first])
     if not least:
         return ""
     heads = " | ".join(f"{one}+" for one in least)
-    counts = " | ".join(f"{any_system[one].matches:,.0f}" for one in least)
-    lines = [f"| {title}: matches known | {heads} | all |", "|---|" + "---|" * (len(least) + 1)]
-    lines.append(f"| matches | {counts} | {sum(loss.matches for loss in any_system.values()):,.0f} |")
-    for name, by_least in found.items():
-        every = Loss(sum(loss.matches for loss in by_least.values()), sum(loss.total for loss in by_least.values()))
-        lines.append(f"| {name} | {' | '.join(f'{by_least[one].mean:.4f}' for one in least)} | {every.mean:.4f} |")
+    counts = " | ".join(f"{found.losses[first][one].matches:,.0f}" for one in least)
+    lines = [
+        f"| {title}: matches known | {heads} | all | less than {first} |",
+        "|---|" + "---|" * (len(least) + 2),
+        f"| matches | {counts} | {len(found.matches[first]):,} | |",
+    ]
+    for name, by_least in found.losses.items():
+        means = " | ".join(f"{by_least[one].mean:.4f}" for one in least)
+        gap = "" if name == first else found.less(name, first)
+        lines.append(f"| {name} | {means} | {statistics.fmean(found.matches[name]):.4f} | {gap} |")
     return "\n".join(lines)

@@ -24,7 +24,7 @@ from benchmarks.ablation.intervals import interval
 from benchmarks.ablation.local import Rollouts
 from benchmarks.ablation.measures import Measured, Point, Reader, history, measured
 from benchmarks.ablation.policies import Asked
-from benchmarks.ablation.prediction import SYSTEMS, expected, log_table, losses, predicted, table
+from benchmarks.ablation.prediction import SYSTEMS, Predicted, expected, log_table, predict, predicted, table
 from benchmarks.ablation.runs import Job
 from benchmarks.ablation.tables import Row, read, report, rows
 from benchmarks.ablation.trees import Tree
@@ -233,7 +233,7 @@ def test_a_match_is_predicted_before_it_is_rated_and_the_stronger_one_is_found()
         played = {"game": "kuhn_poker", "purpose": "training", "worker": "w", "reason": "call"}
         return MatchFinished(match_id=f"m-{nth}", seed=nth, seats=seats, winner=0, length=2, seconds=0.0, **played)
 
-    for name, by_least in losses(map(match, range(40))).items():
+    for name, by_least in predict(map(match, range(40))).losses.items():
         assert by_least[0].matches == 1
         assert by_least[0].mean == pytest.approx(0.6931, abs=1e-4), name
         assert by_least[32].mean < by_least[8].mean < by_least[1].mean < 0.6931, name
@@ -244,9 +244,9 @@ def test_every_match_between_different_agents_is_predicted_once(folder: Path):
     matches = [event for event in history(run) if isinstance(event, MatchFinished)]
     different = sum(match.seats[0].agent != match.seats[1].agent for match in matches)
     found = predicted([run])
-    assert set(found) == set(SYSTEMS)
-    for by_least in found.values():
-        assert sum(loss.matches for loss in by_least.values()) == different > 0
+    assert set(found.losses) == set(SYSTEMS)
+    for name, by_least in found.losses.items():
+        assert sum(loss.matches for loss in by_least.values()) == len(found.matches[name]) == different > 0
     said = table(folder, "kuhn", [1])
     assert all(f"| {name} | 0." in said for name in SYSTEMS)
     assert table(folder, "leduc", [1]) == ""
@@ -260,7 +260,7 @@ def test_a_match_of_seven_counts_once_however_many_pairs_it_has():
         MatchFinished(match_id=f"m-{nth}", seed=nth, seats=seats, winner=0, length=2, seconds=0.0, **played)
         for nth in range(3)
     ]
-    for name, by_least in losses(matches).items():
+    for name, by_least in predict(matches).losses.items():
         assert sum(loss.matches for loss in by_least.values()) == pytest.approx(3.0), name
         assert by_least[0].mean > by_least[1].mean, f"{name}: the same comes again"
 
@@ -337,3 +337,11 @@ def test_arms_are_also_compared_by_equal_steps_of_the_main_policy():
     whole, shared = run(300, 300), run(300, 100)
     assert whole.alike == shared.alike == shared.late == pytest.approx(0.75)
     assert whole.late == pytest.approx(2.25)
+
+
+def test_a_system_that_predicts_no_better_than_another_is_not_called_better():
+    found = Predicted({}, {"one": [0.5, 0.7, 0.6, 0.8], "same": [0.5, 0.7, 0.6, 0.8], "worse": [0.9, 0.9, 0.9, 0.9]})
+    assert found.less("same", "one") == "+0.0000 ± 0.0000"
+    gap, half = map(float, found.less("worse", "one").split(" ± "))
+    assert gap == -0.25
+    assert 0 < half < 0.25
