@@ -19,12 +19,18 @@ Link = Callable[[type], str]
 
 def field_table(struct: type, link: Link) -> str:
     """All fields of a struct in their order, as a Markdown table."""
-    said = field_docs(struct)
     rows = [
-        [code(field.encode_name), words(field.type, link), _default(field), text(said.get(field.name, ""))]
+        [code(field.encode_name), words(field.type, link), _default(field), text(_meaning(struct, field))]
         for field in fields(struct)
     ]
     return table(("field", "type", "default", "meaning"), rows)
+
+
+def _meaning(struct: type, field: types.Field) -> str:
+    """What stands under the field, or else what its only struct says of itself."""
+    inner = [*held(field.type)]
+    own = (inspect.getdoc(inner[0]) or "").partition("\n\n")[0] if len(inner) == 1 else ""
+    return field_docs(struct).get(field.name, own)
 
 
 def fields(struct: type) -> tuple[types.Field, ...]:

@@ -36,7 +36,7 @@ def follow(folder: Path, script: str) -> str:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            timeout=900,
+            timeout=1800,
         )
     said = output.read_text(encoding="utf-8")
     assert ended.returncode == 0, said[-4_000:]

@@ -1,0 +1,81 @@
+"""The documentation is built as a site: strictly, whole, and asking for nothing from elsewhere."""
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from docs_site import hook
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    built = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr[-3_000:]
+    return folder
+
+
+class Loaded(HTMLParser):
+    """Addresses that a page loads by itself: of scripts, styles, pictures and frames, not of links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        named = given.get("href") if tag == "link" and given.get("rel") != "canonical" else given.get("src")
+        if named and tag != "a":
+            self.addresses.append(named)
+
+
+def test_every_page_is_built_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = {str(path.parent.relative_to(site)) for path in site.rglob("index.html")}
+    written = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
+    assert pages == {".", *written, *(f"reference/{name}" for name in hook.PAGES)}
+    for path in site.rglob("*.html"):
+        loaded = Loaded()
+        loaded.feed(path.read_text(encoding="utf-8"))
+        assert loaded.addresses
+        assert not [address for address in loaded.addresses if re.match(r"(https?:)?//", address)], path
+
+
+def test_pages_that_are_named_as_files_are_links(site: Path) -> None:
+    said = (site / "1-architecture" / "index.html").read_text(encoding="utf-8")
+    assert re.search(r'<a href="\.\./8-training/">Training</a>', said)
+
+
+def test_a_broken_link_ends_the_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# A\n\n[gone](gone.md)\n")
+    settings = (ROOT / "mkdocs.yml").read_text().partition("validation:")[2].partition("exclude_docs")[0]
+    (tmp_path / "mkdocs.yml").write_text(f"site_name: A\nvalidation:{settings}")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert built.returncode == 1
+    assert "contains a link 'gone.md'" in built.stderr
+
+
+def test_files_that_the_readme_and_the_pages_name_exist() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = {ROOT / name for name in re.findall(r"`(docs/[\w-]+\.md)`", readme)}
+    for page in (ROOT / "docs").glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        named |= {ROOT / "docs" / name for name in re.findall(r"`(\d+-[\w-]+\.md)`", text)}
+        named |= {ROOT / name for name in re.findall(r"`(configs/[\w/-]+\.toml)`", text)}
+    assert len(named) > 10
+    assert not [str(path) for path in named if not path.exists()]
