@@ -462,6 +462,9 @@ class TrainerConfig(_Table, frozen=True):
     ``cuda``. Resuming is exact for the same number of them."""
     reward: Plugin = Plugin(name="progress")
     advantage: Plugin = Plugin(name="clock_leave_one_out")
+    part_credit: float = 0.0
+    """How much of a choice's advantage is what the game credits its own part of the action with, 0 to 1, against what
+    the estimator makes of the whole step. For games that tell parts apart (Diplomacy: what each unit's order did)."""
     loss: Plugin = Plugin(name="ppo_clip")
     transforms: TransformsConfig = TransformsConfig()
     learner: dict[str, Any] = {}
@@ -470,6 +473,8 @@ class TrainerConfig(_Table, frozen=True):
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
         _expect("trainer.dtype", self.dtype, ("bfloat16", "float32"))
+        if not 0 <= self.part_credit <= 1:
+            raise ConfigError(f"trainer.part_credit: {self.part_credit}; expected 0 to 1")
         if self.ranks < 1:
             raise ConfigError(f"trainer.ranks: {self.ranks}; expected 1 or more")
 

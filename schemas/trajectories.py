@@ -34,6 +34,9 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     """Whether the reply had the form that was asked for; a constrained one always has."""
     invalid: bool = False
     """Whether no legal action could be read in the reply; a substitute was played."""
+    credits: list[float] = []
+    """What the game credits the part of the action that each of the B branches says, in units of progress; empty where
+    it does not tell parts apart."""
 
 
 class Member(msgspec.Struct, frozen=True):

@@ -82,6 +82,8 @@ def _check_step(step: Step, vocab_size: int | None, max_positions: int | None) -
     if len(counts) > 1:
         sizes = f"{len(step.branches)}, {len(step.logprobs)}, {len(step.allowed)}"
         return f"branches, logprobs and allowed have different lengths: {sizes}"
+    if step.credits and not (len(step.credits) == len(step.branches) and all(map(math.isfinite, step.credits))):
+        return f"credits {step.credits} are not a finite number for each of {len(step.branches)} branches"
     if not step.prompt_ids:
         return "the prompt is empty"
     if max_positions is not None and length > max_positions:

@@ -60,7 +60,10 @@ class Batch:
 
 
 def flatten(
-    rollouts: Sequence[Rollout], advantages: Sequence[NDArray[np.float64]], longest: int | None = None
+    rollouts: Sequence[Rollout],
+    advantages: Sequence[NDArray[np.float64]],
+    longest: int | None = None,
+    parts: Sequence[Sequence[NDArray[np.float64]]] | None = None,
 ) -> Batch:
     """Lay checked rollouts out as arrays; steps without a branch have nothing to learn from and are left out.
 
@@ -68,14 +71,17 @@ def flatten(
         rollouts: accepted by ``trainer.admission.check``.
         advantages: [steps] per rollout.
         longest: tokens of a sequence, the last branch's among them; branches behind it are left out.
+        parts: [branches] per step of each rollout, added to its advantage.
     """
-    pairs = [
-        (shortened(step, longest), float(advantage))
-        for rollout, advantage_S in zip(rollouts, advantages, strict=True)
-        for step, advantage in zip(rollout.steps, advantage_S, strict=True)
+    steps = [shortened(step, longest) for rollout in rollouts for step in rollout.steps]
+    advantage_S = [float(advantage) for values_S in advantages for advantage in values_S]
+    added = [None] * len(steps) if parts is None else [part_B for rollout_parts in parts for part_B in rollout_parts]
+    told = [
+        (step, advantage if part_B is None else advantage + part_B[: len(step.branches)])
+        for step, advantage, part_B in zip(steps, advantage_S, added, strict=True)
+        if step.branches
     ]
-    pairs = [(step, advantage) for step, advantage in pairs if step.branches]
-    steps = [step for step, _ in pairs]
+    steps = [step for step, _ in told]
     prompts_S = _ints(len(step.prompt_ids) for step in steps)
     branches_S = _ints(len(step.branches) for step in steps)
     branch_W = _ints(chain.from_iterable(step.branches for step in steps))
@@ -90,7 +96,9 @@ def flatten(
         branches_S=branches_S,
         position_W=np.repeat(prompts_S, branches_S) + branch_W - 1,
         old_logprob_W=_floats(chain.from_iterable(step.logprobs for step in steps)),
-        advantage_W=np.repeat(_floats(advantage for _, advantage in pairs), branches_S),
+        advantage_W=np.concatenate(
+            [np.broadcast_to(value, len(step.branches)) for step, value in told] or [np.zeros(0)]
+        ).astype(np.float32),
         temperature_W=np.repeat(_floats(step.temperature for step in steps), branches_S),
         allowed_W=allowed_W,
         chosen_W=chosen_W,

@@ -21,6 +21,7 @@ from trainer.admission import check
 from trainer.advantages.base import ADVANTAGES, State
 from trainer.advantages.gae import Gae
 from trainer.members import gathered, shares
+from trainer.parts import part_advantages
 from trainer.rewards.base import REWARDS
 from trainer.shape import DecoderShape
 from trainer.transforms.base import FINAL, SAMPLING, STEP, own, scores
@@ -49,6 +50,8 @@ class Credited:
     rollouts: list[Rollout]
     """Those that are usable and taught something."""
     advantages: list[Array]
+    parts: list[list[Array]] | None
+    """What is added for each branch of each step, arrays [B]; None where parts have no credit of their own."""
     refused: list[tuple[str, str]]
     """Match id and reason of every rollout that cannot be used."""
     filtered: list[int]
@@ -84,6 +87,7 @@ class Credit:
         check_transforms(config)
         self._shape = shape
         self._filter_zero = filter_zero
+        self._part_credit = config.part_credit
         self.reward = REWARDS.build(config.reward)
         self.advantage = ADVANTAGES.build(config.advantage)
         stages = config.transforms
@@ -103,17 +107,18 @@ class Credit:
         refused_at = sorted({*range(len(rollouts))} - {*places})
         kept = [rollouts[place] for place in places]
         if not kept:
-            return Credited([], [], refused, [], memory, refused_at=refused_at)
+            return Credited([], [], None, refused, [], memory, refused_at=refused_at)
         parts = shares(kept)
         compared = [part.rollout for part in parts]
         raw = [self.reward(rollout) for rollout in compared]
         rewards, transforms = self._rewarded(compared, raw, memory.transforms)
         found, returns, baselines = self._estimated(compared, rewards, memory.baselines, values)
-        advantages = gathered(parts, found, kept)
+        advantages, own = self._mixed(kept, gathered(parts, found, kept))
         taught = [not self._filter_zero or bool((np.abs(advantage_S) > ZERO).any()) for advantage_S in advantages]
         return Credited(
             rollouts=[rollout for rollout, use in zip(kept, taught, strict=True) if use],
             advantages=[advantage_S for advantage_S, use in zip(advantages, taught, strict=True) if use],
+            parts=None if own is None else [part for part, use in zip(own, taught, strict=True) if use],
             refused=refused,
             refused_at=refused_at,
             filtered=[place for place, use in zip(places, taught, strict=True) if not use],
@@ -123,6 +128,16 @@ class Credit:
             reward_mean=float(np.mean([rewards_S.sum() for rewards_S in raw])),
             advantage_std=float(np.concatenate(advantages).std()),
         )
+
+    def _mixed(
+        self, rollouts: Sequence[Rollout], advantages: list[Array]
+    ) -> tuple[list[Array], list[list[Array]] | None]:
+        """Advantages of steps and of their parts, each for its share."""
+        share = self._part_credit
+        if not share:
+            return advantages, None
+        own = [[share * part_B for part_B in parts] for parts in part_advantages(rollouts)]
+        return [(1 - share) * advantage_S for advantage_S in advantages], own
 
     def _sound(self, rollouts: Sequence[Rollout]) -> tuple[list[int], list[tuple[str, str]]]:
         """Places of the usable rollouts, and match id and reason of the others."""

@@ -94,7 +94,7 @@ class Learner:
         if not credited.rollouts:
             reason = "every advantage is 0" if credited.filtered else "no usable rollout"
             return msgspec.structs.replace(report, skipped=reason)
-        batch = flatten(credited.rollouts, credited.advantages, self.config.max_train_len)
+        batch = flatten(credited.rollouts, credited.advantages, self.config.max_train_len, credited.parts)
         chosen = sum(len(step.branches) for rollout in credited.rollouts for step in rollout.steps)
         report = msgspec.structs.replace(report, cut=chosen - len(batch.position_W))
         if not len(batch):

@@ -98,6 +98,17 @@ class Game(Protocol):
         """
 
 
+@runtime_checkable
+class Crediting(Protocol):
+    """What a ``Game`` has beside the rest when it knows what each part of an action had to do with its success."""
+
+    def credits(self, seat: int) -> Sequence[Mapping[str, float]]:
+        """For each action of the seat, in turn: what each part of it is credited with, in units of ``progress``.
+
+        What comes later counts less, along the clock. To be asked once the game is over.
+        """
+
+
 class Recording(NamedTuple):
     """A record taken apart."""
 

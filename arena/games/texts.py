@@ -48,6 +48,14 @@ class TextFormat(Protocol):
         """
 
 
+@runtime_checkable
+class InParts(Protocol):
+    """What a ``TextFormat`` has beside the rest when its actions are made of parts that are said one by one."""
+
+    def parts(self, game: Game, seat: int, completion: Pieces) -> Sequence[str]:
+        """The part of the action that each piece of a legal completion says; empty for a piece that says none."""
+
+
 class Grammar(msgspec.Struct, frozen=True):
     """A language that a reply has to be in: one of the two ways to give it, and what ends it."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from arena.constraints import read_branches
-from arena.games.base import Action, Game
+from arena.games.base import Action, Crediting, Game
 from arena.games.texts import TextFormat
 from schemas.errors import ModelError
 from schemas.ids import derive_seed
@@ -46,6 +46,7 @@ class PolicyPlayer:
         self._prompting = prompting
         self._provider = provider
         self._sampling = sampling
+        self._parts: list[list[str]] = []
         self._choices = 0
         self._illegal = 0
 
@@ -93,8 +94,22 @@ class PolicyPlayer:
             invalid=heard.invalid,
         )
         self.steps.append(step)
+        # Behind the last part there may be an end token.
+        self._parts.append([part for at in step.branches for part in heard.parts[at : at + 1]])
         self._choices += heard.choices
         self._illegal += heard.illegal
+
+    def settle(self, game: Game, seat: int) -> None:
+        """Have the finished game say what became of each part of each action, where it can."""
+        if not isinstance(game, Crediting):
+            return
+        told = zip(self.steps, self._parts, game.credits(seat), strict=True)
+        self.steps = [
+            msgspec.structs.replace(step, credits=[earned.get(part, 0.0) for part in parts])
+            if len(parts) == len(step.branches)
+            else step
+            for step, parts, earned in told
+        ]
 
     def metrics(self) -> dict[str, float]:
         """For ``SeatResult.metrics``; nothing where replies can only be legal.

@@ -14,7 +14,7 @@ import msgspec
 
 from arena.constraints import Constraint, TokenWalks
 from arena.games.base import Action, Game
-from arena.games.texts import Grammar, Grammatical, Phrases, TextFormat
+from arena.games.texts import Grammar, Grammatical, InParts, Phrases, Pieces, TextFormat
 from arena.grammars import Grammars, spell
 from arena.prompts import Chat
 from arena.tagged import Tagged
@@ -39,6 +39,8 @@ class Heard(NamedTuple):
     """How many choices it had to make, where that is counted."""
     illegal: int = 0
     """Those of them that were left to the game's default or to chance."""
+    parts: Sequence[str] = ()
+    """The part of the action that each token says, where the game's text knows; empty for a token that says none."""
 
     @property
     def invalid(self) -> bool:
@@ -141,7 +143,8 @@ class PhraseQuestion:
         """The action that was sampled."""
         way = self._way
         if way.tagged is None:
-            return Heard(way.text.read(self._game, self._seat, way.walks.read(self._phrases, ids)))
+            said = way.walks.read(self._phrases, ids)
+            return Heard(way.text.read(self._game, self._seat, said), parts=self._parts(said))
         place = self._opened()
         said = way.walks.read(place, way.tagged.read(way.walks(place), ids))
         return Heard(way.text.read(self._game, self._seat, (way.opening, *said)))
@@ -149,6 +152,13 @@ class PhraseQuestion:
     def write(self, action: Action) -> list[int]:
         """The tokens with which a model would say an action and nothing else."""
         return self._way.walks.write(self._phrases, self._way.text.write(self._game, self._seat, action))
+
+    def _parts(self, said: Pieces) -> Sequence[str]:
+        text, walks = self._way.text, self._way.walks
+        if not isinstance(text, InParts):
+            return ()
+        parts = zip(said, text.parts(self._game, self._seat, said), strict=True)
+        return [part for piece, part in parts for _ in walks.tokens(piece)]
 
     def _opened(self) -> Phrases:
         return self._phrases.options()[self._way.opening]

@@ -41,6 +41,10 @@ class PlayedGame(msgspec.Struct, frozen=True):
         cls, spec: GameSpec, job: PlayMatch, game: Game, players: Sequence[Player], outcome: Outcome, seconds: float
     ) -> "PlayedGame":
         """A game that has just ended, after so many seconds."""
+        if job.purpose == "training":
+            for seat, player in enumerate(players):
+                if isinstance(player, PolicyPlayer):
+                    player.settle(game, seat)
         return cls(
             spec=spec,
             job=job,

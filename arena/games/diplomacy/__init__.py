@@ -9,6 +9,7 @@
 - ``spec``      makes games: ``GameSpec``
 - ``scoring``   the result of a position
 - ``text``      prompts and completions for a language model; ``walk`` holds the places of a completion
+- ``signposts`` the same with what each unit can see from where it stands
 - ``egocentric`` the game as JSON in and XML tags out, for large models
 - ``drawing``   the map of every phase as SVG, by the package's renderer
 - ``view``       a position from one side, as data
@@ -25,7 +26,7 @@ from schemas.config import convert
 from schemas.errors import ConfigError
 
 
-@register("diplomacy", texts=("compact", "egocentric"))
+@register("diplomacy", texts=("compact", "signposted", "egocentric"))
 def make(settings: Mapping[str, Any]) -> GameSpec:
     """Diplomacy with these settings.
 

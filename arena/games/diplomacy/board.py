@@ -32,6 +32,7 @@ def _locations() -> tuple[str, ...]:
 LOCATIONS = _locations()
 PROVINCES = tuple(sorted({province(loc) for loc in LOCATIONS}))
 CENTERS = tuple(sorted(MAP.scs))
+CENTER_SET = frozenset(CENTERS)
 HOMES: dict[str, tuple[str, ...]] = {power: tuple(sorted(MAP.homes[power])) for power in POWERS}
 UNITS = tuple(f"{kind} {loc}" for kind in "AF" for loc in LOCATIONS if MAP.is_valid_unit(f"{kind} {loc}"))
 UNIT_BIT = {unit: 1 << i for i, unit in enumerate(UNITS)}
@@ -51,6 +52,12 @@ MOVES: dict[str, tuple[str, ...]] = {unit: tuple(_reach(unit[0], unit[2:], "-"))
 def holds_and_moves(unit: str) -> tuple[str, ...]:
     """Orders that depend on nothing but the map: to hold, and to move without a convoy."""
     return (f"{unit} H", *(f"{unit} - {dest}" for dest in MOVES[unit]))
+
+
+@cache
+def provinces_near(unit: str) -> tuple[str, ...]:
+    """Provinces that ``unit`` can move to without a convoy, sorted."""
+    return tuple(sorted({province(dest) for dest in MOVES[unit]}))
 
 
 @cache

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from arena.games.base import Action, Outcome, check_of, checked
+from arena.games.diplomacy.crediting import credits_of
 from arena.games.diplomacy.engine import POWERS, Adjudicator
 from arena.games.diplomacy.orders import (
     Choices,
@@ -52,6 +53,7 @@ class DiplomacyGame:
         if start is not None:
             start.restore(self._engine)
         self.position = start or read_position(self._engine, year=1901, turns=0)
+        self._first = self.position.saved
         self._choices: dict[int, tuple[Choices, ...]] = {}
         self._to_move = self._seats_to_move()
 
@@ -123,6 +125,10 @@ class DiplomacyGame:
     def progress(self, seat: int) -> float:
         """Supply centres of the seat. They change hands after the autumn moves only."""
         return float(len(self.position.centers[seat]))
+
+    def credits(self, seat: int) -> Sequence[Mapping[str, float]]:
+        """Of each phase in which the seat ordered: what each order did for it (``crediting``)."""
+        return credits_of([self._first, *self._after], self._turns, POWERS[seat])
 
     def outcome(self) -> Outcome:
         """The result.

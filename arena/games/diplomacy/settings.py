@@ -16,8 +16,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Points for a sole leader with at least ``winner_threshold_sc`` centres."""
     winner_threshold_sc: int = 10
     """Supply centres that a sole leader needs for the bonus; the map has 34."""
-    text: Literal["compact", "egocentric"] = "compact"
-    """How models are asked and answer: in the few pieces of ``text``, or in JSON and tags, for large models."""
+    text: Literal["compact", "signposted", "egocentric"] = "compact"
+    """How models are asked and answer: in the few pieces of ``text``, in these with what each unit can see from where
+    it stands (``signposts``), or in JSON and tags, for large models."""
     analysis: int = 0
     """Most tokens that a model may write of its own before its orders; only ``egocentric`` asks for them."""
 

@@ -11,6 +11,7 @@ from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame, Record
 from arena.games.diplomacy.position import decode_position
 from arena.games.diplomacy.settings import Settings
+from arena.games.diplomacy.signposts import SignpostedText
 from arena.games.diplomacy.text import DiplomacyText
 from arena.games.diplomacy.transcript import transcript
 from arena.games.diplomacy.words import DiplomacyWords
@@ -75,7 +76,13 @@ class DiplomacySpec(Replaying):
 
     def text(self) -> TextFormat:
         """The language that the settings choose."""
-        return EgocentricText(self.settings) if self.settings.text == "egocentric" else DiplomacyText()
+        match self.settings.text:
+            case "egocentric":
+                return EgocentricText(self.settings)
+            case "signposted":
+                return SignpostedText()
+            case _:
+                return DiplomacyText()
 
     def words(self) -> Words:
         """English and the usual notation of orders; JSON and tags where the settings choose them."""

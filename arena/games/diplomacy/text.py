@@ -48,7 +48,7 @@ class DiplomacyText:
         Raises:
             GameError: the seat is not to move.
         """
-        table = _to_move(game, seat)
+        table = to_move(game, seat)
         position = table.position
         years_left = min(table.settings.max_year - position.year, len(YEARS_LEFT) - 1)
         season = SEASONS[position.phase[0] + position.phase[-1]]
@@ -66,7 +66,7 @@ class DiplomacyText:
         Raises:
             GameError: the seat is not to move.
         """
-        table = _to_move(game, seat)
+        table = to_move(game, seat)
         if table.position.kind == "A":
             return walk.adjustment_walk(table.position, seat)
         return walk.unit_walk(table.choices(seat))
@@ -77,7 +77,7 @@ class DiplomacyText:
         Raises:
             GameError: the action is not legal.
         """
-        table = _to_move(game, seat)
+        table = to_move(game, seat)
         if not table.is_legal(seat, action):
             raise GameError(f"diplomacy text, {table.position.phase}: seat {seat} cannot play {action!r}")
         codes = [walk.code_of(order) for order in action]
@@ -92,10 +92,25 @@ class DiplomacyText:
             GameError: the completion is not one of ``completions``.
         """
         walk.check_whole(self.completions(game, seat), completion)
-        return tuple(sorted(_said(cast(DiplomacyGame, game), seat, list(_codes(completion)))))
+        return tuple(sorted(order for order, _ in self.spoken(cast(DiplomacyGame, game), seat, completion)))
+
+    def parts(self, game: Game, seat: int, completion: Pieces) -> Sequence[str]:
+        """The order that each piece of a legal completion says; empty for the one that closes it."""
+        spoken = self.spoken(cast(DiplomacyGame, game), seat, completion)
+        return [*(order for order, count in spoken for _ in range(count)), ""]
+
+    def spoken(self, table: DiplomacyGame, seat: int, completion: Pieces) -> Iterable[tuple[str, int]]:
+        """The orders of a legal completion in turn, and how many pieces say each."""
+        codes = list(_codes(completion))
+        return zip(_said(table, seat, codes), map(len, codes), strict=True)
 
 
-def _to_move(game: Game, seat: int) -> DiplomacyGame:
+def to_move(game: Game, seat: int) -> DiplomacyGame:
+    """The game, in which the seat has to be to move.
+
+    Raises:
+        GameError: it is not.
+    """
     table = cast(DiplomacyGame, game)
     table.check_to_move(seat)
     return table
@@ -139,7 +154,7 @@ def _said(table: DiplomacyGame, seat: int, codes: Sequence[Pieces]) -> Iterable[
     return (known[code] for code in codes)
 
 
-_LENGTH = {"H": 2, "D": 2, "A": 2, "F": 2, "-": 3, "VIA": 3, "R": 3, "S": 4, "C": 4}
+LENGTH = {"H": 2, "D": 2, "A": 2, "F": 2, "-": 3, "VIA": 3, "R": 3, "S": 4, "C": 4}
 """Pieces of a code by its second one; ``WAIVE`` has no second."""
 
 
@@ -147,6 +162,6 @@ def _codes(completion: Pieces) -> Iterable[Pieces]:
     """Cut a legal completion into the codes of its orders."""
     start, end = 0, len(completion) - 1
     while start < end:
-        length = 1 if completion[start] == "WAIVE" else _LENGTH[completion[start + 1]]
+        length = 1 if completion[start] == "WAIVE" else LENGTH[completion[start + 1]]
         yield completion[start : start + length]
         start += length

@@ -178,6 +178,35 @@ def strung(tries: Sequence[Trie], last: Place | Junction) -> Place | Junction:
     return place
 
 
+def told_trie(unit: Choices, told: Pieces, numbers: Mapping[Pieces, str]) -> Trie:
+    """The unit's place, what it is told, and then its orders.
+
+    Args:
+        unit: Its choices, in a movement phase.
+        told: Pieces that are forced.
+        numbers: Pieces that stand for an order instead of its code, by the code behind the place.
+    """
+    ((place, orders),) = _unit_trie(unit).branches.items()
+    for code in numbers:
+        orders = _without(orders, code)
+    orders = Trie({**orders.branches, **dict.fromkeys(numbers.values(), LEAF)})
+    for piece in reversed(told):
+        orders = Trie({piece: orders})
+    return Trie({place: orders})
+
+
+def _without(trie: Trie, code: Pieces) -> Trie:
+    """The trie without one of its codes."""
+    piece, *rest = code
+    left = dict(trie.branches)
+    shorter = _without(left.pop(piece), tuple(rest)) if rest else LEAF
+    if rest and shorter.branches:
+        left[piece] = shorter
+    elif not rest:
+        left.pop(piece, None)
+    return Trie(left)
+
+
 def unit_walk(units: tuple[Choices, ...]) -> Phrases:
     """Completions that give each unit one order, in turn."""
     return strung([_unit_trie(unit) for unit in units], CLOSING)

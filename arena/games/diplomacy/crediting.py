@@ -1,0 +1,174 @@
+"""What each order did for its side, unit by unit: who took a centre, who helped, who could have kept one.
+
+A year's change of the centre count is the work of all of a side's orders together, and says little about any of them.
+Here units are followed through a game. An order is credited with what its unit had a part in from that year on:
+a centre taken (1) or helped into against others (a half), and an equal part of every centre lost that it could have
+guarded (-1 in all). Later years count less, as in the estimators (``DISCOUNT`` a year).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from arena.games.base import Action
+from arena.games.diplomacy import board
+from arena.games.diplomacy.engine import POWERS
+from arena.games.diplomacy.position import Saved
+
+DISCOUNT = 0.8
+"""Of what comes a year later."""
+HELP = 0.5
+"""For a support without which a centre might not have been taken, of the centre."""
+
+
+def credits_of(positions: Sequence[Saved], turns: Sequence[Mapping[str, Action]], power: str) -> list[dict[str, float]]:
+    """Each order of one power, phase by phase where it had to order.
+
+    Args:
+        positions: Before the first phase and after each, one more than ``turns``.
+        turns: Orders of each phase by power.
+        power: Whose.
+    """
+    return _Story(positions, turns, power).told()
+
+
+class _Story:
+    """One power's units through a game, told from its end."""
+
+    def __init__(self, positions: Sequence[Saved], turns: Sequence[Mapping[str, Action]], power: str) -> None:
+        self._positions, self._turns, self._power = positions, turns, power
+        self._steps = list(zip(pairwise(positions), turns, strict=True))
+
+    def told(self) -> list[dict[str, float]]:
+        told: list[dict[str, float]] = []
+        ahead: dict[str, float] = {}
+        events: dict[int, dict[str, float]] = {}
+        for at in range(len(self._steps) - 1, -1, -1):
+            (before, after), turn = self._steps[at]
+            if after.phase[1:5] != before.phase[1:5] or at == len(self._steps) - 1:
+                # The last phase of a year: what comes after it counts less, and the year has its own harvest.
+                ahead = {unit: DISCOUNT * value for unit, value in ahead.items()}
+                events = self._harvest(at)
+            earned = events.get(at, {})
+            orders = turn.get(self._power)
+            # Units that had no order in this phase stay where they are.
+            now = dict(ahead)
+            if orders is not None:
+                values = {}
+                for order in orders:
+                    unit, then = _unit_of(order), self._after(at, order)
+                    values[order] = earned.get(order, 0.0) + (0.0 if then is None else ahead.get(then, 0.0))
+                    if unit != "WAIVE":
+                        now[unit] = values[order] if before.phase[-1] != "A" else ahead.get(unit, 0.0)
+                told.append(values)
+            ahead = now
+        return told[::-1]
+
+    def _after(self, at: int, order: str) -> str | None:
+        """The unit of an order as it is called after the phase; None where it is no more."""
+        after = self._positions[at + 1]
+        word, mine = order.split(), after.units[self._power]
+        if word[-1] in ("D", "WAIVE"):
+            return None
+        unit = f"{word[0]} {word[1]}"
+        if word[2] in "-R":
+            goal = _standing(mine, word[0], word[3])
+            if goal is not None and not self._stayed_in(at, word[3], order):
+                return goal
+        if unit in mine:
+            return unit
+        # Dislodged: it is asked once more.
+        return unit if unit in after.retreats[self._power] else None
+
+    def _stayed_in(self, at: int, place: str, order: str) -> bool:
+        """Whether a unit of the same side stands where an order goes because it was there before."""
+        (before, after), turn = self._steps[at]
+        for other in turn.get(self._power, ()):
+            if other != order and other[2:5] == place[:3] and before.phase[-1] == "M":
+                word = other.split()
+                return word[2] != "-" or self._after_plain(after, word) is None
+        return False
+
+    def _after_plain(self, after: Saved, word: Sequence[str]) -> str | None:
+        """Where a unit that moved out stands, as far as its goal tells."""
+        return _standing(after.units[self._power], word[0], word[3])
+
+    def _harvest(self, last: int) -> dict[int, dict[str, float]]:
+        """What orders of the year that ends with a phase earned by themselves, by phase."""
+        year = self._positions[last].phase[1:5]
+        first = last
+        while first and self._positions[first - 1].phase[1:5] == year:
+            first -= 1
+        owned = [set(self._positions[i].centers[self._power]) for i in (first, last + 1)]
+        moving = [i for i in range(first, last + 1) if self._positions[i].phase[-1] == "M"]
+        earned: dict[int, dict[str, float]] = {i: {} for i in moving}
+        for i, order, share in (
+            *self._losses(moving, owned[0] - owned[1]),
+            *self._gains(last, moving, owned[1] - owned[0]),
+        ):
+            earned[i][order] = earned[i].get(order, 0.0) + share
+        return earned
+
+    def _losses(self, moving: Sequence[int], lost: set[str]) -> Iterator[tuple[int, str, float]]:
+        """Orders of the last moves whose units could have stood in a lost centre."""
+        for i in moving[-1:]:
+            orders = self._turns[i].get(self._power, ())
+            for center in sorted(lost):
+                able = [o for o in orders if o[2:5] == center or center in board.provinces_near(_unit_of(o))]
+                yield from ((i, order, -1.0 / len(able)) for order in able)
+
+    def _gains(self, last: int, moving: Sequence[int], gained: set[str]) -> Iterator[tuple[int, str, float]]:
+        """The order that left a unit in a gained centre, and supports of what was contested on the way there."""
+        for i in moving[-1:]:
+            for order in self._turns[i].get(self._power, ()):
+                end = self._at_last(i, last, order)
+                if end is not None and end[2:5] in gained:
+                    yield i, order, 1.0
+                    yield from ((i, helper, HELP) for helper in self._helpers(i, order))
+                    yield from self._helpers_before(moving, order)
+
+    def _helpers_before(self, moving: Sequence[int], order: str) -> Iterator[tuple[int, str, float]]:
+        """Supports in spring of the move that brought the unit to where it was in autumn."""
+        for i in moving[:-1]:
+            for earlier in self._turns[i].get(self._power, ()):
+                if " - " in earlier and self._after(i, earlier) == _unit_of(order):
+                    yield from ((i, helper, HELP) for helper in self._helpers(i, earlier))
+
+    def _helpers(self, i: int, order: str) -> Iterator[str]:
+        """Own supports that agree with an order, where somebody else was in its way."""
+        word = order.split()
+        place = word[3] if word[2] == "-" else word[1]
+        wanted = " - ".join([f"{word[0]} {word[1]}", place]) if word[2] == "-" else f"{word[0]} {word[1]}"
+        if self._contested(i, place):
+            for other in self._turns[i].get(self._power, ()):
+                said = other.split(" S ", 1)
+                if len(said) == 2 and said[1].removesuffix(" H")[: len(wanted)] == wanted:
+                    yield other
+
+    def _contested(self, i: int, place: str) -> bool:
+        before = self._positions[i]
+        others = [power for power in POWERS if power != self._power]
+        return any(unit[2:5] == place[:3] for power in others for unit in before.units[power]) or any(
+            f" - {place[:3]}" in order[5:] and " S " not in order and " C " not in order
+            for power in others
+            for order in self._turns[i].get(power, ())
+        )
+
+    def _at_last(self, i: int, last: int, order: str) -> str | None:
+        """The unit of an order where it stands after the year's retreats."""
+        unit = self._after(i, order)
+        for k in range(i + 1, last + 1):
+            if unit is not None and self._positions[k].phase[-1] == "R":
+                for later in self._turns[k].get(self._power, ()):
+                    if _unit_of(later) == unit:
+                        unit = self._after(k, later)
+                        break
+        return unit
+
+
+def _unit_of(order: str) -> str:
+    return "WAIVE" if order == "WAIVE" else " ".join(order.split(" ", 2)[:2])
+
+
+def _standing(units: Sequence[str], kind: str, place: str) -> str | None:
+    """A unit of a kind in a province."""
+    return next((unit for unit in units if unit[0] == kind and unit[2:5] == place[:3]), None)

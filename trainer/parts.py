@@ -1,0 +1,55 @@
+"""Credit of the parts of an action: what each choice did by itself, beside what came of the whole step.
+
+Where one action has many parts (Diplomacy: an order for each unit) and all share one advantage, each part's own effect
+drowns in that of the others. A game that can tell them apart says what each is credited with (``Step.credits``); that
+credit, against what the other rollouts' parts got at the same role and clock, is mixed into the advantage of the
+branches that say the part. The credit is the game's judgement, so the mixture is biased where the game errs, unlike
+the step's own advantage (compare difference rewards, Wolpert & Tumer 2001).
+
+Shape suffixes: S step of a rollout, B branch of a step, X (rollout, clock) cell of the batch.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.trajectories import Rollout, Step
+from trainer.advantages.formulas import numbered
+
+Array = NDArray[np.float64]
+
+
+def part_advantages(rollouts: Sequence[Rollout]) -> list[list[Array]]:
+    """Advantages [B] of every step of every rollout, over one global scale; 0 where the game tells no parts apart."""
+    told = [(at, step) for at, rollout in enumerate(rollouts) for step in rollout.steps if step.credits]
+    found = iter(_against_others(rollouts, told))
+    return [
+        [next(found) if step.credits else np.zeros(len(step.branches)) for step in rollout.steps]
+        for rollout in rollouts
+    ]
+
+
+def _against_others(rollouts: Sequence[Rollout], told: Sequence[tuple[int, Step]]) -> list[Array]:
+    steps = [step for _, step in told]
+    if not steps:
+        return []
+    cells_S = numbered([(at, step.clock) for at, step in told])
+    units_S = numbered([(rollouts[at].game, rollouts[at].role, step.clock) for at, step in told])
+    sums_S = np.array([sum(step.credits) for step in steps])
+    counts_S = np.array([float(len(step.credits)) for step in steps])
+    others_S = _rest(sums_S, cells_S, units_S) / np.maximum(_rest(counts_S, cells_S, units_S), 1)
+    known_S = _rest(counts_S, cells_S, units_S) > 0
+    values = [
+        np.asarray(step.credits) - other if known else np.zeros(len(step.credits))
+        for step, other, known in zip(steps, others_S, known_S, strict=True)
+    ]
+    rms = float(np.sqrt(np.mean(np.concatenate(values) ** 2)))
+    return [value_B / rms for value_B in values] if rms > 1e-9 else values
+
+
+def _rest(values_S: Array, cells_S: NDArray[np.int64], units_S: NDArray[np.int64]) -> Array:
+    """Each step's unit's total without what the step's own cell has in it."""
+    unit_S: Array = np.bincount(units_S, weights=values_S)[units_S].astype(np.float64)
+    cell_S: Array = np.bincount(cells_S, weights=values_S)[cells_S].astype(np.float64)
+    return unit_S - cell_S
