@@ -1,0 +1,91 @@
+"""A long history for the pages: 100,000 matches between 500 agents, simulated once and kept."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from league.log.base import Recorded
+from league.log.jetstream import JetStreamLog
+from league.log.streams import ensure_streams
+from league.simulation import Simulation
+from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig, ScheduleConfig
+from schemas.events import MatchFinished
+from workers.run import Run
+
+_AT_ONCE = 5_000
+_TRAINING, _TOURNAMENT = 140, 40
+"""Matches of a gradient step, and of a checkpoint's evaluation."""
+_LATER = "later.msgpack"
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """An event that is still to come, as it will be recorded."""
+
+    sequence: int
+    time_ns: int
+    subject: str
+    producer: str
+    payload: bytes
+
+
+def simulation() -> Simulation:
+    """A league of seven seats in which every version joins, is evaluated, and stays."""
+    return Simulation(
+        LeagueConfig(
+            name="league",
+            seed=4,
+            schedule=ScheduleConfig(recent_every=1, recent_window=1_000_000),
+            evaluation=EvaluationConfig(every=1_000_000, gatekeeper_games=_TOURNAMENT, benchmark_games=14),
+        ),
+        seats=7,
+    )
+
+
+def grow(league: Simulation, agents: int, matches: int, later: int) -> int:
+    """Play until there are so many agents and matches, and so many events more; returns how long it was before them."""
+    league.open()
+    version, until = 0, None
+    while until is None or len(league.records) < until + later:
+        league.publish(version)
+        ids = [league.play_training() for _ in range(_TRAINING)]
+        league.evaluate()
+        version += 1
+        league.append(league._step(version, ids))
+        enough = len(league.state.agents) >= agents and _matches(league) >= matches
+        until = len(league.records) if until is None and enough else until
+    return until
+
+
+def _matches(league: Simulation) -> int:
+    return league.state.games("training") + league.state.games("evaluation")
+
+
+def make(folder: Path, agents: int, matches: int, later: int) -> None:
+    """A run with such a history, and beside it the events that come next."""
+    league = simulation()
+    until = grow(league, agents, matches, later)
+    asyncio.run(_store(folder, league.records[:until]))
+    rest = [Row(r.sequence, r.time_ns, r.subject, r.producer, r.payload) for r in league.records[until : until + later]]
+    (folder / _LATER).write_bytes(msgspec.msgpack.encode(rest))
+
+
+async def _store(folder: Path, records: list[Recorded]) -> None:
+    run = Run(folder, name="league")
+    async with run.connected("fill") as client:
+        await ensure_streams(client.jetstream(), ExperienceConfig())
+        log = JetStreamLog(client, "league", "fill")
+        for start in range(0, len(records), _AT_ONCE):
+            await log.copy(records[start : start + _AT_ONCE])
+
+
+def later(folder: Path) -> list[Recorded]:
+    """The events that come next."""
+    rows = msgspec.msgpack.decode((folder / _LATER).read_bytes(), type=list[Row])
+    return [Recorded(row.sequence, row.time_ns, row.subject, row.producer, row.payload) for row in rows]
+
+
+def matches_of(records: list[Recorded]) -> Iterator[MatchFinished]:
+    """The results among some events."""
+    return (r.event for r in records if isinstance(r.event, MatchFinished))
