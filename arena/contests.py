@@ -24,5 +24,5 @@ def make_contest(name: str, settings: Mapping[str, Any]) -> Contest:
         return make_game(name, settings)
     raise ConfigError(
         f"game.name: nothing is called {name!r}; expected a game ({one_of(game_names())}) or "
-        f"an arena ({one_of(arena_names())})"
+        f"an arena ({one_of(arena_names())}), or one of your own in a folder that LEAGUE_PLUGINS names"
     )
