@@ -4,6 +4,7 @@
 - ``events``    the reference of events, from ``schemas.events``
 - ``settings``  the reference of the configuration, from ``schemas.config`` and every plugin's settings
 - ``commands``  the reference of the command line, from its parser
+- ``glossary``  fields of events that need no docstring
 - ``structs``   fields of structs with their docstrings
 - ``markdown``  texts and tables
 

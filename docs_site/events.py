@@ -5,6 +5,7 @@ import json
 from functools import cache
 from pathlib import Path
 
+from docs_site.glossary import EVENT_FIELDS
 from docs_site.markdown import code, page, paragraphs, table, text
 from docs_site.structs import field_table, structs_in
 from league.access.permissions import ROLES, permissions
@@ -31,7 +32,7 @@ def write() -> str:
         table(("event", "says", "written by"), [_line(kind) for kind in EVENT_TYPES.values()]),
     ]
     parts += [_section(kind) for kind in EVENT_TYPES.values()]
-    parts += ["## Parts of events", *[_part(struct) for struct in _parts()]]
+    parts += ["## Parts of events", *[_part(struct) for struct in parts_of_events()]]
     return page(*parts)
 
 
@@ -66,13 +67,15 @@ def _section(kind: type[Event]) -> str:
         paragraphs(inspect.getdoc(kind) or ""),
         f"**Subject** {code(_subject(kind))} · **key** {text(key)} · **written by** "
         f"{', '.join(_writers(kind)) or 'commands'}",
-        field_table(kind, _link),
+        field_table(kind, _link, EVENT_FIELDS),
         _example(kind),
     )
 
 
 def _part(struct: type) -> str:
-    return page(f"### {struct.__name__}", paragraphs(inspect.getdoc(struct) or ""), field_table(struct, _link))
+    return page(
+        f"### {struct.__name__}", paragraphs(inspect.getdoc(struct) or ""), field_table(struct, _link, EVENT_FIELDS)
+    )
 
 
 def _subject(kind: type[Event], worker: str = "<worker>", league: str = "<league>", purpose: str = "<purpose>") -> str:
@@ -97,7 +100,7 @@ def _first(kind: type) -> str:
 
 
 @cache
-def _parts() -> tuple[type, ...]:
+def parts_of_events() -> tuple[type, ...]:
     """Structs that events hold, in the order in which they are met."""
     found: dict[type, None] = {}
     waiting: list[type] = list(EVENT_TYPES.values())

@@ -3,8 +3,9 @@
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -17,20 +18,27 @@ Link = Callable[[type], str]
 """Where a struct is explained: a Markdown link, or its name."""
 
 
-def field_table(struct: type, link: Link) -> str:
-    """All fields of a struct in their order, as a Markdown table."""
+def field_table(struct: type, link: Link, glossary: Mapping[str, str] = MappingProxyType({})) -> str:
+    """All fields of a struct in their order, as a Markdown table.
+
+    Args:
+        struct: A msgspec struct.
+        link: Where structs are explained that its fields hold.
+        glossary: Meanings of fields that have no docstring, by name or by struct and name (``Pick.seat``).
+    """
     rows = [
-        [code(field.encode_name), words(field.type, link), _default(field), text(_meaning(struct, field))]
+        [code(field.encode_name), words(field.type, link), _default(field), text(meaning(struct, field, glossary))]
         for field in fields(struct)
     ]
     return table(("field", "type", "default", "meaning"), rows)
 
 
-def _meaning(struct: type, field: types.Field) -> str:
-    """What stands under the field, or else what its only struct says of itself."""
+def meaning(struct: type, field: types.Field, glossary: Mapping[str, str]) -> str:
+    """What stands under the field, else what the glossary has, else what its only struct says of itself."""
     inner = [*held(field.type)]
     own = (inspect.getdoc(inner[0]) or "").partition("\n\n")[0] if len(inner) == 1 else ""
-    return field_docs(struct).get(field.name, own)
+    known = glossary.get(f"{struct.__name__}.{field.name}", glossary.get(field.name, own))
+    return field_docs(struct).get(field.name, known)
 
 
 def fields(struct: type) -> tuple[types.Field, ...]:

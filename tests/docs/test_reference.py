@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from docs_site import commands, events, markdown, settings, structs
+from docs_site import commands, events, glossary, markdown, settings, structs
 from schemas.config import LeagueConfig
 from schemas.events import EVENT_TYPES, GradientStepTaken, MatchFinished
 
@@ -38,6 +38,17 @@ def test_an_event_is_told_with_subject_key_writers_types_defaults_meaning_and_an
     )
     assert "| <code>rules</code> | whole number from 0 | <code>1</code> | Version of the game's rules" in section
     assert '"type": "MatchFinished"' in section
+
+
+def test_every_field_of_an_event_has_a_meaning_and_the_glossary_names_no_other() -> None:
+    found = {
+        f"{kind.__name__}.{field.name}": structs.meaning(kind, field, glossary.EVENT_FIELDS)
+        for kind in (*EVENT_TYPES.values(), *events.parts_of_events())
+        for field in structs.fields(kind)
+    }
+    assert [name for name, said in found.items() if not said] == []
+    names = {*found, *(name.partition(".")[2] for name in found)}
+    assert [name for name in glossary.EVENT_FIELDS if name not in names] == []
 
 
 def test_structs_within_events_have_sections_of_their_own(events_page: str) -> None:
