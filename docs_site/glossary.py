@@ -1,4 +1,4 @@
-"""What fields of events mean that need no docstring where they are written: by name, or by event and name."""
+"""What fields mean that need no docstring where they are written: by name, or by struct and name."""
 
 EVENT_FIELDS = {
     "agent": "Its name.",
@@ -58,3 +58,54 @@ EVENT_FIELDS = {
     "RatingChange.after": "The rating after it.",
     "OpenGroup.name": "Of the group.",
 }
+"""Of events."""
+
+SETTINGS = {
+    "workers": "Processes on the machine of ``league up``.",
+    "workers_max": "See ``workers_min``.",
+    "games_in_flight": "Matches that one worker plays at once.",
+    "device": "``cpu``, ``cuda`` or ``cuda:1``.",
+    "low": "The lower bound that the ratio of probabilities, new to old, is clipped to.",
+    "high": "The upper bound.",
+    "weight_decay": "AdamW's.",
+    "grad_clip": "Longest gradient; a longer one is scaled down to it.",
+    "LeagueConfig.name": "Of the league: 1 to 64 of A-Z a-z 0-9 _ -.",
+    "AgentConfig.kind": "``bot``, ``base`` or ``remote``; there is exactly one of kind ``base``.",
+    "AgentConfig.rating": "Where its rating starts.",
+    "AgentConfig.baseline": "Whether the criteria and alarms compare policies with it.",
+    "RemoteConfig.model": "The name that the server knows the model by.",
+    "RemoteConfig.temperature": "That replies are sampled with.",
+    "ModelConfig.lora_rank": "Of adapters.",
+    "ModelConfig.lora_alpha": "Of adapters: what they add is scaled by ``lora_alpha / lora_rank``.",
+    "InferenceConfig.backend": "``local``, ``vllm``, ``vllm_server`` or ``servers``.",
+    "InferenceConfig.threads": "Of each process that computes.",
+    "InferenceConfig.evaluation_temperature": "Of evaluation matches.",
+    "ScheduleConfig.recent_every": "Gradient steps between versions that join for a while.",
+    "ScheduleConfig.recent_window": "Gradient steps for which these stay.",
+    "ScheduleConfig.landmark_every": "Gradient steps between versions that join for good.",
+    "ScheduleConfig.elite": "Whether a version that is promoted stays for good.",
+    "RatingsConfig.purposes": "Matches that move ratings: ``training``, ``evaluation``, ``exhibition``, ``imported``.",
+    "EvaluationConfig.benchmark_games": "Matches against each of them.",
+    "TrainerConfig.policy": "Name of the policy that the league is about.",
+    "TrainerConfig.rollouts_per_step": "Rollouts of a batch, and so matches to a gradient step.",
+    "PolicyConfig.rollout_workers": "Processes that play for it.",
+    "StopConfig.steps": "Gradient steps.",
+    "Criterion.opponent": "One of ``evaluation.benchmark_opponents``.",
+    "BaseShape.hidden": "Width of the residual stream.",
+    "BaseShape.layers": "Blocks.",
+    "BaseShape.heads": "Query heads.",
+    "BaseShape.head_dim": "Width of a head.",
+    "BaseShape.init_std": "Standard deviation of the random weights.",
+    "LocalConfig.dtype": "Of the base model's weights: ``float32`` or ``bfloat16``.",
+    "WinRateSettings.prior_losses": "See ``prior_wins``.",
+    "Discount.gamma": "Discount per step.",
+    "Clamp.min": "Least reward.",
+    "Clamp.max": "Largest reward.",
+    "Constant.value": "The advantage of every step.",
+    "Gae.gamma": "Discount per step.",
+    "Gae.lam": "0 trusts the critic alone, 1 the rewards alone.",
+    "WandbSettings.project": "Name of the project there.",
+    "CriticConfig.rank": "Of the critic's adapter.",
+    "CriticConfig.alpha": "Its scale, as ``model.lora_alpha``.",
+}
+"""Of the configuration and of plugins' settings."""

@@ -12,6 +12,7 @@ from msgspec import inspect as types
 from arena.arenas import arena_names
 from arena.bots import bot_names
 from arena.games import game_names
+from docs_site.glossary import SETTINGS
 from docs_site.markdown import code, page, paragraphs, table, text
 from docs_site.structs import field_table, fields, held
 from schemas.config import LeagueConfig, Plugin
@@ -48,8 +49,8 @@ def write() -> str:
         "what is wrong with one and what it would start, `league config set` changes keys of a running league. This "
         "page is made from `schemas/config.py` and from the plugins.",
         "## The file",
-        field_table(LeagueConfig, _link),
-        *[_table(where, struct) for where, struct in _tables("", LeagueConfig).items()],
+        field_table(LeagueConfig, _link, SETTINGS),
+        *[_table(where, struct) for where, struct in tables("", LeagueConfig).items()],
         "## What is played",
         *_played(),
         "## Plugins",
@@ -60,16 +61,16 @@ def write() -> str:
         "The backend `local` reads `inference.options` as below; other backends have options of their own.",
         *[_further(where, _from(*place)) for where, place in OTHERS.items()],
         "## Tables within settings",
-        *[_further(name, struct) for name, struct in _within().items()],
+        *[_further(name, struct) for name, struct in within().items()],
     )
 
 
-def _tables(prefix: str, struct: type) -> dict[str, type]:
+def tables(prefix: str, struct: type) -> dict[str, type]:
     """Every table of the file by its dotted place, with those in it behind it."""
     found: dict[str, type] = {}
     for where, inner in _below(prefix, struct):
         if inner is not Plugin:
-            found |= {where: inner, **_tables(f"{where}.", inner)}
+            found |= {where: inner, **tables(f"{where}.", inner)}
     return found
 
 
@@ -81,20 +82,28 @@ def _below(prefix: str, struct: type) -> Iterator[tuple[str, type]]:
 
 
 def _table(where: str, struct: type) -> str:
-    return page(f"### `[{where}]` {{ #{_anchor(struct)} }}", paragraphs(_doc(struct)), field_table(struct, _link))
+    return page(
+        f"### `[{where}]` {{ #{_anchor(struct)} }}", paragraphs(_doc(struct)), field_table(struct, _link, SETTINGS)
+    )
 
 
 def _further(where: str, struct: type) -> str:
-    return page(f"### `{where}` {{ #{_anchor(struct)} }}", paragraphs(_doc(struct)), field_table(struct, _link))
+    return page(
+        f"### `{where}` {{ #{_anchor(struct)} }}", paragraphs(_doc(struct)), field_table(struct, _link, SETTINGS)
+    )
 
 
-def _within() -> dict[str, type]:
+def outer() -> list[type]:
+    """The settings of plugins, and the further tables."""
+    plugins = [struct for place in PLUGINS.values() for struct in _from(*place).structs().values()]
+    return [_from(*place) for place in OTHERS.values()] + plugins
+
+
+def within() -> dict[str, type]:
     """Tables in the settings of plugins and in further tables, by their keys, each kind of table once."""
     found: dict[str, type] = {}
-    outer = [_from(*place) for place in OTHERS.values()]
-    outer += [struct for where in PLUGINS for struct in _from(*PLUGINS[where]).structs().values()]
-    for struct in outer:
-        found |= {name: inner for name, inner in _tables("", struct).items() if inner not in found.values()}
+    for struct in outer():
+        found |= {name: inner for name, inner in tables("", struct).items() if inner not in found.values()}
     return found
 
 
@@ -116,7 +125,7 @@ def _plugins(where: str) -> str:
     parts = [f"### `{where}` {{ #{place} }}"]
     for name, struct in registry.structs().items():
         parts.append(f"#### `{name}` {{ #{place}-{name} }}")
-        parts += [text(_first_line(struct.__module__)), paragraphs(_doc(struct)), field_table(struct, _link)]
+        parts += [text(_first_line(struct.__module__)), paragraphs(_doc(struct)), field_table(struct, _link, SETTINGS)]
     return page(*parts)
 
 
