@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, wait_closed
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
-from schemas.config import ExperienceConfig, ForwardConfig, LeagueConfig
+from schemas.config import ExperienceConfig, ForwardConfig, LeagueConfig, TrackerConfig, convert
 from schemas.errors import ConfigError, RemoteError, UsageError
-from schemas.events import AgentRegistered, Event, LeagueOpened
+from schemas.events import EVENT_TYPES, AgentRegistered, Event, LeagueOpened
 from workers.commands import app
 from workers.forwarding.beside import Forwards
 from workers.forwarding.files import FileTarget
@@ -318,3 +319,14 @@ def test_a_tracker_forwards_as_it_is_configured(
 def test_what_a_tracker_may_not_forward_to_is_a_wrong_setting(to: str) -> None:
     with pytest.raises(ConfigError, match=r"tracker\.forward\.to: expected an address like"):
         ForwardConfig(to=to)
+
+
+def test_the_settings_that_the_documentation_shows_are_settings() -> None:
+    page = Path(__file__).parents[2] / "docs" / "10-watching.md"
+    shown = page.read_text().partition("```toml\n[tracker]\n")[2].partition("```")[0]
+    tracker = convert(tomllib.loads(shown), TrackerConfig, "tracker")
+    assert [target.to for target in tracker.forward] == [
+        "https://api.axiom.co/v1/datasets/league/ingest",
+        "events.jsonl",
+    ]
+    assert not {kind for target in tracker.forward for kind in target.types} - set(EVENT_TYPES)
