@@ -5,10 +5,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from league.log.base import Recorded
 from league.simulation import Simulation
 from league.state import LeagueState
-from schemas.events import AgentRegistered
+from schemas.codec import encode_event
+from schemas.events import AgentRegistered, Event, MatchFailed
 from tests.web.conftest import Site
+from workers.live.briefs import brief
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
 
@@ -110,3 +113,14 @@ def test_with_a_token_only_who_has_it_gets_in(simulated: Simulation, on_site: Ca
             assert response.status == 200, "the cookie lets in"
 
     on_site(simulated.records, body, token="right")
+
+
+def test_what_happened_is_told_in_a_line_that_people_can_read() -> None:
+    def line(event: Event) -> str:
+        return brief(Recorded(1, 0, "subject", "web", encode_event(event))).text
+
+    failed = MatchFailed(match_id="m", purpose="exhibition", worker="web", error="GameError: the person left")
+    assert line(failed) == "exhibition: failed at web: GameError: the person left"
+    assert line(AgentRegistered(agent="new", kind="bot", baseline=False, rating=1.0)) == "agent new, kind bot"
+    assert line(AgentRegistered(agent="new", kind="bot", baseline=True, rating=1.0)) == "agent new, kind bot, baseline"
+    assert len(line(MatchFailed(match_id="m", purpose="training", worker="w", error="x" * 500))) == 160

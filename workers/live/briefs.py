@@ -53,7 +53,27 @@ def _text(event: e.Event) -> str:
             return f"{event.system}: " + ", ".join(f"{c.agent} {c.after - c.before:+.1f}" for c in event.changes)
         case e.OpponentsSampled():
             return f"{event.hero} meets " + ", ".join(dict.fromkeys(pick.agent for pick in event.picks))
+        case e.MatchFailed():
+            return f"{event.purpose}: failed at {event.worker}: {event.error}"
+        case e.PolicyPublished():
+            return f"{event.policy} version {event.version} plays from now on"
+        case e.EvaluationFinished():
+            return f"{event.suite} of {event.agent}: {event.games} games, {event.wins} won, {event.failed} failed"
+        case e.HistorySealed():
+            return f"events {event.first:,} to {event.last:,} are closed"
         case _:
-            fields = msgspec.to_builtins(event)
-            shown = {key: value for key, value in fields.items() if key != "type" and isinstance(value, str | int)}
-            return " ".join(f"{key}={value}" for key, value in list(shown.items())[:5])
+            return ", ".join(_parts(event)[:5])
+
+
+def _parts(event: e.Event) -> list[str]:
+    """What people can read of an event that nobody wrote a line for."""
+    fields: dict[str, object] = msgspec.to_builtins(event)
+    fields.pop("type", None)
+    told = []
+    for key, value in fields.items():
+        name = key.replace("_", " ")
+        if isinstance(value, bool):
+            told += [name] if value else []
+        elif isinstance(value, str | int) and value != "":
+            told.append(f"{name} {value}")
+    return told

@@ -12,6 +12,7 @@ import { slider } from "./slider.js";
 
 const PACE_MS = 500; // A page is brought up to date so often, at most.
 const SLIDER_MS = 10_000;
+const LOADING_MS = 400;
 const MOST_EARLY = 100; // Events that are kept for a page that is on its way.
 
 const main = document.getElementById("main");
@@ -67,6 +68,8 @@ async function show(isNew = true) {
     fill(main, h("h1", null, "No such page"), h("p", null, link("/", "The league")));
     return;
   }
+  // What takes long says so; what is shown at once does not flicker.
+  const waiting = setTimeout(() => isNew && turn === shows && fill(main, h("p", { class: "soft", role: "status" }, "Loading …")), LOADING_MS);
   try {
     const module = await entry.load();
     if (turn !== shows) return;
@@ -80,12 +83,16 @@ async function show(isNew = true) {
       made.close?.();
       return;
     }
+    clearTimeout(waiting);
+    if (entry.about) shown.querySelector("h1")?.after(h("p", { class: "soft about" }, entry.about));
     fill(main, shown);
     page = made;
     if (early.length && !(place() !== null && module.at)) page.events?.(early);
     if (isNew) main.focus({ preventScroll: true });
   } catch (error) {
     if (turn === shows) fill(main, problem(error));
+  } finally {
+    clearTimeout(waiting);
   }
 }
 

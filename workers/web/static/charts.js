@@ -195,11 +195,17 @@ function axes(across, down, xs, ys, [width, height], x, y, format) {
       s("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: down(v), y2: down(v), opacity: 0.5 }),
       s("text", { x: MARGIN.left - 6, y: down(v) + 4, "text-anchor": "end" }, short(v)),
     ]),
-    places.map((v) => s("text", { x: across(v), y: bottom + 14, "text-anchor": "middle" }, format(v))),
+    places.map((v) => labelled(across(v), bottom + 14, format(v), width)),
     s("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: bottom, y2: bottom }),
     s("text", { x: width - MARGIN.right, y: height - 2, "text-anchor": "end" }, x),
     s("text", { x: 10, y: MARGIN.top + 4, transform: `rotate(-90 10 ${MARGIN.top + 4})`, "text-anchor": "end" }, y),
   ];
+}
+
+/** What stands below a place, moved in where it would be cut off. */
+function labelled(x, y, text, width) {
+  const half = text.length * 3.5;
+  return s("text", { x: Math.min(x, width - half - 2), y, "text-anchor": "middle" }, text);
 }
 
 function drawn(one, n, across, down) {
@@ -229,22 +235,21 @@ function swatch(n) {
  * rows: [{name, value, target?, low?, high?}], all in the same unit.
  */
 export function bars(rows, { label, format = short, most }) {
-  const line = 24;
-  const left = 150;
-  const height = rows.length * line + 6;
   const top = most ?? Math.max(...rows.flatMap((r) => [r.value, r.target ?? 0, r.high ?? 0]), 1e-9);
-  const across = scale([0, top], [left, WIDTH - 90]);
   const text = rows.map((r) => `${r.name} ${format(r.value)}${r.target === undefined ? "" : `, should be ${format(r.target)}`}`).join("; ");
-  return h("figure", { class: "figure" }, h("figcaption", null, label), s("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": `${label}. ${text}` }, rows.map((r, i) => {
-    const y = i * line + 4;
-    return [
-      s("text", { x: left - 8, y: y + 12, "text-anchor": "end" }, r.name.length > 24 ? `${r.name.slice(0, 23)}…` : r.name),
-      s("rect", { x: left, y, width: Math.max(across(r.value) - left, 0), height: 15, fill: colour(0) }),
-      r.low !== undefined && r.low !== null && s("line", { x1: across(r.low), x2: across(r.high), y1: y + 7.5, y2: y + 7.5, stroke: "var(--text)", "stroke-width": 1.5 }),
-      r.target !== undefined && s("line", { x1: across(r.target), x2: across(r.target), y1: y - 2, y2: y + 17, stroke: colour(1), "stroke-width": 3 }),
-      s("text", { x: Math.max(across(Math.max(r.value, r.target ?? 0, r.high ?? 0)), left) + 6, y: y + 12 }, format(r.value)),
-    ];
-  })));
+  // Not drawn to a scale of its own: what is written is as large as everything else on every screen.
+  const part = (kind, from, to) => {
+    const node = h("span", { class: kind });
+    node.style.setProperty("left", `${(100 * Math.max(from, 0)) / top}%`);
+    node.style.setProperty("width", `${(100 * Math.max(to - from, 0)) / top}%`);
+    return node;
+  };
+  const row = (r) => [
+    h("span", { class: "name" }, r.name),
+    h("span", { class: "track" }, part("bar", 0, r.value), Number.isFinite(r.low ?? NaN) && part("spread", r.low, r.high), r.target !== undefined && part("target", r.target, r.target)),
+    h("span", { class: "value" }, format(r.value)),
+  ];
+  return h("figure", { class: "figure" }, h("figcaption", null, label), h("div", { class: "bars", role: "img", "aria-label": `${label}. ${text}` }, rows.map(row)));
 }
 
 /**

@@ -74,7 +74,7 @@ export function drawing(chosen) {
   const plot = s("svg", { class: "graph", role: "group", "aria-label": "Checkpoints and their parents" });
   const frame = h("div", { class: "scroll graphframe" }, plot);
   const spread = h("input", { type: "range", min: NARROWEST, max: WIDEST, value: 0, oninput: () => draw(Number(spread.value)) });
-  const node = h("figure", { class: "figure" }, h("figcaption", null, h("label", null, "distance ", spread)), frame);
+  const node = h("figure", { class: "figure" }, h("figcaption", null, h("label", null, "spacing ", spread)), frame);
   // Whoever has gone far to the right still reads what the rows are.
   frame.addEventListener("scroll", () => plot.querySelectorAll(".name").forEach((name) => name.setAttribute("x", LEFT + 8 + frame.scrollLeft)));
   let layout = placed([]);

@@ -5,7 +5,8 @@ import { fill, h } from "./dom.js";
 /**
  * A table of rows.
  *
- * columns: [{name, of: row => text or element, number: right-aligned, text: long, may be broken, sort: row => value}]
+ * columns: [{name, of: row => text or element, number: right-aligned, text: long, may be broken, wide: left out where there
+ * is little room, sort: row => value}]
  * options: {key: row => identity, caption, empty: what to say without rows, most: rows that are drawn until more are asked for}
  * Returns {node, update(rows)}.
  */
@@ -21,9 +22,10 @@ export function table(columns, { key, caption, empty = "nothing yet", most = Inf
 
   const heads = columns.map((column, index) => {
     const name = column.sort ? h("button", { type: "button", class: "sort", onclick: () => sort(index) }, column.name) : column.name;
-    return h("th", { scope: "col", class: column.number && "number" }, name);
+    return h("th", { scope: "col", class: classes(column) }, name);
   });
-  const node = h("div", { class: "scroll" }, h("table", null, caption && h("caption", null, caption), h("thead", null, h("tr", null, heads)), body), more, none);
+  const head = h("thead", null, h("tr", null, heads));
+  const node = h("div", { class: "scroll" }, h("table", null, caption && h("caption", null, caption), head, body), more, none);
 
   function extend() {
     drawn += most;
@@ -52,7 +54,7 @@ export function table(columns, { key, caption, empty = "nothing yet", most = Inf
       kept.add(name);
       let line = known.get(name);
       if (!line) {
-        line = { tr: h("tr", { class: began && "new" }, columns.map((c) => h("td", { class: c.number ? "number" : c.text && "text" }))), said: null };
+        line = { tr: h("tr", { class: began && "new" }, columns.map((c) => h("td", { class: classes(c) }))), said: null };
         known.set(name, line);
       }
       const said = JSON.stringify(row);
@@ -70,10 +72,15 @@ export function table(columns, { key, caption, empty = "nothing yet", most = Inf
       }
     }
     none.hidden = rows.length > 0;
+    head.hidden = !none.hidden;
     more.hidden = rows.length <= drawn;
     fill(more, `${Math.min(most, rows.length - drawn)} more of ${rows.length}`);
     began = true;
   }
 
   return { node, update };
+}
+
+function classes(column) {
+  return [column.number ? "number" : column.text && "text", column.wide && "wide"].filter(Boolean).join(" ") || null;
 }

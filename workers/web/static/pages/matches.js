@@ -41,12 +41,12 @@ function columns(asked) {
     { name: "won by", text: true, of: result },
     { name: "agents and scores", text: true, of: (r) => seated(r, asked()) },
     { name: "purpose", of: (r) => r.purpose },
-    { name: "turns", of: (r) => whole(r.length), number: true },
-    { name: "took", of: (r) => seconds(r.seconds), number: true },
-    { name: "game", of: (r) => r.environment || r.game },
-    { name: "worker", of: (r) => r.worker },
-    { name: "time", of: (r) => clock(r.time), number: true },
-    { name: "event", of: (r) => whole(r.sequence), number: true },
+    { name: "turns", of: (r) => whole(r.length), number: true, wide: true },
+    { name: "took", of: (r) => seconds(r.seconds), number: true, wide: true },
+    { name: "game", of: (r) => r.environment || r.game, wide: true },
+    { name: "worker", of: (r) => r.worker, wide: true },
+    { name: "time", of: (r) => clock(r.time), number: true, wide: true },
+    { name: "event", of: (r) => whole(r.sequence), number: true, wide: true },
   ];
 }
 

@@ -19,8 +19,8 @@ const OPPONENTS = [
   { name: "seats", of: (r) => whole(r.picks), number: true, sort: (r) => r.picks },
   { name: "share", of: (r) => percent(r.share, 1), number: true, sort: (r) => r.share },
   { name: "chance now", of: (r) => (r.now === null ? "–" : percent(r.now, 1)), number: true, sort: (r) => r.now ?? -1 },
-  { name: "matches", of: (r) => whole(r.matches), number: true, sort: (r) => r.matches },
-  { name: "last drawn", of: (r) => (r.newest ? `event ${whole(r.newest)}` : "never"), number: true, sort: (r) => r.newest },
+  { name: "matches", of: (r) => whole(r.matches), number: true, wide: true, sort: (r) => r.matches },
+  { name: "last drawn", of: (r) => (r.newest ? `event ${whole(r.newest)}` : "never"), number: true, wide: true, sort: (r) => r.newest },
 ];
 
 export async function show(main, context) {

@@ -16,16 +16,16 @@ const DRAWS = 40;
 const ROWS = [
   { name: "#", of: (r) => r.rank, number: true },
   { name: "agent", of: (r) => link(`/agent/${part(r.agent)}`, r.agent) },
-  { name: "kind", of: (r) => r.kind },
+  { name: "kind", of: (r) => (r.rated_games ? r.kind : `${r.kind}, unrated`) },
   { name: "rating", of: (r) => `${decimal(r.rating)}${r.one_sided ? " (won or lost all)" : ""}`, number: true, sort: (r) => r.rating ?? -Infinity },
   { name: "95 %", of: (r) => (r.low === null ? "" : `${decimal(r.low, 0)} … ${decimal(r.high, 0)}`), number: true },
   { name: "games", of: (r) => whole(r.rated_games), number: true, sort: (r) => r.rated_games },
-  { name: "wins", of: (r) => whole(r.wins), number: true, sort: (r) => r.wins },
-  { name: "joined as", of: (r) => `${r.reason}${r.active ? "" : " (not drawn)"}` },
+  { name: "wins", of: (r) => whole(r.wins), number: true, wide: true, sort: (r) => r.wins },
+  { name: "joined as", of: (r) => `${r.reason}${r.active ? "" : " (not drawn)"}`, wide: true },
 ];
 
 const EVENTS = [
-  { name: "event", of: (e) => whole(e.sequence), number: true },
+  { name: "event", of: (e) => whole(e.sequence), number: true, wide: true },
   { name: "time", of: (e) => clock(e.time).slice(11) },
   { name: "type", of: (e) => e.type },
   { name: "what", text: true, of: (e) => (e.match_id ? link(`/match/${part(e.match_id)}`, e.text) : e.text) },

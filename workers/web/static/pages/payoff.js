@@ -97,7 +97,7 @@ function circles(found) {
   const { cycles, cyclic_share: share, beyond_chance: beyond, p_value: p } = found.circularity;
   const rough = found.seats > 2 ? " The p-value is approximate, since matches have more than two seats." : "";
   const whole_ = cycles
-    ? [["cyclic share", percent(share, 1)], ["beyond chance", percent(beyond, 1)], ["p", p < 0.001 ? p.toExponential(1) : p.toFixed(3)], ["independent cycles", whole(cycles)]]
+    ? [["cyclic share", percent(share, 1)], ["beyond chance", percent(beyond, 1)], ["p-value", p < 0.001 ? p.toExponential(1) : p.toFixed(3)], ["independent cycles", whole(cycles)]]
     : [["cyclic share", "0"]];
   const nash = found.nash ? [["Nash: as diverse as", `${Math.exp(found.nash.entropy).toFixed(2)} agents`]] : [];
   const words = cycles ? `The cyclic share is what no ranking explains of the squared log-odds.${rough}` : "No three agents met all round, so nothing can go in circles.";
