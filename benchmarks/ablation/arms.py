@@ -57,8 +57,15 @@ class Arm(msgspec.Struct, frozen=True):
     sampler: Plugin
     exploiters: bool = False
     """Whether two exploiters are trained beside the main policy, out of the same budget of games."""
+    workers: int = 1
+    """Of the main policy, where an exploiter has one: so many steps it takes to one of an exploiter's."""
     rated: bool = False
     """Whether the sampler looks at ratings: then training matches are rated."""
+
+    @property
+    def share(self) -> float:
+        """Of the run's steps that the main policy takes, about."""
+        return self.workers / (self.workers + 2) if self.exploiters else 1.0
 
 
 _ALPHASTAR = Plugin("win_rate", {"weighting": "squared", "mirror": 0.35})
@@ -69,6 +76,7 @@ ARMS = {
     "pfsp": Arm("PFSP buckets", Plugin("pfsp"), rated=True),
     "alphastar": Arm("AlphaStar's weights", _ALPHASTAR),
     "league": Arm("league with exploiters", _ALPHASTAR, exploiters=True),
+    "lean": Arm("league, exploiters a third of it", _ALPHASTAR, exploiters=True, workers=4),
 }
 
 
@@ -93,7 +101,7 @@ def config_of(bench: Bench, arm: Arm, seed: int, setting: Setting) -> LeagueConf
             lora_alpha=16.0,
         ),
         inference=InferenceConfig(max_adapters=256, max_rows=bench.batch * 2),
-        rollout=RolloutConfig(games_in_flight=bench.batch, ahead_steps=1.0),
+        rollout=RolloutConfig(workers=arm.workers, games_in_flight=bench.batch, ahead_steps=1.0),
         matchmaking=MatchmakingConfig(sampler=arm.sampler),
         schedule=ScheduleConfig(recent_every=bench.every, recent_window=FOR_EVER, landmark_every=FOR_EVER, elite=False),
         ratings=RatingsConfig(purposes=("training",) if arm.rated else ("evaluation",)),
@@ -122,7 +130,7 @@ def _trainer(bench: Bench, setting: Setting) -> TrainerConfig:
 
 
 def _exploiters(bench: Bench) -> dict[str, PolicyConfig]:
-    """Three policies share the games, so each has a third of the steps."""
+    """Three policies share the games, as a rule alike, and then each has a third of the steps."""
     steps = max(bench.steps // 3 // bench.resets, 1)
     return {
         "hunter": PolicyConfig(role="main_exploiter", against=MAIN, reset_steps=steps),

@@ -19,7 +19,7 @@ from workers import rater
 from workers.founding.basemodel import make_model
 from workers.models import Models, base_folder
 from workers.rollout import RolloutWorker
-from workers.runtime import beside
+from workers.runtime import Context, beside
 from workers.trainer import TrainerWorker
 
 HISTORY, ADAPTERS, DONE = "events.jsonl.zst", "adapters", "done.json"
@@ -90,11 +90,32 @@ async def _trained(league: LocalLeague) -> None:
         for trainer in trainers.values():
             await trainer.resume()
         await models.swap()
-        players = [RolloutWorker(context, models, policy) for policy, context in contexts.items()]
+        players = [_Rationed(context, models, policy) for policy, context in contexts.items()]
         await stack.enter_async_context(beside(models.follow(), *(one.receive() for one in trainers.values())))
         loops = [one.play_on() for one in players for _ in range(league.config.rollout.games_in_flight)]
         await asyncio.gather(*(one.train() for one in trainers.values()), *loops)
     await models.close()
+
+
+class _Rationed(RolloutWorker):
+    """Of a policy that has fewer workers than the main one: it takes as many fewer steps.
+
+    Elsewhere that comes about by itself. Here all play in one process, and whoever waits for its trainer leaves the
+    others more of it.
+    """
+
+    def __init__(self, context: Context, models: Models, policy: str) -> None:
+        super().__init__(context, models, policy)
+        role = context.config.policies.get(policy)
+        self._ration = 1.0 if role is None else role.rollout_workers / context.config.rollout.workers
+
+    def _has_room(self) -> bool:
+        return super()._has_room() and (self._ration >= 1 or self._is_behind())
+
+    def _is_behind(self) -> bool:
+        state, hero = self._context.state, self._context.config.trainer.policy
+        own, main = (step.step if step else 0 for step in map(state.last_step, (self._policy, hero)))
+        return own <= self._ration * main
 
 
 async def _keep(league: LocalLeague, folder: Path) -> None:

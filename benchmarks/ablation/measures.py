@@ -14,6 +14,11 @@ from benchmarks.ablation.trees import Tree
 from league.boards.nash import nash_average
 from schemas.codec import decode_event
 from schemas.events import CheckpointAdded, Event, GradientStepTaken, MatchFinished, PolicyPublished
+from schemas.ids import digest
+
+MEASURED = "measured.json"
+_METHOD = 1
+"""Counted up when figures come to be computed otherwise: what was kept before is computed again."""
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -61,6 +66,12 @@ class Measured(msgspec.Struct, frozen=True):
         """
         alike = [point.last for point in self.curve if self.every / 6 <= point.steps <= self.every / 3 + 1]
         return sum(alike) / len(alike)
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    of: str
+    """The method, and the digest of the history."""
+    measured: Measured
 
 
 class _Exported(msgspec.Struct, frozen=True):
@@ -138,7 +149,14 @@ class Reader:
         self._asked: dict[int, Asked] = {}
 
     def read(self, folder: Path, seed: int) -> Measured:
-        """What a run came to."""
+        """What a run came to; computed once, and kept beside its history."""
+        of = f"{_METHOD} {digest((folder / HISTORY).read_bytes())}"
+        if (folder / MEASURED).exists():
+            kept = msgspec.json.decode((folder / MEASURED).read_bytes(), type=_Kept)
+            if kept.of == of:
+                return kept.measured
         if seed not in self._asked:
             self._asked[seed] = Asked(self._bench.game, self._tree, self._models / f"{self._game}-{seed}")
-        return measured(folder, self._tree, self._asked[seed])
+        found = measured(folder, self._tree, self._asked[seed])
+        (folder / MEASURED).write_bytes(msgspec.json.encode(_Kept(of, found)))
+        return found

@@ -3,6 +3,7 @@
 from itertools import pairwise, product
 from pathlib import Path
 from random import Random
+from shutil import copytree
 
 import msgspec
 import numpy as np
@@ -22,7 +23,7 @@ from benchmarks.ablation.exports import exported, opened
 from benchmarks.ablation.games import BENCHES
 from benchmarks.ablation.intervals import interval
 from benchmarks.ablation.local import Rollouts
-from benchmarks.ablation.measures import Measured, Point, Reader, history, measured
+from benchmarks.ablation.measures import MEASURED, Measured, Point, Reader, history, measured
 from benchmarks.ablation.policies import Asked
 from benchmarks.ablation.prediction import SYSTEMS, Predicted, expected, log_table, predict, predicted, table
 from benchmarks.ablation.runs import Job
@@ -152,6 +153,15 @@ def test_all_policies_of_a_league_share_its_budget_of_games(folder: Path):
     assert any(isinstance(event, PolicyReset) for event in events)
 
 
+def test_exploiters_with_fewer_workers_leave_the_main_policy_more_of_the_budget(folder: Path, tmp_path: Path):
+    bench = msgspec.structs.replace(BENCHES["kuhn"], games=24 * 12, batch=24, checkpoints=3, resets=1, cloned=256)
+    config = config_of(bench, ARMS["lean"], 1, PLAIN)
+    uvloop.run(train(tmp_path / "lean", config, folder / "models" / "kuhn-1"))
+    heroes = [event.hero for event in history(tmp_path / "lean") if isinstance(event, OpponentsSampled)]
+    mine = sum(hero.startswith(f"{MAIN}@") for hero in heroes) / len(heroes)
+    assert mine == pytest.approx(ARMS["lean"].share, abs=0.1)
+
+
 def test_every_draw_can_be_computed_again(folder: Path):
     """What was kept is a league's history like any other."""
     state, checked = LeagueState(), 0
@@ -277,11 +287,25 @@ def test_an_export_holds_all_that_the_figures_are_computed_from(folder: Path, tm
     jobs = [Job(folder, "kuhn", "plain", arm, seed) for arm, seed in product(("mirror", "league", "pfsp"), (1, 2))]
     assert "4 runs" in exported(jobs, tmp_path / "runs.tar")
     opened(tmp_path / "runs.tar", tmp_path / "elsewhere")
+    assert not list((tmp_path / "elsewhere").rglob(MEASURED)), "figures are not handed on, they are computed"
     figures = [
         read(place, "kuhn", "plain", Reader(place / "models", "kuhn")) for place in (folder, tmp_path / "elsewhere")
     ]
     assert figures[0] == figures[1]
     assert set(figures[0]) == {"mirror", "league"}
+
+
+def test_figures_are_computed_again_where_the_history_is_another_one(folder: Path, tmp_path: Path):
+    run = Path(copytree(folder / "kuhn" / "plain" / "mirror" / "1", tmp_path / "1"))
+    (run / MEASURED).unlink(missing_ok=True)
+    reader = Reader(folder / "models", "kuhn")
+    once = reader.read(run, 1)
+    kept = (run / MEASURED).read_bytes()
+    (run / MEASURED).write_bytes(kept.replace(f'"steps":{once.steps},'.encode(), b'"steps":77,'))
+    assert reader.read(run, 1).steps == 77, "kept, not computed"
+    events = zstandard.decompress((run / HISTORY).read_bytes()).splitlines(keepends=True)
+    (run / HISTORY).write_bytes(zstandard.compress(b"".join(events[:-1])))
+    assert reader.read(run, 1).steps <= once.steps
 
 
 def test_an_exploiter_meets_nobody_but_the_frozen_policy(folder: Path, tmp_path: Path):
