@@ -1,7 +1,6 @@
 """A long history for the pages: 100,000 matches between 500 agents, simulated once and kept."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -11,7 +10,6 @@ from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.simulation import Simulation
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig, ScheduleConfig
-from schemas.events import MatchFinished
 from workers.run import Run
 
 _AT_ONCE = 5_000
@@ -84,8 +82,3 @@ def later(folder: Path) -> list[Recorded]:
     """The events that come next."""
     rows = msgspec.msgpack.decode((folder / _LATER).read_bytes(), type=list[Row])
     return [Recorded(row.sequence, row.time_ns, row.subject, row.producer, row.payload) for row in rows]
-
-
-def matches_of(records: list[Recorded]) -> Iterator[MatchFinished]:
-    """The results among some events."""
-    return (r.event for r in records if isinstance(r.event, MatchFinished))

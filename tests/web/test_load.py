@@ -1,6 +1,8 @@
 """Many viewers, slow ones, floods of events, long tables: nobody waits for others, and nothing grows."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from benchmarks.bench_web import ANSWERS
 from benchmarks.chromium import Browser, chromium, missing
 from benchmarks.web_served import served
 from league.log.jetstream import JetStreamLog
@@ -154,3 +157,17 @@ def test_a_page_does_not_grow_while_events_pass_and_draws_long_tables_in_parts(
         assert after["Nodes"] <= before["Nodes"] * 1.1 + 100, (before, after)
         assert after["JSEventListeners"] <= before["JSEventListeners"] + 20, (before, after)
         assert after["JSHeapUsedSize"] <= before["JSHeapUsedSize"] * 1.5 + 1e6, (before, after)
+
+
+@pytest.mark.slow
+def test_the_benchmark_measures_every_answer_and_every_viewer_in_miniature(tmp_path: Path) -> None:
+    small = ["--matches", "200", "--agents", "6", "--hour", "600", "--viewers", "5", "--run", str(tmp_path / "run")]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.bench_web", *small, "--only", "page", "answers", "viewers"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    assert "200 to 200 of 200 events heard by each" in done.stdout
+    assert all(path.partition("?")[0].partition("{")[0] in done.stdout for path in ANSWERS)

@@ -1,0 +1,100 @@
+"""Many open pages while a league goes on: how late each hears of an event, and what that costs the server."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from benchmarks.web_figures import answer, line, pages_of, resident, worked
+from benchmarks.web_served import Served
+from league.log.jetstream import JetStreamLog
+from schemas.events import MatchFailed
+from workers.run import Run
+
+VIEWERS = 100
+VIEWING_S = 20.0
+AGAIN_S = 0.5
+"""A page asks again so often, at most; and for at most a tenth of the time."""
+RATE = 10.0
+"""Events a second while they look on."""
+
+
+class Watch:
+    """An open page: listens, and asks for the leaderboard again when it is told that the league moved on.
+
+    Args:
+        session: Client.
+        number: Of the viewer.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, number: int) -> None:
+        self._session = session
+        self._query = f"/leaderboard?system=elo&viewer={number % 4}"
+        self.late: list[float] = []
+        """From an event's recording to its arrival here."""
+        self.asked: list[float] = []
+        self._moved = asyncio.Event()
+
+    async def listen(self) -> None:
+        """Take in the stream, for ever."""
+        async with self._session.get("/api/live", timeout=aiohttp.ClientTimeout(None)) as response:
+            kind = b""
+            async for row in response.content:
+                if row.startswith(b"event: "):
+                    kind = row[7:].strip()
+                elif row.startswith(b"data: ") and kind == b"events":
+                    self._take(msgspec.json.decode(row[6:]))
+                elif row.startswith(b"data: "):
+                    self._moved.set()
+
+    def _take(self, events: list[dict[str, Any]]) -> None:
+        now = time.time()
+        said = [e["text"].partition("sent=")[2].split() for e in events]
+        self.late += [now - float(words[0]) for words in said if words]
+
+    async def ask(self) -> None:
+        """Bring the page up to date, for ever."""
+        while True:
+            await self._moved.wait()
+            self._moved.clear()
+            took, _ = await answer(self._session, self._query)
+            self.asked.append(took)
+            await asyncio.sleep(max(AGAIN_S, 9 * took))
+
+
+async def about_viewers(site: Served, folder: Path, viewers: int) -> None:
+    """Many open pages while a league goes on."""
+    before = resident(site.pid)
+    async with pages_of(site) as session, asyncio.TaskGroup() as group:
+        watches = [Watch(session, number) for number in range(viewers)]
+        running = [group.create_task(work()) for watch in watches for work in (watch.listen, watch.ask)]
+        await asyncio.sleep(2.0)
+        busy = worked(site.pid)
+        sent = await asyncio.to_thread(asyncio.run, pulse(folder, int(VIEWING_S * RATE), 1 / RATE))
+        await asyncio.sleep(3.0)
+        busy = worked(site.pid) - busy
+        for task in running:
+            task.cancel()
+    heard = [len(watch.late) for watch in watches]
+    line(f"{viewers} viewers: from an event's recording to each of them", [s for w in watches for s in w.late])
+    line(f"{viewers} viewers: the leaderboard, asked again", [s for w in watches for s in w.asked])
+    print(
+        f"    {min(heard)} to {max(heard)} of {sent} events heard by each; "
+        f"the server took {busy / VIEWING_S:.2f} cores, {before:,.0f} → {resident(site.pid):,.0f} MB"
+    )
+
+
+async def pulse(folder: Path, count: int, every_s: float) -> int:
+    """Append so many events that say when they were sent; they change nothing."""
+    async with Run(folder, name="league").connected("pulse") as client:
+        log = JetStreamLog(client, "league", "pulse")
+        for number in range(count):
+            say = f"sent={time.time():.6f}"
+            await log.append(
+                MatchFailed(match_id=f"{time.time_ns()}-{number}", purpose="exhibition", worker="pulse", error=say)
+            )
+            await asyncio.sleep(every_s)
+    return count
