@@ -10,12 +10,14 @@
 - ``trainer``     turns rollouts into gradient steps and published policies; ``training/``: parts of it
 - ``policies``    which of a league's policies a process serves
 - ``matches``     plays one match between agents and reports it; ``playing/``: games, episodes, and who speaks in them
+- ``aside``       work that blocks, in threads that nobody waits for at the end
 - ``models``      base model and adapters, ready for a backend
 - ``asking/``     how a model in a seat, ours or one behind a server, is asked for a move
 - ``reaching``    the inference servers that a league knows
 - ``inference/``  backends that sample from models
 - ``inference_process``  samples for other processes, over ``serving/``
 - ``tracker``     turns the history into charts, by ``tracking/``
+- ``forwarding/`` the history as lines of JSON, for programs outside
 - ``supervisor``  starts, watches and restarts the workers of one machine
 - ``founding/``   how a run begins: opened, branched or imported
 - ``reading/``    what the commands read a league with

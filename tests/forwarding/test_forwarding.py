@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -83,6 +84,27 @@ def test_everything_up_to_now_is_printed_in_order(broker: str, tmp_path: Path) -
     told = invoke(broker, tmp_path, "-", "--once")
     assert told.exit_code == 0, told.output
     assert sequences(told.stdout) == list(range(1, 301))
+
+
+def test_a_reader_that_stops_reading_keeps_nobody_from_ending_the_command(
+    broker: str, tmp_path: Path, history: Sequence[Recorded]
+) -> None:
+    add(broker, agents(1_000))
+    words = [sys.executable, "-m", "workers", *command(broker, tmp_path, "-")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as running:
+        try:
+            assert running.stdout is not None
+            # Something has come, and more than a pipe holds is to come.
+            first = running.stdout.readline()
+            time.sleep(1.0)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(30) == 0
+            rest = running.stdout.read()
+        finally:
+            running.kill()
+    told = sequences((first + rest).rpartition(b"\n")[0].decode())
+    assert told == list(range(1, len(told) + 1))
+    assert len(told) < 1_300
 
 
 def test_only_the_types_that_are_asked_for_are_sent_from_where_is_asked(broker: str, tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from league.simulation import Simulation
 from schemas import events as e
 from schemas.config import LeagueConfig
 from schemas.metrics import Gpu, Heard, Heartbeat
+from workers.dash.views import Looking
+from workers.dash.workers import Workers
 from workers.live.answers.workers import _gpus
 from workers.reading.status import Status, status_of
 from workers.reading.status_text import print_status
@@ -212,6 +214,26 @@ def test_where_there_is_none_no_word_no_metric_and_no_chart_speaks_of_gpus() -> 
     assert "gpu" not in shown["metrics"]
     assert not [name for name in shown["live"] if name.startswith("gpus/")]
     assert _gpus(status([]).workers) == []
+
+
+def drawn(gpus: list[Gpu]) -> str:
+    """The workers of ``league dash``."""
+    found = status(gpus)
+    answer = {
+        "workers": msgspec.to_builtins(found.workers),
+        "gpus": _gpus(found.workers),
+        "rates": {"queued": 0},
+        **dict.fromkeys(("jobs", "dead_letters"), 0),
+        **{"policies": [], "paused": {}, "store_share": None, "past": False},
+    }
+    text = io.StringIO()
+    Console(file=text, width=80).print(Workers().draw(answer, Looking(80, 24)))
+    return text.getvalue()
+
+
+def test_the_dashboard_of_the_terminal_shows_all_of_them_together_in_80_columns() -> None:
+    assert "GPUs: 2, 50 % busy, 41 of 80 GiB" in drawn(HERE)
+    assert "GPU" not in drawn([])
 
 
 def test_a_gpu_that_two_processes_compute_on_is_one_gpu() -> None:

@@ -39,7 +39,8 @@ class Workers:
         """What waits for them, then each of them."""
         rows = looking.rows(found["workers"], "worker", "role", "host", "health")
         cells = (_row(msgspec.convert(row, WorkerStatus)) for row in rows)
-        said = [*(["as of now: what workers are at is not recorded"] if found["past"] else []), _waiting(found)]
+        past = ["as of now: what workers are at is not recorded"] if found["past"] else []
+        said = [*past, _waiting(found), *([_gpus(found["gpus"])] if found["gpus"] else [])]
         return Group(
             *(Text(line, "dim") for line in said),
             *(_pause(policy, reason) for policy, reason in found["paused"].items()),
@@ -55,6 +56,14 @@ def _waiting(found: dict[str, Any]) -> str:
         f"waiting: {found['jobs']:,} matches, {rollouts:,} rollouts, {found['rates']['queued']:,} requests; "
         f"{found['dead_letters']:,} dead letters{store}"
     )
+
+
+def _gpus(found: list[dict[str, Any]]) -> str:
+    """Of all GPUs together."""
+    busy = [gpu["busy_share"] for gpu in found if gpu["busy_share"] is not None]
+    used, memory = (sum(gpu[name] or 0 for gpu in found) / 2**30 for name in ("used_bytes", "memory_bytes"))
+    parts = [*([f"{percent(sum(busy) / len(busy))} busy"] if busy else []), f"{used:,.0f} of {memory:,.0f} GiB"]
+    return f"GPUs: {len(found)}, {', '.join(parts)}"
 
 
 def _pause(policy: str, reason: str) -> Text:

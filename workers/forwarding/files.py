@@ -11,6 +11,7 @@ from typing import BinaryIO
 import msgspec
 
 from schemas.errors import BusyError, UsageError
+from workers.aside import aside
 from workers.forwarding.lines import Line
 
 _BLOCK = 65_536
@@ -30,15 +31,22 @@ class StdoutTarget:
     async def send(self, lines: Sequence[Line], upto: int) -> None:
         """Print lines; whoever reads too slowly keeps only this process waiting."""
         data = b"".join(line.data + b"\n" for line in lines)
-        await asyncio.to_thread(_print, data)
+        await aside(lambda: _print(data))
 
     async def close(self) -> None:
         """Nothing to let go of."""
 
 
 def _print(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    try:
+        place = sys.stdout.fileno()
+    except OSError:
+        sys.stdout.buffer.write(data)
+        return
+    # Past Python's buffer, whose lock a write that hangs would hold when the process ends.
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(place, rest) :]
 
 
 class _Last(msgspec.Struct):

@@ -5,13 +5,13 @@ Each sink has a fold of its own: one that fails keeps its own reader waiting and
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 import structlog
 
 from league.log.base import EventLog
+from workers.aside import aside
 from workers.tracking.charts import Charts
 from workers.tracking.live import Live
 from workers.tracking.sinks import Place, Sink
@@ -107,7 +107,7 @@ class Feed:
                 self._idle = True
 
         try:
-            return await _aside(use)
+            return await aside(use)
         except Exception as error:  # a sink is somebody else's code: nothing but its own rows depends on it
             log.warning("the sink of charts failed, trying again", sink=self._name, error=str(error))
             raise _FailedError from None
@@ -115,30 +115,3 @@ class Feed:
 
 class _FailedError(Exception):
     """A sink failed, which has been logged."""
-
-
-async def _aside(work: Callable[[], T]) -> T:
-    """Do something in a thread of its own, which no end of the process waits for."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result: T | None = None
-        failure: BaseException | None = None
-        try:
-            result = work()
-        except Exception as error:  # handed to whoever waits
-            failure = error
-        with contextlib.suppress(RuntimeError):  # nobody waits any more: the loop is closed
-            loop.call_soon_threadsafe(settle, result, failure)
-
-    threading.Thread(target=run, daemon=True, name="sink").start()
-    return await done
