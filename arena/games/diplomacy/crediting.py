@@ -82,15 +82,13 @@ class _Story:
     def _stayed_in(self, at: int, place: str, order: str) -> bool:
         """Whether a unit of the same side stands where an order goes because it was there before."""
         (before, after), turn = self._steps[at]
-        for other in turn.get(self._power, ()):
-            if other != order and other[2:5] == place[:3] and before.phase[-1] == "M":
-                word = other.split()
-                return word[2] != "-" or self._after_plain(after, word) is None
-        return False
-
-    def _after_plain(self, after: Saved, word: Sequence[str]) -> str | None:
-        """Where a unit that moved out stands, as far as its goal tells."""
-        return _standing(after.units[self._power], word[0], word[3])
+        if before.phase[-1] != "M":
+            return False
+        was_there = [o for o in turn.get(self._power, ()) if o != order and o[2:5] == place[:3]]
+        return any(
+            _goal_of(o)[:3] == place[:3] or _standing(after.units[self._power], o[0], _goal_of(o)) is None
+            for o in was_there
+        )
 
     def _harvest(self, last: int) -> dict[int, dict[str, float]]:
         """What orders of the year that ends with a phase earned by themselves, by phase."""
@@ -135,23 +133,23 @@ class _Story:
 
     def _helpers(self, i: int, order: str) -> Iterator[str]:
         """Own supports that agree with an order, where somebody else was in its way."""
-        word = order.split()
-        place = word[3] if word[2] == "-" else word[1]
-        wanted = " - ".join([f"{word[0]} {word[1]}", place]) if word[2] == "-" else f"{word[0]} {word[1]}"
-        if self._contested(i, place):
+        goal = _goal_of(order)
+        if self._contested(i, goal):
             for other in self._turns[i].get(self._power, ()):
-                said = other.split(" S ", 1)
-                if len(said) == 2 and said[1].removesuffix(" H")[: len(wanted)] == wanted:
+                word = other.split()
+                if (
+                    word[2] == "S"
+                    and " ".join(word[3:5]) == _unit_of(order)
+                    and _goal_of(" ".join(word[3:]))[:3] == goal[:3]
+                ):
                     yield other
 
     def _contested(self, i: int, place: str) -> bool:
-        before = self._positions[i]
+        """Whether another power's unit stood in a place or was ordered there."""
         others = [power for power in POWERS if power != self._power]
-        return any(unit[2:5] == place[:3] for power in others for unit in before.units[power]) or any(
-            f" - {place[:3]}" in order[5:] and " S " not in order and " C " not in order
-            for power in others
-            for order in self._turns[i].get(power, ())
-        )
+        units = (unit[2:] for power in others for unit in self._positions[i].units[power])
+        goals = (_goal_of(order) for power in others for order in self._turns[i].get(power, ()))
+        return any(other[:3] == place[:3] for other in (*units, *goals))
 
     def _at_last(self, i: int, last: int, order: str) -> str | None:
         """The unit of an order where it stands after the year's retreats."""
@@ -167,6 +165,12 @@ class _Story:
 
 def _unit_of(order: str) -> str:
     return "WAIVE" if order == "WAIVE" else " ".join(order.split(" ", 2)[:2])
+
+
+def _goal_of(order: str) -> str:
+    """Where a unit goes by its order, or stays."""
+    word = order.split()
+    return word[3] if len(word) > 3 and word[2] == "-" else word[1]
 
 
 def _standing(units: Sequence[str], kind: str, place: str) -> str | None:
