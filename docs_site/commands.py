@@ -13,6 +13,19 @@ from workers.commands.panels import PANELS
 SHARED = ("--run", "--nats", "--league", "--creds", "--ca", "--json")
 """Options that mean the same in every command that has them: they are explained once."""
 
+VARIABLES = {
+    "LEAGUE_NATS": "As ``--nats``.",
+    "LEAGUE_CREDS": "As ``--creds``.",
+    "LEAGUE_CA": "As ``--ca``.",
+    "LEAGUE_PLUGINS": "Folders with games, bots and other plugins of one's own, laid out as the package is.",
+    "LEAGUE_LOG": "``debug`` has every episode logged, with its model calls; ``info`` is the default.",
+    "LEAGUE_GPUS": "``1`` has a process say what the machine's GPUs are at, though it computes on none itself.",
+    "LEAGUE_WEB_TOKEN": "As ``--token`` of ``league web``.",
+    "LEAGUE_FORWARD_TOKEN": "The log platform's token, for ``league forward``.",
+    "LEAGUE_ADAPTERS": "Set by ``league vllm`` for the server that it starts: where adapters come from.",
+}
+"""Variables of the environment that commands and workers look at."""
+
 
 def write() -> str:
     """The page."""
@@ -27,6 +40,8 @@ def write() -> str:
     ]
     for panel, names in PANELS.items():
         parts += [f"## {panel}", *[_sections(name, commands[name]) for name in names]]
+    parts += ["## Variables of the environment"]
+    parts += [table(("variable", "means"), [[code(name), text(said)] for name, said in VARIABLES.items()])]
     return page(*parts)
 
 

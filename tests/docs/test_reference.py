@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from docs_site import commands, events, glossary, markdown, settings, structs
 from schemas.config import LeagueConfig
 from schemas.events import EVENT_TYPES, GradientStepTaken, MatchFinished
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +86,13 @@ def test_every_command_and_option_is_there_with_its_group(commands_page: str) ->
     assert "Also <code>--run</code>, <code>--nats</code>" in up
     panels = re.findall(r"^## (.*)$", commands_page, re.MULTILINE)
     assert panels[:3] == ["Options that many commands share", "Begin", "Watch and play"]
+
+
+def test_every_variable_that_the_code_looks_at_is_told(commands_page: str) -> None:
+    packages = [ROOT / name for name in ("schemas", "league", "arena", "trainer", "workers")]
+    text = "".join(path.read_text(encoding="utf-8") for package in packages for path in package.rglob("*.py"))
+    assert set(re.findall(r"\"(LEAGUE_(?!STREAM\b)[A-Z_]+)", text)) == set(commands.VARIABLES)
+    assert "| <code>LEAGUE_PLUGINS</code> |" in commands_page
 
 
 def test_what_has_no_default_is_said_to_be_required(commands_page: str) -> None:
