@@ -13,11 +13,12 @@ from arena.games import make_game
 from arena.games.base import words_of
 from arena.games.texts import Words
 from league.access.authority import Authority
+from league.founders import founders
 from league.log.access import Access
 from league.simulation import Simulation
-from schemas.config import LeagueConfig, Plugin
+from schemas.config import LeagueConfig, ModelConfig, Plugin, plain
 from schemas.errors import UsageError
-from schemas.events import MatchFailed, MatchFinished
+from schemas.events import LeagueOpened, MatchFailed, MatchFinished, RatingUpdated
 from schemas.jobs import PlayMatch
 from tests.web.conftest import CONFIG, Site
 from workers.people.choices import choices_of
@@ -187,7 +188,7 @@ def test_who_may_not_publish_results_is_told_so_and_others_are_not(tmp_path: Pat
 
 def test_before_the_first_question_the_table_is_seen_and_what_is_waited_for() -> None:
     spec = make_game("nim", {"seats": 3, "heaps": [2, 3, 4]})
-    person = Person(words_of(spec), patience_s=60.0)
+    person = Person(patience_s=60.0)
     job = PlayMatch("m", "exhibition", ["human", "main@1", "random_bot"], 1)
     sitting = Sitting(job, 0, person, spec, unrecorded="", away_s=None)
 
@@ -267,3 +268,42 @@ def test_a_game_in_the_terminal_is_asked_and_recorded_as_on_the_page(on_site: Ca
 
 def test_a_terminal_is_given_no_control_characters() -> None:
     assert visible("a\x1b[31m\u202eb\nc", lines=True) == "a\\u001b[31m\\u202eb\nc"
+
+
+def test_a_debate_is_spoken_in_with_a_model_on_the_other_side(
+    on_site: Callable[..., None], speaker: Callable[..., Path]
+) -> None:
+    model = speaker(["Topic: cats or dogs. Opening. Rebuttal. Winner: Aff"], 300, 1024)
+    debate = Plugin(name="debate", settings={"rounds": 1, "max_tokens": 4, "judging": {"max_tokens": 4}})
+    config = msgspec.structs.replace(CONFIG, game=debate, model=ModelConfig(base=str(model)))
+
+    async def body(site: Site) -> None:
+        offered = await site.get("/play")
+        assert (offered["spoken"], offered["seats"], offered["why_not"]) == (True, ["Aff", "Neg"], "")
+        secret = (await posted(site, "begin", seat=1, agents=["base_model", ""]))["secret"]
+        seen = await asked(site, secret)
+        question = seen["question"]
+        assert "Topic: " in question["text"]
+        assert (question["choices"], seen["moves"], seen["rules"]) == ([], [], "")
+        empty = await posted(site, "answer", 400, secret=secret, number=question["number"], reply="  ")
+        assert "nothing was written" in empty["error"]
+        await posted(site, "answer", secret=secret, number=question["number"], reply="Cats <b>sleep</b>.")
+        seen = await asked(site, secret)
+        assert (seen["over"], seen["problem"], seen["recorded"]) == (True, "", True)
+        assert "Cats <b>sleep</b>." in [
+            line for turn in seen["moves"] for said in turn["moves"].values() for line in said
+        ]
+        result = await recorded(site, MatchFinished)
+        assert (result.purpose, [seat.agent for seat in result.seats]) == ("exhibition", ["base_model", "human"])
+        assert not [r for r in await everything(site) if isinstance(r, RatingUpdated)]
+
+    simulation = Simulation(config, seats=2)
+    simulation.append(LeagueOpened(league=config.name, config=plain(config), model=str(model)))
+    for event in founders(config):
+        simulation.append(event)
+    on_site(simulation.records, body)
+
+
+async def everything(site: Site) -> list[Any]:
+    """All events."""
+    return [r.event async for r in site.log.read()]

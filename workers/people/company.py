@@ -5,11 +5,9 @@ import contextlib
 import time
 from collections.abc import Collection, Mapping
 
-from arena.arenas.base import ArenaSpec
-from arena.contests import Contest
 from arena.games.base import Apart, Game, GameSpec, words_of
 from arena.match import BotPlayer, Player, play
-from schemas.errors import GameError, UsageError
+from schemas.errors import UsageError
 from schemas.ids import split_agent
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Rollout
@@ -18,7 +16,7 @@ from workers.asking.prompting import prompting_of
 from workers.asking.remote import Remotes
 from workers.inference.base import Sampling
 from workers.models import Models
-from workers.people.person import HUMAN, Person
+from workers.people.person import HUMAN, Person, PersonPlayer
 from workers.playing.games import PlayedGame
 from workers.playing.seating import Seating
 from workers.runtime import Context
@@ -41,10 +39,8 @@ class Company:
     """
 
     def __init__(
-        self, context: Context, contest: Contest, remotes: Remotes, people: Mapping[str, Mapping[int, Person]]
+        self, context: Context, contest: GameSpec, remotes: Remotes, people: Mapping[str, Mapping[int, Person]]
     ) -> None:
-        if isinstance(contest, ArenaSpec):
-            raise GameError(f"{contest.name}: an arena, whose roles only agents speak; expected a league of a game")
         self.words = words_of(contest)
         self._context = context
         self.spec: GameSpec = contest
@@ -93,7 +89,7 @@ class Company:
     async def _player(self, job: PlayMatch, seat: int, held: contextlib.ExitStack) -> Player:
         person = self._people.get(job.match_id, {}).get(seat)
         if person is not None:
-            return person
+            return PersonPlayer(person, self.words)
         agent = job.seats[seat]
         known = self._context.state.standings().agents.get(agent)
         if known is not None and known.kind == "bot":

@@ -23,6 +23,7 @@ from workers.matches import Matches
 from workers.people.company import Company
 from workers.people.person import HUMAN, Person
 from workers.people.sitting import AWAY_S, Sitting
+from workers.people.talks import Talks
 from workers.run import Run
 from workers.runtime import Context
 
@@ -87,21 +88,27 @@ def offered(state: LeagueState) -> dict[str, Any]:
     agents = [
         {"agent": agent.name, "kind": agent.kind, "rating": agent.rating, "active": agent.active}
         for agent in state.standings().agents.values()
-        if agent.kind != "bot" or (not isinstance(contest, ArenaSpec) and agent.name in contest.bots)
+        if agent.kind != "bot" or agent.name in contest.bots
     ]
     lives = [agent_name(policy, live.version) for policy in state.policies if (live := state.live(policy)) is not None]
     known = {row["agent"] for row in agents}
     agents += [{"agent": name, "kind": "newest", "rating": None, "active": True} for name in lives if name not in known]
     why_not = ""
     try:
-        if isinstance(contest, ArenaSpec):
-            raise UsageError(f"{contest.name} is an arena, whose roles only agents speak; expected a league of a game")
-        words_of(contest)
+        if not isinstance(contest, ArenaSpec):
+            words_of(contest)
     except LeagueError as error:
         why_not = str(error)
     assert state.config is not None
     rated = PURPOSE in state.config.ratings.purposes
-    return {"game": contest.name, "seats": list(contest.seats), "agents": agents, "why_not": why_not, "rated": rated}
+    return {
+        "game": contest.name,
+        "spoken": isinstance(contest, ArenaSpec),
+        "seats": list(contest.seats),
+        "agents": agents,
+        "why_not": why_not,
+        "rated": rated,
+    }
 
 
 class Room:
@@ -129,7 +136,7 @@ class Room:
         self._unrecorded = unrecorded(run, log.league)
         self._people: dict[str, Mapping[int, Person]] = {}
         self._matches: Matches | None = None
-        self._company: Company | None = None
+        self._company: Company | Talks | None = None
         self._sittings: dict[str, Sitting] = {}
         self._games: set[asyncio.Task[None]] = set()
 
@@ -158,7 +165,7 @@ class Room:
             raise BusyError(f"{AT_ONCE} games are being played here; try again when one is over")
         company, matches = self._opened()
         job = self._job(matches, seat, agents)
-        person = Person(company.words, PATIENCE_S)
+        person = Person(PATIENCE_S)
         self._people[job.match_id] = {seat: person}
         sitting = Sitting(job, seat, person, company.spec, self._unrecorded, self._away_s)
         task = asyncio.create_task(sitting.play(company, matches))
@@ -193,14 +200,17 @@ class Room:
         if self._company is not None:
             await self._company.close()
 
-    def _opened(self) -> tuple[Company, Matches]:
+    def _opened(self) -> tuple[Company | Talks, Matches]:
         if self._company is None or self._matches is None:
             self._matches = Matches(self._context, self._seated)
         assert self._company is not None
         return self._company, self._matches
 
-    def _seated(self, contest: Contest, remotes: Remotes) -> Company:
-        self._company = Company(self._context, contest, remotes, self._people)
+    def _seated(self, contest: Contest, remotes: Remotes) -> Company | Talks:
+        if isinstance(contest, ArenaSpec):
+            self._company = Talks(self._context, contest, remotes, self._people)
+        else:
+            self._company = Company(self._context, contest, remotes, self._people)
         return self._company
 
     def _job(self, matches: Matches, seat: int, agents: Sequence[str]) -> PlayMatch:

@@ -7,12 +7,16 @@ from typing import Any
 import msgspec
 import zstandard
 
-from arena.games.base import GameSpec, Outcome, Turn
+from arena.arenas.base import ArenaSpec
+from arena.contests import Contest
+from arena.games.base import GameSpec, Outcome, Turn, words_of
+from arena.records import turns_of
 from schemas.errors import LeagueError
 from schemas.jobs import PlayMatch
 from workers.matches import Matches
 from workers.people.company import Company
 from workers.people.person import Person
+from workers.people.talks import Talks
 from workers.playing.base import Played
 
 AWAY_S = 300.0
@@ -61,13 +65,15 @@ class Sitting:
     """
 
     def __init__(
-        self, job: PlayMatch, seat: int, person: Person, spec: GameSpec, unrecorded: str, away_s: float | None
+        self, job: PlayMatch, seat: int, person: Person, spec: Contest, unrecorded: str, away_s: float | None
     ) -> None:
         self.job = job
         self.person = person
         self.is_over = False
         self._seat = seat
         self._spec = spec
+        # In an arena every question says all that there is to know.
+        self._rules = "" if isinstance(spec, ArenaSpec) else words_of(spec).rules()
         self._problem = unrecorded
         self._away_s = away_s
         self._recorded = False
@@ -76,7 +82,7 @@ class Sitting:
         self._seen = time.monotonic()
         self._moves: tuple[bytes, list[Turn]] = (b"", [])
 
-    async def play(self, company: Company, matches: Matches) -> None:
+    async def play(self, company: Company | Talks, matches: Matches) -> None:
         """Play it to its end and record what it came to; errors become what the person is told."""
         watching = asyncio.create_task(self._watch())
         try:
@@ -123,7 +129,7 @@ class Sitting:
             seats=[
                 {"role": role, "agent": agent} for role, agent in zip(self._spec.seats, self.job.seats, strict=True)
             ],
-            rules=self.person.words.rules(),
+            rules=self._rules,
             changes=changes,
             stage=self.person.stage,
             positions=await self._positions(),
@@ -149,15 +155,19 @@ class Sitting:
             return []
         record = self.record()
         if record and record != self._moves[0]:
-            self._moves = record, await asyncio.to_thread(self._spec.transcript, record)
+            self._moves = record, await asyncio.to_thread(_turns, self._spec, record)
         return self._moves[1]
 
     async def pictures(self) -> list[dict[str, str]]:
         """The position drawn, and the phase before it with its orders; nothing for games that nobody draws."""
         record = self.record()
-        if self._spec.name != "diplomacy" or not record:
+        if isinstance(self._spec, ArenaSpec) or self._spec.name != "diplomacy" or not record:
             return []
         return await asyncio.to_thread(_drawn, self._spec, record)
+
+
+def _turns(spec: Contest, record: bytes) -> list[Turn]:
+    return turns_of(record) if isinstance(spec, ArenaSpec) else spec.transcript(record)
 
 
 def _drawn(spec: GameSpec, record: bytes) -> list[dict[str, str]]:

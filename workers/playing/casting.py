@@ -1,6 +1,6 @@
 """Who speaks for the roles of an episode: the models, bots and remote agents in a match's seats, and its judge."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from arena.arenas.base import ArenaSpec
 from arena.clients.base import InferenceClient
@@ -15,6 +15,9 @@ from workers.asking.speaking import RemoteSpeaker
 from workers.models import Models
 from workers.playing.seating import Seating, no_adapter
 from workers.runtime import Context
+
+People = Callable[[PlayMatch, int], InferenceClient | None]
+"""Gives the person who speaks for a seat of a match; None where an agent does."""
 
 
 class Cast:
@@ -38,7 +41,9 @@ class Cast:
 class Casting:
     """Casts the matches of one arena in one process."""
 
-    def __init__(self, context: Context, models: Models, spec: ArenaSpec, remotes: Remotes) -> None:
+    def __init__(
+        self, context: Context, models: Models, spec: ArenaSpec, remotes: Remotes, people: People | None = None
+    ) -> None:
         """Look at the model once.
 
         Raises:
@@ -49,6 +54,7 @@ class Casting:
         self._spec = spec
         self._remotes = remotes
         self._seating = Seating(context, models)
+        self._people = people
         prompts = config.prompts
         self.base = BackendClient(
             models.backend,
@@ -77,6 +83,9 @@ class Casting:
         remotes: dict[int, RemoteSpeaker] = {}
         for seat, agent in enumerate(job.seats):
             roles = self._spec.roles_in(seat)
+            if (person := self.person(job, seat)) is not None:
+                clients |= dict.fromkeys(roles, person)
+                continue
             found = await self._speakers(agent, roles, job, fixed.get(seat))
             clients |= found
             if isinstance(speaker := next(iter(found.values()), None), RemoteSpeaker):
@@ -85,6 +94,10 @@ class Casting:
         if isinstance(judge, RemoteSpeaker):
             remotes[_JUDGES] = judge
         return Cast(clients | {JUDGE: judge}, remotes)
+
+    def person(self, job: PlayMatch, seat: int) -> InferenceClient | None:
+        """The person in a seat; None where an agent sits there."""
+        return None if self._people is None else self._people(job, seat)
 
     async def _speakers(
         self, agent: str, roles: Sequence[str], job: PlayMatch, fixed: Published | None

@@ -28,7 +28,7 @@ from workers.asking.remote import Remotes
 from workers.curriculum import Curriculum
 from workers.logs import logs_episodes
 from workers.models import Models
-from workers.playing.casting import Cast, Casting
+from workers.playing.casting import Cast, Casting, People
 from workers.playing.requests import Requests, share_of
 from workers.playing.seating import Seating
 from workers.runtime import Context
@@ -110,8 +110,17 @@ class Episodes:
     versions are compared by what does not depend on what others made meanwhile.
     """
 
-    def __init__(self, context: Context, models: Models, spec: ArenaSpec, remotes: Remotes) -> None:
+    def __init__(
+        self, context: Context, models: Models, spec: ArenaSpec, remotes: Remotes, people: People | None = None
+    ) -> None:
         """Open the arena.
+
+        Args:
+            context: Of the process.
+            models: Of the agents.
+            spec: What is played.
+            remotes: Agents behind servers of others.
+            people: Who speaks where no agent does; None: nobody. People take the time that they need.
 
         Raises:
             ConfigError: its seats and roles don't fit together.
@@ -120,7 +129,8 @@ class Episodes:
         self._context = context
         self._models = models
         self._spec = spec
-        self._casting = Casting(context, models, spec, remotes)
+        self._patience_s = context.config.episodes.episode_s if people is None else None
+        self._casting = Casting(context, models, spec, remotes, people)
         self._seating = Seating(context, models)
         self._opened: _Training | None = None
         self._asked: dict[str, EpisodeRequest] = {}
@@ -130,7 +140,7 @@ class Episodes:
 
     def _open(self, name: str, seed: int) -> Arena:
         config = self._context.config.episodes
-        limits = Limits(config.reply_chars, config.calls, config.episode_s, needs_tokens=False, empty=config.empty)
+        limits = Limits(config.reply_chars, config.calls, self._patience_s, needs_tokens=False, empty=config.empty)
         arena = self._spec.open(self._casting.base, Opening(name, seed, limits))
         arena.observer = self._verbose
         return arena
@@ -185,7 +195,8 @@ class Episodes:
         # Other matches' adapters make no room of theirs while these are spoken with.
         with contextlib.ExitStack() as held:
             additions = self._additions(job, held)
-            fixed = self._seating.fixed(job, live)
+            people = [seat for seat in range(len(job.seats)) if self._casting.person(job, seat) is not None]
+            fixed = self._seating.fixed(job, live, people)
             await self._models.ensure_all([published.adapter for published in fixed.values()], held)
             cast = await self._casting.cast(job, fixed)
             result = await self._generate(arena, request, job, cast)

@@ -23,18 +23,21 @@ class Seating:
         """The registered agent of that name; None for versions that are in no league."""
         return self._context.state.standings().agents.get(name)
 
-    def fixed(self, job: PlayMatch, live: Collection[int]) -> dict[int, Published]:
+    def fixed(self, job: PlayMatch, live: Collection[int], people: Collection[int] = ()) -> dict[int, Published]:
         """The seats in which a named version plays, whatever is published meanwhile.
 
         Args:
             job: Who plays.
             live: Seats in which a policy's newest version acts.
+            people: Seats in which people sit.
 
         Raises:
             UsageError: a seat's agent is neither registered nor a published version.
         """
         found = {}
         for seat, agent in enumerate(job.seats):
+            if seat in people:
+                continue
             known, version = self.agent(agent), split_agent(agent)
             if (known is not None and known.kind != "checkpoint") or (version is not None and seat in live):
                 continue

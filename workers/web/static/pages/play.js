@@ -78,9 +78,15 @@ function offered(offer, here) {
 
   const alone = offer.seats.length < 2;
   return [
-    h("p", null, `A game of ${shown(offer.game)} against ${alone ? "itself" : "any agents of this league"}. You choose from what is legal, or write; for each move there is half an hour. `, notes(offer)),
+    h("p", null, `${about(offer, alone)} There is half an hour for each answer. `, notes(offer)),
     h("form", { onsubmit: begin }, h("div", { class: "form" }, h("label", null, "your seat", seat)), !alone && h("fieldset", { class: "form" }, h("legend", null, "the others"), others), button, said),
   ];
+}
+
+function about(offer, alone) {
+  const game = shown(offer.game);
+  if (offer.spoken) return `${alone ? `Try ${game} yourself` : `Speak in ${game} for one side; agents of this league speak for the others`}. You are told what they are told, and answer in words.`;
+  return `A game of ${game}${alone ? "" : " against any agents of this league"}. You choose from what is legal, or write.`;
 }
 
 function notes(offer) {

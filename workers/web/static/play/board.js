@@ -94,7 +94,7 @@ export function board(secret, another) {
     result.hidden = false;
     say(outcome ? h("strong", null, won(seen)) : "The game is over.", false);
     fill(result,
-      outcome && [h("p", null, `It ended by ${spoken(outcome.reason)}, after ${outcome.length} turns.`), standing(seen)],
+      outcome && [h("p", null, ending(outcome)), standing(seen)],
       seen.problem || !outcome ? problem(seen.problem || "it came to no end") : null,
       seen.recorded && h("p", null, link(`/match/${part(seen.match_id)}`, "The match in the history")),
       h("p", null, h("button", { type: "button", onclick: another }, "Another game")));
@@ -105,9 +105,15 @@ export function board(secret, another) {
   return { node, update, trouble };
 }
 
+function ending({ reason, length }) {
+  // What is said in an arena has no end of its own.
+  return reason === "scored" ? `It was scored after ${length} replies.` : `It ended by ${spoken(reason)}, after ${length} turns.`;
+}
+
 function won(seen) {
   const { winner } = seen.outcome;
-  if (winner === null) return "Nobody won.";
+  if (winner === null) return seen.seats.length > 1 ? "Nobody won." : "Not passed.";
+  if (seen.seats.length === 1) return "Passed.";
   return winner === seen.seat ? "You won." : `${shown(seen.seats[winner].agent)} (${seen.seats[winner].role}) won.`;
 }
 
