@@ -20,6 +20,7 @@ from schemas.events import AgentRegistered, Event, MatchFailed
 from tests.web import story
 from tests.web.conftest import Site
 from tests.web.test_browser import opened, texts, until
+from workers.live.answers import matchmaking
 from workers.live.answers.base import Answer
 from workers.live.league import Viewer
 from workers.run import Run
@@ -103,6 +104,21 @@ def test_a_viewer_who_reads_nothing_holds_up_nobody(simulated: Simulation, on_si
         writer.close()
         assert newest == len(simulated.records) + 9000
         del reader
+
+    on_site(simulated.records, body)
+
+
+def test_an_audit_that_took_long_is_given_again_and_not_made_for_every_event(
+    simulated: Simulation, on_site: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(site: Site) -> None:
+        auditor = matchmaking._Auditor()
+        first = await auditor.newest(site.league, 1, None)
+        monkeypatch.setattr(matchmaking, "_SHARE", 1e9)
+        await site.league.reached(await site.log.append(failures(1)[0]))
+        second = await auditor.newest(site.league, 1, "main")
+        assert await auditor.newest(site.league, 1, "main") is second, "asked for once"
+        assert second.whole == first.whole
 
     on_site(simulated.records, body)
 

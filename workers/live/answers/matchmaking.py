@@ -1,8 +1,10 @@
 """Who is drawn as an opponent, beside who should be."""
 
 import asyncio
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -19,7 +21,8 @@ _WINDOWS = 12
 _DRAWS = 400
 """Whose target is computed again; ``league matchmaking audit`` takes more."""
 _AUDIT_STAYS_S = 15.0
-
+_SHARE = 9
+"""For so many times as long as the newest audit took, it is given again: of a long history each takes many seconds."""
 _MOST_WAITING = 8
 
 
@@ -29,6 +32,21 @@ class _Auditor:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="audit")
         self._waiting = 0
+        self._newest: WeakKeyDictionary[LiveLeague, dict[str | None, tuple[float, Audit]]] = WeakKeyDictionary()
+
+    async def newest(self, league: LiveLeague, window: int, policy: str | None) -> Audit:
+        """An audit of all there is, as far as there was time for one.
+
+        Raises:
+            BusyError: as ``audit``.
+        """
+        kept = self._newest.setdefault(league, {})
+        until_s, found = kept.get(policy, (0.0, None))
+        if found is None or time.monotonic() >= until_s:
+            began = time.monotonic()
+            found = await self.audit(league, league.position, window, policy)
+            kept[policy] = time.monotonic() + _SHARE * (time.monotonic() - began), found
+        return found
 
     async def audit(self, league: LiveLeague, at: int, window: int, policy: str | None) -> Audit:
         """``league.auditing.audit`` of the history up to ``at``.
@@ -103,8 +121,8 @@ def _by_agent(buckets: dict[str, Bucket]) -> dict[str, float]:
 @answers("/matchmaking/audit", stays_s=_AUDIT_STAYS_S)
 async def audited(league: LiveLeague, asked: Asked) -> Any:
     """``league matchmaking audit``, of a ``policy``'s matches, up to ``at``; ``why`` says why there is none."""
-    policy = asked.text("policy")
-    at = min(asked.whole("at") or league.position, league.position)
+    policy, past = asked.text("policy"), asked.whole("at")
+    at = min(past or league.position, league.position)
     (steps,) = await league.rows(
         "SELECT coalesce(max(step), 0) + 1 AS steps FROM gradient_steps "
         "WHERE sequence <= ? AND (? IS NULL OR policy = ?)",
@@ -114,7 +132,8 @@ async def audited(league: LiveLeague, asked: Asked) -> Any:
     )
     window = -(-steps["steps"] // _WINDOWS)
     try:
-        found = await _auditor.audit(league, at, window, policy)
+        newest = _auditor.newest(league, window, policy) if past is None else None
+        found = await (newest or _auditor.audit(league, at, window, policy))
     except UsageError as error:
         return {"audit": None, "why": str(error)}
     return {"audit": msgspec.to_builtins(found), "why": ""}
