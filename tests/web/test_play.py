@@ -284,7 +284,7 @@ def test_a_debate_is_spoken_in_with_a_model_on_the_other_side(
         seen = await asked(site, secret)
         question = seen["question"]
         assert "Topic: " in question["text"]
-        assert (question["choices"], seen["moves"], seen["rules"]) == ([], [], "")
+        assert (question["choices"], seen["moves"], seen["rules"], seen["spoken"]) == ([], [], "", True)
         empty = await posted(site, "answer", 400, secret=secret, number=question["number"], reply="  ")
         assert "nothing was written" in empty["error"]
         await posted(site, "answer", secret=secret, number=question["number"], reply="Cats <b>sleep</b>.")

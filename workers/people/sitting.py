@@ -36,6 +36,8 @@ class Seen(msgspec.Struct, frozen=True):
     seat: int
     seats: list[dict[str, Any]]
     """Role and agent of each."""
+    spoken: bool
+    """Whether it is an arena, in which what counts is said in words."""
     rules: str
     changes: int
     stage: str
@@ -129,6 +131,7 @@ class Sitting:
             seats=[
                 {"role": role, "agent": agent} for role, agent in zip(self._spec.seats, self.job.seats, strict=True)
             ],
+            spoken=isinstance(self._spec, ArenaSpec),
             rules=self._rules,
             changes=changes,
             stage=self.person.stage,

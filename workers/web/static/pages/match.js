@@ -15,7 +15,7 @@ function outcome(match) {
   if (finished) {
     const game = finished.environment || finished.game;
     return [
-      h("p", null, `${game}, ${finished.purpose}, played by ${finished.worker} in ${seconds(finished.seconds)}: ${whole(finished.length)} turns, ${whole(finished.tokens)} tokens written, ended by ${spoken(finished.reason)}.`),
+      h("p", null, `${game}, ${finished.purpose}, played by ${finished.worker} in ${seconds(finished.seconds)}: ${whole(finished.length)} turns, ${whole(finished.tokens)} tokens written${finished.reason === "scored" ? "" : `, ended by ${spoken(finished.reason)}`}.`),
       h("p", { class: "soft" }, `Event ${whole(finished.sequence)}, ${clock(finished.time)}, seed ${finished.seed}`, finished.evaluation_id && [", of the evaluation ", link(`/matches?evaluation=${part(finished.evaluation_id)}`, finished.evaluation_id)]),
       voided && h("p", { class: "problem" }, `Taken back by event ${whole(voided.sequence)} (${clock(voided.time)}): ${voided.reason}`),
     ];

@@ -47,7 +47,7 @@ export function board(secret, another) {
     fill(heading, `You are ${you.role}. `, others);
     rules.hidden = !seen.rules;
     if (!rules.childElementCount) fill(rules, h("summary", null, "Rules"), h("pre", null, seen.rules));
-    if (moves.childElementCount !== seen.moves.length + 1) fill(moves, seen.moves.length > 0 && [h("h2", null, "Moves"), seen.moves.map(turn).reverse()]);
+    if (moves.childElementCount !== seen.moves.length + 1) fill(moves, seen.spoken ? conversation(seen.moves) : seen.moves.length > 0 && [h("h2", null, "Moves"), seen.moves.map(turn).reverse()]);
     if (seen.positions !== drawn) {
       drawn = seen.positions;
       draw();
@@ -128,6 +128,12 @@ function standing(seen) {
 function drawing(one, i) {
   const image = h("img", { src: `data:image/svg+xml,${encodeURIComponent(one.svg)}`, alt: one.text, class: "map" });
   return i ? h("details", null, h("summary", null, `Orders of ${phased(one.title)}`), image) : image;
+}
+
+/** What was said, in its order. */
+function conversation(turns) {
+  const said = turns.flatMap((one) => Object.entries(one.moves));
+  return said.length > 0 && [h("h2", null, "What was said"), said.map(([who, words]) => [h("h3", null, who.trim()), h("pre", null, words.join("\n"))])];
 }
 
 function turn(one) {
