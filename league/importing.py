@@ -5,7 +5,8 @@
      "metadata": {"best_agent", …}}
 
 A baseline is an agent of the configuration; a checkpoint becomes a version of the trained policy, ``main@50`` for
-step 50. The whole file is checked before anything is made of it. Fields that we do not know are passed over.
+step 50. The whole file is checked before anything is made of it. Fields that we do not know are passed over. Releases
+say two things more: ``base_digest``, and each checkpoint's ``adapter_digest``.
 
 Long on purpose: each check names the entry and the field that it is about, and reads beside what is made of the entry.
 """
@@ -34,6 +35,8 @@ from schemas.events import (
 from schemas.ids import agent_name, digest
 from schemas.subjects import check_name
 
+REGISTRY, SETTINGS = "league.json", "league.toml"
+"""Names of the files in the folder of a release."""
 WORKER = "import"
 PURPOSE = "imported"
 NO_ADAPTER = "imported without its adapter"
@@ -59,6 +62,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     parent: str | None
     created_ns: int | None
     """Nanoseconds since 1970."""
+    adapter_digest: str | None = None
+    """SHA-256 of its adapter as leagues store it, where the file says it: what lies there has to be that."""
 
 
 class Played(msgspec.Struct, frozen=True):
@@ -80,6 +85,8 @@ class Registry(msgspec.Struct, frozen=True):
     """By step."""
     history: list[Played]
     metadata: dict[str, Any]
+    base_digest: str | None = None
+    """SHA-256 of the base model beside the file as leagues store it, where the file says it."""
 
 
 def read_registry(path: Path) -> Registry:
@@ -128,7 +135,8 @@ def registry_of(data: bytes, source: str) -> Registry:
     ]
     metadata = _table(root.get("metadata", {}), "metadata")
     checkpoints.sort(key=lambda checkpoint: checkpoint.step)
-    return Registry(source, digest(data), baselines, checkpoints, history, metadata)
+    base = _text(root, "base_digest", "the file")
+    return Registry(source, digest(data), baselines, checkpoints, history, metadata, base)
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -200,6 +208,7 @@ def _checkpoint(name: str, fields: Mapping[str, Any], agents: Mapping[str, Any],
         path=_text(fields, "path", where),
         parent=parent,
         created_ns=_time(fields.get("created_at"), f"{where}.created_at"),
+        adapter_digest=_text(fields, "adapter_digest", where),
     )
 
 
@@ -263,15 +272,16 @@ def _scores(result: Any, first: str, second: str) -> tuple[float, float] | None:
 def settled(config: LeagueConfig, registry: Registry) -> LeagueConfig:
     """The configuration of the imported league: the file's baselines, at their ratings, before the configured ones.
 
-    A baseline that is not configured is a bot, unless it is the base model's name.
+    A baseline that is not configured is a bot, unless it is the base model's name. Of a configured one the settings say
+    whether the criteria speak of it.
 
     Raises:
         ConfigError: they do not make a league, e.g. without a base model.
     """
     agents = dict(config.agents)
     for baseline in registry.baselines:
-        kind = agents[baseline.name].kind if baseline.name in agents else "bot"
-        agents[baseline.name] = AgentConfig(kind=kind, rating=baseline.elo, baseline=True)
+        known = agents.get(baseline.name, AgentConfig(kind="bot", rating=baseline.elo, baseline=True))
+        agents[baseline.name] = msgspec.structs.replace(known, rating=baseline.elo)
     return msgspec.structs.replace(config, agents=agents)
 
 

@@ -52,7 +52,7 @@ def beaten(collected: Collected, thresholds: Thresholds) -> Beaten:
     results = collected.benchmarks.get(evaluation.requested.evaluation_id, {})
     games, wins = len(evaluation.requested.matches), sum(result.won for result in results.values())
     low, high = wilson(wins, games)
-    seats = _by_seat(results)
+    seats = by_seat(results)
     found = Beaten(
         passed=False,
         problems=[],
@@ -71,7 +71,8 @@ def beaten(collected: Collected, thresholds: Thresholds) -> Beaten:
     return msgspec.structs.replace(found, passed=not problems, problems=problems)
 
 
-def _by_seat(results: dict[str, Result]) -> list[SeatShare]:
+def by_seat(results: dict[str, Result]) -> list[SeatShare]:
+    """What was won from each seat, by the results of a benchmark's matches; the smallest share first."""
     seats = dict.fromkeys(result.role for result in results.values())
     shares = []
     for seat in seats:

@@ -18,6 +18,7 @@
 - ``lineage``  ``lineage``: what an agent was made of
 - ``sql``      ``sql``, ``export``: the history as tables
 - ``match``    ``match show``, ``explain``, ``resimulate``: one match
+- ``releasing`` ``release``: a trained version as a folder to give away
 - ``restoring`` ``restore``: a league from its archive and what is left
 - ``runs``     ``branch``, ``compare``, ``import``: runs made from other runs, and set side by side
 - ``archive``  ``verify``, ``archive``, ``gc``: what guards the history and what it takes up
@@ -60,6 +61,7 @@ from workers.commands import (
     play,
     plot,
     promotion,
+    releasing,
     replay,
     restoring,
     runs,
@@ -139,6 +141,7 @@ app.command()(payoff.payoff)
 app.command()(play.play)
 app.command()(plot.plot)
 app.command()(promotion.promote)
+app.command()(releasing.release)
 app.command("branch")(runs.branch_league)
 app.command("restore")(restoring.restore_league)
 app.command("compare")(runs.compare_runs)

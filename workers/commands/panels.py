@@ -33,7 +33,7 @@ PANELS = {
         "forward",
     ),
     "Guard, mend and branch": ("verify", "archive", "gc", "restore", "branch", "import"),
-    "Models": ("model", "parity"),
+    "Models": ("model", "release", "parity"),
 }
 """Commands by the panel that shows them. One that stands in none is shown behind all of them."""
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from league.branch import describe
 from league.compare import Comparison, compare, figures, shared_history
 from league.custody.snapshots import state_at
-from league.importing import read_registry
+from league.importing import REGISTRY, SETTINGS, read_registry
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import UsageError
 from workers.commands.options import JsonOption, LeagueOption
@@ -99,12 +99,20 @@ async def _compare(first: Path, second: Path) -> Comparison:
 
 
 def import_league(
-    file: Annotated[Path, typer.Argument(help="A league.json: agents, history, metadata.")],
+    file: Annotated[Path, typer.Argument(help="A league.json: agents, history, metadata; or the folder of a release.")],
     run: Annotated[Path, typer.Option("--run", help="Folder of the new run; it must not exist.")],
-    config: Annotated[Path | None, typer.Option("--config", help="The league's settings, a TOML file.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The league's settings, a TOML file; a release has its own.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Begin a run with another program's agents and results; `league up --run NEW` goes on from there."""
+    """Begin a run with another program's agents and results, or with a release of this one's.
+
+    `league up --run NEW` goes on from there; `league play --run NEW` plays against the agents.
+    """
+    if file.is_dir():
+        config = config or (file / SETTINGS if (file / SETTINGS).is_file() else None)
+        file = file / REGISTRY
     registry = read_registry(file)
     settings = load_config(config) if config is not None else LeagueConfig()
     # Here and not above: torch takes seconds to import, and a file that is wrong should be refused at once.

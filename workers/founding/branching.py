@@ -80,20 +80,24 @@ async def branch(source: Run, history: JetStreamLog, at: int, target: Path, repo
 
 
 @contextlib.contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """A draft of a run's folder that takes its place when the block ends well.
+def new_folder(target: Path, option: str = "--run") -> Iterator[Path]:
+    """A draft of a folder that takes its place when the block ends well.
+
+    Args:
+        target: The folder; it must not exist.
+        option: What it was given for, for messages.
 
     Raises:
         UsageError: the folder exists already, or cannot be made.
     """
     target = target.resolve()
     if target.exists():
-        raise UsageError(f"--run {target}: exists already; expected a folder that does not")
+        raise UsageError(f"{option} {target}: exists already; expected a folder that does not")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     except OSError as error:
-        raise UsageError(f"--run {target}: cannot be made ({error.strerror})") from None
+        raise UsageError(f"{option} {target}: cannot be made ({error.strerror})") from None
     try:
         yield draft
         draft.chmod(0o755)

@@ -9,20 +9,27 @@ from typing import NamedTuple
 
 import msgspec
 
+from arena.arenas.base import ArenaSpec
+from arena.contests import make_contest
 from league.artifacts import BrokerStore
-from league.importing import Registry, imported_events, settled
+from league.importing import Checkpoint, Registry, imported_events, settled
 from league.log.base import Recorded
 from league.log.jetstream import JetStreamLog
 from schemas.codec import encode_event
 from schemas.config import LeagueConfig
 from schemas.errors import ModelError, UsageError
 from schemas.events import MatchFinished
+from schemas.ids import digest
 from schemas.subjects import event_subject
 from trainer import adapters
 from trainer.adapters import CONFIG_FILE, WEIGHTS_FILE, Lora
 from trainer.archive import pack, unpack
+from trainer.decoder import Decoder
 from trainer.model import load_base
+from trainer.model.load import FILES
 from trainer.shape import DecoderShape
+from workers.asking.episodes import conversing_of
+from workers.asking.prompting import prompting_of
 from workers.founding.branching import new_folder
 from workers.founding.checks import check_config
 from workers.founding.opening import open_league
@@ -30,6 +37,8 @@ from workers.progress import Report
 from workers.run import Run
 
 PRODUCER = "import"
+BASE = "base"
+"""Folder beside a registry with the base model of its adapters, for settings that would have one made."""
 _BATCH = 1_000
 
 
@@ -53,7 +62,8 @@ async def import_registry(
 
     Args:
         registry: Read and checked.
-        beside: The folder that adapters' paths are relative to.
+        beside: The folder that adapters' paths are relative to. A base model in its folder ``base`` becomes the new
+            run's, where the configuration would have one made.
         config: How the league shall be; the registry's baselines go before the configured agents.
         target: The new run's folder; it must not exist.
         report: Told about slow parts.
@@ -61,12 +71,14 @@ async def import_registry(
     Raises:
         UsageError: the folder exists, or the newest adapter is not of the shape that the configuration trains.
         ConfigError: the settings with the registry's baselines are not those of a league.
-        ModelError: the configured base model cannot be used.
+        ModelError: the base model cannot be used, or a model or adapter is not the one that the registry tells of.
     """
     config = settled(config, registry)
     check_config(config)
     with new_folder(target) as draft:
         run = Run(draft)
+        if config.model.base == "made" and (beside / BASE).is_dir():
+            _take_base(beside / BASE, run.model, registry.base_digest, config)
         async with run.connected(PRODUCER) as client:
             history = await open_league(run, client, config, report)
             source = run.model if config.model.base == "made" else config.model.base
@@ -85,6 +97,33 @@ async def import_registry(
     )
 
 
+def _take_base(source: Path, folder: Path, expected: str | None, config: LeagueConfig) -> None:
+    """Copy a base model to where a made one would lie, and look whether the league can ask it.
+
+    Raises:
+        ModelError: it is no model, not the one that the registry tells of, or does not know the game's words.
+    """
+    folder.mkdir()
+    for path in sorted(path for pattern in FILES for path in source.glob(pattern) if path.is_file()):
+        shutil.copyfile(path, folder / path.name)
+    try:
+        base = load_base(folder)
+        Decoder.load(folder)
+        contest = make_contest(config.game.name, config.game.settings)
+        if isinstance(contest, ArenaSpec):
+            conversing_of(base.tokenizer, config.prompts)
+        else:
+            prompting_of(base.tokenizer, contest, config.prompts)
+            base.tokenizer.encode(contest.text().vocabulary())
+    except ModelError as error:
+        said = str(error).replace(str(folder), str(source))
+        raise ModelError(f"{source}: not a base model for {config.game.name} with these settings: {said}") from None
+    if expected is not None and (found := digest(pack(folder))) != expected:
+        raise ModelError(
+            f"{source}: damaged or edited: its digest is {found}; expected {expected}, as league.json says"
+        )
+
+
 class _Adapter(NamedTuple):
     data: bytes
     """Packed as workers unpack it."""
@@ -99,11 +138,25 @@ def _read_adapters(registry: Registry, beside: Path, shape: DecoderShape) -> tup
         if checkpoint.path is None:
             without[checkpoint.name] = "the file names no path"
             continue
+        path = beside / checkpoint.path
         try:
-            found[checkpoint.name] = _read_adapter(beside / checkpoint.path, shape)
+            found[checkpoint.name] = _read_adapter(path, shape)
         except (ModelError, OSError) as error:
+            if checkpoint.adapter_digest is not None:
+                raise ModelError(f"agents.{checkpoint.name}: {error}") from None
             without[checkpoint.name] = str(error)
+            continue
+        _expect_digest(checkpoint, path, found[checkpoint.name].data)
     return found, without
+
+
+def _expect_digest(checkpoint: Checkpoint, path: Path, data: bytes) -> None:
+    expected = checkpoint.adapter_digest
+    if expected is not None and (found := digest(data)) != expected:
+        raise ModelError(
+            f"agents.{checkpoint.name}: {path}: damaged or edited: its digest is {found}; expected {expected}, as "
+            "league.json says"
+        )
 
 
 def _read_adapter(path: Path, shape: DecoderShape) -> _Adapter:
