@@ -136,6 +136,28 @@ def test_a_file_that_holds_something_else_is_left_as_it_is(content: str, broker:
     assert path.read_text() == content
 
 
+def test_a_full_disk_is_said_in_a_line_and_leaves_whole_lines_to_go_on_from(broker: str, tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    assert invoke(broker, tmp_path, str(path), "--once", "--type", "AgentRegistered").exit_code == 0
+    before = path.read_bytes()
+    words = [sys.executable, "-m", "workers", *command(broker, tmp_path, str(path), "--once")]
+    limited = ["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", *words]
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {path}: ")
+    assert "expected room for them" in done.stderr
+    assert path.read_bytes() == before
+    assert invoke(broker, tmp_path, str(path), "--once").exit_code == 0
+    assert sequences(path.read_text()) == [*sequences(before.decode()), *range(sequences(before.decode())[-1] + 1, 301)]
+
+
+@pytest.mark.parametrize("to", ["taken/events.jsonl", "."])
+def test_what_cannot_be_a_file_is_wrong_usage(to: str, broker: str, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    told = invoke(broker, tmp_path, str(tmp_path / to), "--once")
+    assert isinstance(told.exception, UsageError)
+
+
 def test_lines_longer_than_what_is_read_at_once_are_found_from_behind(tmp_path: Path) -> None:
     def line(sequence: int, size: int) -> Line:
         head = f'{{"_time":"","sequence":{sequence},"id":"{WRITER.history}-{sequence}","data":"'

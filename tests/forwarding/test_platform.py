@@ -163,6 +163,11 @@ def test_a_wrong_token_or_address_ends_it_and_is_said_without_the_token(
     assert reached(tmp_path) == 0
 
 
+def test_an_address_that_is_none_ends_it(history: Sequence[Recorded], tmp_path: Path) -> None:
+    with pytest.raises(RemoteError, match="takes no events: InvalidURL"):
+        sent("https://host\x00/x", tmp_path, [lines(history, 1)])
+
+
 def test_a_batch_that_is_taken_but_for_one_is_told_and_that_one_is_kept(
     platform: Start, said: Any, history: Sequence[Recorded], tmp_path: Path
 ) -> None:

@@ -27,8 +27,7 @@ class Target(Protocol):
             upto: Sequence up to which the history has been read: what is not in ``lines`` was not asked for.
 
         Raises:
-            RemoteError: it takes nothing; nothing after the last line that it took counts as sent.
-            OSError: they cannot be written.
+            LeagueError: it takes nothing; nothing after the last line that it took counts as sent.
         """
 
     async def close(self) -> None:

@@ -8,7 +8,6 @@ import structlog
 
 from league.log.base import EventLog
 from schemas.config import ForwardConfig
-from schemas.errors import LeagueError
 from workers.forwarding.forwarder import Forwarder, Progress
 from workers.forwarding.lines import Writer
 from workers.forwarding.making import make_target
@@ -58,7 +57,7 @@ class _One:
             before = self.progress.sequence
             try:
                 await self._once(history)
-            except (LeagueError, OSError) as error:
+            except Exception as error:  # somebody else's place: nothing but what goes there depends on it
                 log.warning("events are not forwarded, trying again", error=str(error), retry_s=pause_s)
             await asyncio.sleep(pause_s)
             went_on = self.progress.sequence > before

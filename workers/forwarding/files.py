@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from schemas.errors import BusyError, UsageError
+from schemas.errors import BusyError, LeagueError, UsageError
 from workers.aside import aside
 from workers.forwarding.lines import Line
 
@@ -72,10 +72,13 @@ class FileTarget:
         return await asyncio.to_thread(self._open, history)
 
     def _open(self, history: str) -> int:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        if self._path.exists() and not self._path.is_file():
-            raise UsageError(f"{self._path}: no file; expected one, or a name that is free")
-        self._file = self._path.open("a+b", buffering=0)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            if self._path.exists() and not self._path.is_file():
+                raise UsageError(f"{self._path}: no file; expected one, or a name that is free")
+            self._file = self._path.open("a+b", buffering=0)
+        except OSError as error:
+            raise UsageError(f"{self._path}: cannot be written ({error.strerror}); expected a file that can") from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -101,19 +104,25 @@ class FileTarget:
         """Append lines; when this returns, they are on disk.
 
         Raises:
-            OSError: they cannot be written; what was written of them is cut off.
+            LeagueError: they cannot be written; what was written of them is cut off.
         """
         if lines:
             await asyncio.to_thread(self._append, b"".join(line.data + b"\n" for line in lines))
 
     def _append(self, data: bytes) -> None:
         assert self._file is not None
-        before = os.fstat(self._file.fileno()).st_size
-        done = self._file.write(data)
-        if done != len(data):
+        place = self._file.fileno()
+        before = os.fstat(place).st_size
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(place, rest) :]
+            os.fsync(place)
+        except OSError as error:
             self._file.truncate(before)
-            raise OSError(f"{self._path}: {done} of {len(data)} bytes written; expected room for them")
-        os.fsync(self._file.fileno())
+            raise LeagueError(
+                f"{self._path}: {len(data)} bytes cannot be written ({error.strerror}); expected room for them"
+            ) from None
 
     async def close(self) -> None:
         """Close the file, for another process to go on."""

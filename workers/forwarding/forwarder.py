@@ -71,9 +71,7 @@ class Forwarder:
         """Send everything up to a sequence; None goes on with new events for ever.
 
         Raises:
-            RemoteError: the destination takes nothing.
-            LogError: the history cannot be read.
-            OSError: lines cannot be written.
+            LeagueError: the destination takes nothing, or the history cannot be read.
         """
         source = self._source
         reading = asyncio.create_task(self._read(history, last, source))

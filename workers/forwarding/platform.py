@@ -160,6 +160,8 @@ class Platform:
         except httpx2.HTTPError as error:
             # Its text may name the address.
             return Answer(Verdict.later, type(error).__name__)
+        except (httpx2.InvalidURL, ValueError) as error:
+            return Answer(Verdict.nowhere, type(error).__name__)
 
     async def close(self) -> None:
         """Close connections, and let go of the position."""

@@ -3,11 +3,11 @@
 import fcntl
 import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import msgspec
 
-from schemas.errors import BusyError, UsageError
+from schemas.errors import BusyError, LeagueError, UsageError
 from workers.forwarding.lines import Line
 
 
@@ -47,8 +47,11 @@ class Position:
             BusyError: another process holds it.
             UsageError: what lies there is no position.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = self.path.with_suffix(".lock").open("ab")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = self.path.with_suffix(".lock").open("ab")
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot be written ({error.strerror}); expected a folder that can") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -64,23 +67,38 @@ class Position:
             ) from None
 
     def put(self, sequence: int) -> None:
-        """Keep a position; when this returns, it is on disk."""
+        """Keep a position; when this returns, it is on disk.
+
+        Raises:
+            LeagueError: it cannot be.
+        """
         fresh = self.path.with_suffix(".new")
-        with fresh.open("wb") as file:
-            file.write(msgspec.json.encode(_Kept(sequence, self._to)))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.path)
+        try:
+            _write(fresh, "wb", msgspec.json.encode(_Kept(sequence, self._to)))
+            fresh.replace(self.path)
+        except OSError as error:
+            raise LeagueError(f"{self.path}: cannot be written ({error.strerror}); expected room for it") from None
 
     def set_aside(self, line: Line, why: str) -> None:
-        """Keep a line that was refused; when this returns, it is on disk."""
-        with self.refused.open("ab") as file:
-            file.write(msgspec.json.encode(Refused(why, msgspec.Raw(line.data))) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        """Keep a line that was refused; when this returns, it is on disk.
+
+        Raises:
+            LeagueError: it cannot be.
+        """
+        try:
+            _write(self.refused, "ab", msgspec.json.encode(Refused(why, msgspec.Raw(line.data))) + b"\n")
+        except OSError as error:
+            raise LeagueError(f"{self.refused}: cannot be written ({error.strerror}); expected room for it") from None
 
     def close(self) -> None:
         """Let go of it."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def _write(path: Path, how: Literal["wb", "ab"], data: bytes) -> None:
+    with path.open(how) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
