@@ -60,7 +60,8 @@ def _cell(value: Any) -> str:
 
 def _csv(columns: Sequence[str], types: Sequence[str], rows: Rows) -> str:
     out = io.StringIO()
-    writer = csv.writer(out)
+    # Lines end as other tools expect: a shell would keep the other half of an ending of two characters.
+    writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(rows)
     return out.getvalue()
