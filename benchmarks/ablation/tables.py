@@ -88,13 +88,12 @@ def _row(arm: str, runs: Runs) -> Row:
 def written(game: str, setting: str, table: Sequence[Row]) -> str:
     """A game's table in Markdown. In bold: the whole interval is below mirror's."""
     bench, by_arm = BENCHES[game], {row.arm: row for row in table}
-    seeds = min(row.seeds for row in table)
     lines = [
-        f"**{bench.title}, {SETTINGS[setting].title}** ({bench.unit} a game that a best response wins; {seeds} seeds, "
+        f"**{bench.title}, {SETTINGS[setting].title}** ({bench.unit} a game that a best response wins; "
         f"{table[0].games:,.0f} games a run)",
         "",
-        f"| arm | {' | '.join(MEASURES.values())} | steps | CPU s |",
-        "|---|" + "---|" * (len(MEASURES) + 2),
+        f"| arm | seeds | {' | '.join(MEASURES.values())} | steps | CPU s |",
+        "|---|" + "---|" * (len(MEASURES) + 3),
     ]
     for row in table:
         mirror = by_arm.get(MIRROR)
@@ -102,12 +101,14 @@ def written(game: str, setting: str, table: Sequence[Row]) -> str:
             f"**{one}**" if mirror is not None and row.is_apart(mirror, name) else str(one)
             for name, one in row.found.items()
         ]
-        lines.append(f"| {ARMS[row.arm].title} | {' | '.join(cells)} | {row.steps:.0f} | {row.seconds:.0f} |")
+        lines.append(
+            f"| {ARMS[row.arm].title} | {row.seeds} | {' | '.join(cells)} | {row.steps:.0f} | {row.seconds:.0f} |"
+        )
     return "\n".join([*lines, "", *_differences(table), ""])
 
 
 def _differences(table: Sequence[Row]) -> list[str]:
-    """Mirror's exploitability minus each arm's, seed by seed."""
+    """Mirror's exploitability minus each arm's, seed by seed, over the seeds that both have."""
     told = [f"{ARMS[row.arm].title} {row.less['late']} and {row.less['mean']}" for row in table if row.less]
     return (
         [f"Less than mirror's, seed by seed (newest policy, mean of checkpoints): {'; '.join(told)}."] if told else []
@@ -147,8 +148,8 @@ def chart(game: str, by_setting: Mapping[str, Runs], path: Path) -> None:
             axis.set(title=f"{title}, {SETTINGS[setting].title}", xlabel="training games, thousands")
         row[0].set_ylabel(f"exploitability, {BENCHES[game].unit} a game")
     axes[0][0].legend(fontsize=8)
-    seeds = min(len(of_arm) for runs in by_setting.values() for of_arm in runs.values())
-    whole.suptitle(f"{BENCHES[game].title}: mean and 95 % interval over {seeds} seeds")
+    seeds = sorted({len(of_arm) for runs in by_setting.values() for of_arm in runs.values()})
+    whole.suptitle(f"{BENCHES[game].title}: mean and 95 % interval over {' or '.join(map(str, seeds))} seeds")
     whole.savefig(path, dpi=110)
     plt.close(whole)
 

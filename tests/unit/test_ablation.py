@@ -180,7 +180,7 @@ def test_the_report_compares_arms_seed_by_seed(folder: Path, capsys: pytest.Capt
     report(folder, folder, folder)
     said = capsys.readouterr().out
     assert "Kuhn poker" in said
-    assert "league with exploiters" in said
+    assert "| league with exploiters | 2 |" in said, "seeds are said"
     assert (folder / "ablation-kuhn.png").stat().st_size > 5_000
     assert msgspec.json.decode((folder / "report.json").read_bytes())["kuhn"]["rows"]["plain"][0]["seeds"] == 2
 
