@@ -75,6 +75,7 @@ def main() -> int:
     asked = arguments(sys.argv[1:])
     if asked.command == "short":
         asked.games, asked.arms, asked.settings = SHORT_GAMES, SHORT_ARMS, SHORT_SETTINGS
+        asked.seeds = asked.seeds or SEEDS
     if asked.command == "predict":
         _predict(asked)
     elif asked.command == "export":
