@@ -1,0 +1,307 @@
+"""A trained version leaves its league as a folder, and plays elsewhere as the player that it was."""
+
+import asyncio
+import json
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from league.artifacts import BrokerStore
+from league.log.jetstream import JetStreamLog
+from schemas.config import AlarmsConfig, LeagueConfig, load_config
+from schemas.errors import ModelError, UsageError
+from schemas.events import (
+    EvaluationFinished,
+    EvaluationRequested,
+    Event,
+    GradientStepTaken,
+    MatchFinished,
+    PolicyPublished,
+    SeatResult,
+)
+from schemas.ids import digest
+from trainer import adapters
+from trainer.adapters import LoraConfig
+from trainer.archive import pack
+from trainer.model import load_base
+from workers.commands import app
+from workers.founding.opening import open_league
+from workers.founding.settings_text import settings_text
+from workers.run import Run
+
+CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
+SEATS = ("first", "second", "third")
+HOOK = "https://alarms.example/hook"
+
+
+def adapter_of(folder: Path, base: Path) -> bytes:
+    lora = adapters.create(load_base(base).shape, LoraConfig(16, 32.0), seed=9)
+    with torch.no_grad():
+        lora.flat_P.add_(0.05 * torch.randn(lora.flat_P.shape, generator=torch.Generator().manual_seed(4)))
+    adapters.save(lora, folder)
+    return pack(folder)
+
+
+def benchmark(agent: str, wins: int, games: int) -> list[Event]:
+    """Played from each seat in turn; what is not won is won by the seat after."""
+    name = f"{agent}-benchmark"
+    matches = [f"{name}-{n}" for n in range(games)]
+    asked = {"evaluation_id": name, "agent": agent, "suite": "benchmark", "opponents": ["random_bot"]}
+    events: list[Event] = [EvaluationRequested(**asked, matches=matches)]  # type: ignore[arg-type]
+    for n, match_id in enumerate(matches):
+        mine = n % 3
+        winner = mine if n < wins else (mine + 1) % 3
+        seats = [
+            SeatResult(k, SEATS[k], agent if k == mine else "random_bot", float(k == winner), 1 + (k != winner))
+            for k in range(3)
+        ]
+        events.append(
+            MatchFinished(
+                match_id=match_id,
+                game="nim",
+                purpose="evaluation",
+                worker="evaluator-1",
+                seed=n,
+                seats=seats,
+                winner=winner,
+                reason="end",
+                length=3,
+                seconds=0.1,
+                evaluation_id=name,
+            )
+        )
+    told = {"games": games, "failed": 0, "wins": wins, "mean_score": wins / games, "mean_rank": 1.5}
+    return [*events, EvaluationFinished(**asked, **told)]  # type: ignore[arg-type]
+
+
+def step(number: int) -> GradientStepTaken:
+    return GradientStepTaken(
+        policy="main",
+        step=number,
+        batch="b" * 64,
+        matches=["base_model-benchmark-0"],
+        experience_from=1,
+        experience_to=1,
+        accepted=1,
+        stale=0,
+        refused=0,
+        state="",
+        metrics={"wall_s": 30.0},
+    )
+
+
+async def opened(folder: Path, config: LeagueConfig) -> None:
+    """A league whose second version was benchmarked; the third never was."""
+    run = Run(folder)
+    async with run.connected("test") as client:
+        history = await open_league(run, client, config, lambda text, share: None)
+        data = adapter_of(folder / "adapter", run.model)
+        stored = await BrokerStore(client).put(data, "adapter")
+        await add(history, stored)
+
+
+async def add(history: JetStreamLog, adapter: str) -> None:
+    events = benchmark("base_model", 1, 6)
+    events.append(PolicyPublished(policy="main", version=0, adapter=adapter, parent="base_model"))
+    for number in (1, 2, 3):
+        parent = f"main@{number - 1}"
+        events += [PolicyPublished(policy="main", version=number, adapter=adapter, parent=parent), step(number)]
+    for event in [*events, *benchmark("main@2", 5, 6)]:
+        await history.append(event)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("release") / "run"
+    text = CONFIG.read_text().replace("sequences = 512", "sequences = 32") + f'\n[alarms]\nwebhook = "{HOOK}"\n'
+    (folder.parent / "league.toml").write_text(text)
+    asyncio.run(opened(folder, load_config(folder.parent / "league.toml")))
+    return folder
+
+
+def command(*arguments: str | Path, typed: str | None = None) -> Result:
+    return CliRunner().invoke(app, [str(part) for part in arguments], input=typed)
+
+
+@pytest.fixture(scope="module")
+def released(run: Path) -> Path:
+    result = command("release", "--run", run, "--to", run.parent / "given")
+    assert result.exit_code == 0, result.output
+    return run.parent / "given"
+
+
+@pytest.fixture(scope="module")
+def champion(released: Path) -> Path:
+    result = command("import", released, "--run", released.parent / "champion")
+    assert result.exit_code == 0, result.output
+    return released.parent / "champion"
+
+
+def told(folder: Path) -> Any:
+    return json.loads((folder / "league.json").read_text())
+
+
+def test_the_newest_benchmarked_version_is_released_with_the_weights_that_the_league_stores(
+    run: Path, released: Path
+) -> None:
+    assert told(released)["metadata"]["best_agent"] == "main@2"
+    entry = told(released)["agents"]["main@2"]
+    assert digest(pack(released / entry["path"])) == entry["adapter_digest"] == digest(pack(run / "adapter"))
+    assert pack(released / "base") == pack(run / "model")
+
+
+def test_the_card_has_both_shares_with_intervals_and_what_was_trained_on(released: Path) -> None:
+    text = (released / "README.md").read_text()
+    assert "| `random_bot` | 5 of 6 | **83.3 %** | 43.6 % to 97.0 % | `third` 1 of 2 |" in text
+    assert "1 of 6, 16.7 % (3.0 % to 56.4 %)" in text
+    assert "2 gradient steps on 2 rollouts, in 1.0 minutes of training" in text
+    assert "league play --run champion --agents main@2" in text
+    assert "`base_model` → `main@0` → `main@2`" in text
+
+
+def test_settings_are_those_in_force_without_what_belongs_to_a_machine(run: Path, released: Path) -> None:
+    kept, given = load_config(run.parent / "league.toml"), load_config(released / "league.toml")
+    assert kept.alarms.webhook == HOOK
+    assert given.alarms == AlarmsConfig()
+    assert (given.game, given.trainer, given.agents, given.seed) == (kept.game, kept.trainer, kept.agents, kept.seed)
+    assert HOOK not in "".join(path.read_text() for path in released.glob("*.*"))
+    checked = command("config", "check", released / "league.toml")
+    assert checked.exit_code == 0, checked.output
+
+
+def test_the_lineage_is_summed_up_by_station(released: Path) -> None:
+    lineage = json.loads((released / "lineage.json").read_text())
+    last = lineage["stations"][-1]
+    assert (last["agent"], last["first_step"], last["last_step"], last["steps"], last["matches"]) == (
+        "main@2",
+        1,
+        2,
+        2,
+        2,
+    )
+
+
+def test_an_imported_release_has_the_same_player_at_the_same_rating(run: Path, champion: Path) -> None:
+    def asked(folder: Path, statement: str) -> Any:
+        result = command("sql", statement, "--run", folder, "--json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    adapter = "SELECT adapter FROM policies WHERE policy = 'main' AND version = 2"
+    assert asked(champion, adapter) == asked(run, adapter)
+    assert pack(champion / "model") == pack(run / "model")
+    [row] = asked(champion, "SELECT agent, rating FROM leaderboard WHERE kind = 'checkpoint'")
+    assert row["agent"] == "main@2"
+    assert row["rating"] == told(run.parent / "given")["agents"]["main@2"]["elo"]
+
+
+def test_a_person_plays_against_an_imported_release(champion: Path) -> None:
+    result = command("play", "--run", champion, "--agents", "main@2", typed="1\n" * 10)
+    assert result.exit_code == 0, result.output
+    shown = command("sql", "SELECT agent FROM match_seats ORDER BY seat", "--run", champion, "--json")
+    assert [row["agent"] for row in json.loads(shown.stdout)] == ["human", "main@2", "main@2"]
+
+
+def test_who_is_no_version_of_the_policy_is_refused_with_the_names_there_are(run: Path, tmp_path: Path) -> None:
+    for name in ("main@9", "random_bot", "base_model"):
+        error = command("release", "--run", run, "--to", tmp_path / "new", "--agent", name).exception
+        assert isinstance(error, UsageError)
+        assert f"--agent {name}: no version of 'main'" in str(error)
+        assert "'main@2' or 'main@3'" in str(error)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_version_that_never_joined_nor_was_measured_can_be_named(run: Path, tmp_path: Path) -> None:
+    result = command("release", "--run", run, "--to", tmp_path / "new", "--agent", "main@3")
+    assert result.exit_code == 0, result.output
+    assert "No benchmark of this version was finished" in (tmp_path / "new" / "README.md").read_text()
+
+
+def test_an_existing_folder_stays_as_it_is(run: Path, tmp_path: Path) -> None:
+    error = command("release", "--run", run, "--to", tmp_path).exception
+    assert isinstance(error, UsageError)
+    assert f"--to {tmp_path}: exists already" in str(error)
+
+
+def copied(released: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(released, tmp_path / "copy"))
+
+
+def refused(folder: Path) -> str:
+    result = command("import", folder, "--run", folder.parent / "new")
+    assert isinstance(result.exception, ModelError), result.output
+    assert [path.name for path in folder.parent.iterdir()] == ["copy"]
+    return str(result.exception)
+
+
+def test_a_damaged_adapter_of_a_release_is_refused(released: Path, tmp_path: Path) -> None:
+    folder = copied(released, tmp_path)
+    weights = folder / "adapters" / "main@2" / "adapter_model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-100])
+    assert "agents.main@2: " in refused(folder)
+    # Sound to look at, and other weights.
+    weights.write_bytes(whole[:-4] + bytes(4))
+    assert "damaged or edited" in refused(folder)
+
+
+def test_a_base_model_that_is_damaged_or_does_not_know_the_game_is_refused(released: Path, tmp_path: Path) -> None:
+    folder = copied(released, tmp_path)
+    weights, words = folder / "base" / "model.safetensors", folder / "base" / "tokenizer.json"
+    whole, known = weights.read_bytes(), words.read_text()
+    weights.write_bytes(whole[:-100])
+    assert "not a base model for nim" in refused(folder)
+    weights.write_bytes(whole[:-4] + bytes(4))
+    assert "damaged or edited" in refused(folder)
+    weights.write_bytes(whole)
+    words.write_text(known.replace("<move>", "<pass>"))
+    assert "<move>" in refused(folder)
+    words.unlink()
+    assert "tokenizer.json missing" in refused(folder)
+
+
+def test_a_folder_without_a_registry_is_no_release(tmp_path: Path) -> None:
+    error = command("import", tmp_path, "--run", tmp_path / "new").exception
+    assert isinstance(error, UsageError)
+    assert "expected a league.json" in str(error)
+
+
+@pytest.mark.parametrize("name", ["diplomacy-cpu-long", "nim-roles", "debate", "simpletak"])
+def test_settings_written_as_toml_read_as_the_same(name: str) -> None:
+    config = load_config(CONFIG.parent / f"{name}.toml")
+    assert LeagueConfig is type(config)
+    text = settings_text(config)
+    assert tomllib.loads(text)["name"] == config.name
+
+
+def test_hostile_names_of_settings_stay_text(tmp_path: Path) -> None:
+    odd = 'a"]\n[x]\x7f\\'
+    text = CONFIG.read_text() + f"\n[tracker]\nsinks = [{{ name = 'jsonl', settings = {{ {json.dumps(odd)} = 1 }} }}]\n"
+    text = text.replace("\x7f", "\\u007f")
+    (tmp_path / "odd.toml").write_text(text)
+    config = load_config(tmp_path / "odd.toml")
+    assert list(tomllib.loads(settings_text(config))["tracker"]["sinks"][0]["settings"]) == [odd]
+
+
+@pytest.mark.slow
+def test_a_league_that_trained_is_released_with_a_game_of_its_benchmark(
+    league_up: Callable[[Path, Path], Any], tmp_path: Path
+) -> None:
+    league_up(tmp_path / "run", CONFIG).finish()
+    result = command("release", "--run", tmp_path / "run", "--to", tmp_path / "given", "--json")
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    assert made["agent"] == "main@3"
+    assert sum(made["bytes"].values()) < 1_000_000
+    assert "main@3" in (tmp_path / "given" / "games" / "1.txt").read_text()
+    text = (tmp_path / "given" / "README.md").read_text()
+    assert "3 gradient steps on 24 rollouts" in text
+    imported = command("import", tmp_path / "given", "--run", tmp_path / "champion")
+    assert imported.exit_code == 0, imported.output
+    assert "1 of these with their adapters" in imported.stdout
