@@ -142,9 +142,9 @@ def test_a_tool_that_hangs_is_ended_and_does_not_hold_the_loop_up(tmp_path: Path
 
     begun = time.monotonic()
     assert asyncio.run(body()) > 5
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 50
     assert watch.figures() == []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     # A slow machine may not have come to writing it.
     while pid.exists() and runs(int(pid.read_text())):
         assert time.monotonic() < deadline

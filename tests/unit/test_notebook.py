@@ -44,7 +44,7 @@ def executed(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         for variable in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR"):
             patch.setenv(variable, str(home / variable.lower()))
         notebook = nbformat.read(NOTEBOOK, as_version=4)
-        NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+        NotebookClient(notebook, timeout=300, startup_timeout=300, kernel_name="python3").execute()
         yield notebook
 
 
