@@ -264,6 +264,8 @@ def test_a_base_model_that_is_damaged_or_does_not_know_the_game_is_refused(relea
     assert "<move>" in refused(folder)
     words.unlink()
     assert "tokenizer.json missing" in refused(folder)
+    shutil.rmtree(folder / "base")
+    assert "base: no such folder" in refused(folder)
 
 
 def test_a_folder_without_a_registry_is_no_release(tmp_path: Path) -> None:

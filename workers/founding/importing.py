@@ -77,7 +77,8 @@ async def import_registry(
     check_config(config)
     with new_folder(target) as draft:
         run = Run(draft)
-        if config.model.base == "made" and (beside / BASE).is_dir():
+        # Without it a league makes a model of its own, for which no adapter of another one is meant.
+        if config.model.base == "made" and ((beside / BASE).is_dir() or registry.base_digest is not None):
             _take_base(beside / BASE, run.model, registry.base_digest, config)
         async with run.connected(PRODUCER) as client:
             history = await open_league(run, client, config, report)
@@ -103,6 +104,8 @@ def _take_base(source: Path, folder: Path, expected: str | None, config: LeagueC
     Raises:
         ModelError: it is no model, not the one that the registry tells of, or does not know the game's words.
     """
+    if not source.is_dir():
+        raise ModelError(f"{source}: no such folder; expected the base model that league.json tells of")
     folder.mkdir()
     for path in sorted(path for pattern in FILES for path in source.glob(pattern) if path.is_file()):
         shutil.copyfile(path, folder / path.name)
