@@ -173,7 +173,8 @@ def report(folder: Path, to: Path, images: Path) -> None:
         to: Where ``report.md`` and ``report.json`` go.
         images: Where a chart per game goes.
     """
-    texts, figures = [], {}
+    texts: list[str] = []
+    figures: dict[str, object] = {}
     images.mkdir(parents=True, exist_ok=True)
     for game, bench in BENCHES.items():
         if bench.deals is None:
