@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -124,3 +125,23 @@ def test_what_happened_is_told_in_a_line_that_people_can_read() -> None:
     assert line(AgentRegistered(agent="new", kind="bot", baseline=False, rating=1.0)) == "agent new, kind bot"
     assert line(AgentRegistered(agent="new", kind="bot", baseline=True, rating=1.0)) == "agent new, kind bot, baseline"
     assert len(line(MatchFailed(match_id="m", purpose="training", worker="w", error="x" * 500))) == 160
+
+
+def test_a_league_can_be_closed_while_its_tables_are_read(simulated: Simulation, on_site: Callable[..., None]) -> None:
+    asked: list[asyncio.Task[Any]] = []
+
+    async def body(site: Site) -> None:
+        endless = "SELECT count(*) FROM range(10000000000) a, range(10000000000) b"
+        began = threading.Event()
+
+        def read(connection: Any) -> Any:
+            began.set()
+            return connection.execute(endless).fetchall()
+
+        asked.append(asyncio.create_task(site.league.read(read)))
+        await asyncio.to_thread(began.wait)
+        # So that the query runs when the league is closed, in all likelihood; it has to end either way.
+        await asyncio.sleep(0.2)
+
+    on_site(simulated.records, body)
+    assert asked[0].done()

@@ -79,6 +79,7 @@ class LiveLeague:
         self._viewers: set[Viewer] = set()
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="tables")
         self._own = threading.local()
+        self._connections: list[Any] = []
         self._moved = asyncio.Condition()
         self._writing = asyncio.Lock()
         self._arrived: asyncio.Queue[Recorded] = asyncio.Queue(2 * _MOST_AT_ONCE)
@@ -116,7 +117,16 @@ class LiveLeague:
         # One for each thread: a connection that is made anew costs more than most queries.
         if not hasattr(self._own, "connection"):
             self._own.connection = self._projection.reader()
+            self._connections.append(self._own.connection)
         return self._own.connection
+
+    def close(self) -> None:
+        """Stop what is being read and close the tables; nobody may write to them any more."""
+        for connection in self._connections:
+            connection.interrupt()
+        # The tables refuse to be closed under whoever reads them.
+        self._threads.shutdown(cancel_futures=True)
+        self._projection.close()
 
     @contextlib.contextmanager
     def viewing(self) -> Iterator[Viewer]:
@@ -213,14 +223,15 @@ async def live_league(run: Run, history: JetStreamLog) -> AsyncIterator[LiveLeag
     The tables lie in a file of the run, so that the next start has them; while another page server has that file, in
     memory.
     """
-    projection = _opened(run)
-    try:
+    with contextlib.ExitStack() as opened:
+        projection = _opened(run)
+        opened.callback(projection.close)
         # In this order: the tables pass over what they have already, a fold would count it twice.
         state = await state_at(history, run.artifacts(history.client))
         await load(projection, run, history)
-        yield LiveLeague(run, history, state, projection)
-    finally:
-        projection.close()
+        league = LiveLeague(run, history, state, projection)
+        opened.callback(league.close)
+        yield league
 
 
 def _opened(run: Run) -> Projection:
