@@ -109,6 +109,14 @@ def test_every_page_has_an_address_here() -> None:
     assert set(known) == set(ADDRESSES)
 
 
+def test_what_is_loaded_beforehand_is_there() -> None:
+    page = (STATIC / "index.html").read_text()
+    early = re.findall(r'<link rel="modulepreload" href="/static/([^"]+)">', page)
+    shell = re.findall(r'^import .* from "\./([^"]+)";', (STATIC / "app.js").read_text(), re.MULTILINE)
+    assert set(shell) <= set(early), "one round trip for all that every page needs"
+    assert [name for name in early if not (STATIC / name).is_file()] == []
+
+
 def check(browser: Browser, address: str, refused: bool = False) -> None:
     """Look at a page in every way."""
     opened(browser, address)

@@ -38,6 +38,9 @@ export async function show(main, context) {
 }
 
 async function leaderboard(context) {
+  // Asked at once, not one after the other: where no system is named, the board is that of the official one.
+  let early = context.query.get("system") ? null : get("/leaderboard", { at: context.at });
+  early?.catch(() => {});
   const systems = await get("/systems");
   const rows = table(ROWS, { key: (r) => r.agent, caption: "Leaderboard", empty: "nobody", most: 100 });
   const heading = h("p", { class: "soft" });
@@ -55,7 +58,9 @@ async function leaderboard(context) {
 
   async function update() {
     const asked = system;
-    const answer = await get("/leaderboard", { at: context.at, system });
+    const coming = early ?? get("/leaderboard", { at: context.at, system });
+    early = null;
+    const answer = await coming;
     if (asked !== system) return;
     found = answer;
     fill(heading, `${found.system}${found.official ? " (official)" : ""}${found.recorded ? "" : ", computed from the matches,"} in ${found.game}: ${whole(found.matches)} rated matches up to event ${whole(found.sequence)}`);
