@@ -77,7 +77,7 @@ def draw(phase: Phase) -> str:
     with _drawing:
         renderer = _renderer()
         renderer.game = engine.drawable(phase.orders, phase.influence)
-        drawn: str = renderer.render()
+        drawn: str = renderer.render(incl_abbrev=True)
     return drawn
 
 
