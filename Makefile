@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN ?= .league
+LEAGUE := $(VENV)/.installed-league
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -12,16 +13,22 @@ STAMP := $(VENV)/.installed
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-$(STAMP): pyproject.toml constraints.txt
+# What a league of the demo needs; the rest is for tests, documentation and benchmarks.
+$(LEAGUE): pyproject.toml constraints.txt
 	@echo "==> creating $(VENV) and installing pinned packages (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[diplomacy]'
+	@touch $@
+
+$(STAMP): $(LEAGUE)
+	@echo "==> installing what tests and documentation need besides"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[diplomacy,openspiel,textarena,dev,docs]'
 	@touch $@
 
 install: $(STAMP)  ## create .venv with everything the demo and the tests need
 
-demo: $(STAMP)  ## train a small league on this machine, then print its leaderboard
+demo: $(LEAGUE)  ## train a small league on this machine, then print its leaderboard
 	@$(BIN)/league up --config configs/diplomacy-cpu.toml --run $(RUN)
 
 test: $(STAMP)  ## run the test suite
