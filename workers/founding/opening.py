@@ -82,9 +82,25 @@ async def _base_model(run: Run, client: Client, config: LeagueConfig, report: Re
             prompting_of(base.tokenizer, contest, config.prompts)
         return config.model.base
     if not (run.model / "config.json").exists():
-        # In a thread: it takes minutes, after which the broker would have given up a connection that never answers.
-        await asyncio.to_thread(make_model, run.model, config, report)
+        await _made(run, config, report)
     return "artifact:" + await run.artifacts(client).put(pack(run.model))
+
+
+async def _made(run: Run, config: LeagueConfig, report: Report) -> None:
+    """Make the base model in a thread: it takes minutes, after which the broker would give up a silent connection."""
+    is_stopped = False
+
+    def told(text: str, share: float) -> None:
+        # Nothing else ends a thread; whoever stops the program would wait for it.
+        if is_stopped:
+            raise UsageError("stopped while the base model was being made")
+        report(text, share)
+
+    try:
+        await asyncio.to_thread(make_model, run.model, config, told)
+    except asyncio.CancelledError:
+        is_stopped = True
+        raise
 
 
 async def _reconfigure(run: Run, history: JetStreamLog, config: LeagueConfig) -> None:

@@ -1,0 +1,28 @@
+"""Whoever stops a league that is being opened does not wait for its base model."""
+
+import asyncio
+import contextlib
+import threading
+from pathlib import Path
+
+from schemas.config import LeagueConfig, ModelConfig, Plugin
+from workers.founding.opening import _made
+from workers.run import Run
+
+
+def test_a_base_model_under_way_is_given_up(tmp_path: Path) -> None:
+    run, told = Run(tmp_path), threading.Event()
+    endless = ModelConfig(cloning={"sequences": 10**9})
+    config = LeagueConfig(game=Plugin(name="nim"), model=endless)
+
+    async def stopped() -> None:
+        making = asyncio.create_task(_made(run, config, lambda text, share: told.set()))
+        assert await asyncio.to_thread(told.wait, 60)
+        making.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await making
+        # Waits for the thread, as the end of a program does.
+        await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), 60)
+
+    asyncio.run(stopped())
+    assert not run.model.exists()
