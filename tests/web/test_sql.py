@@ -36,8 +36,11 @@ def test_a_statement_is_answered_as_of_the_newest_event_and_tables_are_listed(
         assert found["types"] == ["BIGINT", "TIMESTAMP"]
         assert found["rows"][0][0] == len(simulated.records) == found["position"]
         assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", found["rows"][0][1])
-        await site.log.append(AgentRegistered(agent=HOSTILE, kind="bot", baseline=False, rating=900.0))
-        found = await asked(site, "SELECT agent FROM agents ORDER BY joined_sequence DESC LIMIT 1")
+        added = await site.log.append(AgentRegistered(agent=HOSTILE, kind="bot", baseline=False, rating=900.0))
+        # A copy of the tables that took long to make, as on a busy machine, is given again for a while.
+        async with asyncio.timeout(120):
+            while found["position"] < added:
+                found = await asked(site, "SELECT agent FROM agents ORDER BY joined_sequence DESC LIMIT 1")
         assert found["rows"] == [[HOSTILE]]
         found = await site.get("/sql/tables")
         tables = {table["name"]: table for table in found["tables"]}
