@@ -106,9 +106,11 @@ function go(path) {
 document.addEventListener("click", (event) => {
   const a = event.target.closest?.("a");
   if (!a || a.origin !== location.origin || a.target || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
-  if (a.pathname.startsWith("/api/") || a.pathname.startsWith("/static/") || a.hash) return;
+  if (a.pathname.startsWith("/api/") || a.pathname.startsWith("/static/")) return;
   event.preventDefault();
-  go(a.pathname + a.search);
+  // A place on this page: as an address of its own it would be shown anew, which takes the focus back.
+  if (a.hash) document.getElementById(a.hash.slice(1))?.focus();
+  else go(a.pathname + a.search);
 });
 addEventListener("popstate", () => show());
 

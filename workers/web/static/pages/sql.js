@@ -37,6 +37,7 @@ export async function show(main, context) {
     if (asking) return;
     asking = run.disabled = save.disabled = true;
     stop.hidden = false;
+    result.ariaBusy = "true"; // What still stands there answers an earlier statement.
     const began = performance.now();
     fill(said, "asking …");
     try {
@@ -47,6 +48,7 @@ export async function show(main, context) {
     } finally {
       asking = run.disabled = save.disabled = false;
       stop.hidden = true;
+      result.ariaBusy = "false";
     }
   }
 
