@@ -87,8 +87,9 @@ def test_a_seat_is_asked_in_words_and_understood(instance: tuple[str, GameSpec])
             assert game.seats[seat] in words.question(game, seat)
             action = game.random_action(seat, rng)
             # Where all is heard, there is nothing beside the move.
-            reply = action[0] if getattr(game, "talk", False) else f"I think.\n{action[0]}"
-            assert words.understand(game, seat, reply, rng) == (action, 1, 0)
+            said = "\n".join(action)
+            reply = said if getattr(game, "talk", False) else f"I think.\n{said}"
+            assert words.understand(game, seat, reply, rng) == (action, len(action), 0)
             assert game.is_legal(seat, words.understand(game, seat, "", rng).action)
         game.apply({seat: game.random_action(seat, rng) for seat in moving})
         if not game.to_move():

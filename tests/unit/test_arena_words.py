@@ -112,7 +112,7 @@ def test_disbands_fall_on_the_farthest_unit_where_nobody_chooses() -> None:
     assert meant(game, FRANCE, "Keep A MOS.\nDisband A MAR\nremove F ION") == Understood(("A MAR D", "F ION D"), 2, 0)
     assert meant(game, FRANCE, "A MAR D") == Understood(("A MAR D", "A MOS D"), 2, 1)
     assert meant(game, FRANCE, "") == Understood(("A MOS D", "F ION D"), 2, 2)
-    assert farthest_first(FRANCE, ["A BUR", "F MAO", "A GAS", "A PAR"]) == ["F MAO", "A BUR", "A GAS", "A PAR"]
+    assert farthest_first("FRANCE", ["A BUR", "F MAO", "A GAS", "A PAR"]) == ["F MAO", "A BUR", "A GAS", "A PAR"]
 
 
 def test_dislodged_units_retreat_or_disband() -> None:

@@ -1,6 +1,6 @@
-"""Seven-player Diplomacy on the standard map, without press.
+"""Diplomacy on the standard map, for seven powers or fewer, without press.
 
-- ``settings``  when a game ends and how it is scored
+- ``settings``  who plays, when a game ends and how it is scored
 - ``engine``    the only module that touches the ``diplomacy`` package (AGPL-3.0-or-later), which adjudicates
 - ``board``     the map as tables and bit masks
 - ``position``  one phase as everybody sees it; its canonical JSON

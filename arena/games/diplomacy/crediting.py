@@ -11,7 +11,6 @@ from itertools import pairwise
 
 from arena.games.base import Action
 from arena.games.diplomacy import board
-from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.position import Saved
 
 DISCOUNT = 0.8
@@ -146,7 +145,7 @@ class _Story:
 
     def _contested(self, i: int, place: str) -> bool:
         """Whether another power's unit stood in a place or was ordered there."""
-        others = [power for power in POWERS if power != self._power]
+        others = [power for power in self._positions[i].units if power != self._power]
         units = (unit[2:] for power in others for unit in self._positions[i].units[power])
         goals = (_goal_of(order) for power in others for order in self._turns[i].get(power, ()))
         return any(other[:3] == place[:3] for other in (*units, *goals))

@@ -1,6 +1,6 @@
 """The map phase by phase, drawn by the ``diplomacy`` package: units, ownership, and orders as arrows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from threading import Lock
 from typing import Any, cast
@@ -9,7 +9,7 @@ import msgspec
 from diplomacy.engine.renderer import Renderer
 
 from arena.games.base import Action, Recording
-from arena.games.diplomacy.engine import POWERS, Adjudicator
+from arena.games.diplomacy.engine import Adjudicator
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.position import Position, Saved
 
@@ -33,7 +33,7 @@ class Phase(msgspec.Struct, frozen=True):
 
     def in_words(self) -> str:
         """The position, for those who cannot see the map."""
-        parts = [self._standing(power) for power in POWERS]
+        parts = [self._standing(power) for power in self.position.units]
         return f"{self.position.phase}. {'; '.join(part for part in parts if part)}."
 
     def _standing(self, power: str) -> str:
@@ -52,19 +52,19 @@ def phases(recording: Recording) -> list[Phase]:
     game, found = cast(DiplomacyGame, recording.start), []
     land: dict[str, str] = {}
     for actions in recording.turns:
-        orders = {POWERS[seat]: action for seat, action in sorted(actions.items())}
+        orders = {game.seats[seat]: action for seat, action in sorted(actions.items())}
         found.append(_phase(game.position, land, orders))
         game.apply(actions)
     return [*found, _phase(game.position, land, {})]
 
 
 def _phase(position: Position, land: dict[str, str], orders: dict[str, Action]) -> Phase:
-    land.update({place: POWERS[seat] for place, seat in position.occupied.items()})
-    return Phase(position.saved, _by_power(land), orders)
+    land.update({place: position.powers[seat] for place, seat in position.occupied.items()})
+    return Phase(position.saved, _by_power(position.powers, land), orders)
 
 
-def _by_power(land: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {power: [] for power in POWERS}
+def _by_power(powers: Sequence[str], land: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {power: [] for power in powers}
     for place, power in sorted(land.items()):
         found[power].append(place)
     return found
@@ -72,8 +72,9 @@ def _by_power(land: Mapping[str, str]) -> dict[str, list[str]]:
 
 def draw(phase: Phase) -> str:
     """The map of a phase as SVG, with the orders given in it."""
-    engine = Adjudicator()
-    Position(phase.position).restore(engine)
+    position = Position(phase.position)
+    engine = Adjudicator(position.powers)
+    position.restore(engine)
     with _drawing:
         renderer = _renderer()
         renderer.game = engine.drawable(phase.orders, phase.influence)

@@ -21,7 +21,7 @@ from arena.games.diplomacy.orders import Choices
 from arena.games.diplomacy.settings import Settings
 from arena.games.diplomacy.view import KEYS, view
 from arena.games.diplomacy.walk import Junction, Place, Trie, by_place, check_whole, strung, trie_of
-from arena.games.diplomacy.words import SEASONS, DiplomacyWords
+from arena.games.diplomacy.words import SEASONS, DiplomacyWords, powers_in_words
 from arena.games.texts import Phrases, Pieces, Understood, spoken
 from arena.prompts.base import Message, messages_of
 from arena.prompts.extraction import EXTRACTORS
@@ -32,7 +32,7 @@ OPEN, CLOSE, END = "<orders>", "</orders>", "\n"
 _VERBS = (" H", " -", " S", " C", " R", " D", " B", " VIA")
 _WORD = re.compile(r"[A-Za-z_]+|[^A-Za-z_]")
 _RULES = """\
-You play Diplomacy on the standard map as one of seven powers. Nobody can talk to anybody, and all orders of a phase \
+You play Diplomacy on the standard map as one of {powers}. Nobody can talk to anybody, and all orders of a phase \
 are carried out at once.
 Armies (A) move on land, fleets (F) at sea and along coasts, to a neighbouring place. Entering a place against others \
 takes more support than they have; a supporter that is attacked from elsewhere supports nobody. Fleets at sea convoy \
@@ -88,7 +88,10 @@ class EgocentricWords:
         bonus = _BONUS.format(points=settings.win_bonus, centers=settings.winner_threshold_sc)
         bonus = bonus if settings.win_bonus else ""
         lists = _LISTS if self._lists else ""
-        return _RULES.format(max_year=settings.max_year, bonus=bonus, lists=lists, analysis=self._analysis)
+        powers = powers_in_words(settings)
+        return _RULES.format(
+            powers=powers, max_year=settings.max_year, bonus=bonus, lists=lists, analysis=self._analysis
+        )
 
     def question(self, game: Game, seat: int) -> str:
         """The position as JSON, a key to a line.

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
+from arena.games.diplomacy.settings import POWERS as POWERS
+
 with warnings.catch_warnings():
     # The package leaves the file of its convoy table to the garbage collector when it loads the map.
     warnings.simplefilter("ignore", ResourceWarning)
@@ -18,7 +20,6 @@ with warnings.catch_warnings():
 
     MAP: Any = diplomacy.Map("standard")
 
-POWERS: tuple[str, ...] = tuple(sorted(MAP.powers))
 _MOVE_TO_COAST = re.compile(r" S F \S+ - .../..$").search
 SEA_BIT = {loc: 1 << i for i, loc in enumerate(sorted(loc for loc in MAP.locs if MAP.area_type(loc) == "WATER"))}
 Route = tuple[str, set[str], set[str]]
@@ -132,10 +133,18 @@ class LeanGame(diplomacy.Game):  # type: ignore[misc]
 
 
 class Adjudicator:
-    """One play-through inside the package."""
+    """One play-through inside the package.
 
-    def __init__(self) -> None:
+    Args:
+        powers: Who plays; the others have neither units nor centres.
+    """
+
+    def __init__(self, powers: Sequence[str] = POWERS) -> None:
+        self.powers = powers
         game: Any = LeanGame()
+        for absent in {*POWERS} - {*powers}:
+            game.clear_units(absent)
+            game.clear_centers(absent)
         game.state_history, game.order_history = _Forgetful(), _Forgetful()
         game.result_history, game.message_history = _Newest(), _Forgetful()
         self._game = game

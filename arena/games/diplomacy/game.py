@@ -8,7 +8,7 @@ import msgspec
 
 from arena.games.base import Action, Outcome, check_of, checked
 from arena.games.diplomacy.crediting import credits_of
-from arena.games.diplomacy.engine import POWERS, Adjudicator
+from arena.games.diplomacy.engine import Adjudicator
 from arena.games.diplomacy.orders import (
     Choices,
     is_legal_adjustment,
@@ -41,12 +41,12 @@ class DiplomacyGame:
     """One play-through. Positions are immutable; ``position`` is replaced by ``apply``."""
 
     name = "diplomacy"
-    seats: Sequence[str] = POWERS
 
     def __init__(self, settings: Settings, seed: int, start: Position | None = None) -> None:
         self.settings = settings
         self.seed = seed
-        self._engine = Adjudicator()
+        self.seats: Sequence[str] = settings.playing
+        self._engine = Adjudicator(settings.playing)
         self._start = start
         self._turns: list[dict[str, Action]] = []
         self._after: list[Saved] = []
@@ -70,7 +70,7 @@ class DiplomacyGame:
             return ()
         position = self.position
         if position.kind == "A":
-            return tuple(seat for seat in range(len(POWERS)) if position.adjustment(seat))
+            return tuple(seat for seat in range(len(self.seats)) if position.adjustment(seat))
         waiting: Sequence[Any] = position.units if position.kind == "M" else position.retreats
         return tuple(seat for seat, units in enumerate(waiting) if units)
 
@@ -109,7 +109,7 @@ class DiplomacyGame:
         Raises:
             GameError: a seat is missing or not to move, or an action is illegal; the game is unchanged.
         """
-        turn = {POWERS[seat]: action for seat, action in checked(self, self.position.phase, actions)}
+        turn = {self.seats[seat]: action for seat, action in checked(self, self.position.phase, actions)}
         self._engine.process(turn)
         self._turns.append(turn)
         self.position = read_position(self._engine, self.position.year, self.position.saved.turns + 1)
@@ -128,7 +128,7 @@ class DiplomacyGame:
 
     def credits(self, seat: int) -> Sequence[Mapping[str, float]]:
         """Of each phase in which the seat ordered: what each order did for it (``crediting``)."""
-        return credits_of([self._first, *self._after], self._turns, POWERS[seat])
+        return credits_of([self._first, *self._after], self._turns, self.seats[seat])
 
     def outcome(self) -> Outcome:
         """The result.

@@ -1,13 +1,13 @@
 """A position: what everybody at the table sees, in sorted order."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import msgspec
 
 from arena.games.diplomacy import board
-from arena.games.diplomacy.engine import POWERS, SEA_BIT, Adjudicator
+from arena.games.diplomacy.engine import SEA_BIT, Adjudicator
 from schemas.errors import DecodeError
 
 _PHASE = re.compile(r"[SF]\d{4}[MR]|W\d{4}A|COMPLETED").fullmatch
@@ -25,7 +25,7 @@ class Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Position:
-    """One phase, seat by seat; seats are in the order of ``POWERS``. Never changed after it was made."""
+    """One phase, seat by seat; seats are the playing powers in the order of ``POWERS``. Never changed once made."""
 
     def __init__(self, saved: Saved) -> None:
         self.saved = saved
@@ -33,9 +33,11 @@ class Position:
         self.kind = saved.phase[-1]
         """``M`` movement, ``R`` retreats, ``A`` adjustments; anything else: the package ended the game."""
         self.year = saved.year
-        self.units = tuple(tuple(saved.units[power]) for power in POWERS)
-        self.centers = tuple(tuple(saved.centers[power]) for power in POWERS)
-        self.retreats: tuple[Mapping[str, list[str]], ...] = tuple(saved.retreats[p] for p in POWERS)
+        self.powers = tuple(sorted(saved.units))
+        """Who plays, seat by seat."""
+        self.units = tuple(tuple(saved.units[power]) for power in self.powers)
+        self.centers = tuple(tuple(saved.centers[power]) for power in self.powers)
+        self.retreats: tuple[Mapping[str, list[str]], ...] = tuple(saved.retreats[power] for power in self.powers)
 
     @cached_property
     def occupied(self) -> dict[str, int]:
@@ -74,7 +76,7 @@ class Position:
 
     def sites(self, seat: int) -> tuple[str, ...]:
         """Free home centres of the seat, sorted."""
-        return board.build_sites(POWERS[seat], self.centers[seat], self.occupied)
+        return board.build_sites(self.powers[seat], self.centers[seat], self.occupied)
 
     def restore(self, engine: Adjudicator) -> None:
         """Put the adjudicator into this position."""
@@ -89,41 +91,46 @@ def read_position(engine: Adjudicator, year: int, turns: int) -> Position:
         year: The year before; kept once the package has ended the game and names no year any more.
         turns: Phases played so far.
     """
-    phase = engine.phase
-    retreats = {p: {u: sorted(to) for u, to in sorted(engine.retreats(p).items())} for p in POWERS}
+    phase, powers = engine.phase, engine.powers
+    retreats = {p: {u: sorted(to) for u, to in sorted(engine.retreats(p).items())} for p in powers}
     return Position(
         Saved(
             phase=phase,
             year=int(phase[1:5]) if phase[1:5].isdigit() else year,
             turns=turns,
-            units={power: sorted(engine.units(power)) for power in POWERS},
+            units={power: sorted(engine.units(power)) for power in powers},
             retreats=retreats,
-            centers={power: sorted(engine.centers(power)) for power in POWERS},
+            centers={power: sorted(engine.centers(power)) for power in powers},
         )
     )
 
 
-def decode_position(saved: bytes) -> Position:
+def decode_position(saved: bytes, powers: Sequence[str]) -> Position:
     """The position in the bytes of ``DiplomacyGame.save``.
 
+    Args:
+        saved: The bytes.
+        powers: Who plays.
+
     Raises:
-        DecodeError: not such bytes.
+        DecodeError: not such bytes, or others play in it.
     """
     try:
         decoded = msgspec.json.decode(saved, type=Saved)
     except msgspec.DecodeError as error:
         raise DecodeError(f"diplomacy position: {error}") from None
-    _check(decoded)
+    _check(decoded, powers)
     return Position(decoded)
 
 
-def _check(saved: Saved) -> None:
+def _check(saved: Saved, powers: Sequence[str]) -> None:
     """Refuse what the adjudicator would silently drop."""
+    for table in (saved.units, saved.retreats, saved.centers):
+        if table.keys() != set(powers):
+            raise DecodeError(f"diplomacy position: powers {sorted(table)}; expected {', '.join(powers)}")
     standing = {unit for units in saved.units.values() for unit in units}
     dislodged = {unit for retreats in saved.retreats.values() for unit in retreats}
-    tables = (saved.units, saved.retreats, saved.centers)
     unknown = {
-        "powers": {power for table in tables for power in table.keys() ^ set(POWERS)},
         "units": (standing | dislodged) - board.UNIT_BIT.keys(),
         "centers": {center for centers in saved.centers.values() for center in centers}.difference(board.CENTERS),
         "phase": set() if _PHASE(saved.phase) else {saved.phase},

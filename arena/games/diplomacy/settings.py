@@ -1,14 +1,19 @@
 """The ``[game]`` settings of Diplomacy."""
 
+from collections import Counter
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from schemas.errors import ConfigError
 
+POWERS = ("AUSTRIA", "ENGLAND", "FRANCE", "GERMANY", "ITALY", "RUSSIA", "TURKEY")
+"""Of the standard map, in the order of their seats."""
+
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """When a game ends and how it is scored; defaults are those of the league specification."""
+    """Who plays, when a game ends and how it is scored; defaults are those of the league specification."""
 
     max_year: int = 1905
     """Last year that is played, its adjustments included."""
@@ -21,6 +26,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     it stands (``signposts``), or in JSON and tags, for large models."""
     analysis: int = 0
     """Most tokens that a model may write of its own before its orders; only ``egocentric`` asks for them."""
+    # Left out of records where all play, as it was before fewer could.
+    powers: tuple[str, ...] | UnsetType = UNSET
+    """Who plays; all seven if it is not set. The others have no units, and their home centres are anybody's to take."""
+
+    @property
+    def playing(self) -> tuple[str, ...]:
+        """The powers that play, in the order of their seats."""
+        return POWERS if self.powers is UNSET else tuple(power for power in POWERS if power in self.powers)
 
     def __post_init__(self) -> None:
         """Check ranges.
@@ -38,3 +51,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise ConfigError(f"analysis: found {found}; expected 0 or more, and above 0 with text = 'egocentric'")
         if not self.win_bonus >= 0:
             raise ConfigError(f"win_bonus: found {self.win_bonus}; expected 0 or more")
+        if self.powers is not UNSET:
+            _check_powers(self.powers)
+
+
+def _check_powers(powers: tuple[str, ...]) -> None:
+    strangers = sorted({*powers} - {*POWERS})
+    if strangers:
+        raise ConfigError(f"powers: found {', '.join(map(repr, strangers))}; expected some of {', '.join(POWERS)}")
+    twice = sorted(power for power, times in Counter(powers).items() if times > 1)
+    if twice:
+        raise ConfigError(f"powers: found {', '.join(twice)} more than once; expected 2 to 7 different powers")
+    if len(powers) < 2:
+        found = ", ".join(powers) or "none"
+        raise ConfigError(f"powers: found {found}; expected 2 to 7 of {', '.join(POWERS)}")

@@ -7,7 +7,6 @@ import msgspec
 from arena import bots
 from arena.games.base import Bot, Recording, Replaying, Turn
 from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
-from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame, Record
 from arena.games.diplomacy.position import decode_position
 from arena.games.diplomacy.settings import Settings
@@ -23,10 +22,10 @@ class DiplomacySpec(Replaying):
     """Makes games of Diplomacy with one set of settings."""
 
     name = "diplomacy"
-    seats: Sequence[str] = POWERS
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.seats: Sequence[str] = settings.playing
         self.bots: Sequence[str] = bots.bot_names(self.name)
 
     def new(self, seed: int) -> DiplomacyGame:
@@ -37,9 +36,9 @@ class DiplomacySpec(Replaying):
         """The position that ``Game.save`` wrote, ready to be played on.
 
         Raises:
-            DecodeError: not such bytes.
+            DecodeError: not such bytes, or others play in it than by the settings.
         """
-        return DiplomacyGame(self.settings, 0, decode_position(saved))
+        return DiplomacyGame(self.settings, 0, decode_position(saved, self.seats))
 
     def open_record(self, record: bytes) -> Recording:
         """A ``Game.record`` phase by phase.
@@ -51,10 +50,12 @@ class DiplomacySpec(Replaying):
             told = msgspec.json.decode(record, type=Record)
         except msgspec.DecodeError as error:
             raise DecodeError(f"diplomacy record: {error}") from None
-        if strangers := {power for turn in told.turns for power in turn} - set(POWERS):
-            raise DecodeError(f"diplomacy record: orders of {sorted(strangers)}; expected powers of the standard map")
-        start = None if told.start is None else decode_position(told.start.encode())
-        turns = [{POWERS.index(power): action for power, action in turn.items()} for turn in told.turns]
+        # Who played is in the record: it is also read where nobody knows the settings.
+        powers = told.settings.playing
+        if strangers := {power for turn in told.turns for power in turn} - set(powers):
+            raise DecodeError(f"diplomacy record: orders of {sorted(strangers)}; expected those of {', '.join(powers)}")
+        start = None if told.start is None else decode_position(told.start.encode(), powers)
+        turns = [{powers.index(power): action for power, action in turn.items()} for turn in told.turns]
         return Recording(told.seed, DiplomacyGame(told.settings, told.seed, start), turns, told.checks)
 
     def transcript(self, record: bytes) -> list[Turn]:

@@ -53,7 +53,7 @@ class DiplomacyText:
         years_left = min(table.settings.max_year - position.year, len(YEARS_LEFT) - 1)
         season = SEASONS[position.phase[0] + position.phase[-1]]
         return (
-            *(ROLES[POWERS[seat]], season, YEARS_LEFT[years_left]),
+            *(ROLES[table.seats[seat]], season, YEARS_LEFT[years_left]),
             *_centers(position, seat),
             *_standing(position, seat),
             *_due(position, seat),

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from arena.games.base import Recording, Turn
-from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.position import Position
 
@@ -26,7 +25,9 @@ def transcript(recording: Recording) -> list[Turn]:
             year_began = game.position
         # Of builds the package says nothing worth a word.
         hindered = game.results() if before.kind != "A" else {}
-        moves = {POWERS[seat]: [_said(order, hindered) for order in action] for seat, action in sorted(actions.items())}
+        moves = {
+            game.seats[seat]: [_said(order, hindered) for order in action] for seat, action in sorted(actions.items())
+        }
         turns.append(Turn(before.phase, moves, notes))
     return turns
 
@@ -40,14 +41,14 @@ def _said(order: str, hindered: Mapping[str, Sequence[str]]) -> str:
 def _dislodged(position: Position) -> list[str]:
     return [
         f"dislodged: {power} {unit}, may go to {', '.join(places) or 'nowhere'}"
-        for power, retreats in zip(POWERS, position.retreats, strict=True)
+        for power, retreats in zip(position.powers, position.retreats, strict=True)
         for unit, places in retreats.items()
     ]
 
 
 def _centers(year: int, before: Position, after: Position) -> str:
     parts = []
-    for power, old, new in zip(POWERS, before.centers, after.centers, strict=True):
+    for power, old, new in zip(after.powers, before.centers, after.centers, strict=True):
         change = len(new) - len(old)
         parts.append(f"{power} {len(new)}" + (f" ({change:+d})" if change else ""))
     return f"supply centres after {year}: {', '.join(parts)}"

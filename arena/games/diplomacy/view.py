@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from arena.games.diplomacy import board
-from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.position import Position
 from arena.games.diplomacy.words import SEASONS
@@ -20,7 +19,7 @@ def view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
     """The position from the seat's side, as plain data. Keys that say nothing in a phase are left out."""
     position = table.position
     seen: dict[str, Any] = {
-        "power": POWERS[seat],
+        "power": position.powers[seat],
         "phase": position.phase,
         "season": SEASONS[position.phase[0]],
         "year": position.year,
@@ -43,12 +42,12 @@ def _threats(position: Position, seat: int) -> dict[str, list[str]]:
     for other, units in enumerate(position.units):
         for unit in units if other != seat else ():
             for target in sorted({board.province(dest) for dest in board.MOVES[unit]} & held):
-                threats[target].append(f"{POWERS[other]} {unit}")
+                threats[target].append(f"{position.powers[other]} {unit}")
     return {province: units for province, units in threats.items() if units}
 
 
 def _others(position: Position, seat: int) -> Iterable[tuple[str, dict[str, Any]]]:
-    for other, power in enumerate(POWERS):
+    for other, power in enumerate(position.powers):
         told = {
             "centers": position.centers[other],
             "units": position.units[other],

@@ -10,16 +10,15 @@ from typing import cast
 
 from arena.games.base import Action, Game
 from arena.games.diplomacy import board
-from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.position import Position
 from arena.games.diplomacy.reading import Clause, clauses, said_of
-from arena.games.diplomacy.settings import Settings
+from arena.games.diplomacy.settings import POWERS, Settings
 from arena.games.texts import Understood, spoken
 
 SEASONS = {"S": "spring", "F": "autumn", "W": "winter"}
 _RULES = """\
-You are playing Diplomacy on the standard map, as one of seven powers, without any negotiation: nobody can talk to \
+You are playing Diplomacy on the standard map, as one of {powers}, without any negotiation: nobody can talk to \
 anybody, and all orders of a phase are carried out at the same time.
 The map has 34 supply centres. Who stands on one after the autumn moves owns it, and in winter every power builds \
 up or disbands to as many units as it owns centres. New units stand in free home centres that their power still owns.
@@ -33,6 +32,20 @@ A PAR H: hold. A PAR - BUR: move. A PAR S A MAR: support A MAR where it stands. 
 F ENG C A LON - BRE: convoy. A LON - BRE VIA: move by convoy. A PAR R GAS: retreat. A PAR D: disband. A PAR B: build.
 Answer with the orders alone, one to a line, each one of those that are listed as legal."""
 _BONUS = ", and {points:g} more if you alone own the most centres and they are at least {centers}"
+
+
+_NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
+
+
+def powers_in_words(settings: Settings) -> str:
+    """Of how many powers a player is one, and of which where not all play."""
+    *most, last = settings.playing
+    if len(most) + 1 == len(POWERS):
+        return "seven powers"
+    return (
+        f"{_NUMBERS[len(most) + 1]} powers ({', '.join(most)} and {last}; nobody plays the others, which have no units "
+        "and own no centres)"
+    )
 
 
 class DiplomacyWords:
@@ -49,7 +62,11 @@ class DiplomacyWords:
         """The rules in brief, and the form of a reply."""
         settings = self._settings
         bonus = _BONUS.format(points=settings.win_bonus, centers=settings.winner_threshold_sc)
-        return _RULES.format(max_year=settings.max_year, bonus=bonus if settings.win_bonus else "")
+        return _RULES.format(
+            powers=powers_in_words(settings),
+            max_year=settings.max_year,
+            bonus=bonus if settings.win_bonus else "",
+        )
 
     def question(self, game: Game, seat: int) -> str:
         """The board power by power, and the legal orders.
@@ -61,7 +78,7 @@ class DiplomacyWords:
         table.check_to_move(seat)
         position = table.position
         moment = f"It is {SEASONS[position.phase[0]]} {position.year} ({position.phase})."
-        return "\n".join([f"You are {POWERS[seat]}. {moment}", *_powers(position, seat), "", *_asked(table, seat)])
+        return "\n".join([f"You are {table.seats[seat]}. {moment}", *_powers(position, seat), "", *_asked(table, seat)])
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> Understood:
         """Orders by unit; where a reply gives one unit several, the last."""
@@ -73,7 +90,7 @@ class DiplomacyWords:
 
 
 def _powers(position: Position, seat: int) -> Iterable[str]:
-    for other, power in enumerate(POWERS):
+    for other, power in enumerate(position.powers):
         owned, units = position.centers[other], position.units[other]
         if owned or units or position.retreats[other]:
             yield (
@@ -137,7 +154,7 @@ def _disbands(position: Position, seat: int, due: int, said: Sequence[Clause]) -
     units = position.units[seat]
     orders = [clause.one_of(f"{unit} D" for unit in units) for clause in _decided(said, "D")]
     found = list(dict.fromkeys(order for order in orders if order is not None))[:due]
-    left = [f"{unit} D" for unit in farthest_first(seat, units) if f"{unit} D" not in found]
+    left = [f"{unit} D" for unit in farthest_first(position.powers[seat], units) if f"{unit} D" not in found]
     return Understood(_action([*found, *left[: due - len(found)]]), due, due - len(found))
 
 
@@ -146,9 +163,9 @@ def _decided(said: Sequence[Clause], verb: str) -> Sequence[Clause]:
     return [clause for clause in said if verb in clause.tokens] or said
 
 
-def farthest_first(seat: int, units: Sequence[str]) -> list[str]:
+def farthest_first(power: str, units: Sequence[str]) -> list[str]:
     """Units by their way home, the longest first; of equals fleets before armies, then by name."""
-    homes = board.HOMES[POWERS[seat]]
+    homes = board.HOMES[power]
 
     def away(unit: str) -> int:
         steps = board.distances(unit)
