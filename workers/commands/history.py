@@ -94,11 +94,16 @@ def _as_json(recorded: Recorded) -> str:
         "time": _clock(recorded).isoformat(),
         "subject": recorded.subject,
         "producer": recorded.producer,
-        "event": msgspec.Raw(recorded.payload)
+        "event": msgspec.Raw(_in_a_line(recorded.payload))
         if recorded.event is not None
         else recorded.payload.decode(errors="replace"),
     }
     return msgspec.json.encode(head).decode()
+
+
+def _in_a_line(payload: bytes) -> bytes:
+    """JSON as it was recorded, unless whoever recorded it broke it into lines."""
+    return msgspec.json.format(payload, indent=-1) if b"\n" in payload or b"\r" in payload else payload
 
 
 def _as_line(recorded: Recorded, name: str) -> str:
