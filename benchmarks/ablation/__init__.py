@@ -10,7 +10,10 @@ history; ``report DIR`` computes all figures and charts from what was kept.
 - ``trees``     a listed game as a tree: values, exact best responses, mixtures of policies
 - ``runs``      many runs, in processes that each train one after the other
 - ``policies``  what an adapter plays at every information state, by the learner's own forward pass
-- ``exploiters``  where a game has no tree: what a policy takes that is trained against a run's frozen one
+- ``plan``      which runs are trained where nothing else is asked for
+- ``trials``    where a game has no tree: what versions of a finished run are put to
+- ``exploiters``  what a policy takes that is trained against a run's frozen one
+- ``heldout``   what a run's policy takes from scripted bots that nobody met in training
 - ``measures``  exploitability of a run's newest policy and of its population, step by step
 - ``intervals``  means over seeds
 - ``tables``    tables and charts

@@ -1,7 +1,6 @@
 """``python -m benchmarks.ablation``: train all arms from all seeds, report, predict matches."""
 
 import argparse
-import itertools
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -10,12 +9,9 @@ from pathlib import Path
 from benchmarks.ablation.arms import ARMS, SETTINGS
 from benchmarks.ablation.exports import exported, opened
 from benchmarks.ablation.games import BENCHES
+from benchmarks.ablation.plan import FIVE, runs
 from benchmarks.ablation.runs import Job, run_all
 
-SEEDS = (1, 2, 3, 4, 5)
-COMPARED = {("rps", "entropy"), ("kuhn", "entropy")}, ("mirror", "league"), tuple(range(1, 11))
-"""Games with settings, arms and seeds: ten where five were not enough to tell the two arms apart that the ablation is
-about. Said before the others were trained, and for all four alike."""
 SHORT_GAMES, SHORT_ARMS, SHORT_SETTINGS = ("rps", "kuhn"), ("mirror", "lagged", "league"), ("entropy",)
 """A part of the whole, with the same budgets: in the same folder the whole goes on where it was."""
 
@@ -25,10 +21,10 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ablation", description=__doc__)
     parser.add_argument("command", choices=("run", "short", "report", "predict", "export"))
     parser.add_argument("folder", type=Path, help="of the runs; to report also a file that `export` wrote")
-    parser.add_argument("--games", nargs="*", choices=list(BENCHES), default=list(BENCHES))
-    parser.add_argument("--arms", nargs="*", choices=list(ARMS), default=list(ARMS))
-    parser.add_argument("--settings", nargs="*", choices=list(SETTINGS), default=list(SETTINGS))
-    parser.add_argument("--seeds", nargs="*", type=int, default=None, help="by default five, of some arms ten")
+    parser.add_argument("--games", nargs="*", choices=list(BENCHES), help="by default those of the plan")
+    parser.add_argument("--arms", nargs="*", choices=list(ARMS), help="by default those of the plan")
+    parser.add_argument("--settings", nargs="*", choices=list(SETTINGS), help="by default those of the plan")
+    parser.add_argument("--seeds", nargs="*", type=int, help="by default those of the plan")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--logs", nargs="*", type=Path, default=[], help="of `league events --json`, to predict too")
     parser.add_argument("--to", type=Path, default=Path("ablation.tar"), help="the file that `export` writes")
@@ -37,24 +33,16 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 
 
 def jobs_of(asked: argparse.Namespace) -> list[Job]:
-    """Seed by seed, so that what is there of a game at any time is there for all arms."""
-    seeds = asked.seeds or sorted({*SEEDS, *COMPARED[2]})
-    wanted = itertools.product(asked.games, asked.settings, seeds, asked.arms)
-    jobs = [Job(asked.folder, game, setting, arm, seed) for game, setting, seed, arm in wanted]
-    return jobs if asked.seeds else [job for job in jobs if _is_planned(job)]
-
-
-def _is_planned(job: Job) -> bool:
-    cells, arms, seeds = COMPARED
-    is_compared = (job.game, job.setting) in cells and job.arm in arms
-    return job.seed in (seeds if is_compared else SEEDS)
+    """What the command line asks to be trained, told by ``plan.runs``."""
+    return [Job(asked.folder, *run) for run in runs(asked.games, asked.settings, asked.arms, asked.seeds)]
 
 
 def _predict(asked: argparse.Namespace) -> None:
     from benchmarks.ablation.prediction import log_table, table
 
-    seeds = asked.seeds or SEEDS
-    said = [table(asked.folder, game, seeds) for game in asked.games] + [log_table(one) for one in asked.logs]
+    said = [table(asked.folder, game, asked.seeds or FIVE) for game in asked.games or BENCHES] + [
+        log_table(one) for one in asked.logs
+    ]
     print("\n\n".join(filter(None, said)))
 
 
@@ -75,7 +63,7 @@ def main() -> int:
     asked = arguments(sys.argv[1:])
     if asked.command == "short":
         asked.games, asked.arms, asked.settings = SHORT_GAMES, SHORT_ARMS, SHORT_SETTINGS
-        asked.seeds = asked.seeds or SEEDS
+        asked.seeds = asked.seeds or FIVE
     if asked.command == "predict":
         _predict(asked)
     elif asked.command == "export":

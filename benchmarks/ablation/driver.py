@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -13,10 +13,13 @@ import zstandard
 
 from benchmarks.ablation.local import Frozen, LocalLeague
 from schemas.config import LeagueConfig
-from schemas.events import CheckpointAdded
+from schemas.errors import GameError
+from schemas.events import CheckpointAdded, MatchFailed
+from schemas.jobs import PlayMatch
 from trainer.decoder import Decoder
 from workers import rater
 from workers.founding.basemodel import make_model
+from workers.matches import Matches
 from workers.models import Models, base_folder
 from workers.rollout import RolloutWorker
 from workers.runtime import Context, beside
@@ -59,15 +62,42 @@ async def train(folder: Path, config: LeagueConfig, model: Path, frozen: Frozen 
         model: Folder of the base model.
         frozen: A policy that is there to be met and is not trained.
     """
+    return await _led(folder, config, model, frozen, _trained, config.trained)
+
+
+async def meet(folder: Path, config: LeagueConfig, model: Path, frozen: Frozen, matches: Sequence[PlayMatch]) -> Done:
+    """Play matches in a league in which nothing is trained.
+
+    Args:
+        folder: Of what is kept; what an unfinished one left there is removed.
+        config: Of the league, with the agents that are met.
+        model: Folder of the base model.
+        frozen: The policy that plays.
+        matches: Who plays.
+
+    Raises:
+        GameError: one came to no end.
+    """
+    return await _led(folder, config, model, frozen, lambda league: _met(league, matches), ())
+
+
+async def _led(
+    folder: Path,
+    config: LeagueConfig,
+    model: Path,
+    frozen: Frozen | None,
+    work: Callable[[LocalLeague], Awaitable[None]],
+    trained: Iterable[str],
+) -> Done:
     _emptied(folder)
     torch.set_num_threads(1)
     began = time.process_time(), time.monotonic()
     league = LocalLeague(config, folder)
     await league.open(model, frozen)
     async with beside(league.follow()):
-        await _trained(league)
+        await work(league)
     done = Done(time.process_time() - began[0], time.monotonic() - began[1])
-    await _keep(league, folder)
+    await _keep(league, folder, trained)
     (folder / DONE).write_bytes(msgspec.json.encode(done))
     return done
 
@@ -97,6 +127,24 @@ async def _trained(league: LocalLeague) -> None:
     await models.close()
 
 
+async def _met(league: LocalLeague, jobs: Sequence[PlayMatch]) -> None:
+    context = league.context("held-out")
+    models = await Models.open(context)
+    matches, together = Matches(context, models), league.config.rollout.games_in_flight
+    for first in range(0, len(jobs), together):
+        for played in await asyncio.gather(*map(matches.play, jobs[first : first + together])):
+            if played is None:
+                raise GameError(f"held-out matches: {await _failure(league)}; expected all of them to be played")
+            await matches.finish(played)
+    await matches.close()
+    await models.close()
+
+
+async def _failure(league: LocalLeague) -> str:
+    failed = [r.event async for r in league.log.read() if isinstance(r.event, MatchFailed)]
+    return f"{failed[0].match_id} failed ({failed[0].error})"
+
+
 class _Rationed(RolloutWorker):
     """Of a policy that has fewer workers than the main one: it takes as many fewer steps.
 
@@ -118,15 +166,15 @@ class _Rationed(RolloutWorker):
         return own <= self._ration * main
 
 
-async def _keep(league: LocalLeague, folder: Path) -> None:
-    """The history, and the adapters of checkpoints and of each policy's newest version."""
+async def _keep(league: LocalLeague, folder: Path, trained: Iterable[str]) -> None:
+    """The history, and the adapters of checkpoints and of each trained policy's newest version."""
     lines, wanted = [], set()
     async for recorded in league.log.read():
         if isinstance(recorded.event, CheckpointAdded):
             wanted.add(recorded.event.adapter)
         place = recorded.sequence, recorded.time_ns, recorded.subject, recorded.producer
         lines.append(msgspec.json.encode(Line(*place, msgspec.Raw(recorded.payload))))
-    for policy in league.config.trained:
+    for policy in trained:
         wanted.add(max(league.state.published[policy].items())[1].adapter)
     held = {name: await league.artifacts.get(name) for name in sorted(wanted)}
     _written(folder, b"\n".join(lines), held)

@@ -39,6 +39,10 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     """Examples of random play that the base model is taught."""
     exploiter_games: int = 0
     """Training matches of an exploiter that measures a finished run."""
+    held_out: tuple[str, ...] = ()
+    """Bots that nobody meets in training, and a finished run's policy meets then."""
+    held_out_games: int = 0
+    """Matches against each of them; even, since half are played from either seat."""
 
     @property
     def steps(self) -> int:
@@ -95,6 +99,13 @@ _BEATS |= {(4, 0): 1.0, (4, 1): 1.0}
 FIVE_PAYS = [[_BEATS.get((a, b), 0.0) - _BEATS.get((b, a), 0.0) for b in range(5)] for a in range(5)]
 """Each of five animals beats two others and loses to two, for different stakes."""
 
+FRANCE_AUSTRIA = {
+    **{"powers": ["AUSTRIA", "FRANCE"], "max_year": 1904, "text": "signposted"},
+    # Whoever is ahead has won, and that is worth more than a few centres.
+    **{"win_bonus": 10.0, "winner_threshold_sc": 1},
+}
+"""The two-player board of Bakhtin et al. 2021 (DORA), over four years."""
+
 BENCHES = {
     "rps": Bench(
         title="Biased rock-paper-scissors",
@@ -124,5 +135,18 @@ BENCHES = {
         positions=512,
         cloned=1_024,
         exploiter_games=1_600,
+    ),
+    "diplomacy": Bench(
+        title="Diplomacy, Austria against France",
+        game=Plugin("diplomacy", FRANCE_AUSTRIA),
+        unit="points",
+        games=1_536,
+        batch=16,
+        checkpoints=12,
+        positions=512,
+        cloned=2_048,
+        exploiter_games=768,
+        held_out=("random_bot", "mover", "greedy"),
+        held_out_games=100,
     ),
 }

@@ -12,8 +12,10 @@ import uvloop
 
 from benchmarks.ablation.arms import ARMS, SETTINGS, config_of
 from benchmarks.ablation.driver import DONE, model_of, train
-from benchmarks.ablation.exploiters import Exploiter, exploiters_of
+from benchmarks.ablation.exploiters import exploiters_of
 from benchmarks.ablation.games import BENCHES
+from benchmarks.ablation.heldout import held_out_of
+from benchmarks.ablation.trials import Trial
 from schemas.config import LeagueConfig
 
 
@@ -43,16 +45,15 @@ class Job(msgspec.Struct, frozen=True):
         return config_of(BENCHES[self.game], ARMS[self.arm], self.seed, SETTINGS[self.setting])
 
     @property
-    def exploiters(self) -> list[Exploiter]:
-        """What is still to be trained against it, once it is trained itself."""
-        bench, arm, setting = BENCHES[self.game], ARMS[self.arm], SETTINGS[self.setting]
-        every = exploiters_of(bench, arm, setting, self.seed, self.folder)
-        return [one for one in every if not (one.folder / DONE).exists()]
+    def trials(self) -> list[Trial]:
+        """What it is still to be put to, once it is trained."""
+        of = BENCHES[self.game], ARMS[self.arm], SETTINGS[self.setting], self.seed, self.folder
+        return [one for one in (*exploiters_of(*of), *held_out_of(*of)) if not one.is_done]
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing of it is left to train."""
-        return (self.folder / DONE).exists() and not self.exploiters
+        """Whether nothing of it is left to do."""
+        return (self.folder / DONE).exists() and not self.trials
 
 
 def made(job: Job) -> str:
@@ -66,7 +67,7 @@ def trained(job: Job) -> str:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     BENCHES[job.game].prepare()
     costs = [] if (job.folder / DONE).exists() else [uvloop.run(train(job.folder, job.config, job.model))]
-    costs += [uvloop.run(train(one.folder, one.config, job.model, one.frozen())) for one in job.exploiters]
+    costs += [uvloop.run(one.done(job.model)) for one in job.trials]
     return f"{job.folder}: {sum(c.seconds for c in costs):.0f} s of CPU, {sum(c.wall_s for c in costs):.0f} s"
 
 

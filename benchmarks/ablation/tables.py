@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from benchmarks.ablation import exploiters
+from benchmarks.ablation import exploiters, heldout
 from benchmarks.ablation.arms import ARMS, SETTINGS
 from benchmarks.ablation.driver import DONE
 from benchmarks.ablation.games import BENCHES
@@ -178,7 +178,7 @@ def report(folder: Path, to: Path, images: Path) -> None:
     images.mkdir(parents=True, exist_ok=True)
     for game, bench in BENCHES.items():
         if bench.deals is None:
-            texts += exploiters.tables(folder, game)
+            texts += [*exploiters.tables(folder, game), *heldout.tables(folder, game)]
             continue
         reader = Reader(folder / "models", game)
         found = {setting: read(folder, game, setting, reader) for setting in SETTINGS}

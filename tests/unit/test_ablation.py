@@ -18,17 +18,19 @@ from arena.games.texts import Pieces
 from benchmarks.ablation.__main__ import arguments, jobs_of
 from benchmarks.ablation.arms import ARMS, MAIN, SETTINGS, config_of
 from benchmarks.ablation.driver import ADAPTERS, HISTORY, model_of, train
-from benchmarks.ablation.exploiters import END, EXPLOITER, THIRD, exploiters_of, shares, taken
+from benchmarks.ablation.exploiters import EXPLOITER, exploiters_of, shares, taken
 from benchmarks.ablation.exports import exported, opened
 from benchmarks.ablation.games import BENCHES
 from benchmarks.ablation.intervals import interval
 from benchmarks.ablation.local import Rollouts
 from benchmarks.ablation.measures import MEASURED, Measured, Point, Reader, history, measured
+from benchmarks.ablation.plan import FIVE, PLAN, TEN
 from benchmarks.ablation.policies import Asked
 from benchmarks.ablation.prediction import SYSTEMS, Predicted, expected, log_table, predict, predicted, table
 from benchmarks.ablation.runs import Job
 from benchmarks.ablation.tables import Row, read, report, rows
 from benchmarks.ablation.trees import Tree
+from benchmarks.ablation.trials import END, THIRD
 from league.log.experience import Experience
 from league.matchmaker import explain
 from league.state import LeagueState
@@ -342,16 +344,40 @@ def test_textarenas_game_of_one_round_is_over_after_both_have_chosen():
     assert not game.to_move()
 
 
-def test_the_arms_that_are_compared_have_ten_seeds_and_all_others_five(tmp_path: Path):
-    jobs = jobs_of(arguments(["run", str(tmp_path), "--games", "kuhn", "leduc"]))
-    seeds = {
-        key: sum((job.game, job.setting, job.arm) == key for job in jobs)
-        for key in {(job.game, job.setting, job.arm) for job in jobs}
+def asked_for(folder: Path, *given: str) -> list[tuple[str, str, str, int]]:
+    jobs = jobs_of(arguments(["run", str(folder), *given]))
+    return [(job.game, job.setting, job.arm, job.seed) for job in jobs]
+
+
+def test_what_is_planned_is_trained_where_nothing_else_is_asked_for(tmp_path: Path):
+    planned = {(*cell, arm, seed) for cell, arms in PLAN.items() for arm, seeds in arms.items() for seed in seeds}
+    every = asked_for(tmp_path)
+    assert len(every) == len(planned)
+    assert set(every) == planned
+    assert {cell[0] for cell in PLAN} == set(BENCHES)
+    assert {arm for _, _, arm, _ in every} == set(ARMS)
+
+
+def test_seeds_of_all_arms_come_in_turn(tmp_path: Path):
+    seeds = [seed for _, _, _, seed in asked_for(tmp_path, "--games", "five")]
+    assert seeds == sorted(seeds)
+    assert [arm for _, _, arm, seed in asked_for(tmp_path, "--games", "five") if seed == 10] == ["mirror", "league"]
+
+
+def test_names_choose_among_what_is_planned_and_all_three_ask_for_anything(tmp_path: Path):
+    kuhn = asked_for(tmp_path, "--games", "kuhn")
+    assert {(setting, arm) for _, setting, arm, _ in kuhn} == {
+        *(("entropy", arm) for arm in ARMS),
+        *(("annealed", arm) for arm in ("mirror", "league")),
     }
-    assert seeds.pop(("kuhn", "entropy", "mirror")) == seeds.pop(("kuhn", "entropy", "league")) == 10
-    assert set(seeds.values()) == {5}
-    asked = jobs_of(arguments(["run", str(tmp_path), "--games", "kuhn", "--seeds", "7"]))
-    assert len(asked) == len(ARMS) * len(SETTINGS)
+    assert len(asked_for(tmp_path, "--arms", "lean")) == 2 * len(FIVE)
+    assert asked_for(tmp_path, "--games", "five", "--settings", "plain") == []
+    chosen = "--games", "five", "--settings", "plain", "--arms", "lean"
+    assert [seed for *_, seed in asked_for(tmp_path, *chosen)] == list(FIVE)
+    assert asked_for(tmp_path, *chosen, "--seeds", "77") == [("five", "plain", "lean", 77)]
+    named = asked_for(tmp_path, "--games", "rps", "--settings", "entropy", "--seeds", "12")
+    assert [arm for _, _, arm, _ in named] == list(PLAN["rps", "entropy"])
+    assert PLAN["rps", "entropy"]["mirror"] == TEN
 
 
 def test_arms_are_also_compared_by_equal_steps_of_the_main_policy():

@@ -1,0 +1,91 @@
+"""What versions of a finished run are put to where no tree says how good they are: each in a league of its own."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.ablation.arms import ARMS, MAIN, Arm
+from benchmarks.ablation.driver import ADAPTERS, DONE, Done
+from benchmarks.ablation.games import BENCHES, Bench
+from benchmarks.ablation.local import Frozen
+from benchmarks.ablation.measures import history
+from schemas.config import LeagueConfig
+from schemas.events import MatchFinished, PolicyPublished
+from schemas.ids import split_agent
+
+END, THIRD = "end", "third"
+"""Which version is put to it: the newest, or that after a third of the run's steps. Where two exploiters share the
+budget, the main policy takes no more in the end; and who has moved less from random play may be harder to exploit."""
+
+
+class Trial(ABC):
+    """A version of a run, and a league in which it is frozen. What that leaves behind lies beside the run.
+
+    Args:
+        run: Folder of the run.
+        version: ``END`` or ``THIRD``.
+        steps: Of the run, that the version may have at most.
+        config: Of the league.
+    """
+
+    kind: str
+    """How its folder's name begins."""
+
+    def __init__(self, run: Path, version: str, steps: int, config: LeagueConfig) -> None:
+        self.run, self.version, self.steps, self.config = run, version, steps, config
+
+    @property
+    def folder(self) -> Path:
+        """What it leaves behind."""
+        return self.run / f"{self.kind}-{self.version}"
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it came to its end before."""
+        return (self.folder / DONE).exists()
+
+    def frozen(self) -> Frozen:
+        """The newest kept version of the main policy with no more steps than asked for."""
+        published = [e for e in history(self.run) if isinstance(e, PolicyPublished) and e.policy == MAIN]
+        kept = [e for e in published if e.version <= self.steps and (self.run / ADAPTERS / e.adapter).exists()]
+        newest = max(kept, key=lambda event: event.version)
+        return Frozen(MAIN, newest.version, (self.run / ADAPTERS / newest.adapter).read_bytes())
+
+    @abstractmethod
+    async def done(self, model: Path) -> Done:
+        """Do it, from its beginning; what it cost.
+
+        Args:
+            model: Folder of the run's base model.
+        """
+
+
+def versions_of(bench: Bench, arm: Arm) -> dict[str, int]:
+    """Which versions of a run are tried, and the steps that each may have at most."""
+    return {END: bench.steps} if arm.exploiters else {END: bench.steps, THIRD: bench.steps // 3}
+
+
+def finished(folder: Path, game: str, setting: str, kind: str) -> dict[tuple[str, str], list[Path]]:
+    """Folders of the finished trials of a kind, by arm and version; only of those there are any of."""
+    found = {}
+    for arm in ARMS:
+        for version in (END, THIRD):
+            done = sorted((folder / game / setting / arm).glob(f"*/{kind}-{version}/{DONE}"))
+            if done:
+                found[arm, version] = [one.parent for one in done]
+    return found
+
+
+def named(game: str, arm: str, version: str) -> str:
+    """An arm and the steps of its main policy's version, as the first cells of a row."""
+    bench = BENCHES[game]
+    most = bench.steps if version == END else bench.steps // 3
+    return f"{ARMS[arm].title} | {min(most, bench.steps * ARMS[arm].share):.0f}"
+
+
+def points(match: MatchFinished, agent: str) -> float:
+    """What an agent, or a policy whichever its version, got of a match's point; a draw is half a point to each."""
+    scores: Mapping[str, float] = {(split_agent(seat.agent) or (seat.agent, 0))[0]: seat.score for seat in match.seats}
+    own = scores[agent]
+    (other,) = (score for name, score in scores.items() if name != agent)
+    return 0.5 if own == other else float(own > other)

@@ -1,0 +1,151 @@
+"""The ablation's held-out population: bots that no arm met, met by what a finished run has left behind."""
+
+from collections import Counter
+from pathlib import Path
+from shutil import copytree, rmtree
+
+import msgspec
+import pytest
+import uvloop
+
+from arena.games import make_game
+from benchmarks.ablation import exploiters, heldout
+from benchmarks.ablation.arms import ARMS, MAIN, SETTINGS, config_of
+from benchmarks.ablation.driver import ADAPTERS, model_of, train
+from benchmarks.ablation.exports import exported, opened
+from benchmarks.ablation.games import BENCHES, Bench
+from benchmarks.ablation.heldout import ALL, held_out_of, met, shares
+from benchmarks.ablation.measures import history
+from benchmarks.ablation.runs import Job
+from benchmarks.ablation.tables import report
+from benchmarks.ablation.trials import END, THIRD, points
+from schemas.errors import GameError
+from schemas.events import AgentRegistered, GradientStepTaken, MatchFinished, SeatResult
+
+PLAIN = SETTINGS["plain"]
+BOTS = ("random_bot", "mover", "greedy")
+
+
+def small(bench: Bench) -> Bench:
+    """The bench with so little of everything that it is over in a second."""
+    return msgspec.structs.replace(
+        bench,
+        game=msgspec.structs.replace(bench.game, settings={**bench.game.settings, "max_year": 1901}),
+        **{"games": 12, "batch": 4, "checkpoints": 3, "resets": 1, "cloned": 64, "held_out_games": 4},
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the two-power board, and what it took from the bots."""
+    pytest.importorskip("diplomacy")
+    folder, bench = tmp_path_factory.mktemp("held-out"), small(BENCHES["diplomacy"])
+    job = Job(folder, "diplomacy", "plain", "mirror", 1)
+    config = config_of(bench, ARMS["mirror"], 1, PLAIN)
+    uvloop.run(train(job.folder, config, model_of(job.model, config)))
+    for one in held_out_of(bench, ARMS["mirror"], PLAIN, 1, job.folder):
+        uvloop.run(one.done(job.model))
+    return folder
+
+
+def of_run(run: Path, version: str) -> list[MatchFinished]:
+    return [event for event in history(run / f"held-out-{version}") if isinstance(event, MatchFinished)]
+
+
+def matches(folder: Path, version: str) -> list[MatchFinished]:
+    return of_run(folder / "diplomacy" / "plain" / "mirror" / "1", version)
+
+
+def test_every_bot_is_met_equally_often_from_both_seats_with_the_same_seeds(folder: Path):
+    played = matches(folder, END)
+    assert Counter(seat.agent for match in played for seat in match.seats) == {
+        f"{MAIN}@3": 12,
+        **dict.fromkeys(BOTS, 4),
+    }
+    first, second = ({(m.seats[seat].agent, m.seed) for m in played if m.seats[seat].agent in BOTS} for seat in (0, 1))
+    assert len(first) == 6
+    assert first == second
+
+
+def test_the_newest_version_plays_and_one_after_a_third_where_no_exploiters_shared_the_budget(folder: Path):
+    assert {seat.agent for match in matches(folder, THIRD) for seat in match.seats} - {*BOTS} == {f"{MAIN}@1"}
+    assert [m.seed for m in matches(folder, THIRD)] == [m.seed for m in matches(folder, END)]
+    run, bench = folder / "diplomacy" / "plain" / "mirror" / "1", BENCHES["diplomacy"]
+    assert [one.version for one in held_out_of(bench, ARMS["league"], PLAIN, 1, run)] == [END]
+    assert held_out_of(BENCHES["kuhn"], ARMS["mirror"], PLAIN, 1, run) == []
+
+
+def test_nothing_is_trained_on_what_is_held_out_and_no_run_ever_met_it(folder: Path):
+    run = folder / "diplomacy" / "plain" / "mirror" / "1"
+    assert not any(isinstance(event, GradientStepTaken) for event in history(run / "held-out-end"))
+    assert list((run / "held-out-end" / ADAPTERS).iterdir()) == []
+    registered = {event.agent for event in history(run) if isinstance(event, AgentRegistered)}
+    assert not registered & {*BOTS}
+
+
+def test_playing_again_gives_the_same_matches(folder: Path, tmp_path: Path):
+    run = Path(copytree(folder / "diplomacy" / "plain" / "mirror" / "1", tmp_path / "1"))
+    rmtree(run / "held-out-end")
+    (again,) = held_out_of(small(BENCHES["diplomacy"]), ARMS["league"], PLAIN, 1, run)
+    uvloop.run(again.done(folder / "models" / "diplomacy-1"))
+    assert again.is_done
+    once, twice = ([(m.match_id, m.record, m.seats) for m in told] for told in (matches(folder, END), of_run(run, END)))
+    assert once == twice
+
+
+def test_figures_are_shares_of_the_points_and_the_report_has_them(folder: Path, capsys: pytest.CaptureFixture[str]):
+    found = shares(folder / "diplomacy" / "plain" / "mirror" / "1" / "held-out-end")
+    played = matches(folder, END)
+    for bot in BOTS:
+        won = [points(m, MAIN) for m in played if bot in {seat.agent for seat in m.seats}]
+        assert found[bot] == sum(won) / 4
+        assert sum(won) + sum(points(m, bot) for m in played if bot in {s.agent for s in m.seats}) == 4
+    assert found[ALL] == pytest.approx(sum(found[bot] for bot in BOTS) / 3)
+    arms = met(folder, "diplomacy", "plain")
+    assert arms["mirror", END].shares[ALL].mean == found[ALL]
+    assert set(arms) == {("mirror", END), ("mirror", THIRD)}
+    report(folder, folder, folder)
+    said = capsys.readouterr().out
+    assert "| who plays | steps | seeds | random_bot | mover | greedy | all |" in said
+    assert said.count("| mirror self-play |") == 2
+    assert exploiters.tables(folder, "diplomacy") == []
+
+
+def test_what_was_held_out_is_exported_with_its_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(BENCHES, "diplomacy", msgspec.structs.replace(BENCHES["diplomacy"], exploiter_games=0))
+    job = Job(folder, "diplomacy", "plain", "mirror", 1)
+    assert job.is_done
+    assert "1 runs" in exported([job], tmp_path / "runs.tar")
+    opened(tmp_path / "runs.tar", tmp_path / "elsewhere")
+    assert heldout.tables(tmp_path / "elsewhere", "diplomacy") == heldout.tables(folder, "diplomacy")
+    (job.folder / "held-out-third" / "done.json").rename(tmp_path / "done.json")
+    try:
+        assert [one.folder.name for one in job.trials] == ["held-out-third"]
+    finally:
+        (tmp_path / "done.json").rename(job.folder / "held-out-third" / "done.json")
+
+
+def test_a_match_that_fails_is_no_figure(folder: Path, tmp_path: Path):
+    bench = msgspec.structs.replace(small(BENCHES["diplomacy"]), held_out=("first_move",))
+    run = Path(copytree(folder / "diplomacy" / "plain" / "mirror" / "1", tmp_path / "1"))
+    rmtree(run / "held-out-end")
+    (trial,) = held_out_of(bench, ARMS["league"], PLAIN, 1, run)
+    with pytest.raises(GameError, match=r"held-out-first_move-0 failed \(GameError: diplomacy: no bot is called"):
+        uvloop.run(trial.done(folder / "models" / "diplomacy-1"))
+    assert not trial.is_done
+
+
+def test_a_draw_is_half_a_point_to_each():
+    seats = [SeatResult(0, "A", "main@3", 4.0, 1), SeatResult(1, "F", "greedy", 4.0, 1)]
+    played = {"game": "diplomacy", "purpose": "evaluation", "worker": "w", "reason": "year_cap"}
+    match = MatchFinished(match_id="m", seed=1, seats=seats, winner=None, length=2, seconds=0.0, **played)
+    assert points(match, MAIN) == points(match, "greedy") == 0.5
+
+
+def test_held_out_bots_play_the_game_and_are_met_equally_often_from_both_seats():
+    pytest.importorskip("diplomacy")
+    for bench in (bench for bench in BENCHES.values() if bench.held_out):
+        spec = make_game(bench.game.name, bench.game.settings)
+        assert {*bench.held_out} <= {*spec.bots}
+        assert bench.held_out_games > 0
+        assert bench.held_out_games % 2 == 0
