@@ -124,7 +124,10 @@ BENCHES = {
     "kuhn": Bench(
         title="Kuhn poker", game=Plugin("kuhn_poker", {"shuffle": False}), deals=_kuhn, unit="chips", games=9_600
     ),
-    "leduc": Bench(title="Leduc poker", game=Plugin("leduc_poker"), deals=_leduc, unit="chips", games=12_800),
+    # Cards and stakes decide so much of a hand that a step of 32 teaches next to nothing.
+    "leduc": Bench(
+        title="Leduc poker", game=Plugin("leduc_poker"), deals=_leduc, unit="chips", games=38_400, batch=128
+    ),
     "textarena": Bench(
         title="TextArena's rock-paper-scissors, one round",
         game=Plugin("textarena", {"env": ONE_ROUND}),

@@ -22,8 +22,7 @@ PLAN: Mapping[tuple[str, str], Mapping[str, Sequence[int]]] = {
     ("five", "entropy"): {"mirror": TEN, "lagged": FIVE, "pfsp": FIVE, "alphastar": FIVE, "league": TEN},
     ("rps", "annealed"): {"mirror": FIVE, "league": FIVE},
     ("kuhn", "annealed"): {"mirror": FIVE, "league": FIVE},
-    # Half an hour a run.
-    ("leduc", "entropy"): {"mirror": (1, 5), "league": (1, 5)},
+    ("leduc", "entropy"): {"mirror": FIVE, "lagged": FIVE, "pfsp": FIVE, "alphastar": FIVE, "league": FIVE},
     ("textarena", "entropy"): {"mirror": FIVE, "league": FIVE},
     ("diplomacy", "entropy"): {"mirror": FIVE, "league": FIVE},
 }
