@@ -8,19 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from typer.testing import CliRunner, Result
 
 from league.artifacts import BrokerStore
 from league.log.jetstream import JetStreamLog
-from schemas.config import AlarmsConfig, LeagueConfig, load_config
+from schemas.config import AlarmsConfig, LeagueConfig, load_config, plain
 from schemas.errors import ModelError, UsageError
 from schemas.events import (
     EvaluationFinished,
     EvaluationRequested,
     Event,
     GradientStepTaken,
+    LeagueConfigured,
     MatchFinished,
     PolicyPublished,
     SeatResult,
@@ -103,15 +105,24 @@ async def opened(folder: Path, config: LeagueConfig) -> None:
         history = await open_league(run, client, config, lambda text, share: None)
         data = adapter_of(folder / "adapter", run.model)
         stored = await BrokerStore(client).put(data, "adapter")
-        await add(history, stored)
+        await add(history, config, stored)
 
 
-async def add(history: JetStreamLog, adapter: str) -> None:
+def slowed(config: LeagueConfig) -> LeagueConfig:
+    """As it is from the second step on."""
+    trainer = msgspec.structs.replace(config.trainer, learner={**config.trainer.learner, "learning_rate": 1e-4})
+    return msgspec.structs.replace(config, trainer=trainer)
+
+
+async def add(history: JetStreamLog, config: LeagueConfig, adapter: str) -> None:
     events = benchmark("base_model", 1, 6)
     events.append(PolicyPublished(policy="main", version=0, adapter=adapter, parent="base_model"))
     for number in (1, 2, 3):
         parent = f"main@{number - 1}"
         events += [PolicyPublished(policy="main", version=number, adapter=adapter, parent=parent), step(number)]
+        if number == 1:
+            changed = plain(slowed(config))
+            events.append(LeagueConfigured(config=changed, config_digest="c" * 64, after=1))
     for event in [*events, *benchmark("main@2", 5, 6)]:
         await history.append(event)
 
@@ -165,11 +176,22 @@ def test_the_card_has_both_shares_with_intervals_and_what_was_trained_on(release
     assert "`base_model` → `main@0` → `main@2`" in text
 
 
+def test_the_card_tells_which_settings_were_changed_on_the_way(released: Path) -> None:
+    text = (released / "README.md").read_text()
+    assert "- after step 1: `trainer.learner.learning_rate` from what it is by default to `0.0001`" in text
+    assert "The settings as they were at the end and the same seed" in text
+
+
 def test_settings_are_those_in_force_without_what_belongs_to_a_machine(run: Path, released: Path) -> None:
     kept, given = load_config(run.parent / "league.toml"), load_config(released / "league.toml")
     assert kept.alarms.webhook == HOOK
     assert given.alarms == AlarmsConfig()
-    assert (given.game, given.trainer, given.agents, given.seed) == (kept.game, kept.trainer, kept.agents, kept.seed)
+    assert (given.game, given.trainer, given.agents, given.seed) == (
+        kept.game,
+        slowed(kept).trainer,
+        kept.agents,
+        kept.seed,
+    )
     assert HOOK not in "".join(path.read_text() for path in released.glob("*.*"))
     checked = command("config", "check", released / "league.toml")
     assert checked.exit_code == 0, checked.output

@@ -13,7 +13,7 @@ from arena.arenas.base import ArenaSpec
 from arena.contests import make_contest
 from schemas.config import LeagueConfig
 from schemas.ids import derive_seed
-from workers.founding.release_facts import Benchmark, Facts
+from workers.founding.release_facts import Benchmark, Change, Facts
 from workers.reading.visible import visible
 
 _MOST_OPPONENTS = 12
@@ -55,7 +55,7 @@ def card(facts: Facts, config: LeagueConfig, parts: Parts) -> str:
         "How good it is": _strength(facts, config),
         "What it was trained on": _training(facts, config),
         "What it cannot do": _limits(facts, config, parts),
-        "Train it again": _again(config, parts),
+        "Train it again": _again(facts, config, parts),
         "What lies here": _contents(facts, config, parts),
         "Licence": _licence(config),
     }
@@ -177,8 +177,21 @@ def _training(facts: Facts, config: LeagueConfig) -> Iterator[str]:
     shown = way if len(way) <= _MOST_OPPONENTS else [*way[:3], f"… {len(way) - 6} more …", *way[-3:]]
     yield f"Lineage: {' → '.join(shown)}."
     yield "`lineage.json` has it with the matches and opponents of each stretch."
+    if facts.changes:
+        yield ""
+        yield "Settings that were changed on the way:"
+        yield ""
+        yield from (_change(one) for one in facts.changes)
     if tainted := sum(one.tainted for one in facts.way):
         yield f"Trained on {tainted:,} results that were taken back later."
+
+
+def _change(one: Change) -> str:
+    before, after = (
+        "what it is by default" if value is None else _code(json.dumps(value, ensure_ascii=False))
+        for value in (one.before, one.after)
+    )
+    return f"- after step {one.step:,}: {_code(one.key)} from {before} to {after}"
 
 
 def _shares(opponents: Mapping[str, int]) -> Iterator[str]:
@@ -209,12 +222,13 @@ def _limits(facts: Facts, config: LeagueConfig, parts: Parts) -> Iterator[str]:
         yield "No exploiter was trained against it, so nobody knows how much a player who knows it could take."
 
 
-def _again(config: LeagueConfig, parts: Parts) -> Iterator[str]:
+def _again(facts: Facts, config: LeagueConfig, parts: Parts) -> Iterator[str]:
     yield "```"
     yield f"league up --config {shlex.quote(visible(parts.folder))}/league.toml --run again"
     yield "```"
     yield ""
-    yield f"The same settings and the same seed ({config.seed}); not the same weights to the bit, since the order in"
+    same = "The settings as they were at the end" if facts.changes else "The same settings"
+    yield f"{same} and the same seed ({config.seed}); not the same weights to the bit, since the order in"
     yield "which games end depends on the machine. What belonged to a machine or to persons (addresses, alarms, where"
     yield "events were sent, hosted opponents) is left out of the settings."
 

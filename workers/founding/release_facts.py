@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from league.analytics import wilson
 from league.boards.leaderboard import Wanted, leaderboard
+from league.compare import config_differences
 from league.criteria.beaten import SeatShare, by_seat
 from league.criteria.collected import Result
 from league.lineage import Lineage, Station, trace
@@ -32,6 +34,13 @@ _MET = """
     SELECT opponent, games, wins, draws, losses FROM head_to_head WHERE agent = ? AND wins + draws + losses > 0
     ORDER BY (wins + draws / 2) / (wins + draws + losses), opponent
 """
+_CONFIGURED = """
+    SELECT c.config, coalesce(max(g.step), 0)
+    FROM configurations c LEFT JOIN gradient_steps g ON g.policy = ? AND g.sequence < c.sequence
+    WHERE c.sequence > 0 GROUP BY c.sequence, c.config ORDER BY c.sequence
+"""
+_TEACHING = ("game.", "matchmaking.", "model.", "policies.", "prompts.", "rollout.", "schedule.", "stop.", "trainer.")
+"""Settings that decide what a policy becomes, and in which no address stands."""
 _TRAINED = "SELECT sum(metrics['wall_s']) FROM gradient_steps WHERE policy = ? AND step BETWEEN ? AND ?"
 
 
@@ -97,6 +106,17 @@ class Met(msgspec.Struct, frozen=True):
     """Of the points between their seats, compared by score, that the released one took."""
 
 
+class Change(msgspec.Struct, frozen=True):
+    """A setting that was changed while the policy was trained."""
+
+    step: int
+    """Gradient steps that the policy had taken by then."""
+    key: str
+    """Dotted."""
+    before: Any
+    after: Any
+
+
 class Facts(msgspec.Struct, frozen=True):
     """Everything that a model card is made of."""
 
@@ -125,6 +145,8 @@ class Facts(msgspec.Struct, frozen=True):
     opponents: dict[str, int]
     """Seats of others in the matches of all steps on the way, the most frequent first."""
     training_s: float
+    changes: list[Change]
+    """On the way to the version, the oldest first."""
     ahead: list[Met]
     """Those who took more than half of the points from it, the worst first."""
 
@@ -201,6 +223,7 @@ async def gather(tables: Tables, state: LeagueState, chosen: Chosen) -> Facts:
         way=[_stretch(station) for station in lineage.stations],
         opponents=_opponents(lineage, config.trainer.policy),
         training_s=_training_s(tables, state, config.trainer.policy, chosen.version),
+        changes=_changes(tables, config.trainer.policy, chosen.version),
         ahead=_ahead(tables, chosen.agent),
     )
 
@@ -289,6 +312,16 @@ def _opponents(lineage: Lineage, policy: str) -> dict[str, int]:
             named = split_agent(name)
             counted[f"versions of {policy}" if named is not None and named[0] == policy else name] += seats
     return dict(counted.most_common())
+
+
+def _changes(tables: Tables, policy: str, version: int) -> list[Change]:
+    told = [(msgspec.json.decode(text), step) for text, step in _rows(tables, _CONFIGURED, policy)]
+    return [
+        Change(step, one.key, one.first, one.second)
+        for (before, _), (after, step) in pairwise(told)
+        for one in config_differences(before, after)
+        if one.key.startswith(_TEACHING) and step < version
+    ]
 
 
 def _ahead(tables: Tables, agent: str) -> list[Met]:
