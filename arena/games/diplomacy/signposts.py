@@ -223,39 +223,18 @@ def _away(unit: str, goals: Iterable[str]) -> int:
     return min((steps[goal] for goal in goals if goal in steps), default=len(board.PROVINCES))
 
 
-class _Place(Mapping[str, Phrases]):
-    """A place in the trie of one unit; what follows its end depends on what was said. It is its own options."""
+class _Place(walk.Growing):
+    """A place in the trie of one unit; what follows its end depends on what was said."""
 
-    __slots__ = ("__weakref__", "_code", "_made", "_said", "_trie", "_turn")
-
-    # Compared and hashed by identity, as the places of ``walk``.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
+    __slots__ = ("_code", "_said", "_turn")
 
     def __init__(self, turn: _Turn, said: tuple[str, ...], trie: walk.Trie, code: Pieces) -> None:
-        self._turn, self._said, self._trie, self._code = turn, said, trie, code
-        self._made: dict[str, Phrases] = {}
+        super().__init__(trie)
+        self._turn, self._said, self._code = turn, said, code
 
-    def options(self) -> Mapping[str, Phrases]:
-        """Next pieces and where each leads; one entry means forced."""
-        return self
-
-    def __getitem__(self, piece: str) -> Phrases:
-        made = self._made.get(piece)
-        if made is None:
-            made = self._made[piece] = self._next(piece)
-        return made
-
-    def _next(self, piece: str) -> Phrases:
-        branch = self._trie.branches[piece]
+    def _next(self, piece: str, branch: walk.Trie) -> Phrases:
         if branch.branches:
             # Of a unit's place and signs nothing is kept: its code begins behind them.
             code = () if piece == DO else (*self._code, piece)
             return _Place(self._turn, self._said, branch, code)
         return self._turn.after((*self._said, self._turn.order(self._said, (*self._code, piece))))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._trie.branches)
-
-    def __len__(self) -> int:
-        return len(self._trie.branches)

@@ -4,6 +4,7 @@ Tries are shared by all decisions that give a unit the same choices; places are 
 from there to the end. Both memos are bounded; a place that was forgotten is made again as a different object.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 
@@ -37,33 +38,34 @@ def trie_of(codes: Iterable[Pieces]) -> Trie:
     return Trie({piece: trie_of(rests) for piece, rests in by_first.items()}) if by_first else LEAF
 
 
-class Place(Mapping[str, Phrases]):
-    """A place in a trie, and the place that follows when the trie has come to its end.
+class Growing(Mapping[str, Phrases]):
+    """A place in a trie. It is its own options.
 
-    It is its own options: a place that a walk passes leads to many, of which one is visited, so places are made as
-    they are asked for.
+    A place that a walk passes leads to many, of which one is visited, so places are made as they are asked for.
     """
 
-    __slots__ = ("__weakref__", "_made", "_rest", "_trie")
+    __slots__ = ("__weakref__", "_made", "_trie")
 
     # Compared and hashed by identity, unlike other mappings: memos hold places as they are.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
-    def __init__(self, trie: Trie, rest: Phrases) -> None:
+    def __init__(self, trie: Trie) -> None:
         self._trie = trie
-        self._rest = rest
         self._made: dict[str, Phrases] = {}
 
     def options(self) -> Mapping[str, Phrases]:
         """Next pieces and where each leads; one entry means forced, none means the completion is finished."""
         return self
 
+    @abstractmethod
+    def _next(self, piece: str, branch: Trie) -> Phrases:
+        """The place behind a piece, where this branch of the trie goes on or has come to its end."""
+
     def __getitem__(self, piece: str) -> Phrases:
         made = self._made.get(piece)
         if made is None:
-            branch = self._trie.branches[piece]
-            made = self._made[piece] = Place(branch, self._rest) if branch.branches else self._rest
+            made = self._made[piece] = self._next(piece, self._trie.branches[piece])
         return made
 
     def __iter__(self) -> Iterator[str]:
@@ -71,6 +73,19 @@ class Place(Mapping[str, Phrases]):
 
     def __len__(self) -> int:
         return len(self._trie.branches)
+
+
+class Place(Growing):
+    """A place in a trie, and the place that follows when the trie has come to its end."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self, trie: Trie, rest: Phrases) -> None:
+        super().__init__(trie)
+        self._rest = rest
+
+    def _next(self, piece: str, branch: Trie) -> Phrases:
+        return Place(branch, self._rest) if branch.branches else self._rest
 
 
 class Junction:
