@@ -284,3 +284,13 @@ def test_a_broker_holds_several_leagues_and_the_reader_says_which(tmp_path):
         refused("leaderboard", *shared, code=1, says=["several leagues (blue, red)", "--league"])
         opened = league("events", "--type", "LeagueOpened", "--json", "--league", "red", *shared).stdout.splitlines()
         assert [json.loads(line)["event"]["league"] for line in opened] == ["red"]
+
+
+def test_a_player_at_an_endless_pipe_is_refused_in_words_too(tmp_path: Path) -> None:
+    with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as pipe:
+        command = [sys.executable, "-m", "workers", "play", "--run", str(tmp_path / "none")]
+        result = subprocess.run(command, stdin=pipe.stdout, capture_output=True, text=True, timeout=120, check=False)
+        pipe.kill()
+    assert result.returncode == 2
+    assert "no league here" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,6 +1,7 @@
 """``league play``: a person against agents of a league, in the terminal."""
 
 import asyncio
+import contextlib
 import sys
 import threading
 from typing import Annotated
@@ -45,15 +46,20 @@ class _Lines:
     def __init__(self) -> None:
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
+        self._wanted = threading.Semaphore(0)
         # A daemon: nothing can wake a thread that reads a terminal.
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        for line in sys.stdin:
-            self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
-        self._loop.call_soon_threadsafe(self._lines.put_nowait, None)
+        # Each line when it is asked for: a pipe may hold any number.
+        while self._wanted.acquire():
+            line = sys.stdin.readline() or None
+            # Whoever asked may have left meanwhile.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
 
     async def ask(self, prompt: str) -> str | None:
         """The next line; None at the end."""
         print(prompt, end="", flush=True)
+        self._wanted.release()
         return await self._lines.get()
