@@ -4,8 +4,9 @@
 - ``basemodel``  makes a base model when none is given
 - ``branching``  a run that begins as a copy of another one's history
 - ``importing``  a run that begins with another program's registry, or with a release
-- ``releasing``  a release: one version with all that it takes to play; ``release_facts`` asks the history about it,
-                 ``model_card`` says it to people, ``settings_text`` writes a configuration as TOML
+- ``releasing``  a release: one version with all that it takes to play; ``release_finding`` asks the history about
+                 it, ``release_facts`` is what it finds, ``model_card`` says it to people, ``settings_text``
+                 writes a configuration as TOML
 - ``changing``   changes of an open league's configuration: what may change
 - ``checks``     looks at a whole configuration before anything is started
 - ``presets``    settings files to begin with, by hardware, game and model

@@ -27,7 +27,8 @@ from workers.founding.branching import new_folder
 from workers.founding.checks import check_config
 from workers.founding.importing import BASE
 from workers.founding.model_card import Parts, card
-from workers.founding.release_facts import Chosen, Facts, choose, gather
+from workers.founding.release_facts import Chosen, Facts
+from workers.founding.release_finding import choose, gather
 from workers.founding.settings_text import settings_text
 from workers.progress import Report
 from workers.reading.accounts import transcript
