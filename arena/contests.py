@@ -7,6 +7,7 @@ from arena.arenas import arena_names, make_arena
 from arena.arenas.base import ArenaSpec
 from arena.games import game_names, make_game
 from arena.games.base import GameSpec
+from arena.listed import ListedGame, ListedSpec
 from schemas.errors import ConfigError, one_of
 
 Contest = GameSpec | ArenaSpec
@@ -26,3 +27,10 @@ def make_contest(name: str, settings: Mapping[str, Any]) -> Contest:
         f"game.name: nothing is called {name!r}; expected a game ({one_of(game_names())}) or "
         f"an arena ({one_of(arena_names())}), or one of your own in a folder that LEAGUE_PLUGINS names"
     )
+
+
+def tells_progress(contest: Contest) -> bool:
+    """Whether play tells on the way how far a seat has come; elsewhere nothing is known before the final score."""
+    if isinstance(contest, ListedSpec):
+        return contest.game_type.progress is not ListedGame.progress
+    return not isinstance(contest, ArenaSpec)

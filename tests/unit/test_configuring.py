@@ -60,6 +60,23 @@ def test_every_game_can_be_begun_with(game: str, hardware: str, tmp_path: Path) 
     assert (config.game.name, config.stop.minutes) == (game, HARDWARE[hardware].minutes)
 
 
+@pytest.mark.parametrize("game", ["kuhn_poker", "leduc_poker", "textarena"])
+def test_a_game_that_tells_nothing_on_the_way_is_not_learnt_from_its_progress(game: str, tmp_path: Path) -> None:
+    path = tmp_path / "league.toml"
+    run("init", str(path), "--yes", "--game", game, "--hardware", "laptop")
+    text = path.read_text()
+    assert '[trainer.reward]\nname = "outcome"' in text
+    path.write_text(text.replace('name = "outcome"', 'name = "progress"'))
+    with pytest.raises(ConfigError, match=rf"trainer\.reward: 'progress' .* the game '{game}' tells .* 'outcome'"):
+        run("check", str(path))
+
+
+def test_a_game_that_tells_how_far_seats_have_come_is_learnt_from_that(tmp_path: Path) -> None:
+    run("init", str(tmp_path / "league.toml"), "--yes", "--game", "nim", "--hardware", "laptop")
+    assert "reward" not in (tmp_path / "league.toml").read_text()
+    run("check", str(tmp_path / "league.toml"))
+
+
 def test_enter_takes_the_default_and_answers_are_taken(tmp_path: Path) -> None:
     run("init", str(tmp_path / "new.toml"), answers="gpu-80gb\nnim\n\n90\n")
     config = load_config(tmp_path / "new.toml")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from arena.arenas.base import ArenaSpec
-from arena.contests import Contest, make_contest
+from arena.contests import Contest, make_contest, tells_progress
 from arena.games.base import words_of
 from league.ratings.base import make_rating_system
 from league.roles import sampler_of
@@ -61,6 +61,7 @@ def check_config(config: LeagueConfig) -> None:
         for kind in sorted(set(target.types) - set(EVENT_TYPES)):
             raise ConfigError(f"tracker.forward.types: {kind!r}: no such event; expected {one_of(EVENT_TYPES)}")
     _check_remotes(config, contest)
+    _check_reward(config, contest)
     if isinstance(contest, ArenaSpec):
         _check_episodes(config)
     else:
@@ -75,6 +76,16 @@ def check_config(config: LeagueConfig) -> None:
             raise ConfigError(f"{key}: {unknown!r} is no agent of this league; expected {one_of(config.agents)}")
 
 
+def _check_reward(config: LeagueConfig, contest: Contest) -> None:
+    """Refuse a reward that would be 0 in every match."""
+    if not looks_at_score(config.trainer) and not tells_progress(contest):
+        told = "an episode" if isinstance(contest, ArenaSpec) else f"the game {config.game.name!r}"
+        raise ConfigError(
+            f"trainer.reward: {config.trainer.reward.name!r} does not look at the score, which is all that {told} "
+            f"tells of what was earned; expected 'outcome'"
+        )
+
+
 _OF_GAMES = ("free_tokens", "reduced", "reply", "observation", "extractor", "invalid")
 """Keys of ``[prompts]`` that say how moves are asked for and read; episodes do that themselves."""
 
@@ -84,11 +95,6 @@ def _check_episodes(config: LeagueConfig) -> None:
         if (found := getattr(config.prompts, key)) != getattr(PromptsConfig(), key):
             raise ConfigError(f"prompts.{key}: {found!r}, which is for games; expected the default in an arena")
     check_names(config.prompts)
-    if not looks_at_score(config.trainer):
-        raise ConfigError(
-            f"trainer.reward: {config.trainer.reward.name!r} does not look at the score, which is all that an episode "
-            f"tells of what was earned; expected 'outcome'"
-        )
     judge = config.agents.get(config.episodes.judge)
     if config.episodes.judge and (judge is None or judge.kind == "checkpoint"):
         fit = [name for name, agent in config.agents.items() if agent.kind != "checkpoint"]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from arena.arenas import arena_names
-from arena.contests import make_contest
+from arena.contests import make_contest, tells_progress
 from arena.games import game_names
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError, UsageError, one_of
@@ -149,9 +149,16 @@ _LARGE_SETTINGS: dict[str, dict[str, Any]] = {
 }
 """Of games whose pieces only made models know."""
 _SETTINGS: dict[str, dict[str, Any]] = {
+    "diplomacy": {"text": "signposted"},
     "openspiel": {"game": "kuhn_poker"},
     "textarena": {"env": "SimpleTak-v0-train"},
 }
+_OUTCOME = (
+    "# The final score: this game tells nothing on the way.",
+    "[trainer.reward]",
+    'name = "outcome"',
+    "",
+)
 _BOTS = {"random_bot": (800.0, True), "chaos_bot": (900.0, True)}
 """Rating at the start, and whether the criteria speak of it; other bots of a game are known by neither."""
 
@@ -214,8 +221,8 @@ def _decoded(body: str) -> LeagueConfig:
 def _body(answers: Answers, hardware: Hardware) -> str:
     is_made = answers.model == MADE
     settings = _SETTINGS.get(answers.game, {}) | ({} if is_made else _LARGE_SETTINGS.get(answers.game, {}))
-    bots = make_contest(answers.game, settings).bots
-    known = [bot for bot in _BOTS if bot in bots]
+    contest = make_contest(answers.game, settings)
+    known = [bot for bot in _BOTS if bot in contest.bots]
     if not known:
         raise ConfigError(f"game.name: {answers.game!r} has none of the bots {one_of(_BOTS)}")
     return "\n".join(
@@ -240,6 +247,7 @@ def _body(answers: Answers, hardware: Hardware) -> str:
             *_model_lines(answers, hardware),
             hardware.lines.rstrip(),
             "",
+            *([] if tells_progress(contest) else _OUTCOME),
             "[stop]",
             "# Of training, summed over restarts.",
             f"minutes = {answers.minutes:g}",
