@@ -85,7 +85,7 @@ docs: $(STAMP)  ## build the documentation as a site in build/site; a link that 
 	@echo "build/site/index.html; to read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
 # What was trained before is kept, so both go on where they were.
-ablation: $(STAMP)  ## the league against mirror self-play, as benchmarks/ablation/plan.py has it (some hours)
+ablation: $(STAMP)  ## the league against mirror self-play, as benchmarks/ablation/plan.py has it (an hour or two)
 	@$(BIN)/python -m benchmarks.ablation run $${ABLATION:-.ablation}
 
 ablation-short: $(STAMP)  ## two games and three arms of it (within ten minutes)
