@@ -145,9 +145,10 @@ def chart(game: str, by_setting: Mapping[str, Runs], path: Path) -> None:
     for row, (setting, runs) in zip(axes, by_setting.items(), strict=True):
         for axis, (measure, title) in zip(row, PANELS, strict=True):
             _panel(axis, runs, measure)
-            axis.set(title=f"{title}, {SETTINGS[setting].title}", xlabel="training games, thousands")
+            axis.set_title(f"{title}\n{SETTINGS[setting].title}", fontsize=9)
+            axis.set(xlabel="training games, thousands")
         row[0].set_ylabel(f"exploitability, {BENCHES[game].unit} a game")
-    axes[0][0].legend(fontsize=8)
+    axes[0][-1].legend(fontsize=8, loc="upper right")
     seeds = sorted({len(of_arm) for runs in by_setting.values() for of_arm in runs.values()})
     whole.suptitle(f"{BENCHES[game].title}: mean and 95 % interval over {' or '.join(map(str, seeds))} seeds")
     whole.savefig(path, dpi=110)
