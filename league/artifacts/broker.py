@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO
+from weakref import WeakValueDictionary
 
 import msgspec
 import nats.js.errors
@@ -35,6 +36,7 @@ class BrokerStore:
         self._client = client
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
         self._opened: ObjectStore | None = None
+        self._putting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def _bucket(self) -> ObjectStore:
         """The bucket, looked for once: a record is kept for each match, and questions cost the broker most."""
@@ -56,6 +58,13 @@ class BrokerStore:
         return name
 
     async def _put(self, name: str, data: IO[bytes], size: int, note: str) -> None:
+        # One at a time: whoever puts what another is just putting replaces it, and the library purges what is replaced,
+        # which few may.
+        lock = self._putting.setdefault(name, asyncio.Lock())
+        async with lock:
+            await self._put_alone(name, data, size, note)
+
+    async def _put_alone(self, name: str, data: IO[bytes], size: int, note: str) -> None:
         with broker_errors(f"storing artifact {name[:12]}…"):
             bucket = await self._bucket()
             # The client library makes room for a whole chunk, however little there is to put in it.

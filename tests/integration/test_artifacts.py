@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from nats.js import JetStreamContext
 
 from league.artifacts import ArtifactStore, BrokerStore, CachedStore, FolderStore
 from league.log.connection import connect
@@ -134,6 +136,34 @@ def damage(folder: Path, data: bytes) -> None:
             block.write_bytes(stored)
             return
     raise AssertionError("the broker keeps it elsewhere")
+
+
+def test_an_artifact_that_is_put_while_it_is_being_put_asks_for_no_purge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few may purge: a worker that tries is stopped by the broker."""
+    asked, purge = [], JetStreamContext.purge_stream
+
+    async def counted(self: JetStreamContext, name: str, *arguments: Any, **options: Any) -> bool:
+        asked.append(name)
+        return await purge(self, name, *arguments, **options)
+
+    monkeypatch.setattr(JetStreamContext, "purge_stream", counted)
+
+    async def main() -> None:
+        async with broker_store(tmp_path) as store:
+
+            async def put_later(game: bytes, seconds: float) -> None:
+                await asyncio.sleep(seconds)
+                assert await store.put(game) == digest(game)
+
+            for delay in range(60):
+                game = f"game {delay}".encode()
+                await asyncio.gather(store.put(game), put_later(game, delay / 20_000))
+                assert await store.get(digest(game)) == game
+
+    asyncio.run(main())
+    assert asked == []
 
 
 @pytest.mark.parametrize("part", [0, 3], ids=["first chunk", "last chunk"])
