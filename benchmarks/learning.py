@@ -8,6 +8,7 @@ evaluations on the way. Run: ``python -m benchmarks.learning configs/experiments
 
 import argparse
 import asyncio
+import gc
 import json
 import tempfile
 import time
@@ -242,6 +243,8 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="change a key: trainer.learner.epochs=3")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    gc.freeze()  # as the league's workers do
+    gc.set_threshold(50_000, 20, 20)
     config = load_changed_config(options.config, options.set)
 
     def write(row: dict[str, Any]) -> None:

@@ -27,10 +27,10 @@ class Greedy:
         table = cast("DiplomacyGame", game)
         if table.position.kind != "M":
             return unit_preserving_action(table, seat, rng)
-        return _Plan(table, seat, rng).orders()
+        return Plan(table, seat, rng).orders()
 
 
-class _Plan:
+class Plan:
     """Plan of one seat's turn; ``taken`` holds the provinces that its units will occupy."""
 
     def __init__(self, table: "DiplomacyGame", seat: int, rng: Random) -> None:
@@ -40,11 +40,12 @@ class _Plan:
         self._units = list(table.legal_orders(seat))
         self._rng = rng
         self._occupied = table.position.occupied
-        self._target_centers = [c for c in board.CENTERS if table.position.owner.get(c) != seat]
+        self._target_centers = frozenset(c for c in board.CENTERS if table.position.owner.get(c) != seat)
         self._claimed_provinces: set[str] = set()
         self._orders_by_unit: dict[str, str] = {}
 
     def orders(self) -> Action:
+        """Returns the orders of all units, sorted."""
         rng = self._rng
         rng.shuffle(self._units)
         for step in (self._hold, self._enter, self._support, self._approach):

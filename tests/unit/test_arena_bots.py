@@ -38,13 +38,22 @@ def share_of_moves(name: str) -> float:
 
 def test_bots_are_known_by_the_games_they_play() -> None:
     assert bot_names("nim") == ("random_bot",)
-    assert {"chaos_bot", "dumbbot", "greedy", "mover", "random_bot"} <= {*bot_names("diplomacy")}
+    assert {"chaos_bot", "dumbbot", "greedy", "mover", "random_bot", "tactician"} <= {*bot_names("diplomacy")}
     with pytest.raises(GameError, match="expected 'random_bot'"):
         make_bot("greedy", "nim")
 
 
 def test_greedy_wins_against_random_bots_in_every_seat() -> None:
     assert [play("greedy", "random_bot", seat, 40 + seat).winner for seat in range(7)] == list(range(7))
+
+
+def test_tactician_supports_its_attacks_and_gains_more_centres_than_greedy_among_greedy_bots() -> None:
+    outcomes = [
+        [play(name, "greedy", seat, seed) for seat in range(7) for seed in (1, 2, 3)]
+        for name in ("tactician", "greedy")
+    ]
+    supported, plain = (sum(o.metrics[i // 3]["centers"] for i, o in enumerate(each)) for each in outcomes)
+    assert supported > plain
 
 
 def test_mover_gains_more_centres_than_random_bots() -> None:
@@ -58,7 +67,7 @@ def test_chaos_prefers_moves_to_supports_and_mover_does_nothing_else() -> None:
 
 
 def test_mover_and_greedy_use_every_build() -> None:
-    for name in ("mover", "greedy"):
+    for name in ("mover", "greedy", "tactician"):
         game = make_game("diplomacy", {"max_year": 1903}).new(3)
         assert isinstance(game, DiplomacyGame)
         bot, turn = make_bot(name, "diplomacy"), 0

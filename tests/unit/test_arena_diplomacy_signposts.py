@@ -13,11 +13,12 @@ from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.signposts import MOVE_NUMBERS, ORDER_MARK, RIVALS_HERE
 from arena.games.diplomacy.spec import DiplomacySpec
-from arena.games.texts import Phrases, Pieces
+from arena.games.texts import Phrases, Pieces, TextFormat
 
 FRANCE, TURKEY = POWERS.index("FRANCE"), POWERS.index("TURKEY")
 SPEC = make_game("diplomacy", {"text": "signposted"})
 TEXT = SPEC.text()
+SURROUNDINGS = make_game("diplomacy", {"text": "surroundings"}).text()
 
 
 def table(phase: str, units: dict[str, list[str]], centers: dict[str, list[str]]) -> DiplomacyGame:
@@ -111,13 +112,15 @@ def check(game: DiplomacyGame, seat: int, unit: str, signs: list[str]) -> int:
     return len(pairs)
 
 
-def test_every_action_has_one_completion() -> None:
+@pytest.mark.parametrize("text", [TEXT, SURROUNDINGS], ids=["signposted", "surroundings"])
+def test_every_action_has_one_completion(text: TextFormat) -> None:
     game, rng = SPEC.new(5), Random(5)
     numbered = 0
     while game.to_move() != ():
         for seat in game.to_move():
-            completion = walked(TEXT.completions(game, seat), rng)
-            assert TEXT.write(game, seat, TEXT.read(game, seat, completion)) == completion
+            completion = walked(text.completions(game, seat), rng)
+            assert text.write(game, seat, text.read(game, seat, completion)) == completion
+            assert {*text.prompt(game, seat), *completion} <= {*text.vocabulary()}
             numbered += bool(set(completion) & set(MOVE_NUMBERS))
         game.apply({seat: game.random_action(seat, rng) for seat in game.to_move()})
     assert numbered
@@ -136,3 +139,25 @@ def test_retreats_and_adjustments_are_said_as_in_the_compact_text() -> None:
     plain = make_game("diplomacy", {}).text()
     for action in (("A ANK B",), ("WAIVE",)):
         assert TEXT.write(game, TURKEY, action) == plain.write(game, TURKEY, action)
+
+
+def test_surroundings_count_help_and_leave_the_board_out() -> None:
+    units = {"FRANCE": ["A BUR", "A GAS", "A MAR"], "GERMANY": ["A MUN", "A RUH"], "ITALY": ["A PIE"]}
+    game = table("S1902M", units, {"FRANCE": ["PAR", "MAR", "BRE"], "GERMANY": ["MUN"]})
+    assert SURROUNDINGS.prompt(game, FRANCE) == ("<france>", "<spring>", "<left-3>", "<lead-2>", "<orders>")
+    first, second, third = by_unit(
+        SURROUNDINGS.write(game, FRANCE, ("A BUR S A MAR", "A GAS - SPA", "A MAR S A GAS - SPA"))
+    )
+    assert first == "BUR <on-field-2-2> <1-free-1-0> BEL <2-held-1-0> MUN <do> S MAR H"
+    # Marseilles can still help Gascony in Spain, which nobody contests, so it needs no sign for it.
+    assert second == "GAS <on-field-0-1> <1-free-0-1> SPA <do> <1>"
+    assert third.startswith("MAR <on-own-1-0>")
+    assert "help" not in third
+
+
+def test_surroundings_offer_supports_of_units_that_stay() -> None:
+    units = {"FRANCE": ["A MAR", "A SPA"], "GERMANY": ["A BUR"], "ITALY": ["A PIE"]}
+    game = table("F1903M", units, {"FRANCE": ["PAR", "MAR", "BRE", "SPA", "POR", "BEL"], "GERMANY": ["MUN"]})
+    lines = by_unit(SURROUNDINGS.write(game, FRANCE, ("A MAR H", "A SPA S A MAR")))
+    assert lines[1].endswith("<help-1-stay-2-0> MAR <do> <help-1>")
+    assert "stay" not in by_unit(SURROUNDINGS.write(game, FRANCE, ("A MAR - BUR", "A SPA H")))[1]

@@ -7,6 +7,7 @@
 - ``spec``         the factory of games: ``GameSpec``
 - ``text``         prompts and completions for a language model; ``order_trie`` holds the states of a completion
 - ``signposts``    the same, with the surroundings of each unit
+- ``surroundings`` the surroundings of each unit, with counts of help, and no list of the board
 - ``egocentric``   JSON prompts and XML-tagged replies, for large models
 - ``map_svg``      the map of every phase as SVG, by the package's renderer
 - ``unit_credit``  the contribution of each order
@@ -38,9 +39,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Points for a sole leader with at least ``winner_threshold_sc`` centres."""
     winner_threshold_sc: int = 10
     """Supply centres that a sole leader needs for the bonus; the map has 34."""
-    text: Literal["compact", "signposted", "egocentric"] = "compact"
+    text: Literal["compact", "signposted", "surroundings", "egocentric"] = "compact"
     """Format of prompts and completions: the vocabulary of ``text``, the same with each unit's surroundings
-    (``signposts``), or JSON and tags, for large models.
+    (``signposts``), surroundings without the board (``surroundings``), or JSON and tags, for large models.
     """
     analysis: int = 0
     """Maximum number of free tokens that a model may write before its orders; only ``egocentric`` asks for them."""
@@ -81,7 +82,7 @@ def _check_powers(powers: tuple[str, ...]) -> None:
         raise ConfigError(f"powers: found {found}; expected 2 to 7 of {', '.join(POWERS)}")
 
 
-@register("diplomacy", texts=("compact", "signposted", "egocentric"))
+@register("diplomacy", texts=("compact", "signposted", "surroundings", "egocentric"))
 def make(settings: Mapping[str, Any]) -> GameSpec:
     """Makes Diplomacy with these settings.
 

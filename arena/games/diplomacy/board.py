@@ -74,11 +74,23 @@ def distances(unit: str) -> dict[str, int]:
     return steps
 
 
-def distance_to_nearest(unit: str, goals: Iterable[str], default: int | None = None) -> int:
-    """Returns the number of moves to the nearest goal; if none is reachable, ``default`` or more than any distance."""
-    steps = distances(unit)
-    unreachable = len(PROVINCES) if default is None else default
-    return min((steps[goal] for goal in goals if goal in steps), default=unreachable)
+@cache
+def _centers_by_distance(unit: str) -> tuple[tuple[int, str], ...]:
+    return tuple(sorted((step, place) for place, step in distances(unit).items() if place in CENTER_SET))
+
+
+def distance_to_nearest(unit: str, goals: Container[str], default: int | None = None) -> int:
+    """Returns the number of moves to the nearest goal; if none is reachable, ``default`` or more than any distance.
+
+    Args:
+        unit: The unit that would move.
+        goals: Supply centres.
+        default: The distance of what cannot be reached.
+    """
+    for step, center in _centers_by_distance(unit):
+        if center in goals:
+            return step
+    return len(PROVINCES) if default is None else default
 
 
 @cache

@@ -63,14 +63,14 @@ class SignpostedText(DiplomacyText):
         table = require_turn(game, seat)
         if table.position.kind != "M":
             return super().completions(game, seat)
-        return _get_turn(table, seat).next_state(())
+        return self._get_turn(table, seat).next_state(())
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
         """See ``TextFormat.write``."""
         table = require_turn(game, seat)
         if table.position.kind != "M" or not table.is_legal(seat, action):
             return super().write(game, seat, action)
-        turn = _get_turn(table, seat)
+        turn = self._get_turn(table, seat)
         by_unit = dict(zip((unit.unit for unit in table.legal_orders(seat)), action, strict=True))
         orders = tuple(by_unit[unit.unit] for unit in turn.units)
         return (
@@ -83,7 +83,7 @@ class SignpostedText(DiplomacyText):
         if table.position.kind != "M":
             yield from super().split_orders(table, seat, completion)
             return
-        turn, start, earlier = _get_turn(table, seat), 0, list[str]()
+        turn, start, earlier = self._get_turn(table, seat), 0, list[str]()
         while start < len(completion) - 1:
             at = completion.index(ORDER_MARK, start) + 1
             stop = at + CODE_LENGTH.get(completion[at], 2) - 1
@@ -91,19 +91,23 @@ class SignpostedText(DiplomacyText):
             yield earlier[-1], stop - start
             start = stop
 
+    def make_turn(self, table: DiplomacyGame, seat: int) -> "SignpostedTurn":
+        """Makes the signs and orders of a seat in this movement phase."""
+        return SignpostedTurn(table, seat)
 
-_TURNS: WeakKeyDictionary[Position, dict[int, "_SignpostedTurn"]] = WeakKeyDictionary()
+    def _get_turn(self, table: DiplomacyGame, seat: int) -> "SignpostedTurn":
+        turns = _TURNS.setdefault(table.position, {})
+        key = (type(self), seat)
+        if key not in turns:
+            turns[key] = self.make_turn(table, seat)
+        return turns[key]
+
+
+_TURNS: WeakKeyDictionary[Position, dict[tuple[type, int], "SignpostedTurn"]] = WeakKeyDictionary()
 """Cache by position, which is needed several times: for the completions, for parsing, and again for validation."""
 
 
-def _get_turn(table: DiplomacyGame, seat: int) -> "_SignpostedTurn":
-    turns = _TURNS.setdefault(table.position, {})
-    if seat not in turns:
-        turns[seat] = _SignpostedTurn(table, seat)
-    return turns[seat]
-
-
-class _Signs(NamedTuple):
+class Signs(NamedTuple):
     """Signs of one unit, and the orders that their numbers encode."""
 
     pieces: Pieces
@@ -111,16 +115,16 @@ class _Signs(NamedTuple):
     """Orders by number."""
 
 
-class _SignpostedTurn:
+class SignpostedTurn:
     """The orders of one seat in one movement phase."""
 
     def __init__(self, table: DiplomacyGame, seat: int) -> None:
         position = table.position
         self._seat = seat
         self._owner, self._occupied = position.owner, position.occupied
-        self._goals = [center for center in board.CENTERS if self._owner.get(center) != seat]
+        self._goals = frozenset(center for center in board.CENTERS if self._owner.get(center) != seat)
         self._rivals = _count_rivals(position, seat)
-        self._signs_cache: dict[tuple[str, ...], _Signs] = {}
+        self._signs_cache: dict[tuple[str, ...], Signs] = {}
         self._states: dict[tuple[str, ...], Phrases] = {}
         self.units = sorted(
             table.legal_orders(seat), key=lambda unit: (board.distance_to_nearest(unit.unit, self._goals), unit.unit)
@@ -150,12 +154,12 @@ class _SignpostedTurn:
         unit = self.units[len(earlier)]
         return self._get_signs(earlier).orders.get(code[0]) or order_trie.decode_order(unit, (unit.unit[2:], *code))
 
-    def _get_signs(self, earlier: tuple[str, ...]) -> _Signs:
+    def _get_signs(self, earlier: tuple[str, ...]) -> Signs:
         if earlier not in self._signs_cache:
             self._signs_cache[earlier] = self._make_signs(self.units[len(earlier)], earlier)
         return self._signs_cache[earlier]
 
-    def _make_signs(self, unit: UnitOrders, earlier: Sequence[str]) -> _Signs:
+    def _make_signs(self, unit: UnitOrders, earlier: Sequence[str]) -> Signs:
         moving = {board.province(order.split()[3]): order for order in earlier if order.split()[2] == "-"}
         here = board.province(unit.unit[2:])
         kind = FIELD if here not in board.CENTER_SET else OWN if self._owner.get(here) == self._seat else GOAL
@@ -166,7 +170,7 @@ class _SignpostedTurn:
         for number, (what, dest, order) in zip(SUPPORT_NUMBERS, self._support_signs(unit, moving), strict=False):
             forced += [f"{number[:-1]}-{what}>", dest]
             orders[number] = order
-        return _Signs((*forced, ORDER_MARK), orders)
+        return Signs((*forced, ORDER_MARK), orders)
 
     def _move_signs(self, unit: str, moving: Mapping[str, str]) -> Iterable[tuple[str, str]]:
         """Yields kind and destination of moves worth a sign, those with the fewest rivals first."""
@@ -190,7 +194,7 @@ class _SignpostedTurn:
 
     def _approach_moves(self, unit: str, moving: Mapping[str, str]) -> Iterable[str]:
         """Yields at most two adjacent provinces with the shortest path to a centre."""
-        goals = [goal for goal in self._goals if goal not in moving]
+        goals = self._goals.difference(moving)
         steps = {
             dest: board.distance_to_nearest(f"{unit[0]} {dest}", goals)
             for dest in board.MOVES[unit]
@@ -224,7 +228,7 @@ class _SignpostedState(order_trie.LazyTrieState):
 
     __slots__ = ("_code", "_said", "_turn")
 
-    def __init__(self, turn: _SignpostedTurn, earlier: tuple[str, ...], trie: order_trie.Trie, code: Pieces) -> None:
+    def __init__(self, turn: SignpostedTurn, earlier: tuple[str, ...], trie: order_trie.Trie, code: Pieces) -> None:
         super().__init__(trie)
         self._turn, self._said, self._code = turn, earlier, code
 

@@ -12,6 +12,7 @@ from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
 from arena.games.diplomacy.game import DiplomacyGame, Record
 from arena.games.diplomacy.position import Position, decode_position
 from arena.games.diplomacy.signposts import SignpostedText
+from arena.games.diplomacy.surroundings import SurroundingsText
 from arena.games.diplomacy.text import DiplomacyText
 from arena.games.diplomacy.words import DiplomacyWords
 from arena.games.texts import TextFormat, Words
@@ -112,6 +113,8 @@ class DiplomacySpec(RecordReplayMixin):
                 return EgocentricText(self.settings)
             case "signposted":
                 return SignpostedText()
+            case "surroundings":
+                return SurroundingsText()
             case _:
                 return DiplomacyText()
 

@@ -1,0 +1,166 @@
+"""Diplomacy's language of surroundings: signposts with counts of help, and no list of the board before movement orders.
+
+A unit's signs tell nearly all that a small model reads, so prompts of movement phases hold only the power, the season,
+the years left and the lead over the strongest rival; they are a fourteenth as long, which a model spends on learning.
+Signs also count, in the same piece, the friendly units that can still help there and the help given already, and they
+include supports of friendly units that stay where rivals could attack them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from arena.games.base import Game
+from arena.games.diplomacy import board
+from arena.games.diplomacy.game import DiplomacyGame
+from arena.games.diplomacy.position import Position, UnitOrders
+from arena.games.diplomacy.signposts import (
+    APPROACH,
+    FIELD,
+    GOAL,
+    MAX_MOVE_SIGNS,
+    MAX_RIVALS,
+    MAX_SUPPORT_SIGNS,
+    MOVE_NUMBERS,
+    ORDER_MARK,
+    OWN,
+    SIGN_KINDS,
+    SUPPORT_NUMBERS,
+    SignpostedText,
+    SignpostedTurn,
+    Signs,
+)
+from arena.games.diplomacy.text import OPEN, POWER_PIECES, SEASONS, YEARS_LEFT, require_turn
+from arena.games.texts import Pieces
+
+MAX_HELP = 2
+"""Higher counts of friendly units are capped to this."""
+MAX_NEXT = 3
+"""Higher counts of centres beside a destination are capped to this."""
+MAX_YEARS_LEFT = 3
+"""Higher numbers are written as this, so that a game longer than those of training asks in known pieces."""
+MAX_LEAD = 4
+LEADS = {lead: f"<lead-{lead}>" for lead in range(-MAX_LEAD, MAX_LEAD + 1)}
+"""Centres more than the strongest rival has, within limits."""
+STAY = "stay"
+"""Kind of a support for a friendly unit that stays."""
+
+_TAKES = tuple(kind for kind in SIGN_KINDS if kind[0] in "fh")
+_HELP = range(MAX_HELP + 1)
+_HERE = {
+    (kind, rivals, helpers): f"<{kind[1:-1]}-{rivals}-{helpers}>"
+    for kind in (GOAL, OWN, FIELD)
+    for rivals in range(MAX_RIVALS + 1)
+    for helpers in _HELP
+}
+_WAYS = tuple(f"{APPROACH}-{count}" for count in range(MAX_NEXT + 1))
+_SIGNS = (
+    ORDER_MARK,
+    *MOVE_NUMBERS,
+    *SUPPORT_NUMBERS,
+    *_HERE.values(),
+    *LEADS.values(),
+    *(f"<{n}-{kind}-{count}>" for n in range(1, MAX_MOVE_SIGNS + 1) for kind in SIGN_KINDS for count in _HELP),
+    *(f"<{n}-{way}>" for n in range(1, MAX_MOVE_SIGNS + 1) for way in _WAYS),
+    *(
+        f"<help-{n}-{kind}-{count}>"
+        for n in range(1, MAX_SUPPORT_SIGNS + 1)
+        for kind in (*_TAKES, *(f"{STAY}-{c}" for c in range(1, MAX_RIVALS + 1)))
+        for count in _HELP
+    ),
+)
+
+
+class SurroundingsText(SignpostedText):
+    """The ``TextFormat`` of Diplomacy with each unit's surroundings only; other phases are as in the compact format."""
+
+    def vocabulary(self) -> Sequence[str]:
+        """See ``TextFormat.vocabulary``."""
+        return sorted({*super(SignpostedText, self).vocabulary(), *_SIGNS})
+
+    def prompt(self, game: Game, seat: int) -> Pieces:
+        """See ``TextFormat.prompt``."""
+        table = require_turn(game, seat)
+        position = table.position
+        years_left = YEARS_LEFT[min(table.settings.max_year - position.year, MAX_YEARS_LEFT)]
+        if position.kind != "M":
+            power, season, _, *rest = super().prompt(game, seat)
+            return (power, season, years_left, *rest)
+        season = SEASONS[position.phase[0] + position.phase[-1]]
+        return (POWER_PIECES[table.seats[seat]], season, years_left, _lead(position, seat), OPEN)
+
+    def make_turn(self, table: DiplomacyGame, seat: int) -> SignpostedTurn:
+        """See ``SignpostedText.make_turn``."""
+        return _Turn(table, seat)
+
+
+def _lead(position: Position, seat: int) -> str:
+    counts = [len(owned) for owned in position.centers]
+    lead = counts.pop(seat) - max(counts)
+    return LEADS[max(-MAX_LEAD, min(lead, MAX_LEAD))]
+
+
+class _Turn(SignpostedTurn):
+    """The orders of one seat in one movement phase."""
+
+    def __init__(self, table: DiplomacyGame, seat: int) -> None:
+        super().__init__(table, seat)
+        self._adjacent = [frozenset(board.adjacent_provinces(unit.unit)) for unit in self.units]
+
+    def _make_signs(self, unit: UnitOrders, earlier: Sequence[str]) -> Signs:
+        words = [order.split() for order in earlier]
+        moving = {board.province(word[3]): order for word, order in zip(words, earlier, strict=True) if word[2] == "-"}
+        index = len(earlier)
+        here = board.province(unit.unit[2:])
+        kind = FIELD if here not in board.CENTER_SET else OWN if self._owner.get(here) == self._seat else GOAL
+        forced, orders = [_HERE[kind, self._rival_count(here), self._later_helpers(index, here)]], {}
+        for number, (what, dest) in zip(MOVE_NUMBERS, self._move_signs(unit.unit, moving), strict=False):
+            if what == APPROACH:
+                count = self._centers_beyond(unit.unit[0], dest)
+            else:
+                count = self._later_helpers(index, board.province(dest))
+            forced += [f"{number[:-1]}-{what}-{count}>", dest]
+            orders[number] = f"{unit.unit} - {dest}"
+        supports = sorted(
+            [*self._counted_support_signs(unit, moving, words), *self._stay_signs(unit, words)],
+            key=lambda sign: (sign[0][0] == "s", sign[1]),
+        )
+        for number, (what, count, dest, order) in zip(SUPPORT_NUMBERS, supports, strict=False):
+            forced += [f"{number[:-1]}-{what}-{count}>", dest]
+            orders[number] = order
+        return Signs((*forced, ORDER_MARK), orders)
+
+    def _later_helpers(self, index: int, province: str) -> int:
+        return min(sum(province in near for near in self._adjacent[index + 1 :]), MAX_HELP)
+
+    def _centers_beyond(self, kind: str, dest: str) -> int:
+        near = board.adjacent_provinces(f"{kind} {dest}")
+        return min(sum(self._is_goal(place) for place in near), MAX_NEXT)
+
+    def _is_goal(self, province: str) -> bool:
+        return province in board.CENTER_SET and self._owner.get(province) != self._seat
+
+    def _counted_support_signs(
+        self, unit: UnitOrders, moving: Mapping[str, str], words: Sequence[Sequence[str]]
+    ) -> Iterator[tuple[str, int, str, str]]:
+        """Yields the supports of moves with the number of supports given to each already, least helped first."""
+        for what, center, order in self._support_signs(unit, moving):
+            mover = board.province(moving[center].split()[1])
+            yield what, _help_given(words, mover, center), center, order
+
+    def _stay_signs(self, unit: UnitOrders, words: Sequence[Sequence[str]]) -> Iterable[tuple[str, int, str, str]]:
+        """Yields the supports of earlier units that stay on centres where rivals could attack."""
+        for word in words:
+            place = board.province(word[1])
+            count = self._rival_count(place)
+            if word[2] == "-" or place not in board.CENTER_SET or count < 2:
+                continue
+            support = f"{unit.unit} S {word[0]} {word[1]}"
+            if support in unit:
+                yield f"{STAY}-{count}", _help_given(words, place, ""), place, support
+
+
+def _help_given(words: Sequence[Sequence[str]], place: str, dest: str) -> int:
+    """Counts the supports of the unit in a place, moving to ``dest`` or staying where that is empty."""
+    given = sum(
+        word[2] == "S" and word[4][:3] == place and (word[6][:3] if len(word) > 6 else "") == dest for word in words
+    )
+    return min(given, MAX_HELP)
