@@ -128,6 +128,21 @@ class InferenceBackend(Protocol):
 
 
 @runtime_checkable
+class SleepingBackend(InferenceBackend, Protocol):
+    """A backend that can leave its device to another process for a while."""
+
+    async def sleep(self) -> None:
+        """Release the device's memory, except for what a process always takes; nothing is in flight."""
+
+    async def wake(self) -> None:
+        """Take up as before, with the same adapters loaded.
+
+        Raises:
+            ModelError: the memory is not there.
+        """
+
+
+@runtime_checkable
 class RemoteBackend(InferenceBackend, Protocol):
     """A backend in other processes, which find adapters by digest and make room for them by themselves."""
 
@@ -234,7 +249,8 @@ def backend_config(name: str, settings: Mapping[str, Any]) -> BackendConfig:
 
 def backend_settings(config: LeagueConfig) -> dict[str, Any]:
     """Returns the backend's settings from a league's configuration."""
-    return common_settings(config) | config.inference.options
+    sleeps = config.inference.colocate and config.inference.backend == "vllm"
+    return common_settings(config) | ({"enable_sleep_mode": True} if sleeps else {}) | config.inference.options
 
 
 def common_settings(config: LeagueConfig) -> dict[str, Any]:

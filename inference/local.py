@@ -120,6 +120,12 @@ class LocalBackend:
         if digest not in self._adapters:
             self._load(digest, digest, folder)
 
+    async def sleep(self) -> None:
+        """See ``SleepingBackend``; on a CPU there is nothing to release, and on a GPU it is not used."""
+
+    async def wake(self) -> None:
+        """See ``SleepingBackend``."""
+
     def swap_adapter(self, name: str, digest: str, folder: Path) -> None:
         """Replace the weights under a name, also for requests that wait or run: their next token is from the new ones.
 

@@ -19,7 +19,7 @@ from schemas.config import LeagueConfig, PromptsConfig, SearchConfig, convert
 from schemas.errors import ConfigError, GameError, format_choices
 from schemas.events import EVENT_TYPES
 from schemas.standings import Agent, LivePolicy, Standings
-from trainer.advantages.base import ADVANTAGES
+from trainer.advantages.base import ADVANTAGES, UsesCritic
 from trainer.backends import BACKENDS, ChecksLeague
 from trainer.buffer import STRATEGIES
 from trainer.credit import check_transforms, reward_uses_score
@@ -54,6 +54,7 @@ def check_config(config: LeagueConfig) -> None:
     convert(config.model.cloning, CloningConfig, "model.cloning")
     _check_backend(config, contest)
     backend_config(config.inference.backend, backend_settings(config))
+    _check_colocation(config)
     make_servers_config(config)
     if config.inference.urls:
         make_vllm_servers_config(config)
@@ -151,6 +152,37 @@ def _check_backend(config: LeagueConfig, contest: EnvironmentSpec) -> None:
         LoraConfig(config.model.lora_rank, config.model.lora_alpha, config.model.lora_targets or TARGETS)
     if config.model.lora_rank < 1:
         raise ConfigError(f"model.lora_rank: {config.model.lora_rank}, expected at least 1")
+
+
+def _check_colocation(config: LeagueConfig) -> None:
+    """Check that one inference process that can sleep, and one trainer, share one device."""
+    inference, trainer, place = config.inference, config.trainer, "inference.colocate"
+    if not inference.colocate:
+        return
+    if inference.backend != "vllm" and (inference.backend, inference.device) != ("local", "cpu"):
+        raise ConfigError(
+            f"{place}: the backend {inference.backend!r} cannot release what it holds on {inference.device!r}; "
+            "expected 'vllm'"
+        )
+    if inference.device != trainer.device:
+        raise ConfigError(
+            f"{place}: inference on {inference.device!r}, the trainer on {trainer.device!r}; expected the same device"
+        )
+    if inference.servers != 1 or inference.urls:
+        raise ConfigError(
+            f"{place}: inference.servers is {inference.servers}, with {len(inference.urls)} urls; expected one process "
+            "beside the trainer"
+        )
+    if config.policies or trainer.ranks > 1:
+        count = len(config.trained_policies) * trainer.ranks
+        raise ConfigError(f"{place}: {count} processes train; expected one, without policies and trainer.ranks")
+    if trainer.backend.name == "tinker" or trainer.backend.settings.get("quantization", "none") != "none":
+        raise ConfigError(
+            f"{place}: a base model that this process cannot move; expected trainer.backend 'native' or 'peft' without "
+            "quantization"
+        )
+    if isinstance(ADVANTAGES.build(trainer.advantage), UsesCritic):
+        raise ConfigError(f"{place}: trainer.advantage has a critic, which is used between steps; expected one without")
 
 
 def _has_free_text(config: LeagueConfig, contest: EnvironmentSpec) -> bool:

@@ -13,7 +13,14 @@ import msgspec
 
 from arena.environments import arena_names, make_environment, reports_progress
 from arena.games import game_names
-from lifecycle.resource_estimate import KNOWN_MODELS, cached_tokens, known_model, trainer_device_memory
+from lifecycle.resource_estimate import (
+    ASLEEP_GB,
+    BETWEEN_TURNS,
+    KNOWN_MODELS,
+    cached_tokens,
+    known_model,
+    trainer_device_memory,
+)
 from schemas.config import LeagueConfig, convert
 from schemas.config.base import toml_value
 from schemas.errors import ConfigError, UsageError, format_choices
@@ -55,7 +62,7 @@ _GPU_INFERENCE = """
 backend = "vllm"
 device = "cuda"
 # One process holds the playing model; rollout workers and evaluators ask it. Without it each would start a vLLM.
-servers = 1
+servers = 1{turns}
 max_rows = {rows}
 # Distinct adapters of the opponents and the hero in one batch.
 max_adapters = {loras}
@@ -71,6 +78,10 @@ games_in_flight = 16
 gatekeeper_games = 28
 benchmark_games = 56
 """
+
+_IN_TURNS = """
+# Beside each other they do not fit: vLLM sleeps while a step is trained, and the trainer's base model waits in the host's memory.
+colocate = true"""
 
 _GPU_TRAINER = """
 [trainer]
@@ -118,7 +129,7 @@ HARDWARE = {
         "Qwen/Qwen3-1.7B",
         480,
         24.0,
-        _GPU_INFERENCE.format(rows=64, loras=4, share=0.5, length=8192, workers=1, games=64)
+        _GPU_INFERENCE.format(turns="", rows=64, loras=4, share=0.5, length=8192, workers=1, games=64)
         + _GPU_TRAINER.format(device="cuda", rate="5e-5", tokens=8192),
     ),
     "gpu-80gb": Hardware(
@@ -126,7 +137,7 @@ HARDWARE = {
         "Qwen/Qwen3-8B",
         720,
         80.0,
-        _GPU_INFERENCE.format(rows=128, loras=8, share=0.5, length=8192, workers=2, games=96)
+        _GPU_INFERENCE.format(turns="", rows=128, loras=8, share=0.5, length=8192, workers=2, games=96)
         + _GPU_TRAINER.format(device="cuda", rate="2e-5", tokens=8_192),
         lora_rank=32,
     ),
@@ -135,7 +146,7 @@ HARDWARE = {
         "Qwen/Qwen3-8B",
         720,
         80.0,
-        _GPU_INFERENCE.format(rows=256, loras=8, share=0.9, length=8192, workers=4, games=128)
+        _GPU_INFERENCE.format(turns="", rows=256, loras=8, share=0.9, length=8192, workers=4, games=128)
         + _GPU_TRAINER.format(device="cuda:1", rate="2e-5", tokens=32_768),
         lora_rank=32,
         starting="""\
@@ -171,11 +182,14 @@ class CardFit(msgspec.Struct, frozen=True):
     """Sequences decoded at once."""
     cached_tokens: int
     """Tokens whose keys and values fit."""
+    in_turns: bool = False
+    """Whether inference and trainer take turns (``inference.colocate``)."""
 
     def hardware(self, model: str, gb: float) -> Hardware:
         """The card as hardware to write settings for."""
         large = KNOWN_MODELS[model].parameters > _LARGE
         inference = _GPU_INFERENCE.format(
+            turns=_IN_TURNS if self.in_turns else "",
             rows=self.rows,
             loras=self.loras,
             share=self.share,
@@ -188,18 +202,18 @@ class CardFit(msgspec.Struct, frozen=True):
 
 
 def fit_card(model: str, gb: float) -> CardFit | None:
-    """Settings for a known model on one card; None where base model and vLLM do not fit beside each other.
+    """Settings for a known model on one card; None where it does not fit even in turns.
 
     The largest rectangle that leaves vLLM room for eight sequences of full length, or else for two; where there is
-    none, with adapters of half the rank.
+    none, with adapters of half the rank; where there is none either, in turns.
     """
     wide = KNOWN_MODELS[model].parameters > _LARGE and gb >= _LARGE_CARD_GB
-    for rank, loras in ((32, 8), (16, 4)) if wide else ((16, 4 if gb < _LARGE_CARD_GB else 8),):
-        for sequences, tokens in product((8, 2), _RECTANGLES):
-            length = min(tokens, _MAX_LENGTH)
-            fit = _fit_vllm(model, gb, CardFit(rank, tokens, length, 0.0, loras, 0, 0))
-            if fit.cached_tokens >= sequences * length:
-                return fit
+    sizes = ((32, 8), (16, 4)) if wide else ((16, 4 if gb < _LARGE_CARD_GB else 8),)
+    for in_turns, (rank, loras), sequences, tokens in product((False, True), sizes, (8, 2), _RECTANGLES):
+        length = min(tokens, _MAX_LENGTH)
+        fit = _fit_vllm(model, gb, CardFit(rank, tokens, length, 0.0, loras, 0, 0, in_turns))
+        if fit.cached_tokens >= sequences * length:
+            return fit
     return None
 
 
@@ -209,8 +223,12 @@ def _fit_vllm(model: str, gb: float, fit: CardFit) -> CardFit:
     trainer = {"device": "cuda", "dtype": "bfloat16", "learner": learner}
     config = convert({"model": {"base": model, "lora_rank": fit.rank}, "trainer": trainer}, LeagueConfig, "")
     sizes = KNOWN_MODELS[model]
-    taken = sum(part.gb for part in trainer_device_memory(config, sizes))
+    held = trainer_device_memory(config, sizes)
+    taken = sum(part.gb for part in held if not fit.in_turns or part.what in BETWEEN_TURNS)
     share = int(100 * (_USED_SHARE - taken / gb)) / 100
+    if fit.in_turns and sum(part.gb for part in held) + ASLEEP_GB > _USED_SHARE * gb:
+        # Training alone takes more than the card has.
+        return fit
     cached = cached_tokens(sizes, fit.loras, fit.rank, share * gb)
     # A sequence of a game takes about a thousand tokens.
     rows = 2 ** min(max((max(cached, 0) // 1_024).bit_length() - 1, 4), 8)
@@ -231,6 +249,7 @@ def card_table() -> str:
                 "–"
                 if fit is None
                 else f"{fit.rectangle_tokens:,} · r{fit.rank} · {fit.share:.2f} · {fit.cached_tokens / 1e3:,.0f}k"
+                + (" · turns" if fit.in_turns else "")
             )
         lines.append(f"| {model.rpartition('/')[2].removesuffix('-Instruct')} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -254,8 +273,8 @@ def _hardware(answers: PresetOptions) -> Hardware:
     if fit is None:
         fitting = [name.rpartition("/")[2] for name in KNOWN_MODELS if fit_card(name, gb) is not None]
         raise UsageError(
-            f"--card {gb:g}: {model} does not fit twice, to play and to be trained; expected a larger card, or of the "
-            f"models {format_choices(fitting)}"
+            f"--card {gb:g}: {model} does not fit, even where playing and training take turns; expected a larger card, "
+            f"or of the models {format_choices(fitting)}"
         )
     return fit.hardware(model, gb)
 

@@ -163,6 +163,8 @@ Fitted to peaks of processes (``python -m benchmarks memory``); that of a GPU's 
 """
 _WORKSPACE_GB = 1.5
 """GPU memory of vLLM's activations and captured graphs; assumed, not measured."""
+ASLEEP_GB = 1.5
+"""GPU memory that vLLM keeps while it sleeps: context, captured graphs; assumed, not measured."""
 _MATCH_BYTES = 1_100
 """Size of a training match's events, measured."""
 
@@ -174,6 +176,8 @@ class MemoryItem(msgspec.Struct, frozen=True):
     gb: float
     of: str = ""
     """Explanation of the figure."""
+    turn: str = ""
+    """Role in whose turn a shared GPU holds it (``inference.colocate``); empty for all the time."""
 
 
 class DeviceEstimate(msgspec.Struct, frozen=True):
@@ -186,8 +190,9 @@ class DeviceEstimate(msgspec.Struct, frozen=True):
 
     @property
     def taken_gb(self) -> float:
-        """Sum of all parts."""
-        return sum(part.gb for part in self.parts)
+        """Sum of all parts, or, where two processes take turns, of those in the larger turn."""
+        turns = {part.turn for part in self.parts} - {""} or {""}
+        return max(sum(part.gb for part in self.parts if part.turn in ("", turn)) for turn in turns)
 
     @property
     def fits(self) -> bool:
@@ -245,7 +250,7 @@ def _host_gb(config: LeagueConfig, role: str, sizes: ModelDimensions | None) -> 
     if role not in _playing_roles(config):
         return own
     if config.inference.device != "cpu":
-        return own + _CUDA_HOST_GB
+        return own + _CUDA_HOST_GB + (_base_gb(sizes, "bfloat16") if config.inference.colocate else 0.0)
     return own + (0.0 if sizes is None else sizes.parameters * FLOAT32_BYTES / GB)
 
 
@@ -259,9 +264,16 @@ def trainer_host_memory(config: LeagueConfig) -> list[MemoryItem]:
         return parts
     if trainer.device != "cpu":
         parts.append(MemoryItem("trainer: CUDA", _CUDA_HOST_GB, "libraries"))
+        if config.inference.colocate:
+            parts.append(MemoryItem("trainer: the base model", _base_gb(sizes, trainer.dtype), "between two turns"))
     elif sizes is not None:
         parts += trainer_memory(config, sizes)
     return [msgspec.structs.replace(part, gb=part.gb * trainer.ranks) for part in parts]
+
+
+def _base_gb(sizes: ModelDimensions | None, dtype: str) -> float:
+    width = FLOAT32_BYTES if dtype == "float32" else BFLOAT16_BYTES
+    return 0.0 if sizes is None else sizes.parameters * width / GB
 
 
 def _device_estimates(
@@ -277,7 +289,19 @@ def _device_estimates(
             held = trainer_device_memory(config, sizes)
             parts.setdefault(device, []).extend(held * (roles["trainer"] if config.trainer.ranks == 1 else 1))
     for name in sorted(parts):
-        yield DeviceEstimate(name, parts[name], gpu_gb)
+        held = _in_turns(parts[name]) if config.inference.colocate else parts[name]
+        yield DeviceEstimate(name, held, gpu_gb)
+
+
+BETWEEN_TURNS = ("trainer: CUDA", "trainer: the adapter")
+"""What the trainer leaves on a shared GPU."""
+
+
+def _in_turns(parts: list[MemoryItem]) -> list[MemoryItem]:
+    """The same parts, each with the turn in which a shared GPU holds it."""
+    asleep = MemoryItem("inference: vLLM asleep", ASLEEP_GB, "context and captured graphs", turn="trainer")
+    turns = ["" if part.what in BETWEEN_TURNS else part.what.partition(":")[0] for part in parts]
+    return [msgspec.structs.replace(part, turn=turn) for part, turn in zip(parts, turns, strict=True)] + [asleep]
 
 
 def _device_name(device: str) -> str:

@@ -138,7 +138,9 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList(Block(shape, device, dtype) for _ in range(shape.layers))
         self.norm = nn.Parameter(torch.ones(shape.hidden_size, device=device, dtype=dtype))
         self.head = None if shape.tied else nn.Parameter(torch.empty(*size, device=device, dtype=dtype))
-        self.frequencies_P = torch.tensor(shape.inverse_frequencies(), dtype=torch.float32, device=device)
+        frequencies_P = torch.tensor(shape.inverse_frequencies(), dtype=torch.float32, device=device)
+        self.frequencies_P: Tensor
+        self.register_buffer("frequencies_P", frequencies_P, persistent=False)
 
     @classmethod
     def random(cls, shape: DecoderShape, seed: int, std: float = 0.02) -> "Decoder":

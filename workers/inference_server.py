@@ -10,14 +10,17 @@ from collections.abc import Sequence
 
 import structlog
 
+from inference.base import SleepingBackend
 from inference.http_server import RefusedError
 from inference.remote.wire import AssignedPolicy
 from inference.server import InferenceServer
+from inference.server.admission import AdmissionControl, ServerPhase
 from inference.server.served_models import DIGEST, ResolvedModel, unknown_model
 from schemas.config import PromptsConfig
 from schemas.errors import format_choices
 from schemas.events import InferenceServing
 from schemas.ids import agent_name, split_agent
+from workers.device_turns import POLL_S, DeviceTurns
 from workers.opponent_pool import LeagueOpponents
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
@@ -110,13 +113,17 @@ async def serve(context: Context, port: int = 0, host: str | None = None) -> Non
     host = host or context.config.inference.host
     server = InferenceServer(context.name)
     await server.start(host, port)
+    turns = DeviceTurns(context.run.folder) if context.config.inference.colocate else None
     try:
+        if turns is not None and not await turns.acquire(context.stopping.is_set):
+            return
         # While the model loads, requests are refused with that reason.
         models = await ModelManager.load(context)
         await models.load_newest()
         await context.fold_through(await context.persistently(context.log.last_sequence))
         pool = LeagueOpponents(context)
-        async with beside(models.follow(), server.update_rates(), pool.follow(), pool.expire()):
+        following = models.follow() if turns is None else serve_in_turns(context, server.admission, models, turns)
+        async with beside(following, server.update_rates(), pool.follow(), pool.expire()):
             server.serve(LeagueModels(context, models), pool)
             url = f"http://{_advertised_host(context, host)}:{server.port}"
             await context.announce(_make_serving_event(context, url, models.backend.stats().slots))
@@ -127,6 +134,33 @@ async def serve(context: Context, port: int = 0, host: str | None = None) -> Non
         await models.close()
     finally:
         await server.stop()
+
+
+async def serve_in_turns(
+    context: Context, admission: AdmissionControl, models: ModelManager, turns: DeviceTurns
+) -> None:
+    """Load new versions as they are published, and sleep while another process has its turn; runs until cancelled.
+
+    Requests that arrive meanwhile wait. This process has its turn at the beginning.
+    """
+    backend = models.untimed_backend
+    assert isinstance(backend, SleepingBackend), "checked with the configuration"
+    while True:
+        await models.load_newest()
+        if turns.is_requested():
+            await admission.pause()
+            await backend.sleep()
+            turns.release()
+            admission.show(ServerPhase.ASLEEP)
+            await turns.acquire()
+            admission.show(ServerPhase.WAKING)
+            await backend.wake()
+            # What was trained meanwhile may be recorded, and not folded yet.
+            await context.fold_through(await context.persistently(context.log.last_sequence))
+            await models.load_newest()
+            admission.resume()
+        # Short, since nothing signals a request for the turn.
+        await context.wait_for_event(timeout_s=2 * POLL_S)
 
 
 def _make_serving_event(context: Context, url: str, slots: int) -> InferenceServing:

@@ -117,6 +117,7 @@ class ModelManager:
     ) -> None:
         self.swaps = SwapTimer()
         self.backend: InferenceBackend = TimedBackend(backend, self.swaps)
+        self.untimed_backend = backend
         self.tokenizer = tokenizer
         self._remote = backend if isinstance(backend, RemoteBackend) else None
         self._context = context

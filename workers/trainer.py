@@ -6,8 +6,9 @@ state are stored before that, while the next step is computed; that one is recor
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -19,7 +20,7 @@ from league.matchmaking import schedule
 from league.matchmaking.roles import reset_reason
 from schemas.events import Event, GradientStepTaken, PolicyPublished, TrainingFinished
 from schemas.ids import agent_name, digest
-from trainer.backends import LearnerBackend, load_backend
+from trainer.backends import LearnerBackend, OffloadedBase, load_backend
 from trainer.backends.auto import resolve_backend
 from trainer.buffer import BatchAccounting, BatchItem
 from trainer.dump import write_batch
@@ -27,6 +28,7 @@ from trainer.learner import Learner
 from trainer.rank_processes import RankGroup, RankSpec, TorchrunRank, run_torchrun_rank
 from trainer.report import StepReport
 from workers.compatibility import resolve_policy
+from workers.device_turns import DeviceTurns
 from workers.experience_reader import ExperienceReader
 from workers.learner_state import LearnerFactory, append_published, make_adapter_spec, pack_written
 from workers.monitoring.metrics import make_training_metrics
@@ -48,7 +50,7 @@ async def serve(context: Context, policy: str | None = None) -> None:
     plan = RankSpec(base, make_adapter_spec(context.config), resolve_backend(context.config.trainer, base)[0])
     group = await asyncio.to_thread(RankGroup, plan, backend)
     try:
-        worker = TrainerWorker(context, backend, policy, group)
+        worker = TrainerWorker(context, backend, policy, group, _device_turn(context, backend))
         await worker.resume()
         async with beside(worker.receive(), worker.watch_ranks()):
             await worker.train()
@@ -75,14 +77,35 @@ async def load_policy_base(context: Context) -> LearnerBackend:
     folder = await fetch_base_model(context)
     config, reason = resolve_backend(context.config.trainer, folder)
     log.info("learner backend", backend=config.backend.name, reason=reason or "configured")
-    return load_backend(config.backend, folder, config.device, config.dtype)
+    # On a shared GPU, this process comes to its turn later.
+    device = "cpu" if context.config.inference.colocate else config.device
+    return load_backend(config.backend, folder, device, config.dtype)
+
+
+DeviceTurn = Callable[[], contextlib.AbstractAsyncContextManager[None]]
+"""A block in which the model may be used on its device."""
+
+
+def _device_turn(context: Context, backend: LearnerBackend) -> DeviceTurn:
+    if not context.config.inference.colocate or backend.base is None:
+        return contextlib.nullcontext
+    base = OffloadedBase(backend.base, context.config.trainer.device)
+    return partial(DeviceTurns(context.run.folder).train, base)
 
 
 class TrainerWorker:
     """One policy's trainer."""
 
-    def __init__(self, context: Context, backend: LearnerBackend, policy: str, group: RankGroup | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        backend: LearnerBackend,
+        policy: str,
+        group: RankGroup | None = None,
+        device_turn: DeviceTurn = contextlib.nullcontext,
+    ) -> None:
         self._context = context
+        self._device_turn = device_turn
         self._config = context.config.trainer
         self._policy = policy
         self._group = group or RankGroup()
@@ -104,7 +127,8 @@ class TrainerWorker:
         """Continue after the last recorded step; without any, publish the version that training starts from."""
         self._experience_reader.resume()
         self._old_step = self._context.state.last_step(self._policy)
-        self._learner = await self._learner_factory.resume()
+        async with self._device_turn():
+            self._learner = await self._learner_factory.resume()
         if self._old_step is not None:
             consumed = self._context.state.experience_position(self._policy)
             # The process may have been killed before it released what its last step had accounted for.
@@ -172,15 +196,16 @@ class TrainerWorker:
         if self._config.dump:
             await asyncio.to_thread(self._dump, batch)
         trajectories = [item.trainable_trajectory for item in batch]
-        # In a thread: the connection to the broker must stay alive while the cores compute.
-        report = await asyncio.to_thread(self._group.step, learner, trajectories, self._budget_used())
+        async with self._device_turn():
+            # In a thread: the connection to the broker must stay alive while the cores compute.
+            report = await asyncio.to_thread(self._group.step, learner, trajectories, self._budget_used())
+            adapter, state = [
+                await asyncio.to_thread(pack_written, write) for write in (learner.save_adapter, learner.save_state)
+            ]
         if report.skipped:
             log.error("step skipped, weights untouched", step=report.step, reason=report.skipped)
         if report.alarm:
             log.error("samples do not look as recorded", step=report.step, alarm=report.alarm)
-        adapter, state = [
-            await asyncio.to_thread(pack_written, write) for write in (learner.save_adapter, learner.save_state)
-        ]
         await self._wait_until_recorded()
         now = time.monotonic()
         metrics |= {"wait_s": round(waited_s, 3), "wall_s": round(now - self._stepped_at, 3)}

@@ -1,8 +1,8 @@
-"""Admission control: rejects requests while loading or draining, and above the in-flight limits."""
+"""Admission control: rejects requests while loading or draining, and above the in-flight limits; pauses."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from enum import Enum
 
 from aiohttp import web
@@ -15,7 +15,15 @@ class ServerPhase(Enum):
 
     LOADING = "loading"
     SERVING = "serving"
+    PAUSING = "pausing"
+    """Requests in progress are answered, further ones wait; so they do in the next two phases."""
+    ASLEEP = "asleep"
+    """Another process has the GPU."""
+    WAKING = "waking"
     DRAINING = "draining"
+
+
+WAITING_PHASES = (ServerPhase.PAUSING, ServerPhase.ASLEEP, ServerPhase.WAKING)
 
 
 class AdmissionControl:
@@ -36,6 +44,9 @@ class AdmissionControl:
         """Requests refused so far, because of the phase or a limit."""
         self._drained = asyncio.Event()
         self._drained.set()
+        self._requests = 0
+        self._idle, self._resumed = asyncio.Event(), asyncio.Event()
+        self._idle.set()
 
     async def read(self, request: web.Request) -> bytes:
         """Read the body of a request.
@@ -81,13 +92,44 @@ class AdmissionControl:
             if not self.in_flight:
                 self._drained.set()
 
+    @asynccontextmanager
+    async def enter(self) -> AsyncIterator[None]:
+        """Begin a request, once the server does not pause; ``pause`` waits for the end of the block."""
+        while self.phase in WAITING_PHASES:
+            await self._resumed.wait()
+        self._requests += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            if not self._requests:
+                self._idle.set()
+
     def open(self) -> None:
         """Admit requests from now on."""
         self.phase = ServerPhase.SERVING
 
+    async def pause(self) -> None:
+        """Let new requests wait until ``resume``, and wait for the end of those that have begun."""
+        self._resumed.clear()
+        self.show(ServerPhase.PAUSING)
+        await self._idle.wait()
+
+    def resume(self) -> None:
+        """Let the requests in that waited."""
+        self.show(ServerPhase.SERVING)
+        self._resumed.set()
+
+    def show(self, phase: ServerPhase) -> None:
+        """Enter another phase, unless the server is draining, which it does to its end."""
+        if self.phase is not ServerPhase.DRAINING:
+            self.phase = phase
+
     async def drain(self) -> None:
         """Refuse new requests, and wait for those in flight."""
         self.phase = ServerPhase.DRAINING
+        self._resumed.set()
         await self._drained.wait()
 
     def _check_capacity(self, completions: int) -> None:

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler, Middleware
 from inference.base import BackendStats
 from inference.http_server import RefusedError, error_boundary, is_loopback, listen, port_of
 from inference.remote.wire import GENERATE, GENERATE_MANY, TOKEN_VARIABLE, token_headers
-from inference.server.admission import AdmissionControl, ServerPhase
+from inference.server.admission import WAITING_PHASES, AdmissionControl, ServerPhase
 from inference.server.generate_route import AdapterRoutes, GenerateRoutes
 from inference.server.openai_routes import OpenAIRoutes
 from inference.server.openai_types import ERROR_STATUSES, render_error
@@ -64,9 +64,9 @@ class HealthRoutes:
         return 0.0 if stats is None else self._rate.rate(stats.sampled_tokens + stats.forced_tokens)
 
     async def health(self, request: web.Request) -> web.Response:
-        """200 while requests are admitted, else 503."""
+        """200 while requests are admitted, at once or after a pause, else 503."""
         phase = self._admission.phase
-        status = 200 if phase is ServerPhase.SERVING else 503
+        status = 200 if phase in (ServerPhase.SERVING, *WAITING_PHASES) else 503
         return web.json_response({"status": phase.value, "inside": self._admission.in_flight}, status=status)
 
     async def stats(self, request: web.Request) -> web.Response:
@@ -212,8 +212,9 @@ class InferenceServer:
             raise RefusedError(503, "the server is loading its model; another one may serve")
         # A body without a length counts as the longest one.
         length = MAX_BODY_BYTES if request.content_length is None and request.can_read_body else request.content_length
-        with self.admission.reserve_bytes(length or 0):
-            return await handler(request)
+        async with self.admission.enter():
+            with self.admission.reserve_bytes(length or 0):
+                return await handler(request)
 
 
 def check_token(host: str, place: str) -> dict[str, str]:

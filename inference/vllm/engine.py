@@ -7,6 +7,7 @@ import asyncio
 import shutil
 import tempfile
 import time
+from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,20 @@ class VllmBackend:
         finally:
             adapter.users -= 1
             self._release(adapter)
+
+    async def sleep(self) -> None:
+        """See ``SleepingBackend``."""
+        await self._run_idle(self._engine.sleep())
+
+    async def wake(self) -> None:
+        """See ``SleepingBackend``."""
+        await self._run_idle(self._engine.wake())
+
+    async def _run_idle(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await asyncio.wrap_future(self._engine.submit(work))
+        except Exception as error:  # vLLM raises bare errors of many kinds
+            raise translate_error("inference: vLLM could not release the GPU, or take it again", error) from error
 
     async def close(self) -> None:
         """Wait for what is in flight, then end vLLM's processes if they were started by this backend."""

@@ -117,6 +117,14 @@ class VllmEngine:
         """Abort requests, which return what they have sampled; does not wait."""
         self.submit(self._llm.abort(list(names)))
 
+    async def sleep(self) -> None:
+        """Keep the weights in the host's memory, and drop keys and values; in the engine's loop only, when idle."""
+        await self._llm.sleep(level=1)
+
+    async def wake(self) -> None:
+        """Take up as before ``sleep``; in the engine's loop only."""
+        await self._llm.wake_up()
+
     def next_adapter_id(self) -> int:
         """A unique number for an adapter."""
         return next(self._ids)

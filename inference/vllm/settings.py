@@ -46,6 +46,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Longest prompt and completion together; 0 is the model's own limit."""
     eager: bool = False
     """No compiled graphs: starts sooner and decodes more slowly. A CPU with adapters never has them."""
+    enable_sleep_mode: bool = False
+    """Whether its memory can be released between two turns on a GPU; on a CPU there is nothing to release."""
     mask_places: int = 0
     """Places of a constraint that a request to vLLM carries, which then samples along them (``mask``); at 0 each choice
     is a request of its own."""
@@ -100,6 +102,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "kv_cache_memory_bytes": int(memory * 2**30) or None,
             "enable_prefix_caching": self.enable_prefix_caching,
+            "enable_sleep_mode": self.enable_sleep_mode and not on_cpu,
             "max_model_len": length,
             # vLLM 0.32 rewinds a seeded request's generator after each part of a prompt, which torch cannot on a CPU:
             # its engine would end.

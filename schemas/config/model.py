@@ -45,6 +45,9 @@ class InferenceConfig(Table, frozen=True):
     evaluation_temperature: float = 1.0
     top_p: float = 1.0
     """Of both: the nucleus that is sampled from."""
+    colocate: bool = False
+    """Whether the one inference process and the trainer share a GPU in turns: while a step is trained, the backend
+    sleeps and requests wait; between two steps, the trainer's base model is in the host's memory."""
     servers: int = 0
     """Inference processes on every machine that runs ``league up``, which its rollout and evaluator workers, and those
     of other machines, send their requests to. At 0, and without ``urls``, every worker has the model in its own

@@ -9,6 +9,7 @@ import pytest
 
 from arena.constraints.token_walk import ListConstraint
 from inference import Generation, Request, SamplingParameters
+from inference.base import SleepingBackend
 from inference.vllm import constrained_generation
 from inference.vllm.engine import VllmBackend
 from inference.vllm.process import translate_error
@@ -107,6 +108,28 @@ def test_new_adapter_samples_within_a_second_while_others_run(base, engine, adap
     seconds, others = asyncio.run(swapped())
     assert seconds < 1
     assert all(generation.finish_reason in ("stop", "length") for generation in others)
+    asyncio.run(backend.close())
+
+
+def test_it_sleeps_and_wakes_with_its_adapters_loaded(base, engine, adapter):
+    """The whole sequence of calls; on a CPU vLLM pauses, drops its prefix cache and releases no memory."""
+    backend = VllmBackend(base, engine=engine)
+    assert isinstance(backend, SleepingBackend)
+    backend.load_adapter("a1", adapter(1))
+    requests = [request_of(seed, name, prompt_ids=PROMPT[:150]) for seed in range(3) for name in (None, "a1")]
+    before = run(backend, *requests)
+
+    async def sleep_and_wake() -> None:
+        await backend.sleep()
+        assert await asyncio.wrap_future(engine.submit(engine._llm.is_sleeping()))
+        await backend.wake()
+        assert not await asyncio.wrap_future(engine.submit(engine._llm.is_sleeping()))
+
+    for _ in range(2):
+        asyncio.run(sleep_and_wake())
+        after = run(backend, *requests)
+        assert [one.completion_ids for one in after] == [one.completion_ids for one in before]
+        assert [one.logprobs for one in after] == [pytest.approx(one.logprobs, abs=1e-5) for one in before]
     asyncio.run(backend.close())
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.model_config import ModelShape
 from schemas.config import LeagueConfig, Plugin
@@ -170,6 +170,10 @@ class LearnerBackend(Protocol):
         """Sizes of the base model."""
 
     @property
+    def base(self) -> nn.Module | None:
+        """The frozen base model; None where a server holds it."""
+
+    @property
     def is_sharded(self) -> bool:
         """Whether several ranks hold a part of the base each."""
 
@@ -186,6 +190,33 @@ class LearnerBackend(Protocol):
         Raises:
             ConfigError: the base has no such linears.
         """
+
+
+class OffloadedBase:
+    """A frozen base model in the host's memory, with a copy on a device while something is computed there.
+
+    Args:
+        module: The base model, without adapters yet, on the CPU.
+        device: Where ``load`` copies it to.
+    """
+
+    def __init__(self, module: nn.Module, device: str) -> None:
+        self._device = torch.device(device)
+        self._tensors = [*module.parameters(), *module.buffers()]
+        pins = self._device.type == "cuda"
+        self._host = [tensor.data.pin_memory() if pins else tensor.data for tensor in self._tensors]
+
+    def load(self) -> None:
+        """Copy the weights to the device."""
+        for tensor, host in zip(self._tensors, self._host, strict=True):
+            tensor.data = host.to(self._device, non_blocking=True)
+
+    def offload(self) -> None:
+        """Release the device's memory; adapters and their moments stay there."""
+        for tensor, host in zip(self._tensors, self._host, strict=True):
+            tensor.data = host
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 class BackendLoader(Protocol):

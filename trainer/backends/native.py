@@ -105,6 +105,11 @@ class NativeBackend:
         self.decoder = decoder
         self.shape: DecoderShape = decoder.shape
 
+    @property
+    def base(self) -> Decoder:
+        """See ``LearnerBackend.base``."""
+        return self.decoder
+
     def shard(self, device: str) -> None:
         """See ``LearnerBackend.shard``."""
         raise ConfigError("trainer.backend: 'native' holds the whole base on every rank; expected 'peft'")

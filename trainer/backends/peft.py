@@ -111,6 +111,12 @@ class PeftBackend:
         return weight
 
     @property
+    def base(self) -> nn.Module:
+        """See ``LearnerBackend.base``."""
+        module: nn.Module = self.model
+        return module
+
+    @property
     def is_sharded(self) -> bool:
         """See ``LearnerBackend.is_sharded``."""
         return self.settings.sharded

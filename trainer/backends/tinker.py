@@ -142,6 +142,7 @@ class TinkerBackend:
     """A ``LearnerBackend`` on a server; nothing of the base model is in this process."""
 
     is_sharded = False
+    base = None
 
     def __init__(self, service: Any, shape: ModelShape, dtype: torch.dtype, settings: TinkerSettings) -> None:
         self.service = service
