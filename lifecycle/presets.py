@@ -80,7 +80,7 @@ benchmark_games = 56
 """
 
 _IN_TURNS = """
-# Beside each other they do not fit: vLLM sleeps while a step is trained, and the trainer's base model waits in the host's memory.
+# They do not fit beside each other: vLLM sleeps while a step is trained, with its weights in the host's memory.
 colocate = true"""
 
 _GPU_TRAINER = """
@@ -209,7 +209,8 @@ def fit_card(model: str, gb: float) -> CardFit | None:
     """
     wide = KNOWN_MODELS[model].parameters > _LARGE and gb >= _LARGE_CARD_GB
     sizes = ((32, 8), (16, 4)) if wide else ((16, 4 if gb < _LARGE_CARD_GB else 8),)
-    for in_turns, (rank, loras), sequences, tokens in product((False, True), sizes, (8, 2), _RECTANGLES):
+    tried = [*product((False,), sizes, (8, 2), _RECTANGLES), *product((True,), sizes[-1:], (8, 2), _RECTANGLES)]
+    for in_turns, (rank, loras), sequences, tokens in tried:
         length = min(tokens, _MAX_LENGTH)
         fit = _fit_vllm(model, gb, CardFit(rank, tokens, length, 0.0, loras, 0, 0, in_turns))
         if fit.cached_tokens >= sequences * length:
