@@ -1,11 +1,23 @@
-"""Small collections written for this project, for environments without data of their own.
+"""Data of environments: small collections written for this project, and problems of reasoning-gym.
 
 ``PROBLEMS`` are word problems of one or two steps over small integers; all of a problem's numbers are needed, in order.
 ``TOPICS`` are for debates, ``PROMPTS`` for answers that are compared, ``PASSAGES`` short documents of facts with their
 ``WORD_KINDS``, ``WORDS`` everyday words.
+
+``ProblemSet`` has problems of reasoning-gym (Stojanovski et al. 2025, arXiv 2505.24760), each identified by its data
+set, options, seed, size and index, from which the package (the extra ``reasoning-gym``) makes it again wherever it is
+scored. Its data set's own verifier scores the answers.
 """
 
+import math
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from schemas.errors import ConfigError, EpisodeError, describe_error, format_choices
 
 ONE_STEP: Sequence[tuple[str, int]] = (
     ("Ana has 3 pears and picks 4 more. How many pears has she now?", 7),
@@ -134,3 +146,109 @@ WORDS: Sequence[str] = (
     "apple", "bell", "boat", "bridge", "candle", "cat", "cloud", "coat", "door", "drum", "field", "fox",
     "garden", "hill", "kite", "lamp", "moon", "rain", "river", "road", "ship", "stone", "tree", "wolf",
 )  # fmt: skip
+
+
+EXECUTE_REPLIES = frozenset(
+    {
+        "binary_matrix",
+        "countdown",
+        "intermediate_integration",
+        "n_queens",
+        "puzzle24",
+        "simple_integration",
+        "spiral_matrix",
+        "string_insertion",
+    }
+)
+"""Data sets whose verifiers run a reply as Python."""
+UNSEEDED = frozenset({"isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note", "word_ladder"})
+"""Data sets whose problems differ between processes with the same seed."""
+
+
+class Problem(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The identity of a problem."""
+
+    dataset: str
+    seed: int
+    size: int
+    """Of the set that it is from: some data sets draw differently for another size."""
+    index: int
+    options: dict[str, Any] = {}
+
+
+class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Problems of a data set, as a setting of an environment."""
+
+    dataset: str
+    """reasoning-gym's name: ``chain_sum``."""
+    size: int = 100
+    seed: int = 0
+    options: dict[str, Any] = {}
+    """Arguments of the data set: ``{ min_terms = 3 }``."""
+
+    def __post_init__(self) -> None:
+        """Raises ``ConfigError`` with the key, the value found and the expected range."""
+        if self.size < 1:
+            raise ConfigError(f"size: {self.size}; expected 1 or more")
+        if self.dataset in UNSEEDED | EXECUTE_REPLIES:
+            reason = "changes from process to process" if self.dataset in UNSEEDED else "runs replies as Python"
+            raise ConfigError(f"dataset: {self.dataset!r} {reason}; expected another one")
+
+    def problems(self, seed_offset: int = 0) -> list[tuple[str, str, Problem]]:
+        """Questions with reference answers, empty where there is none; another seed gives other problems.
+
+        Raises:
+            ConfigError: the package is not installed, no such data set, or bad options.
+        """
+        seed = self.seed + seed_offset
+        made = _open_dataset(self.dataset, seed, self.size, _encode(self.options))
+        entries = enumerate(made[index] for index in range(self.size))
+        return [
+            (entry["question"], entry["answer"] or "", Problem(self.dataset, seed, self.size, index, self.options))
+            for index, entry in entries
+        ]
+
+
+def score_answer(answer: str, problem: Problem) -> float:
+    """Score of an answer by its data set's verifier, from 0 to 1.
+
+    Raises:
+        EpisodeError: the verifier raised, or its score is not from 0 to 1.
+    """
+    made = _open_dataset(problem.dataset, problem.seed, problem.size, _encode(problem.options))
+    where = f"reasoning-gym, {problem.dataset}, seed {problem.seed}, problem {problem.index}"
+    try:
+        score = float(made.score_answer(answer=answer, entry=made[problem.index]))
+    except Exception as error:  # verifiers are third-party code and may raise anything
+        raise EpisodeError(f"{where}: the verifier raises ({describe_error(error)})") from error
+    if not (math.isfinite(score) and 0 <= score <= 1):
+        raise EpisodeError(f"{where}: score {score}; expected from 0 to 1")
+    return score
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+@cache
+def _open_dataset(name: str, seed: int, size: int, options: bytes) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import reasoning_gym
+            from reasoning_gym.factory import DATASETS
+    except ImportError as error:
+        raise ConfigError(
+            f"game.settings: the data set {name!r} needs the package reasoning-gym: "
+            "pip install 'event-sourced-league[reasoning-gym]'"
+        ) from error
+    if name not in DATASETS:
+        raise ConfigError(
+            f"game.settings: reasoning-gym has no data set {name!r}; expected {format_choices(sorted(DATASETS))}"
+        )
+    try:
+        return reasoning_gym.create_dataset(name, size=size, seed=seed, **msgspec.json.decode(options))
+    except Exception as error:  # its configurations assert, and raise what they like
+        raise ConfigError(
+            f"game.settings: the data set {name!r} cannot be made with options {options.decode()} "
+            f"({describe_error(error)})"
+        ) from error

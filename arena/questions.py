@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from arena.arena import Arena
-from arena.datasets import WORD_KINDS
+from arena.datasets import WORD_KINDS, Problem, ProblemSet, score_answer
 from arena.episodes import Episode, SingleTurnEpisode
-from arena.reasoning_problems import Problem, ProblemSet, score_answer
 from arena.rubrics import RewardFn
 from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Rollout
 from schemas.errors import EpisodeError

@@ -78,7 +78,7 @@ class Rubric:
         values: list[Any] = []
         try:
             values.extend(func(rollout, arena) for func in self.funcs)
-        except BaseException:
+        except BaseException:  # raised again; a coroutine that is never awaited is a warning
             _close_coroutines(values)
             raise
         waiting = [at for at, value in enumerate(values) if isawaitable(value)]

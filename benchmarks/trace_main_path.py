@@ -38,7 +38,7 @@ _STAND_INS = {"InMemoryBlobStore": "league/blobs/broker.py", "InMemoryExperience
 """By class of the league in memory: the file with which a broker is spoken to."""
 _INTERFACES = {
     "game": ("arena/games/", "arena/enumerable/", "arena/bots/"),
-    "prompter": ("players/reply_formats.py", "players/prompt_builder.py", "players/free_text.py"),
+    "prompter": ("players/reply_formats.py", "players/prompt_builder.py", "players/prompt_builder.py"),
     "backend": ("inference/",),
     "matchmaking": ("league/matchmaking/", "league/samplers/"),
     "state": ("league/state/", "league/fold_primitives.py"),

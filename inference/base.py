@@ -177,7 +177,7 @@ def translate_out_of_memory(doing: str) -> Iterator[None]:
         yield
     except MemoryShortError:
         raise
-    except Exception as error:
+    except Exception as error:  # kinds differ by engine; the message decides
         if not is_out_of_memory(error):
             raise
         raise MemoryShortError(f"inference: no memory for {doing}: {error}") from error

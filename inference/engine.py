@@ -208,7 +208,7 @@ class Engine:
         """
         try:
             self._advance(first, last, joining and self._prefixes.enabled)
-        except Exception as error:
+        except Exception as error:  # the boundary of one pass: its rows fail, the engine goes on
             kind = MemoryShortError if is_out_of_memory(error) else EngineError
             failure = kind(f"inference: a pass over {last - first} rows failed: {error!r}")
             if kind is MemoryShortError and len(self._running) > 1:
@@ -273,7 +273,7 @@ def append_token(row: ActiveSequence, token: int, logprob: float, nucleus: list[
     """Append a token to a row; an error of its constraint goes to its caller alone."""
     try:
         row.accept_token(token, logprob, nucleus)
-    except Exception as error:
+    except Exception as error:  # constraints are plugins, which may raise anything
         fail_sequence(row, error)
 
 

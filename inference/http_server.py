@@ -104,7 +104,7 @@ def error_boundary(statuses: ErrorStatuses, render: Callable[[web.Request, Refus
             if (request.content_length or 0) > request.client_max_size:
                 raise _too_large(request)
             return await handler(request)
-        except Exception as error:
+        except Exception as error:  # the boundary of a request
             if isinstance(error, web.HTTPException) and error.status < 400:
                 raise
             if isinstance(error, ConnectionError) and (request.transport is None or request.transport.is_closing()):

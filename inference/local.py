@@ -183,7 +183,7 @@ class LocalBackend:
             self._adapters[name] = LoadedAdapter(lora, digest, self._swaps + 1, size)
             try:
                 self._get_weights(name)
-            except Exception:
+            except Exception:  # raised again; no failure may leave half an adapter
                 # Restore the adapter under the name, if there was one.
                 self._adapters.pop(name)
                 if before is not None:

@@ -310,7 +310,7 @@ def _wait(work: Coroutine[Any, Any, T]) -> T:
     future = asyncio.run_coroutine_threadsafe(work, _background_loop(os.getpid()))
     try:
         return future.result()
-    except BaseException:
+    except BaseException:  # raised again; an interruption cancels the work too
         future.cancel()
         raise
 

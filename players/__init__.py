@@ -2,8 +2,8 @@
 
 - ``policy``          the league's own models in a seat of a game, and as client of an episode
 - ``search``          a policy that compares sampled actions by rollouts
-- ``prompt_builder``  prompts by a league's configuration, its game and its model
-- ``reply_formats``   constrained replies and how they are parsed; ``free_text``: replies without constraint
+- ``prompt_builder``  prompts by a league's configuration, its game and its model; replies without constraint
+- ``reply_formats``   constrained replies and how they are parsed
 - ``remote/``         agents behind a server with OpenAI's chat interface
 - ``human``           people in a seat
 """

@@ -14,8 +14,7 @@ from arena.games.texts import SupportsCredits, TextFormat
 from arena.match import SeatPlayer
 from inference.base import Generation, InferenceBackend, Request, SamplingParameters
 from models.tokenizer import Tokenizer
-from players.free_text import end_of_turn_constraint
-from players.prompt_builder import ConversationEncoder, make_constrained_prompter
+from players.prompt_builder import ConversationEncoder, end_of_turn_constraint, make_constrained_prompter
 from players.reply_formats import ParsedReply, Prompter
 from schemas.config import PromptsConfig
 from schemas.episodes import Message, ModelResponse

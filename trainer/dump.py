@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.config import TrainerConfig
-from trainer.buffer.drawn_batch import BatchItem
+from trainer.buffer.base import BatchItem
 from trainer.learner import Learner
 from trainer.multi_agent_credit import credit_units, merge_units
 from trainer.rewards import REWARDS

@@ -163,7 +163,7 @@ class RankGroup:
             self._store = self._start_ranks(plan) if place is None else _send_plan(plan, place)
             with self._report_dead_rank():
                 self.ranks = plan.connect(0, local_rank, self._store, backend or _load_backend(plan, local_rank))
-        except BaseException:
+        except BaseException:  # raised again; an interruption ends the other ranks too
             self.close()
             raise
 

@@ -36,7 +36,7 @@ from league.matchmaking.sessions import (
     session_result,
     virtual_models,
 )
-from league.state.sessions import EndedSession, SessionTable
+from league.state.saved_state import EndedSession, SessionTable
 from schemas.errors import UsageError, format_choices
 from schemas.events import Event, SessionOpened
 from schemas.ids import agent_name, session_match_id, split_agent

@@ -19,7 +19,7 @@ from arena.environments import RANDOM_BOT, ArenaSpec, EnvironmentSpec
 from arena.games.texts import SupportsWords, words_of, write_reply
 from inference.http_server import RefusedError
 from inference.server.openai_types import ChatCompletionRequest, conversation
-from league.state.sessions import EndedSession
+from league.state.saved_state import EndedSession
 from players.remote.model import resolve_api_key
 from players.remote.remote_player import RemoteAgents
 from schemas.config import AgentConfig

@@ -167,7 +167,7 @@ async def _serve_until_done(context: Context, serve: ServeFunction) -> str:
     except LeagueError as error:
         log.error("stopped by an error", error=str(error))
         return describe_error(error)
-    except Exception as error:
+    except Exception as error:  # the boundary of the process
         if isinstance(error, OSError) and (disk := DiskError.of(error)):
             raise disk from error
         if isinstance(error, OSError) and error.errno == errno.EIO:

@@ -13,6 +13,7 @@ import msgspec
 
 from arena.arena import Arena
 from arena.clients import InferenceClient
+from arena.datasets import ProblemSet
 from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
 from arena.questions import (
     ProposalEpisode,
@@ -25,7 +26,6 @@ from arena.questions import (
     random_arithmetic,
     right_answer_reward,
 )
-from arena.reasoning_problems import ProblemSet
 from arena.rubrics import Rubric
 from schemas.episodes import Artifact, EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
 from schemas.errors import ConfigError

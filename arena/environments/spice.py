@@ -14,7 +14,7 @@ import msgspec
 
 from arena.arena import Arena
 from arena.clients import InferenceClient
-from arena.datasets import PASSAGES
+from arena.datasets import PASSAGES, ProblemSet
 from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
 from arena.questions import (
     ProposalEpisode,
@@ -26,7 +26,6 @@ from arena.questions import (
     proposal_metrics,
     right_answer_reward,
 )
-from arena.reasoning_problems import ProblemSet
 from arena.rubrics import Rubric
 from schemas.episodes import (
     EpisodeRequest,

@@ -13,7 +13,7 @@ import msgspec
 
 from arena.arena import Arena
 from arena.clients import InferenceClient
-from arena.datasets import PROBLEMS
+from arena.datasets import PROBLEMS, ProblemSet, score_answer
 from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
 from arena.questions import (
     ANSWER_MARK,
@@ -25,7 +25,6 @@ from arena.questions import (
     list_questions,
     parse_number,
 )
-from arena.reasoning_problems import ProblemSet, score_answer
 from arena.rubrics import Rubric
 from schemas.config import convert
 from schemas.episodes import Artifact, EpisodeRequest, Message, Role, Rollout

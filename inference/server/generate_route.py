@@ -76,7 +76,7 @@ class GenerateRoutes:
         """The result of one call; a failure does not affect the others."""
         try:
             return CallResult(index, 200, await self._generate_reply(call))
-        except Exception as error:
+        except Exception as error:  # the boundary of one call, which becomes its status
             refused = to_refused(error, GENERATE_MANY, ERROR_STATUSES)
             return CallResult(index, refused.status, error_body(refused))
 

@@ -175,7 +175,7 @@ class BrokerBlobStore:
         try:
             with path.open("wb") as file:
                 await self._read(name, file)
-        except BaseException:
+        except BaseException:  # raised again; an interruption leaves no draft either
             remove_draft(path)
             raise
 

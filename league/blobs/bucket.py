@@ -143,7 +143,7 @@ class BucketBlobStore:
                 _, found = await self._read(name, file.write)
             if found != name:
                 raise corrupt_blob_error(name, found, self.where)
-        except BaseException:
+        except BaseException:  # raised again; an interruption leaves no draft either
             remove_draft(path)
             raise
 

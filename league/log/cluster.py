@@ -86,7 +86,7 @@ class LocalCluster:
         try:
             for number in range(len(self._ports.clients)):
                 self.start(number)
-        except BaseException:
+        except BaseException:  # raised again; an interruption leaves no node running either
             self.__exit__()
             raise
         return self

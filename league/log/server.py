@@ -179,7 +179,7 @@ class EmbeddedServer:
                 fcntl.flock(claim, fcntl.LOCK_SH)
                 self._claim = claim
                 self.url = self._find_url() or self._start()
-        except BaseException as error:
+        except BaseException as error:  # raised again; a claim that is kept would keep the server up
             self._release_claim()
             if isinstance(error, OSError) and not isinstance(error, LogUnavailableError):
                 raise _storage_error(self.folder, error) from error

@@ -49,7 +49,7 @@ class Projection:
         self._reached = (0, 0)
         try:
             self.position = self._committed = self._prepare()
-        except BaseException:
+        except BaseException:  # raised again; an open connection locks the file
             self.connection.close()
             raise
 

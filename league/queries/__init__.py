@@ -7,8 +7,7 @@
 - ``replays``      a record as turns, maps and conversations; ``decisions`` shows the prompt and reply of one decision
 - ``leaderboard``  the leaderboard as a table, with footnotes on what its numbers mean
 - ``status``       the state of a league and its workers now, with alarms
-- ``reports``      the success criteria of a run, two runs compared, workers whose results are improbable
-- ``counterfactuals``  ratings under other rules
+- ``reports``      the success criteria of a run, two runs compared, ratings under other rules, improbable workers
 - ``plots``        charts of a league's history
 - ``notebook``     results as Arrow tables, and as HTML for notebooks
 - ``playable``     the matches that people can play in a league

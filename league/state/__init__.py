@@ -1,13 +1,12 @@
 """The league's state: a pure, total fold of its history.
 
 - ``league_state``      the state at one sequence; one small handler per event type
-- ``saved_state``       its snapshot form, and its smaller parts: spending, pauses, workers
+- ``saved_state``       its snapshot form, and its smaller parts: spending, pauses, workers, sessions
 - ``standings_rows``    the tables of the standings: agents with their ratings, wins and losses
 - ``evaluation_table``  evaluations: requests, results, verdicts
 - ``consumption``       the outcome of every trajectory, and matches begun but not trained on
 - ``novelty``           how new an agent's play is to a policy
 - ``artifacts``         artifacts that matches added to an arena's stores
-- ``sessions``          matches that external agents play elsewhere against opponents of the pool
 """
 
 from league.state.league_state import LeagueState

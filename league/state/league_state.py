@@ -29,10 +29,10 @@ from league.state.saved_state import (
     PauseState,
     PublishedVersion,
     RemoteSpending,
+    SessionTable,
     WorkerRegistry,
     WorkerState,
 )
-from league.state.sessions import SessionTable
 from league.state.standings_rows import AgentPairRecords, AgentRows, PolicyRecords
 from schemas import events as e
 from schemas.codec import canonical_json

@@ -11,8 +11,8 @@ import pytest
 
 from arena.clients import ScriptedClient
 from arena.clients.improviser import improvised_calls
+from arena.datasets import EXECUTE_REPLIES, UNSEEDED, Problem, ProblemSet, score_answer
 from arena.environments import ArenaOptions, ArenaSpec, make_arena
-from arena.reasoning_problems import EXECUTE_REPLIES, UNSEEDED, Problem, ProblemSet, score_answer
 from schemas.episodes import GenerateResult
 from schemas.errors import ConfigError, EpisodeError
 
@@ -90,7 +90,7 @@ def test_improvised_play_is_scored_without_a_failure(name: str, key: str):
 
 
 PRINT = """
-from arena.reasoning_problems import ProblemSet
+from arena.datasets import ProblemSet
 for name in ("chain_sum", "family_relationships", "graph_color", "spell_backward"):
     print(ProblemSet(dataset=name, size=4, seed=7).problems())
 """

@@ -17,7 +17,7 @@ from league.matchmaking.sessions import (
     virtual_models,
 )
 from league.state import LeagueState
-from league.state import sessions as session_fold
+from league.state import saved_state as session_fold
 from schemas.config import LeagueConfig
 from schemas.errors import UsageError
 from schemas.ids import digest, session_match_id

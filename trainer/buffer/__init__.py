@@ -1,16 +1,14 @@
 """Trajectories that wait to be trained on, and the strategies that draw a batch of them.
 
-- ``base``         the protocol of a strategy and the registry; every other file that registers is one strategy
-- ``buffer``       the trajectories: bounded, filled in the order of the stream, emptied by recorded steps only
-- ``groups``       trajectories that wait for the others of their group
-- ``drawn_batch``  a drawn batch, and the accounting of what left the buffer
+- ``base``    the protocol of a strategy, the registry, and drawn batches; a file that registers is one strategy
+- ``buffer``  the trajectories: bounded, filled in the order of the stream, emptied by recorded steps only
+- ``groups``  trajectories that wait for the others of their group
 
 To add a strategy, write one file with ``@register("name")``; the contract tests find it.
 """
 
-from trainer.buffer.base import STRATEGIES, Strategy, Unit
+from trainer.buffer.base import STRATEGIES, BatchAccounting, BatchItem, DroppedItem, Strategy, Unit
 from trainer.buffer.buffer import BufferCapacity, TrajectoryBuffer
-from trainer.buffer.drawn_batch import BatchAccounting, BatchItem, DroppedItem
 
 __all__ = [
     "STRATEGIES",

@@ -1,11 +1,16 @@
-"""The protocol of a strategy, which orders waiting trajectories, and the registry."""
+"""The protocol of a strategy, which orders waiting trajectories, the registry, and drawn batches."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+import msgspec
+
+from schemas.events import DroppedTrajectories, PartialTrajectory
+from schemas.numbers import Ranges, to_ranges
 from schemas.plugins import Registry
+from schemas.trajectories import ModelCall, Trajectory
 
 
 class Unit(NamedTuple):
@@ -79,3 +84,99 @@ def _prefer_within_shares(order: list[list[Unit]], count: int, shares: dict[str,
         elif fits:
             rest -= len(bundle)
     return fitting + passed if shares else order
+
+
+DROP_REASONS = ("stale", "filtered", "voided", "refused", "given_up", "late", "copy", "failed")
+UNCOUNTED_REASONS = ("copy", "failed")
+"""Reasons of messages that are not trajectories of their own."""
+
+
+class BatchItem(NamedTuple):
+    """A trajectory of a batch."""
+
+    sequence: int
+    rollout: Trajectory
+    steps: list[int]
+    """Indices of the steps to train on."""
+    left: int
+    """Steps that still wait to be trained on."""
+
+    @property
+    def trains_all_steps(self) -> bool:
+        """Whether all steps with a choice are trained on now."""
+        return len(self.steps) == len(trainable_steps(self.rollout))
+
+    @property
+    def trainable_trajectory(self) -> Trajectory:
+        """The trajectory, with the choices of its other steps removed.
+
+        The steps themselves stay, because credit flows through them: rewards and advantages are those of the whole
+        trajectory, whichever of its steps are trained on now.
+        """
+        if self.trains_all_steps:
+            return self.rollout
+        trained = set(self.steps)
+        steps = [step if at in trained else without_choices(step) for at, step in enumerate(self.rollout.steps)]
+        return msgspec.structs.replace(self.rollout, steps=steps)
+
+
+def trainable_steps(rollout: Trajectory) -> list[int]:
+    """Indices of the steps with a choice: a token that was sampled rather than forced."""
+    return [at for at, step in enumerate(rollout.steps) if step.branches]
+
+
+def without_choices(step: ModelCall) -> ModelCall:
+    """A copy of which nothing is trained on."""
+    return msgspec.structs.replace(step, branches=[], logprobs=[], allowed=[])
+
+
+class DroppedItem(NamedTuple):
+    """A trajectory that left the buffer without being fully trained on."""
+
+    sequence: int
+    match_id: str
+    reason: str
+    seat: int = -1
+    """Seat in the match; -1 where the message does not say."""
+
+
+class BatchAccounting(msgspec.Struct, frozen=True):
+    """Accounting of a step: the fields of ``GradientStepTaken`` of the same names."""
+
+    matches: list[str]
+    seats: list[int]
+    accepted: int
+    trained: Ranges
+    dropped: list[DroppedTrajectories]
+    parts: list[PartialTrajectory]
+
+    def dropped_count(self, reason: str) -> int:
+        """Number of trajectories that left for a reason."""
+        return sum(len(group.matches) for group in self.dropped if group.reason == reason)
+
+
+def make_accounting(drawn: Sequence[BatchItem], left: Sequence[DroppedItem]) -> BatchAccounting:
+    """Account for trajectories that were trained on (``drawn``, by sequence) and for the others that left."""
+    done = [one for one in drawn if not one.left]
+    return BatchAccounting(
+        matches=[one.rollout.match_id for one in drawn],
+        seats=[one.rollout.seat for one in drawn],
+        accepted=len(done),
+        trained=to_ranges(one.sequence for one in done),
+        dropped=[_dropped_for(reason, left) for reason in DROP_REASONS if any(one.reason == reason for one in left)],
+        parts=[
+            PartialTrajectory(one.sequence, one.rollout.match_id, to_ranges(one.steps), one.left, one.rollout.seat)
+            for one in drawn
+            if not one.trains_all_steps
+        ],
+    )
+
+
+def _dropped_for(reason: str, left: Sequence[DroppedItem]) -> DroppedTrajectories:
+    those = sorted(one for one in left if one.reason == reason)
+    return DroppedTrajectories(
+        reason=reason,
+        sequences=to_ranges(one.sequence for one in those),
+        matches=[one.match_id for one in those],
+        seats=[one.seat for one in those],
+    )

@@ -19,13 +19,15 @@ from schemas.ids import derive_seed
 from schemas.numbers import Ranges, in_ranges
 from schemas.trajectories import Trajectory
 from trainer.admission import fresh_step_indices
-from trainer.buffer.base import STRATEGIES, Unit, select_units
-from trainer.buffer.drawn_batch import (
+from trainer.buffer.base import (
+    STRATEGIES,
     UNCOUNTED_REASONS,
     BatchAccounting,
     BatchItem,
     DroppedItem,
+    Unit,
     make_accounting,
+    select_units,
     trainable_steps,
 )
 from trainer.buffer.groups import BufferedGroups, BufferedTrajectory, is_grouped

@@ -16,7 +16,7 @@ from ui.output import print_json
 
 if TYPE_CHECKING:
     from league.history.counterfactual import RatingComparison, RatingShift
-    from league.queries.counterfactuals import ReplayOptions
+    from league.queries.reports import ReplayOptions
 
 _MAX_DIFFERENCES = 20
 
@@ -50,7 +50,7 @@ def replay(
     --verify compares the ratings with the recorded ones, exits 1 if they differ, and states its scope. --set, --system,
     --without-… and --exclude rate under other rules, and print how ranks and ratings differ. Nothing is written.
     """
-    from league.queries.counterfactuals import ReplayOptions
+    from league.queries.reports import ReplayOptions
 
     options = ReplayOptions(settings or [], system, agents or [], workers or [], predicates or [])
     if check and options:
@@ -66,7 +66,7 @@ async def _run_replay(run: Run, until: str | None, check: bool, options: "Replay
         if check:
             return await _print_verification(history, place, as_json)
         if options:
-            from league.queries.counterfactuals import compare_counterfactual
+            from league.queries.reports import compare_counterfactual
 
             _print_comparison(await compare_counterfactual(run, history, place, options), as_json)
         else:

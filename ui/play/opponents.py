@@ -50,7 +50,7 @@ class HumanRunner(ABC):
         """See ``MatchRunner``; an error is recorded in ``failures`` too."""
         try:
             return await self._play(job, live)
-        except Exception as error:
+        except Exception as error:  # raised again; the page shows the reason
             self.failures[job.match_id] = describe_error(error)
             raise
 

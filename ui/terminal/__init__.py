@@ -1,8 +1,7 @@
 """``league dash``: a league in the terminal, live or at an earlier event.
 
 - ``views``     the interface of a view, and tables and texts that fit a terminal
-- ``overview``  league and events; ``boards``: leaderboard, head-to-head shares, opponents; ``curves``: ratings;
-  ``workers``: processes
+- ``overview``  league and events; ``boards``: leaderboard, ratings, head-to-head shares, opponents; ``workers``
 - ``app``       keys, time and refresh
 
 Views call the same functions as the web pages (``league.queries.pages``). To add one, write a class with the members of

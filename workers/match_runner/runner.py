@@ -191,7 +191,7 @@ class MatchExecutor:
         except LogError:
             self._failed += 1
             raise
-        except Exception as error:
+        except Exception as error:  # the boundary of a match
             self._failed += 1
             # Failures of a remote agent's server and shortage of memory for adapters are not faults of this process.
             self._consecutive_failures += not isinstance(error, RemoteError | MemoryShortError)

@@ -74,7 +74,7 @@ class HeartbeatPublisher:
             return
         try:
             await self._stream.publish(heartbeat)
-        except Exception as error:
+        except Exception as error:  # a lost heartbeat must not end the process
             self._log_change("heartbeat", error)
 
     async def run(self) -> None:
@@ -88,7 +88,7 @@ class HeartbeatPublisher:
         """The gauge's value; None where there is no gauge or it fails."""
         try:
             return None if gauge is None else gauge()
-        except Exception as error:
+        except Exception as error:  # a failed gauge must not end the process
             self._log_change(name, error)
             return None
 

@@ -123,7 +123,7 @@ async def _open_query(path: Path, limits: QueryLimits) -> tuple[QueryProcess, in
         position = await asyncio.to_thread(query.position)
         if position is None:
             raise BusyError(f"{path}: removed meanwhile; try again")
-    except BaseException:
+    except BaseException:  # raised again; an interruption ends the process too
         query.close()
         raise
     return query, position

@@ -17,9 +17,18 @@ from league.queries.pages.ratings import lineage
 from league.queries.reports import judge_now
 from league.success_criteria import CriteriaReport
 from schemas.errors import LeagueError
-from ui.web.offline.elements import Column, Markup, Table, encode_csv, h, join, make_document, render_table
+from ui.web.offline.elements import (
+    Column,
+    Markup,
+    Table,
+    draw_rating_curve,
+    encode_csv,
+    h,
+    join,
+    make_document,
+    render_table,
+)
 from ui.web.offline.match_page import match_file_name, render_match
-from ui.web.offline.rating_chart import draw_rating_curve
 
 MATCH_FOLDER = "matches"
 _PROMPT_CHARS = 150_000
