@@ -1,13 +1,15 @@
-"""Search at decision time: samples a policy's actions and plays the best of them by rollouts.
+"""Search at decision time: samples a policy's actions, improves the best of them part by part, and judges by rollouts.
 
 Candidates come from the policy, so that the search stays among plausible actions where there are too many to list
 (Diplomacy's joint orders), as in Gray et al. 2021 ("Human-level performance in no-press Diplomacy via equilibrium
-search", arXiv:2010.02923); rollouts to a horizon follow Tesauro and Galperin 1996 ("On-line policy improvement using
+search", arXiv:2010.02923), and from bots. Few samples have every part right, so the best one is a start for hill
+climbing over single parts. Rollouts to a horizon follow Tesauro and Galperin 1996 ("On-line policy improvement using
 Monte-Carlo search"). There is no equilibrium computation: other seats act as the rollout player does.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from random import Random
 
 from arena.games.base import Action, Game, GameSpec
 from arena.match import BotPlayer, Player, SeatPlayer, decision_seed
@@ -30,14 +32,14 @@ class SearchPlayer(SeatPlayer):
         Args:
             policy: Samples the candidates, and acts in rollouts where no bot is configured.
             game: Restores copies of positions.
-            config: Numbers of candidates and rollouts, horizon and bot.
+            config: Numbers of candidates and rollouts, horizon and bots.
 
         Raises:
             ConfigError: the game hides information from seats, or has no such bot.
-            GameError: the game has no such bot.
         """
         check_searchable(game, config)
         self._policy = policy
+        self._proposers: Sequence[Player] = [policy, *(BotPlayer(game.bot(name)) for name in config.proposals)]
         self._game = game
         self._config = config
         self._rollout_player: Player = BotPlayer(game.bot(config.bot)) if config.bot else policy
@@ -52,45 +54,100 @@ class SearchPlayer(SeatPlayer):
         return self._policy.metrics()
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
-        """The candidate with the highest mean value, the more often sampled one of equals; see ``Player.act``."""
+        """The action with the highest mean value, the more often sampled one of equals; see ``Player.act``."""
         seeds = [seed, *(derive_seed(seed, "candidate", number) for number in range(1, self._config.samples))]
-        samples = await asyncio.gather(*(self._policy.act(game, seat, each) for each in seeds))
+        samples = await asyncio.gather(*(one.act(game, seat, each) for one in self._proposers for each in seeds))
         candidates = list(dict.fromkeys(samples))
         if len(candidates) == 1:
             return candidates[0]
-        saved = game.save()
-        values = {candidate: await self._evaluate(saved, seat, candidate, seed) for candidate in candidates}
-        return max(candidates, key=lambda candidate: (values[candidate], samples.count(candidate)))
+        rollouts = Rollouts(self._game, self._config, self._rollout_player, game, seat, seed)
+        values = {candidate: await rollouts.value(candidate) for candidate in candidates}
+        best = max(candidates, key=lambda candidate: (values[candidate], samples.count(candidate)))
+        return await self._improve(best, candidates, game, rollouts)
 
-    async def _evaluate(self, saved: bytes, seat: int, candidate: Action, seed: int) -> float:
-        """Mean value of a candidate; all candidates of a decision meet the same random numbers."""
-        total = 0.0
-        for number in range(self._config.rollouts):
-            total += await self._roll_out(self._game.load(saved), seat, candidate, derive_seed(seed, "rollout", number))
-            # Rollouts by bots never wait, and other matches share this event loop.
-            await asyncio.sleep(0)
-        return total / self._config.rollouts
+    async def _improve(self, best: Action, candidates: Sequence[Action], game: Game, rollouts: "Rollouts") -> Action:
+        """Hill climbing: replaces one part at a time by another candidate's, as long as the value rises."""
+        left, rng = self._config.replacements, Random(derive_seed(rollouts.seed, "replacements"))
+        improved = True
+        while improved:
+            improved = False
+            for index, part in _replacements(best, candidates, rng):
+                variant = (*best[:index], part, *best[index + 1 :])
+                if variant in rollouts.values or not game.is_legal(rollouts.seat, variant):
+                    continue
+                if left == 0:
+                    return best
+                left -= 1
+                if await rollouts.value(variant) > rollouts.values[best]:
+                    best, improved = variant, True
+        return best
 
-    async def _roll_out(self, game: Game, seat: int, candidate: Action, seed: int) -> float:
-        turn = 0
-        while (moving := game.to_move()) and (turn < self._config.horizon or not self._config.horizon):
-            actions = {
-                other: candidate
-                if turn == 0 and other == seat
-                else await self._rollout_player.act(game, other, decision_seed(seed, turn, other))
-                for other in moving
-            }
+
+def _replacements(action: Action, candidates: Sequence[Action], rng: Random) -> list[tuple[int, str]]:
+    """Other parts of the candidates at the same place, with the place, in random order."""
+    alike = [candidate for candidate in candidates if len(candidate) == len(action)]
+    columns = (dict.fromkeys(candidate[index] for candidate in alike) for index in range(len(action)))
+    found = [(index, part) for index, column in enumerate(columns) for part in column if part != action[index]]
+    rng.shuffle(found)
+    return found
+
+
+class Rollouts:
+    """Values of one seat's actions in one position, each computed once; all of them meet the same random numbers."""
+
+    def __init__(self, spec: GameSpec, config: SearchConfig, player: Player, game: Game, seat: int, seed: int) -> None:
+        self.seat = seat
+        self.seed = seed
+        self.values: dict[Action, float] = {}
+        self._spec = spec
+        self._config = config
+        self._player = player
+        self._saved = game.save()
+        self._others: dict[int, Mapping[int, Action]] = {}
+        """Actions of the other seats in the first turn, by the rollout's number: they do not know the candidate."""
+
+    async def value(self, action: Action) -> float:
+        """Mean value of the positions that rollouts of an action end in."""
+        if action not in self.values:
+            numbers = range(self._config.rollouts)
+            self.values[action] = sum([await self._roll_out(action, number) for number in numbers]) / len(numbers)
+        return self.values[action]
+
+    async def _roll_out(self, action: Action, number: int) -> float:
+        # Rollouts by bots never wait, and other matches share this event loop.
+        await asyncio.sleep(0)
+        game, seed, config = self._spec.load(self._saved), derive_seed(self.seed, "rollout", number), self._config
+        if number not in self._others:
+            self._others[number] = await self._act(
+                game, [other for other in game.to_move() if other != self.seat], seed, 0
+            )
+        actions, turn = {**self._others[number], self.seat: action}, 0
+        while actions:
+            clock = game.clock
             game.apply(actions)
             turn += 1
-        return position_value(game, seat)
+            if turn >= config.horizon > 0 and (game.clock != clock or not config.whole_rounds):
+                break
+            actions = await self._act(game, game.to_move(), seed, turn)
+        return position_value(game, self.seat, config.value)
+
+    async def _act(self, game: Game, seats: Sequence[int], seed: int, turn: int) -> dict[int, Action]:
+        return {seat: await self._player.act(game, seat, decision_seed(seed, turn, seat)) for seat in seats}
 
 
-def position_value(game: Game, seat: int) -> float:
-    """Score of a seat in a finished game; before that its share of all seats' progress, or an even share of none."""
-    if not game.to_move():
+def position_value(game: Game, seat: int, value: str = "share") -> float:
+    """Value of a position for a seat.
+
+    ``share``: its share of all seats' progress, or an even share of none; in a finished game its score.
+    ``squares``: its share of the squares of progress; in a finished game half of that, and a half for the sole winner.
+    """
+    over = not game.to_move()
+    if over and value == "share":
         return game.outcome().scores[seat]
-    progress = [game.progress(other) for other in range(len(game.seats))]
-    return progress[seat] / sum(progress) if sum(progress) > 0 else 1 / len(progress)
+    power = 2 if value == "squares" else 1
+    progress = [game.progress(other) ** power for other in range(len(game.seats))]
+    share = progress[seat] / sum(progress) if sum(progress) > 0 else 1 / len(progress)
+    return (share + (game.outcome().winner == seat)) / 2 if over else share
 
 
 def check_searchable(game: GameSpec, config: SearchConfig) -> None:
@@ -100,5 +157,6 @@ def check_searchable(game: GameSpec, config: SearchConfig) -> None:
             f"search: {game.name} hides information or has chance events, which a copy of the position would reveal; "
             "expected a game in which every seat sees all of it"
         )
-    if config.bot and config.bot not in game.bots:
-        raise ConfigError(f"search.bot: {game.name} has no bot {config.bot!r}; expected one of {', '.join(game.bots)}")
+    for key, name in [("bot", config.bot), *(("proposals", name) for name in config.proposals)]:
+        if name and name not in game.bots:
+            raise ConfigError(f"search.{key}: {game.name} has no bot {name!r}; expected one of {', '.join(game.bots)}")

@@ -121,7 +121,7 @@ async def serve(context: Context, port: int = 0, host: str | None = None) -> Non
         models = await ModelManager.load(context)
         await models.load_newest()
         await context.fold_through(await context.persistently(context.log.last_sequence))
-        pool = LeagueOpponents(context)
+        pool = LeagueOpponents(context, models)
         following = models.follow() if turns is None else serve_in_turns(context, server.admission, models, turns)
         async with beside(following, server.update_rates(), pool.follow(), pool.expire()):
             server.serve(LeagueModels(context, models), pool)

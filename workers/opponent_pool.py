@@ -41,6 +41,7 @@ from schemas.errors import UsageError, format_choices
 from schemas.events import Event, SessionOpened
 from schemas.ids import agent_name, session_match_id, split_agent
 from workers.opponent_replies import OpponentReplies
+from workers.policy_weights import ModelManager
 from workers.runtime import Context
 
 log = structlog.get_logger()
@@ -58,9 +59,10 @@ class LeagueOpponents:
 
     Args:
         context: Follows the history, up to its end at this moment.
+        models: Act in agents that search.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, models: ModelManager) -> None:
         self._context = context
         self._draws = SessionDraws(lambda agent: context.state.is_model(agent))
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -72,7 +74,7 @@ class LeagueOpponents:
         game = context.config.game
         spec = make_environment(game.name, game.settings)
         self._roles: Sequence[str] = spec.seats
-        self._replies = OpponentReplies(context, spec)
+        self._replies = OpponentReplies(context, spec, models)
 
     def names(self) -> Sequence[str]:
         """See ``OpponentPool``."""

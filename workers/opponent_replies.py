@@ -1,14 +1,15 @@
-"""Replies of opponents that are no models of the server: bots, and remote agents.
+"""Replies of opponents that are no models of the server: bots, agents that search, and remote agents.
 
-A remote agent gets the conversation as it is. A bot needs more than a conversation:
+A remote agent gets the conversation as it is. Others need more than a conversation:
 
 | session's game | what a request must carry | bots |
 |---|---|---|
 | the league's, an environment of roles | nothing: bots reply to the conversation | all of the league's |
-| the league's, a game | ``league_position``: what ``Game.save`` wrote | all of the league's |
+| the league's, a game | ``league_position``: what ``Game.save`` wrote | all of the league's, agents that search too |
 | any | ``structured_outputs.choice``: the legal replies | ``random_bot`` |
 """
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from random import Random
@@ -16,37 +17,42 @@ from random import Random
 import msgspec
 
 from arena.environments import RANDOM_BOT, ArenaSpec, EnvironmentSpec
+from arena.games.base import Action, Game
 from arena.games.texts import SupportsWords, words_of, write_reply
 from inference.http_server import RefusedError
 from inference.server.openai_types import ChatCompletionRequest, conversation
 from league.state.saved_state import EndedSession
+from players.prompt_builder import make_prompter
 from players.remote.model import resolve_api_key
 from players.remote.remote_player import RemoteAgents
-from schemas.config import AgentConfig
+from schemas.config import AgentConfig, SearchConfig
 from schemas.errors import ConfigError, DecodeError, GameError, format_choices
 from schemas.events import SessionOpened
 from schemas.ids import derive_seed, digest
+from workers.policy_weights import ModelManager, find_searched_version, search_config
 from workers.remote_usage import RemoteUsageRecorder
 from workers.runtime import Context
 
 
 class OpponentReplies:
-    """The bots and the remote agents of a league, asked by chat requests.
+    """The bots, the agents that search and the remote agents of a league, asked by chat requests.
 
     Args:
         context: Follows the history.
         spec: The game or environment of the league.
+        models: Act in agents that search.
     """
 
-    def __init__(self, context: Context, spec: EnvironmentSpec) -> None:
+    def __init__(self, context: Context, spec: EnvironmentSpec, models: ModelManager) -> None:
         self._context = context
         self._spec = spec
+        self._models = models
         self._remotes = RemoteAgents(context.config.agents, lambda agent: context.state.budget_left(agent))
         self._usage = RemoteUsageRecorder(context, self._remotes)
         self._requests = itertools.count()
 
     def eligible(self, game: str, position: bool, choices: bool) -> frozenset[str]:
-        """Bots and remote agents that can answer the requests of a session.
+        """Bots, remote agents and agents that search, as far as they can answer the requests of a session.
 
         Args:
             game: Name of the session's game.
@@ -60,6 +66,8 @@ class OpponentReplies:
         def can_answer(name: str, agent: AgentConfig) -> bool:
             if agent.remote is not None:
                 return _has_key(name, agent)
+            if agent.search is not None:
+                return plays
             return agent.kind == "bot" and ((plays and name in spec.bots) or (choices and name == RANDOM_BOT))
 
         return frozenset(name for name, agent in config.agents.items() if can_answer(name, agent))
@@ -73,7 +81,7 @@ class OpponentReplies:
             RemoteError: the remote agent's server gave no reply, or its budget is spent.
         """
         agent = self._context.config.agents.get(opened.opponent)
-        if agent is None or agent.kind not in ("bot", "remote"):
+        if agent is None or agent.kind not in ("bot", "remote", "search"):
             return None
         if body.n not in (None, 1):
             raise RefusedError(400, f"n: {body.n} of {opened.opponent}, a {agent.kind}; expected 1", "n")
@@ -84,9 +92,9 @@ class OpponentReplies:
         if agent.remote is not None:
             return await self._ask_remote(opened, body)
         try:
-            return self._ask_bot(opened, body)
+            return await self._ask_bot(opened, body)
         except (DecodeError, GameError) as error:
-            raise RefusedError(400, f"league_position, for the bot {opened.opponent}: {error}") from error
+            raise RefusedError(400, f"league_position, for the {agent.kind} {opened.opponent}: {error}") from error
 
     async def close(self) -> None:
         """Close the connections to remote agents."""
@@ -102,37 +110,51 @@ class OpponentReplies:
         finally:
             await self._usage.append(opened.match_id, self._remotes.finish_match(request))
 
-    def _ask_bot(self, opened: SessionOpened, body: ChatCompletionRequest) -> str:
+    async def _ask_bot(self, opened: SessionOpened, body: ChatCompletionRequest) -> str:
         spec, is_own = self._spec, opened.game == self._context.config.game.name
         choices = body.structured_outputs.choice if body.structured_outputs is not None else None
         if is_own and isinstance(spec, ArenaSpec):
             roles = [role for seat in range(len(spec.seats)) if seat != opened.seat for role in spec.roles_in(seat)]
             role = _only(roles, body.league_role)
-            return spec.improvise(role, conversation(body), self._rng(opened, body, role))
+            return spec.improvise(role, conversation(body), Random(self._seed(opened, body, role)))
         if is_own and body.league_position is not None:
-            return self._ask_player(opened, body, choices or ())
+            return await self._ask_player(opened, body, choices or ())
         if choices and opened.opponent == RANDOM_BOT:
-            return self._rng(opened, body, "").choice(choices)
+            return Random(self._seed(opened, body, "")).choice(choices)
         raise RefusedError(
             400,
-            f"session {opened.session!r}: its opponent {opened.opponent} is a bot, and the request carries no "
+            f"session {opened.session!r}: its opponent is {opened.opponent}, and the request carries no "
             "league_position; expected the saved position of the game with every request of the session",
             "league_position",
         )
 
-    def _ask_player(self, opened: SessionOpened, body: ChatCompletionRequest, choices: Sequence[str]) -> str:
+    async def _ask_player(self, opened: SessionOpened, body: ChatCompletionRequest, choices: Sequence[str]) -> str:
         spec, given = self._spec, body.league_position
         assert not isinstance(spec, ArenaSpec)
         game = spec.load(given.encode() if isinstance(given, str) else msgspec.json.encode(given))
         moving = {opened.roles[seat]: seat for seat in game.to_move() if seat != opened.seat}
         role = _only(list(moving), body.league_role)
-        action = spec.bot(opened.opponent).act(game, moving[role], self._rng(opened, body, role))
-        return write_reply(words_of(spec), game, moving[role], action, choices)
+        seat, seed = moving[role], self._seed(opened, body, role)
+        search = search_config(self._context.config, opened.opponent)
+        if search is None:
+            action = spec.bot(opened.opponent).act(game, seat, Random(seed))
+        else:
+            action = await self._search(opened.opponent, search, game, seat, seed)
+        return write_reply(words_of(spec), game, seat, action, choices)
 
-    def _rng(self, opened: SessionOpened, body: ChatCompletionRequest, role: str) -> Random:
+    async def _search(self, agent: str, search: SearchConfig, game: Game, seat: int, seed: int) -> Action:
+        spec, models, version = self._spec, self._models, find_searched_version(self._context, search)
+        assert not isinstance(spec, ArenaSpec)
+        prompter = make_prompter(models.tokenizer, spec, self._context.config.prompts)
+        with contextlib.ExitStack() as held:
+            if version is not None:
+                await models.ensure(version.adapter, held)
+            return await models.make_player(agent, version, prompter, spec).act(game, seat, seed)
+
+    def _seed(self, opened: SessionOpened, body: ChatCompletionRequest, role: str) -> int:
         """Randomness that follows from the request, so that one that is repeated has the same reply."""
         seen = digest(msgspec.json.encode([body.league_position, body.messages, body.seed]))
-        return Random(derive_seed(self._context.config.seed, "session reply", opened.match_id, role, seen))
+        return derive_seed(self._context.config.seed, "session reply", opened.match_id, role, seen)
 
 
 def _only(roles: Sequence[str], named: str) -> str:

@@ -8,14 +8,18 @@ from pathlib import Path
 import structlog
 
 from arena.bots import bot_names
+from arena.games.base import GameSpec
+from arena.match import SeatPlayer
 from inference import backend_settings, make_backend
 from inference.adapter_cache import AdapterCache
-from inference.base import BackendStats, Generation, InferenceBackend, RemoteBackend, Request
+from inference.base import BackendStats, Generation, InferenceBackend, RemoteBackend, Request, SamplingParameters
 from inference.statistics import SwapTimer, TimedBackend
 from league.state.saved_state import PublishedVersion
 from models import Tokenizer, find_base
 from models.adapter_bundle import unpack_atomically, unpack_folder
-from players.policy import AdapterProvider
+from players.policy import AdapterProvider, PolicyPlayer
+from players.reply_formats import Prompter
+from players.search import SearchPlayer
 from schemas.config import LeagueConfig, SearchConfig
 from schemas.errors import LeagueError, ModelError, NoServerError, UsageError
 from schemas.events import AdapterSlotsReduced
@@ -304,6 +308,31 @@ class ModelManager:
         if self.agent_kind(agent) in ("base", "search"):
             return provide_base_model
         return self.adapter_provider((split_agent(agent) or ("", 0))[0])
+
+    def make_player(
+        self,
+        agent: str,
+        version: PublishedVersion | None,
+        prompter: Prompter,
+        game: GameSpec,
+        temperature: float | None = None,
+    ) -> SeatPlayer:
+        """The player of an agent that is a model, with search where the agent searches.
+
+        Args:
+            agent: Its name.
+            version: See ``make_adapter_provider``.
+            prompter: Of the base model and the game.
+            game: Restores the positions that are searched.
+            temperature: By default that of evaluation.
+        """
+        config = self._context.config
+        if temperature is None:
+            temperature = config.inference.evaluation_temperature
+        sampling = SamplingParameters(temperature=temperature, top_p=config.inference.top_p)
+        player = PolicyPlayer(self.backend, prompter, self.make_adapter_provider(agent, version), sampling)
+        search = search_config(config, agent)
+        return player if search is None else SearchPlayer(player, game, search)
 
     def adapter_provider(self, policy: str) -> AdapterProvider:
         """Provides a policy's current version and adapter at each call."""

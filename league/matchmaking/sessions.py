@@ -89,7 +89,7 @@ class SessionTerms(NamedTuple):
     """Seconds since 1970."""
     expires: float
     eligible: Sequence[str] = ()
-    """Bots and remote agents that can answer its requests."""
+    """Agents other than models that can answer its requests: bots, remote agents and those that search."""
 
 
 def virtual_models() -> list[str]:
@@ -129,7 +129,7 @@ class SessionDraws:
             config: In force then.
             model: Name of the virtual model.
             agent: Version of the external agent.
-            others: Eligible agents other than models: bots and remote agents.
+            others: Eligible agents other than models: bots, remote agents and those that search.
 
         Raises:
             UsageError: no such virtual model, or no eligible agent.
@@ -163,7 +163,8 @@ def _distribution(
         raise UsageError(
             f"model {model!r}: no such one; expected {format_choices(virtual_models(), model)}, "
             f"or {PREFIX}AGENT with the base model, a published version (league/main@20), a remote agent that this "
-            "server has the key of, or a bot of the league's game, where requests carry league_position"
+            "server has the key of, or an agent that searches or a bot of the league's game, where requests carry "
+            "league_position"
         )
     return {"agent": Bucket(1.0, {fixed: 1.0})}
 

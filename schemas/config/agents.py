@@ -75,6 +75,9 @@ def _check_remote(where: str, remote: RemoteAgentConfig) -> None:
         raise ConfigError(f"{where}.budget: found no price that it could be spent at; expected completion_price too")
 
 
+POSITION_VALUES = ("share", "squares")
+
+
 class SearchConfig(Table, frozen=True):
     """Search at decision time: a policy's actions are sampled, and the best of them by rollouts is played.
 
@@ -84,17 +87,26 @@ class SearchConfig(Table, frozen=True):
     policy: str = ""
     """Policy whose newest published version is searched with; empty for ``trainer.policy``."""
     samples: int = 8
-    """Actions sampled for a decision."""
+    """Actions sampled for a decision, from the policy and from each bot of ``proposals``."""
+    proposals: list[str] = []
+    """Scripted agents whose actions are candidates beside the policy's."""
+    replacements: int = 0
+    """Variants of the best action with one part of another candidate (Diplomacy: one unit's order), at most."""
     rollouts: int = 1
     """Rollouts of each different action."""
     horizon: int = 2
     """Turns of a rollout; 0 plays to the end. Positions before the end count by progress, as centres in Diplomacy."""
+    whole_rounds: bool = False
+    """Whether rollouts go on after ``horizon`` turns until the game's clock advances, in Diplomacy to the new year."""
+    value: str = "share"
+    """Value of a position: the seat's ``share`` of progress, or of its ``squares``, which counts who leads."""
     bot: str = ""
     """Scripted agent that plays all seats in rollouts; empty for the version itself, which is slow."""
 
     def __post_init__(self) -> None:
         """Validate what types cannot express."""
-        check_at_least(self, "search", samples=1, rollouts=1, horizon=0)
+        check_choice("search.value", self.value, POSITION_VALUES)
+        check_at_least(self, "search", samples=1, replacements=0, rollouts=1, horizon=0)
 
 
 START_RATINGS = {"base": 1000.0, "bot": 900.0, "remote": 1000.0}

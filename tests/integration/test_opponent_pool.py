@@ -24,6 +24,9 @@ import torch
 
 import schemas.events as e
 from arena.games import make_game
+from inference.http_server import RefusedError
+from inference.server.openai_types import ChatCompletionRequest
+from inference.server.opponent_pool import SessionRequest
 from league.history.corrections import apply_checked, pending_events
 from league.history.replay import verify_log
 from league.log.base import append_in_batches
@@ -41,7 +44,10 @@ from models.adapters import LoraConfig, create, pack_folder, save
 from models.decoder import Decoder
 from schemas.codec import canonical_json
 from schemas.config import AgentConfig, InferenceConfig, LeagueConfig, convert, to_builtins
+from schemas.errors import UsageError
 from schemas.ids import digest
+from workers.opponent_pool import LeagueOpponents
+from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
 
 CONFIG = {
@@ -292,6 +298,43 @@ def test_bots_reply_to_the_position_or_to_the_legal_replies(pool: Pool) -> None:
         assert opened.probabilities == dict.fromkeys(["base_model", "main@1", "main@2", "main@3", "random_bot"], 0.2)
 
     asking(pool, ask)
+
+
+def test_an_agent_that_searches_replies_to_the_position(tmp_path: Path) -> None:
+    """Its opponent left one heap of three stones, all of which win at once."""
+    searcher = {"kind": "search", "search": {"samples": 32, "rollouts": 8, "horizon": 0, "bot": "random_bot"}}
+    nim = {"name": "nim", "settings": {"seats": 2, "heaps": [3, 1], "shuffle": False}}
+    config = CONFIG | {"name": "nim", "game": nim, "agents": CONFIG["agents"] | {"searcher": searcher}}  # type: ignore[operator]
+    game = make_game("nim", nim["settings"]).new(0)
+    game.apply({0: ("2:1",)})
+
+    async def ask(context: Context) -> None:
+        models = await ModelManager.load(context)
+        opponents = LeagueOpponents(context, models)
+        async with beside(opponents.follow()):
+            named = {"model": "league/searcher", "session": "s1"}
+            with pytest.raises(UsageError, match="an agent that searches or a bot"):
+                await opponents.open(SessionRequest(**named))
+            session = await opponents.open(SessionRequest(**named, position=True))
+            body = msgspec.convert(SAID | {"model": session.opponent}, ChatCompletionRequest)
+            positioned = msgspec.structs.replace(body, league_position=game.save().decode())
+            replies = [await opponents.reply(session, positioned) for _ in range(2)]
+            assert replies == ["MOVE 1:3"] * 2
+            with pytest.raises(RefusedError, match="carries no league_position"):
+                await opponents.reply(session, body)
+        await opponents.close()
+        await models.close()
+
+    with EmbeddedServer(tmp_path / "nats"):
+        run = Run(tmp_path)
+
+        async def opened() -> None:
+            async with run.connect("test") as client:
+                await open_league(run, client, convert(config, LeagueConfig, ""), lambda *_: None)
+            async with following(run) as context:
+                await ask(context)
+
+        asyncio.run(opened())
 
 
 def test_a_remote_agent_is_sent_the_conversation_and_its_cost_recorded(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 pytest.importorskip("diplomacy")
 
 from arena.games import make_game
+from arena.games.base import Game
 from arena.games.diplomacy import Settings, board, order_trie
 from arena.games.diplomacy.engine import POWERS
 from arena.games.diplomacy.position import Position, SavedPosition, outcome_of
@@ -111,6 +112,23 @@ def test_a_game_ends_after_the_last_adjustments_of_the_capped_year() -> None:
     assert game.position.phase == "S1903M"
     assert game.clock == 1903
     assert game.outcome().length == len(phases)
+
+
+def test_play_throughs_share_nothing() -> None:
+    """A game ends alike whether or not others are played in turn with it."""
+    alone, beside, other = (spec_of(max_year=1902).new(0) for _ in range(3))
+
+    def play_phase(game: Game, seed: int) -> None:
+        game.apply({seat: game.random_action(seat, Random(seed)) for seat in game.to_move()})
+
+    for turn in range(20):
+        if beside.to_move():
+            play_phase(beside, turn)
+        if other.to_move():
+            play_phase(other, 100 + turn)
+    for turn in range(beside.position.saved.turns):
+        play_phase(alone, turn)
+    assert alone.save() == beside.save() != other.save()
 
 
 def test_eighteen_centres_win_at_once() -> None:

@@ -6,10 +6,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from arena.games import make_game
 from arena.games.base import Action, Game, GameSpec
+from arena.games.diplomacy import Settings
+from arena.games.diplomacy.game import DiplomacyGame
+from arena.games.diplomacy.spec import DiplomacySpec
 from arena.match import BotPlayer, play
 from inference import InferenceBackend, SamplingParameters, make_backend
 from league.matchmaking.schedule import initial_agent_events
@@ -17,7 +21,7 @@ from lifecycle.config_checks import check_config
 from models import Tokenizer, make_base
 from players.policy import PolicyPlayer
 from players.prompt_builder import make_constrained_prompter
-from players.search import SearchPlayer, position_value
+from players.search import Rollouts, SearchPlayer, position_value
 from schemas.config import LeagueConfig, SearchConfig, convert
 from schemas.errors import ConfigError
 from schemas.events import AgentRetired
@@ -113,6 +117,66 @@ def test_unfinished_positions_count_by_their_share_of_progress(nim: GameSpec) ->
     assert (position_value(game, 0), position_value(game, 1)) == (1.0, 0.0)
 
 
+def test_squares_count_the_leader_and_the_winner(nim: GameSpec) -> None:
+    game = nim.new(0)
+    for seat, action in ((0, ("1:2",)), (1, ("2:1",))):
+        game.apply({seat: action})
+    assert [position_value(game, seat, "squares") for seat in (0, 1)] == [0.8, 0.2]
+    for seat, action in ((0, ("1:1",)), (1, ("2:3",))):
+        game.apply({seat: action})
+    assert [position_value(game, seat, "squares") for seat in (0, 1)] == [9 / 50, (16 / 25 + 1) / 2]
+
+
+class Observed(DiplomacySpec):
+    """Diplomacy that keeps the copies of positions that are played on."""
+
+    def __init__(self) -> None:
+        super().__init__(Settings(max_year=1903))
+        self.copies: list[Game] = []
+
+    def load(self, saved: bytes) -> DiplomacyGame:
+        """See ``GameSpec.load``."""
+        self.copies.append(game := super().load(saved))
+        return game
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("board"), Observed().text().vocabulary())
+
+
+def search_opening(board: Path, spec: Observed, config: SearchConfig, seed: int) -> Action:
+    async def work(backend: InferenceBackend) -> Action:
+        return await SearchPlayer(policy(backend, board, spec), spec, config).act(spec.new(0), 0, seed)
+
+    action: Action = with_backend(board, work)
+    return action
+
+
+def test_single_orders_are_replaced_as_long_as_the_value_rises(board: Path) -> None:
+    """By the search's own measure; an order comes from a candidate, and the whole from none."""
+    config = SearchConfig(samples=3, proposals=["mover"], bot="greedy", whole_rounds=True, rollouts=2)
+    climbing = msgspec.structs.replace(config, replacements=60)
+    gains = []
+    for seed in range(3):
+        spec = Observed()
+        best, climbed = (search_opening(board, spec, each, seed) for each in (config, climbing))
+        assert spec.new(0).is_legal(0, climbed)
+        game = spec.new(0)
+        rollouts = Rollouts(spec, config, BotPlayer(spec.bot("greedy")), game, 0, seed)
+        before, after = (asyncio.run(rollouts.value(action)) for action in (best, climbed))
+        assert (after > before) == (climbed != best)
+        gains.append(after - before)
+    assert max(gains) > 0
+
+
+def test_rollouts_go_on_to_the_end_of_the_year(board: Path) -> None:
+    for whole, years in ((False, {1901}), (True, {1902})):
+        spec = Observed()
+        search_opening(board, spec, SearchConfig(samples=2, horizon=1, bot="greedy", whole_rounds=whole), 1)
+        assert {game.clock for game in spec.copies} == years
+
+
 def league(game: str, search: dict[str, Any], **settings: Any) -> LeagueConfig:
     agents = {
         "base_model": {"kind": "base", "baseline": True},
@@ -128,6 +192,8 @@ def league(game: str, search: dict[str, Any], **settings: Any) -> LeagueConfig:
         ("kuhn_poker", {}, "agents.searcher.search: kuhn_poker hides information"),
         ("nim", {"bot": "kaos_bot"}, "agents.searcher.search.bot: nim has no bot 'kaos_bot'"),
         ("negotiation", {}, "agents.searcher.search: negotiation has no positions to copy; expected a game"),
+        ("nim", {"proposals": ["kaos_bot"]}, "agents.searcher.search.proposals: nim has no bot 'kaos_bot'"),
+        ("nim", {"value": "cubes"}, "search.value: 'cubes'; expected 'share' or 'squares'"),
         ("nim", {"policy": "other"}, "agents.searcher.search.policy: 'other'; expected 'main'"),
         ("nim", {"samples": 0}, "search.samples: 0; expected 1 or more"),
     ],

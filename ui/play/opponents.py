@@ -11,12 +11,9 @@ from arena.environments import ArenaSpec, EnvironmentSpec
 from arena.games.base import Game, GameSpec
 from arena.games.texts import SupportsEvaluationSpec, words_of
 from arena.match import BotPlayer, SeatPlayer, play
-from inference.base import SamplingParameters
 from players.human import HumanClient, HumanPlayer, HumanSeat
-from players.policy import PolicyPlayer
 from players.prompt_builder import make_prompter
 from players.remote.remote_player import RemoteAgents
-from players.search import SearchPlayer
 from schemas.errors import UsageError, describe_error
 from schemas.ids import HUMAN, split_agent
 from schemas.jobs import PlayMatch
@@ -133,12 +130,8 @@ class HumanGameRunner(HumanRunner):
         models = await self._load_models()
         if published is not None:
             await models.ensure(published.adapter, held)
-        config = self._context.config
-        prompter = make_prompter(models.tokenizer, self.spec, config.prompts)
-        sampling = SamplingParameters(temperature=config.inference.evaluation_temperature, top_p=config.inference.top_p)
-        provider = models.make_adapter_provider(agent, published)
-        player = PolicyPlayer(models.backend, prompter, provider, sampling)
-        return player if search is None else SearchPlayer(player, self._evaluation_game, search)
+        prompter = make_prompter(models.tokenizer, self.spec, self._context.config.prompts)
+        return models.make_player(agent, published, prompter, self._evaluation_game)
 
 
 class HumanEpisodeRunner(HumanRunner):

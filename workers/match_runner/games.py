@@ -11,13 +11,10 @@ from arena.environments import ArenaSpec, make_environment
 from arena.games.base import Game, GameSpec, Outcome
 from arena.games.texts import SupportsEvaluationSpec, words_of
 from arena.match import BotPlayer, SeatPlayer, play
-from inference.base import SamplingParameters
 from league.state.saved_state import PublishedVersion
-from players.policy import PolicyPlayer
 from players.prompt_builder import make_prompter
 from players.remote.remote_player import RemoteAgents
 from players.reply_formats import Prompter
-from players.search import SearchPlayer
 from schemas.codec import canonical_json
 from schemas.errors import GameError
 from schemas.events import ArtifactStored
@@ -26,7 +23,7 @@ from schemas.jobs import PlayMatch
 from schemas.sketches import make_sketch
 from schemas.trajectories import Trajectory
 from workers.match_runner.runner import AgentMatchRunner
-from workers.policy_weights import ModelManager, search_config
+from workers.policy_weights import ModelManager
 from workers.runtime import Context
 
 
@@ -158,14 +155,8 @@ class GameRunner(AgentMatchRunner[Game, list[SeatPlayer], Outcome]):
             return BotPlayer(variant.game.bot(agent))
         if kind == "remote":
             return await self._remotes.make_player(agent, words_of(variant.game), job.match_id)
-        inference = self._context.config.inference
-        training = job.purpose == "training"
-        temperature = inference.temperature if training else inference.evaluation_temperature
-        sampling = SamplingParameters(temperature=temperature, top_p=inference.top_p)
-        provider = self._models.make_adapter_provider(agent, version)
-        player = PolicyPlayer(self._models.backend, variant.prompter, provider, sampling)
-        search = search_config(self._context.config, agent)
-        return player if search is None else SearchPlayer(player, self._find_game(job), search)
+        temperature = self._context.config.inference.temperature if job.purpose == "training" else None
+        return self._models.make_player(agent, version, variant.prompter, self._find_game(job), temperature)
 
     async def play_to_end(self, job: PlayMatch, position: Game, players: list[SeatPlayer]) -> Outcome:
         """See ``arena.match.play``."""
