@@ -125,7 +125,7 @@ class LeanGame(diplomacy.Game):  # type: ignore[misc]
 
     def copy(self) -> "LeanGame":
         """Returns a game of its own in the same position. The package takes twenty times as long to construct one."""
-        other = _copy_object(self)
+        other: LeanGame = _copy_object(self)
         other.powers = {name: _copy_object(power) for name, power in self.powers.items()}
         for power in other.powers.values():
             power.game = other
