@@ -10,7 +10,7 @@
 - ``reconfigure``        changes of an open league's configuration; configurations as TOML
 - ``void_matches``       voids matches
 - ``config_checks``      checks a whole configuration before anything is started
-- ``presets``            configurations to start from, by hardware, game and model
+- ``presets``            configurations to start from, by hardware, game and model; ``hardware`` fits them to a card
 - ``resource_estimate``  memory and disk that a configuration needs, from the model's dimensions
 - ``release``            writes a release: one version with everything needed to play it (``release_query``
                          reads the history, ``model_card`` describes it)

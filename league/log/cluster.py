@@ -13,7 +13,15 @@ from typing import IO, Any
 
 import msgspec
 
-from league.log.server import check_port_is_free, find_nats_server, free_port, has_ended, last_error, spawn, terminate
+from league.log.server_process import (
+    check_port_is_free,
+    find_nats_server,
+    free_port,
+    has_ended,
+    last_error,
+    spawn,
+    terminate,
+)
 from schemas.errors import LogUnavailableError, UsageError
 
 NODES = 3

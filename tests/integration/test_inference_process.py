@@ -20,7 +20,8 @@ from arena.constraints.constraint_slices import slice_constraint
 from arena.constraints.token_walk import ListConstraint
 from inference import InferenceBackend, Request, SamplingParameters, make_backend
 from inference.remote.wire import AssignedPolicy, GenerateCall, GenerateReply
-from league.log.server import EmbeddedServer, free_port
+from league.log.server import EmbeddedServer
+from league.log.server_process import free_port
 from league.run import Run
 from lifecycle.open import open_league
 from models.adapters import LoraConfig, create, pack_folder, save

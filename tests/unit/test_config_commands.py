@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from arena.games import game_names
 from lifecycle.config_checks import check_config
-from lifecycle.presets import CARDS_GB, HARDWARE, fit_card
+from lifecycle.hardware import CARDS_GB, HARDWARE, fit_card
 from lifecycle.resource_estimate import KNOWN_MODELS, estimate_resources, model_dimensions, trainer_host_memory
 from schemas.config import LeagueConfig, convert, load_config
 from schemas.errors import ConfigError, UsageError

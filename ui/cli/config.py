@@ -40,7 +40,8 @@ def init(
 ) -> None:
     """Write a commented settings file for `league up`; asks for what is not given, Enter takes the default."""
     from lifecycle.config_checks import check_config
-    from lifecycle.presets import HARDWARE, PresetOptions, check_options, settings_file
+    from lifecycle.hardware import HARDWARE
+    from lifecycle.presets import PresetOptions, check_options, settings_file
 
     if out.exists():
         raise UsageError(f"{out}: exists already; expected a file that does not, or: league config check {out}")
@@ -67,7 +68,7 @@ def init(
 
 def cards() -> None:
     """Print which models `config init --card` fits on which cards, as a Markdown table."""
-    from lifecycle.presets import card_table
+    from lifecycle.hardware import card_table
 
     typer.echo(card_table())
 
