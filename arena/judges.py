@@ -116,9 +116,9 @@ def parse_verdict(reply: str, names: Sequence[str]) -> str | None:
     either = "|".join(re.escape(name) for name in known)
     after = re.compile(rf"\bwinner\b(?:\W|\bis\b|\bthe\b|\ba\b)*\b({either})\b(\W+or\b)?")
     for line in reversed(reply.casefold().splitlines()):
-        if found := after.findall(line):
-            certain = {known[name] for name, alternative in found if not alternative}
-            return certain.pop() if len(certain) == len({name for name, _ in found}) == 1 else None
+        if matches := after.findall(line):
+            certain = {known[name] for name, alternative in matches if not alternative}
+            return certain.pop() if len(certain) == len({name for name, _ in matches}) == 1 else None
     sides = {known[name] for name in re.findall(rf"\b({either})\b", reply.casefold())} - {DRAW}
     return sides.pop() if len(sides) == 1 else None
 

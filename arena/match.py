@@ -189,10 +189,10 @@ class _Replay:
 
     def _check_position(self, turn: int) -> None:
         if turn < len(self._recording.checks):
-            found = position_checksum(self._game.save())
+            checksum = position_checksum(self._game.save())
             self.positions += 1
-            if found != self._recording.checks[turn]:
-                raise _divergence_error(turn, None, "position", self._recording.checks[turn], found)
+            if checksum != self._recording.checks[turn]:
+                raise _divergence_error(turn, None, "position", self._recording.checks[turn], checksum)
 
 
 def resimulate(recording: Recording, seed: int, bots: Mapping[int, Bot], result: Outcome) -> Resimulation:

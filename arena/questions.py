@@ -31,8 +31,8 @@ _ARTICLES = frozenset({"a", "an", "the"})
 def extract_number(reply: str) -> Fraction | None:
     """The number in a reply: the first after the last mark, or else the last one; None if there is none."""
     _, mark, answer = reply.rpartition(ANSWER_MARK)
-    found = _NUMBER.findall(answer if mark else reply)
-    return None if not found else parse_number(found[0] if mark else found[-1])
+    numbers = _NUMBER.findall(answer if mark else reply)
+    return None if not numbers else parse_number(numbers[0] if mark else numbers[-1])
 
 
 def parse_number(text: str) -> Fraction | None:
@@ -54,8 +54,8 @@ def extract_marked(reply: str) -> str:
 
 def extract_labelled(reply: str, label: str) -> str:
     """The text after ``label:`` at the beginning of a line, up to its end; the last of several, empty for none."""
-    found = re.findall(rf"^[ \t]*{re.escape(label)}[ \t]*:[ \t]*(.*)$", reply, re.MULTILINE | re.IGNORECASE)
-    return found[-1].strip() if found else ""
+    lines = re.findall(rf"^[ \t]*{re.escape(label)}[ \t]*:[ \t]*(.*)$", reply, re.MULTILINE | re.IGNORECASE)
+    return lines[-1].strip() if lines else ""
 
 
 def normalise_answer(text: str) -> str:
@@ -113,10 +113,10 @@ class QuestionRules(NamedTuple):
 def parse_question(reply: str, rules: QuestionRules) -> tuple[QuestionAnswer | None, str]:
     """The question after ``Question:`` in a reply, with its true answer; or None and why it is not allowed."""
     question, claimed = extract_labelled(reply, "Question"), extract_labelled(reply, "Answer")
-    found = _ARITHMETIC_PATTERN.fullmatch(question)
-    if found is None:
+    match = _ARITHMETIC_PATTERN.fullmatch(question)
+    if match is None:
         return _accept_unverified(question, claimed, rules.trust)
-    terms = re.findall(r"[0-9]+|[-+*]", found[1].replace("×", "*"))
+    terms = re.findall(r"[0-9]+|[-+*]", match[1].replace("×", "*"))
     numbers, operations = [int(term) for term in terms[::2]], terms[1::2]
     if len(numbers) > rules.terms or max(numbers) > rules.largest or not set(operations) <= set(rules.operations):
         return None, "arithmetic beyond the rules"
@@ -158,8 +158,8 @@ _CHOICES = re.compile(r"\(([^()]*)\)\s*\Z")
 
 def parse_choices(question: str) -> list[str]:
     """The choices of a question, in brackets at its end."""
-    found = _CHOICES.search(question)
-    return [choice.strip() for choice in found[1].split(",")] if found else []
+    match = _CHOICES.search(question)
+    return [choice.strip() for choice in match[1].split(",")] if match else []
 
 
 def parse_challenge(reply: str, document: str, options: int) -> tuple[QuestionAnswer | None, str]:

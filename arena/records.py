@@ -86,12 +86,12 @@ def decode_record(record: bytes) -> EpisodeRecord:
         EpisodeError: not a record, or of an unknown version.
     """
     try:
-        found = msgspec.json.decode(record, type=EpisodeRecord)
+        episode = msgspec.json.decode(record, type=EpisodeRecord)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EpisodeError(f"record of an episode: {error}; expected what a league's worker wrote") from None
-    if found.version != VERSION:
-        raise EpisodeError(f"record of an episode: version {found.version}; expected {VERSION}")
-    return found
+    if episode.version != VERSION:
+        raise EpisodeError(f"record of an episode: version {episode.version}; expected {VERSION}")
+    return episode
 
 
 def make_transcript(record: bytes) -> list[Turn]:
@@ -106,14 +106,14 @@ def make_transcript(record: bytes) -> list[Turn]:
 def _transcript_turns(kept: RecordedEpisode, indent: str) -> list[Turn]:
     marks = "" if kept.is_trainable else ", not trained on"
     about = [] if kept.artifact is None else [f"{indent}about: {_format_value(kept.artifact)}"]
-    found = [Turn(f"{indent}{kept.id}: {kept.episode_type}{marks}", {}, about)]
-    found += [
+    turns = [Turn(f"{indent}{kept.id}: {kept.episode_type}{marks}", {}, about)]
+    turns += [
         Turn(f"{indent}{kept.id}, call {number}", {f"{indent}{call.role}": call.said.splitlines() or [""]})
         for number, call in enumerate(kept.calls)
     ]
     for child in kept.children:
-        found += _transcript_turns(child, indent + _INDENT)
-    return [*found, Turn(f"{indent}{kept.id}: {'FAILED' if kept.failure else 'over'}", {}, _notes(kept, indent))]
+        turns += _transcript_turns(child, indent + _INDENT)
+    return [*turns, Turn(f"{indent}{kept.id}: {'FAILED' if kept.failure else 'over'}", {}, _notes(kept, indent))]
 
 
 def _notes(kept: RecordedEpisode, indent: str) -> list[str]:

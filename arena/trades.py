@@ -85,8 +85,8 @@ def parse_move(reply: str) -> str:
 
 def parse_offer(text: str, by: str) -> Trade | None:
     """The offer in a move; None if it is not an offer."""
-    found = _OFFER.fullmatch(text)
-    sides = [parse_goods(part) for part in found.groups()] if found else []
+    match = _OFFER.fullmatch(text)
+    sides = [parse_goods(part) for part in match.groups()] if match else []
     give, take = sides or [None, None]
     return None if give is None or take is None else Trade(by, give, take)
 

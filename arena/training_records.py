@@ -204,9 +204,9 @@ def to_trajectory(result: GenerateResult, seat: TrainedSeat) -> TrajectoryExtrac
     for rollout in result.all_rollouts():
         found_by_role = _trainable_calls_by_role(rollout, seat.roles, left)
         for role in _credited_roles(rollout, seat.roles):
-            found = found_by_role.get(role, [])
-            members.append(_make_member(rollout, role, list(range(len(steps), len(steps) + len(found)))))
-            steps += found
+            calls = found_by_role.get(role, [])
+            members.append(_make_member(rollout, role, list(range(len(steps), len(steps) + len(calls)))))
+            steps += calls
     return TrajectoryExtract(
         _make_trajectory(result.rollout, seat, steps, members) if steps else None, dict(sorted(left.items()))
     )
@@ -235,7 +235,7 @@ def _credited_roles(rollout: Rollout, roles: Collection[str]) -> list[str]:
 def _trainable_calls_by_role(
     rollout: Rollout, roles: Collection[str], left: Counter[str]
 ) -> dict[str, list[trajectories.ModelCall]]:
-    found: dict[str, list[trajectories.ModelCall]] = {}
+    calls_by_role: dict[str, list[trajectories.ModelCall]] = {}
     for at, step in enumerate(rollout.steps):
         if step.role_id not in roles:
             continue
@@ -243,8 +243,8 @@ def _trainable_calls_by_role(
             left[reason] += 1
             continue
         assert step.tokens is not None
-        found.setdefault(step.role_id, []).append(step.tokens)
-    return found
+        calls_by_role.setdefault(step.role_id, []).append(step.tokens)
+    return calls_by_role
 
 
 def _make_member(rollout: Rollout, role: str, indices: list[int]) -> RoleSegment:
@@ -287,5 +287,5 @@ def count_model_calls(result: GenerateResult) -> int:
 
 def count_completion_tokens(result: GenerateResult) -> int:
     """Number of known completion tokens in a whole tree."""
-    found = (step.tokens for rollout in result.all_rollouts() for step in rollout.steps)
-    return sum(len(tokens.completion_ids) for tokens in found if tokens is not None)
+    counts = (step.tokens for rollout in result.all_rollouts() for step in rollout.steps)
+    return sum(len(tokens.completion_ids) for tokens in counts if tokens is not None)

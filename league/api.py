@@ -81,11 +81,11 @@ def open_run(source: str | os.PathLike[str] = DEFAULT_RUN, *, league: str | None
 async def _find_league(run: Run) -> None:
     """Check that a broker holds the league; without a name, take its only one."""
     async with run.connect("command") as client:
-        found = await find_league(client, run.name or "*")
-    if found is None:
+        name = await find_league(client, run.name or "*")
+    if name is None:
         which = f"no league {run.name!r}" if run.name else "no league"
         raise NoLeagueError(f"{run.nats}: {which} was opened here; expected the address of one that was")
-    run.name = found
+    run.name = name
 
 
 def up(
@@ -188,9 +188,9 @@ class RunReader:
 
     def sql(self, statement: str, *, timeout_s: float = 60.0, memory: str = "1GB") -> Table:
         """Rows of one statement that reads, over the tables that ``league sql "SHOW TABLES"`` lists."""
-        found = _wait(query_run(self._run, statement, QueryLimits(timeout_s, memory, arrow=True)))
-        assert found.arrow is not None
-        return Table(found.arrow)
+        result = _wait(query_run(self._run, statement, QueryLimits(timeout_s, memory, arrow=True)))
+        assert result.arrow is not None
+        return Table(result.arrow)
 
     def matches(self) -> Table:
         """All finished matches, oldest first; voided ones have a ``voided_sequence``."""
@@ -202,12 +202,12 @@ class RunReader:
 
     async def _load_match(self, match_id: str) -> Match:
         async with self._run.open_log() as history:
-            found = await find_match(self._run, history, match_id)
+            lookup = await find_match(self._run, history, match_id)
             try:
-                record = await load_record(self._run, history, found, None)
-                return Match(found, record, _replay(found, record), "")
+                record = await load_record(self._run, history, lookup, None)
+                return Match(lookup, record, _replay(lookup, record), "")
             except LeagueError as error:
-                return Match(found, None, MatchReplay(), str(error))
+                return Match(lookup, None, MatchReplay(), str(error))
 
     def events(self, *types: type[Event] | str, first: int = 1) -> Iterator[RecordedEvent]:
         """The history in order, up to the newest event when the call was made.

@@ -189,7 +189,7 @@ async def _wait_for_evaluators(context: Context, jobs: Sequence[PlayMatch], repo
 async def _has_worker(context: Context, role: str) -> bool:
     """Whether a worker of a role has joined, and its heartbeat was heard within the last minute."""
     newest = await MetricsStream(context.client, context.log.league).newest()
-    alive = {found.heartbeat.incarnation for found in newest.values()}
+    alive = {received.heartbeat.incarnation for received in newest.values()}
     workers = [worker for worker in context.state.workers.values() if worker.left is None]
     return any(worker.joined.role == role and worker.joined.incarnation in alive for worker in workers)
 

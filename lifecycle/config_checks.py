@@ -132,8 +132,8 @@ _GAME_ONLY_KEYS = ("free_tokens", "reduced", "reply", "observation", "extractor"
 
 def _check_episodes(config: LeagueConfig) -> None:
     for key in _GAME_ONLY_KEYS:
-        if (found := getattr(config.prompts, key)) != getattr(PromptsConfig(), key):
-            raise ConfigError(f"prompts.{key}: {found!r}, which is for games; expected the default in an arena")
+        if (value := getattr(config.prompts, key)) != getattr(PromptsConfig(), key):
+            raise ConfigError(f"prompts.{key}: {value!r}, which is for games; expected the default in an arena")
     check_prompt_names(config.prompts)
     judge = config.agents.get(config.episodes.judge)
     if config.episodes.judge and (judge is None or judge.kind == "checkpoint"):

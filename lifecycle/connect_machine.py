@@ -149,10 +149,10 @@ async def _connect_workers(
 
 async def _resolve_league(client: Client, nats: str, name: str | None) -> str:
     if name is None:
-        found = await find_league(client)
-        if found is None:
+        resolved = await find_league(client)
+        if resolved is None:
             raise UsageError(f"{nats}: no league is open here; expected one that `league open` or `league up` began")
-        return found
+        return resolved
     if name not in (known := await list_leagues(client)):
         raise UsageError(f"--league {name}: no such league at {nats}; expected {format_choices(known)}")
     return name
@@ -172,8 +172,8 @@ async def _check_machine(
     say("versions", "all processes of the league work with this version")
     if options.policy is not None:
         resolve_policy(config, options.policy)
-    for found in _check_match_requirements(config, options.role):
-        say("play", found)
+    for requirement in _check_match_requirements(config, options.role):
+        say("play", requirement)
     free_gb = shutil.disk_usage(context.run.folder).free / 1e9
     if free_gb < options.room_gb:
         raise UsageError(

@@ -159,10 +159,10 @@ def _game_seats(fields: Mapping[str, Any], where: str) -> list[ExternalSeat]:
 
 def _player_names(fields: Mapping[str, Any], where: str) -> dict[int, str]:
     key = "opponent_names" if "model_name" in fields else "players"
-    found = _by_player(fields, key, where)
+    names = _by_player(fields, key, where)
     if "model_name" in fields:
-        found |= {_player_number(fields.get("player_id"), f"{where}: player_id"): fields["model_name"]}
-    return {player: _model_name(value, f"{where}: {key}: player {player}") for player, value in found.items()}
+        names |= {_player_number(fields.get("player_id"), f"{where}: player_id"): fields["model_name"]}
+    return {player: _model_name(value, f"{where}: {key}: player {player}") for player, value in names.items()}
 
 
 def _model_name(value: Any, where: str) -> str:
@@ -237,15 +237,15 @@ class _Episode(msgspec.Struct):
 
 
 def _parse_verifiers(lines: Iterator[_Line]) -> list[ExternalResult]:
-    found: dict[str, ExternalResult] = {}
+    results: dict[str, ExternalResult] = {}
     for line in lines:
         result = _parse_episode(line)
-        first = found.setdefault(result.id, result)
+        first = results.setdefault(result.id, result)
         if first is not result:
             raise UsageError(
                 f"{line.where}: episode {result.id} is line {first.line} too; expected one line an episode"
             )
-    return list(found.values())
+    return list(results.values())
 
 
 def _parse_episode(line: _Line) -> ExternalResult:

@@ -65,9 +65,9 @@ def _start_server() -> str:
 async def _describe_league(run: Run) -> str:
     if run.nats is not None:
         client = await connect(run.nats, "doctor", run.access)
-        found = await find_league(client)
+        resolved = await find_league(client)
         await flush_and_close(client)
-        return f"{found or 'none yet'} at {run.nats}"
+        return f"{resolved or 'none yet'} at {run.nats}"
     async with run.open_log("doctor") as history:
         return f"{history.league}, {await history.last_sequence():,} events in {run.folder}"
 
@@ -113,11 +113,11 @@ async def collect_garbage(run: Run, delete: bool, age_s: float, keep_snapshots: 
             find_garbage(cached, references, before_ns, missing=False),
             delete,
         )
-        garbage.store.dropped = [event for found in references for event in found.dropped_now]
+        garbage.store.dropped = [event for reference in references for event in reference.dropped_now]
         if delete:
             # Recorded first: what is recorded and not deleted yet is garbage that the next collection finds.
-            for name, found in zip(leagues, references, strict=True):
-                for event in found.dropped_now:
+            for name, reference in zip(leagues, references, strict=True):
+                for event in reference.dropped_now:
                     await JetStreamLog(client, name, "gc").append(event)
             await _delete_unreferenced(blobs, garbage.store.unreferenced, before_ns)
             await _delete_unreferenced(blobs.cache, garbage.cache.unreferenced, before_ns)

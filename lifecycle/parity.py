@@ -216,19 +216,21 @@ def _to_model_calls(request: Request, generation: Generation, everything: list[i
     """
     stated = dict(zip(generation.branches, zip(generation.logprobs, generation.allowed, strict=True), strict=True))
     open_to = _choice_sets(request.constraint, generation.completion_ids, everything)
-    found = {at: stated.get(at, (0.0, [generation.completion_ids[at]])) for at in sorted(stated.keys() | open_to)}
+    allowed = {at: stated.get(at, (0.0, [generation.completion_ids[at]])) for at in sorted(stated.keys() | open_to)}
     drawn = ModelCall(
         prompt_ids=list(request.prompt_ids),
         completion_ids=generation.completion_ids,
-        branches=list(found),
-        logprobs=[logprob for logprob, _ in found.values()],
-        allowed=[tokens or everything for _, tokens in found.values()],
+        branches=list(allowed),
+        logprobs=[logprob for logprob, _ in allowed.values()],
+        allowed=[tokens or everything for _, tokens in allowed.values()],
         version=0,
         clock=0,
         progress=0.0,
         temperature=request.sampling.temperature,
     )
-    return drawn, msgspec.structs.replace(drawn, allowed=[open_to.get(at, tokens) for at, (_, tokens) in found.items()])
+    return drawn, msgspec.structs.replace(
+        drawn, allowed=[open_to.get(at, tokens) for at, (_, tokens) in allowed.items()]
+    )
 
 
 def _choice_sets(place: Constraint | None, ids: Sequence[int], everything: list[int]) -> dict[int, list[int]]:

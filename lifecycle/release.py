@@ -157,12 +157,12 @@ async def _write_games(
     for benchmark in facts.benchmarks[:_MAX_GAMES]:
         # The first by number, not the first to finish.
         match_id, sequence = min(benchmark.matches, key=lambda match: (len(match[0]), match[0]))
-        found = await read_match_events(history, match_id, {"matches": sequence})
-        turns, problem = await read_transcript(run, history, found, None)
+        events = await read_match_events(history, match_id, {"matches": sequence})
+        turns, problem = await read_transcript(run, history, events, None)
         if problem is not None:
             continue
         text = io.StringIO()
-        print_match(Console(file=text, width=_GAME_WIDTH), found, turns, None)
+        print_match(Console(file=text, width=_GAME_WIDTH), events, turns, None)
         name = f"games/{len(written) + 1}"
         _write(draft / f"{name}.txt", escape_unprintable(text.getvalue(), lines=True))
         written[name] = match_id

@@ -99,9 +99,9 @@ def _require_config(state: LeagueState) -> Any:
 
 def _versions(state: LeagueState, policy: str) -> dict[str, ReleaseVersion]:
     """Versions of a policy that have an adapter, ascending."""
-    found = {agent.name: agent.adapter for agent in state.checkpoints if agent.adapter}
-    found |= {f"{policy}@{version}": one.adapter for version, one in state.published.get(policy, {}).items()}
-    named = [(split_agent(name), name, adapter) for name, adapter in found.items()]
+    adapters = {agent.name: agent.adapter for agent in state.checkpoints if agent.adapter}
+    adapters |= {f"{policy}@{version}": one.adapter for version, one in state.published.get(policy, {}).items()}
+    named = [(split_agent(name), name, adapter) for name, adapter in adapters.items()]
     mine = [ReleaseVersion(name, parts[1], adapter) for parts, name, adapter in named if parts and parts[0] == policy]
     return {one.agent: one for one in sorted(mine, key=lambda one: one.version)}
 

@@ -122,17 +122,17 @@ def _made_dimensions(shape: dict[str, Any]) -> ModelDimensions:
 
 def _read_dimensions(file: Path) -> ModelDimensions | None:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        heads = found["num_attention_heads"]
+        fields = json.loads(file.read_text(encoding="utf-8"))
+        heads = fields["num_attention_heads"]
         return ModelDimensions(
-            hidden=found["hidden_size"],
-            layers=found["num_hidden_layers"],
+            hidden=fields["hidden_size"],
+            layers=fields["num_hidden_layers"],
             heads=heads,
-            kv_heads=found.get("num_key_value_heads", heads),
-            mlp=found["intermediate_size"],
-            vocabulary=found["vocab_size"],
-            head_dim=found.get("head_dim") or found["hidden_size"] // heads,
-            tied=found.get("tie_word_embeddings", False),
+            kv_heads=fields.get("num_key_value_heads", heads),
+            mlp=fields["intermediate_size"],
+            vocabulary=fields["vocab_size"],
+            head_dim=fields.get("head_dim") or fields["hidden_size"] // heads,
+            tied=fields.get("tie_word_embeddings", False),
         )
     except (OSError, ValueError, TypeError, KeyError):
         # Opening the league reports what is wrong with the model; here only its size is unknown.
@@ -365,8 +365,8 @@ def cached_tokens(sizes: ModelDimensions, loras: int, rank: int, gb: float) -> i
 
 def trainer_device_memory(config: LeagueConfig, sizes: ModelDimensions | None) -> list[MemoryItem]:
     """Memory of one rank of the trainer on a GPU."""
-    found = [MemoryItem("trainer: CUDA", _CUDA_CONTEXT_GB, "before anything is stored")]
-    return found if sizes is None else found + trainer_memory(config, sizes)
+    items = [MemoryItem("trainer: CUDA", _CUDA_CONTEXT_GB, "before anything is stored")]
+    return items if sizes is None else items + trainer_memory(config, sizes)
 
 
 def trainer_memory(config: LeagueConfig, sizes: ModelDimensions) -> list[MemoryItem]:

@@ -118,12 +118,12 @@ async def _has_events(stream: JetStreamLog) -> bool:
 
 async def _candidate_stores(client: Client | None, places: Sequence[str]) -> list[BlobStore]:
     """Stores that may contain the league's blobs."""
-    found: list[BlobStore] = [copy_location(place).open() for place in places]
+    stores: list[BlobStore] = [copy_location(place).open() for place in places]
     if client is not None:
         with contextlib.suppress(nats.js.errors.NotFoundError):
             await client.jetstream().stream_info(f"OBJ_{BLOB_BUCKET}")
-            found.insert(0, BrokerBlobStore(client, "*"))
-    return found
+            stores.insert(0, BrokerBlobStore(client, "*"))
+    return stores
 
 
 async def _rebuild(

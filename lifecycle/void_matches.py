@@ -185,13 +185,13 @@ async def _bound_condition(history: JetStreamLog, option: str, text: str, compar
 
 
 async def _read_results(history: JetStreamLog, sequences: Sequence[int]) -> list[tuple[int, MatchFinished]]:
-    selected, found = set(sequences), []
+    selected, results = set(sequences), []
     first = 0
     for place, sequence in enumerate(sequences):
         if place + 1 == len(sequences) or sequences[place + 1] - sequence > _MAX_GAP:
             async for batch in history.batches(sequences[first], sequence):
                 events = [(r.sequence, r.event) for r in batch if r.sequence in selected]
-                found += [(at, event) for at, event in events if isinstance(event, MatchFinished)]
+                results += [(at, event) for at, event in events if isinstance(event, MatchFinished)]
                 await asyncio.sleep(0)
             first = place + 1
-    return found
+    return results

@@ -92,8 +92,8 @@ def _check_model_files(folder: Path) -> None:
     if not any(folder.glob("*.safetensors")):
         missing.append("*.safetensors")
     if missing:
-        found = sorted(path.name for path in folder.iterdir())
-        shown = ", ".join(found[:10]) + (" …" if len(found) > 10 else "") if found else "nothing"
+        names = sorted(path.name for path in folder.iterdir())
+        shown = ", ".join(names[:10]) + (" …" if len(names) > 10 else "") if names else "nothing"
         raise ModelError(
             f"{folder}: not a model directory: {', '.join(missing)} missing, found {shown}. Expected the files that "
             f"`save_pretrained` writes: config.json, tokenizer.json and weights as *.safetensors."

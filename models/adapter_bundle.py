@@ -18,8 +18,8 @@ def pack_folder(folder: Path) -> bytes:
     paths = sorted(path for path in folder.rglob("*") if not path.is_dir())
     odd = [path for path in paths if path.is_symlink() or not path.is_file()]
     if odd or not paths:
-        found = f"{odd[0].name} is not a regular file" if odd else "nothing to pack"
-        raise ModelError(f"{folder}: {found}, expected a folder of regular files")
+        problem = f"{odd[0].name} is not a regular file" if odd else "nothing to pack"
+        raise ModelError(f"{folder}: {problem}, expected a folder of regular files")
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for path in paths:

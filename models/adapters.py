@@ -233,18 +233,18 @@ def read_matrices(folder: Path) -> Matrices:
         ModelError: see ``load``.
     """
     folder = Path(folder)
-    rank, found = int(read_config(folder)["r"]), {}
+    rank, matrices = int(read_config(folder)["r"]), {}
     with _open_weights(folder) as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
             match, size = LORA_TENSOR.fullmatch(name), tuple(file.get_slice(name).get_shape())
             if match is None or len(size) != 2:
                 raise ModelError(f"{folder}: tensor {name!r} is no LoRA weight, expected names ending in lora_A.weight")
             expected = (rank, size[1]) if match["letter"] == "A" else (size[0], rank)
-            found[match["linear"], match["letter"]] = _read_tensor(folder, file, name, expected).view(expected)
-    for linear, letter in found:
-        if (linear, other := "AB".replace(letter, "")) not in found:
+            matrices[match["linear"], match["letter"]] = _read_tensor(folder, file, name, expected).view(expected)
+    for linear, letter in matrices:
+        if (linear, other := "AB".replace(letter, "")) not in matrices:
             raise ModelError(f"{folder}: tensor '{linear}.lora_{other}.weight' is missing")
-    return {linear: (found[linear, "A"], found[linear, "B"]) for linear in sorted({name for name, _ in found})}
+    return {linear: (matrices[linear, "A"], matrices[linear, "B"]) for linear in sorted({name for name, _ in matrices})}
 
 
 def write_matrices(matrices: Matrices, folder: Path) -> None:
@@ -306,8 +306,8 @@ def read_config(folder: Path) -> dict[str, Any]:
             raise ModelError(f"{path}: {key} is {config[key]!r}, supported is {expected!r}")
     # Other methods subtract from the base's own weights, so that the same A and B mean another model.
     if config.get("init_lora_weights", True) not in (True, False, None, "gaussian", "eva"):
-        found = config["init_lora_weights"]
-        raise ModelError(f"{path}: init_lora_weights is {found!r}, which goes with a changed base; supported is true")
+        initial = config["init_lora_weights"]
+        raise ModelError(f"{path}: init_lora_weights is {initial!r}, which goes with a changed base; supported is true")
     return config
 
 
@@ -316,8 +316,8 @@ def _open_weights(folder: Path) -> Iterator[Any]:
     """Open the weights' file; every failure to read it is raised as a ``ModelError``."""
     path = folder / WEIGHTS_FILE
     if not path.is_file():
-        found = format_choices(each.name for each in folder.iterdir())
-        raise ModelError(f"{folder}: no {WEIGHTS_FILE}, found {found}; adapters in other formats are not loaded")
+        names = format_choices(each.name for each in folder.iterdir())
+        raise ModelError(f"{folder}: no {WEIGHTS_FILE}, found {names}; adapters in other formats are not loaded")
     magic = b""
     try:
         with path.open("rb") as file:
@@ -386,8 +386,8 @@ def _read_tensor(folder: Path, file: Any, name: str, size: tuple[int, int]) -> T
             f"{folder}: tensor {name!r} is of type {stored.get_dtype()}, expected {format_choices(DTYPES)}"
         )
     if tuple(stored.get_shape()) != size:
-        found = f"has shape {tuple(stored.get_shape())}, the base model and the adapter's rank need {size}"
-        raise ModelError(f"{folder}: tensor {name!r} {found}")
+        problem = f"has shape {tuple(stored.get_shape())}, the base model and the adapter's rank need {size}"
+        raise ModelError(f"{folder}: tensor {name!r} {problem}")
     tensor: Tensor = file.get_tensor(name).float()
     if not tensor.isfinite().all():
         raise ModelError(f"{folder}: tensor {name!r} holds NaN or infinite values")

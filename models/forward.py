@@ -95,11 +95,11 @@ def detach_weights(weights: Weights) -> DetachedWeights:
 
     Call ``backward`` on the loss of each rectangle, then once on the ``DetachedWeights``.
     """
-    found = DetachedWeights(weights, [], [])
+    detached = DetachedWeights(weights, [], [])
     layers = tuple(
-        Layer(*(_detach_leaf(getattr(layer, f.name), found) for f in fields(layer))) for layer in weights.layers
+        Layer(*(_detach_leaf(getattr(layer, f.name), detached) for f in fields(layer))) for layer in weights.layers
     )
-    return found._replace(weights=replace(weights, layers=layers))
+    return detached._replace(weights=replace(weights, layers=layers))
 
 
 # Not nested in ``detach_weights``: a function that calls itself is a reference cycle, and would hold all these tensors

@@ -229,9 +229,9 @@ def shape_from_config(config: dict[str, Any]) -> DecoderShape:
 
 def _parse_rope(config: dict[str, Any]) -> tuple[float, dict[str, Any]]:
     """Base and scaling; transformers 5 writes ``rope_parameters``, 4 wrote ``rope_theta`` and ``rope_scaling``."""
-    found = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
-    found.setdefault("rope_type", found.pop("type", "default"))
-    if found["rope_type"] not in ROPE_TYPES:
-        raise ModelError(f"rope type is {found['rope_type']!r}, supported are {format_choices(ROPE_TYPES)}")
-    theta = float(found.pop("rope_theta", config.get("rope_theta", 10_000.0)))
-    return theta, found
+    rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    rope.setdefault("rope_type", rope.pop("type", "default"))
+    if rope["rope_type"] not in ROPE_TYPES:
+        raise ModelError(f"rope type is {rope['rope_type']!r}, supported are {format_choices(ROPE_TYPES)}")
+    theta = float(rope.pop("rope_theta", config.get("rope_theta", 10_000.0)))
+    return theta, rope

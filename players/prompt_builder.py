@@ -82,16 +82,16 @@ class FreeTextPrompt(BoundPrompt[FreeTextPrompter]):
         """
         way = self._prompter
         text = way.tokenizer.decode([token for token in ids if token != way.tokenizer.eos])
-        found = way.extract(way.template.answer(text))
-        action, choices, illegal = way.words.understand(self._game, self._seat, found.text, rng)
+        answer = way.extract(way.template.answer(text))
+        action, choices, illegal = way.words.understand(self._game, self._seat, answer.text, rng)
         if illegal and way.rule == "fail":
             raise GameError(
                 f"{self._game.name}: seat {self._seat} says no legal action in its reply of {len(ids)} tokens, "
-                f"{found.text[:_MAX_QUOTED_CHARS]!r}; prompts.invalid = 'fail' plays none in its place"
+                f"{answer.text[:_MAX_QUOTED_CHARS]!r}; prompts.invalid = 'fail' plays none in its place"
             )
         if illegal == choices and way.rule == "random":
             action = self._game.random_action(self._seat, rng)
-        return ParsedReply(action, found.well_formed and ended, choices, illegal)
+        return ParsedReply(action, answer.well_formed and ended, choices, illegal)
 
     def encode_action(self, action: Action) -> list[int]:
         """Always raises ``GameError``: there are many texts for an action."""
@@ -288,7 +288,7 @@ class ConversationEncoder:
 
     def _strip_special_tokens(self, text: str) -> str:
         # Taking one out may join the halves of another.
-        while found := [mark for mark in self.template.marks if mark in text]:
-            for mark in found:
+        while marks := [mark for mark in self.template.marks if mark in text]:
+            for mark in marks:
                 text = text.replace(mark, "")
         return text

@@ -116,11 +116,11 @@ def _make_trajectory(records: Sequence[TrainingRecord], policy: str, score: floa
 
 def mean_rewards(results: Sequence[GenerateResult]) -> dict[str, float]:
     """Mean reward by ``episode type/role`` over the trainable episodes, sorted by name."""
-    found: dict[str, list[float]] = {}
+    rewards: dict[str, list[float]] = {}
     for rollout in (rollout for result in results for rollout in result.all_rollouts() if rollout.is_trainable):
         for role, reward in rollout.rewards.items():
-            found.setdefault(f"{rollout.episode_type}/{role}", []).append(reward)
-    return {name: sum(values) / len(values) for name, values in sorted(found.items())}
+            rewards.setdefault(f"{rollout.episode_type}/{role}", []).append(reward)
+    return {name: sum(values) / len(values) for name, values in sorted(rewards.items())}
 
 
 StepKey = tuple[str, int]

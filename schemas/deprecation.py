@@ -35,8 +35,8 @@ def new_path(path: str) -> str | None:
     for end in range(len(parts), 1, -1):
         package = MOVED.get(".".join(parts[:end]))
         if package is not None:
-            found = ".".join((package, *parts[end:]))
-            return new_path(found) or found
+            moved = ".".join((package, *parts[end:]))
+            return new_path(moved) or moved
     return None
 
 

@@ -37,13 +37,13 @@ def to_ranges(numbers: Iterable[int]) -> Ranges:
 
 def merge_ranges(*sets: Sequence[Sequence[int]]) -> Ranges:
     """The union of sets of ranges; a malformed range (``[5]``, ``[9, 3]``) is empty."""
-    found: Ranges = []
+    merged: Ranges = []
     for first, last in sorted((r[0], r[1]) for ranges in sets for r in ranges if len(r) == 2 and r[0] <= r[1]):
-        if found and first <= found[-1][1] + 1:
-            found[-1][1] = max(found[-1][1], last)
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1][1] = max(merged[-1][1], last)
         else:
-            found.append([first, last])
-    return found
+            merged.append([first, last])
+    return merged
 
 
 def ranges_above(ranges: Sequence[Sequence[int]], floor: int) -> Ranges:

@@ -152,11 +152,11 @@ class GroupAssembler(Generic[T]):
         """End the oldest group, and hand it on as it is; nothing where none is open."""
         if not self._open:
             return []
-        found = self._close(next(iter(self._open)))
+        group = self._close(next(iter(self._open)))
         self.counts["given_up"] += 1
         self.counts["handed_on"] += 1
-        self.counts["members_handed_on"] += len(found)
-        return found
+        self.counts["members_handed_on"] += len(group)
+        return group
 
     def _is_closed(self, membership: GroupMembership) -> bool:
         return membership.size > 1 and membership.group in self._closed

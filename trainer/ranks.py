@@ -122,10 +122,10 @@ class RankComm:
         """
         if self.count == 1:
             return
-        found = hashlib.sha256()
+        hasher = hashlib.sha256()
         for tensor in weights:
-            found.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        own = torch.frombuffer(bytearray(found.digest()), dtype=torch.uint8)
+            hasher.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        own = torch.frombuffer(bytearray(hasher.digest()), dtype=torch.uint8)
         every = [torch.empty_like(own) for _ in range(self.count)]
         dist.all_gather(every, own)
         apart = [rank for rank, other in enumerate(every) if not torch.equal(other, every[0])]

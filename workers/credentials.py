@@ -54,10 +54,10 @@ class WorkerIdentities:
         Raises:
             UsageError: there are credentials for fewer workers.
         """
-        found: list[WorkerSpec] = []
+        specs: list[WorkerSpec] = []
         for _ in range(count):
-            found.append(self.next_spec({process.name for process in found}))
-        return found
+            specs.append(self.next_spec({process.name for process in specs}))
+        return specs
 
 
 def read_credentials(path: Path, role: str) -> dict[str, Path]:

@@ -79,7 +79,7 @@ async def check_servers(config: LeagueConfig) -> None:
     if required is None or kind in (None, required):
         return
     key = f"inference.servers is {inference.servers}" if inference.servers else f"inference.backend is {VLLM_SERVER!r}"
-    url = next(url for url, found in kinds.items() if found is kind)
+    url = next(url for url, server_type in kinds.items() if server_type is kind)
     raise ConfigError(f"inference.urls: {url} is {kind.value}, but {key}; expected {required.value}")
 
 

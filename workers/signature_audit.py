@@ -104,11 +104,11 @@ async def _find_checked_through(history: EventLog, recorded: int) -> int:
     """The match sequence of the rating at ``recorded``: all results up to it were verified before it was recorded."""
     if not recorded:
         return 0
-    async for found in history.read(recorded, recorded):
-        if isinstance(found.event, RatingUpdated):
-            return found.event.match_sequence
-        if isinstance(found.event, RatingsCorrected):
-            return found.event.through
+    async for recorded_event in history.read(recorded, recorded):
+        if isinstance(recorded_event.event, RatingUpdated):
+            return recorded_event.event.match_sequence
+        if isinstance(recorded_event.event, RatingsCorrected):
+            return recorded_event.event.through
     return 0
 
 

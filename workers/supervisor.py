@@ -45,14 +45,14 @@ def make_worker_specs(config: LeagueConfig) -> list[WorkerSpec]:
         "evaluator": config.evaluation.workers,
         "rollout": config.rollout.workers,
     }
-    found = []
+    specs = []
     for role in ROLES:
-        found += [WorkerSpec(role, f"{role}-{number}") for number in range(1, counts[role] + 1)]
+        specs += [WorkerSpec(role, f"{role}-{number}") for number in range(1, counts[role] + 1)]
         if role in ("trainer", "rollout"):
             for policy, settings in sorted(config.policies.items()):
                 count = settings.rollout_workers if role == "rollout" else 1
-                found += [WorkerSpec(role, f"{role}-{policy}-{number}", policy) for number in range(1, count + 1)]
-    return found
+                specs += [WorkerSpec(role, f"{role}-{policy}-{number}", policy) for number in range(1, count + 1)]
+    return specs
 
 
 class WorkerPool(Protocol):

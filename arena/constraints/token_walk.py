@@ -218,12 +218,12 @@ class PhraseCompiler:
         Raises:
             ModelError: the tokenizer returns none.
         """
-        found = self._pieces.get(piece)
-        if found is None:
-            found = self._pieces[piece] = tuple(self._encode(piece))
-            if not found:
+        tokens = self._pieces.get(piece)
+        if tokens is None:
+            tokens = self._pieces[piece] = tuple(self._encode(piece))
+            if not tokens:
                 raise ModelError(f"constraint: the tokenizer gives no token for the piece {piece!r}")
-        return found
+        return tokens
 
     def end_token(self, taken: Sequence[int]) -> int:
         """The token that ends a completion which could also go on with one of ``taken``.

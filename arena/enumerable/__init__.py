@@ -110,8 +110,8 @@ def find_mentioned_move(reply: str, moves: Sequence[str]) -> str | None:
         return None
     edged = rf"(?<!\w)({either})(?!\w)"
     for pattern in (rf"move\W{{0,8}}{edged}", edged):
-        if found := re.findall(pattern, reply.lower()):
-            return known[found[-1]]
+        if matches := re.findall(pattern, reply.lower()):
+            return known[matches[-1]]
     return None
 
 

@@ -148,8 +148,8 @@ class RefineSpec(ArenaSpec):
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """A text in which random words replace some required ones; a comment that names a required word."""
-        found = next(filter(None, (_TASK_PATTERN.search(message.content) for message in messages)), None)
-        required = found[1].split(", ") if found else []
+        match = next(filter(None, (_TASK_PATTERN.search(message.content) for message in messages)), None)
+        required = match[1].split(", ") if match else []
         if role_id == CRITIC:
             return f"Use {rng.choice(required or ['more'])}."
         vocabulary = self.settings.words or WORDS

@@ -152,12 +152,12 @@ def _read_problems(path: str) -> list[QuestionAnswer]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
         decode = msgspec.json.Decoder(dict[str, Any]).decode
-        found = [convert(decode(line), QuestionAnswer, "") for line in lines if line.strip()]
+        problems = [convert(decode(line), QuestionAnswer, "") for line in lines if line.strip()]
     except (OSError, UnicodeDecodeError, msgspec.DecodeError, ConfigError) as error:
         raise ConfigError(f"game.settings.problems: {path}: {error}; expected JSON lines of question, answer") from None
-    if not found:
+    if not problems:
         raise ConfigError(f"game.settings.problems: {path} is empty; expected a problem on each line")
-    return found
+    return problems
 
 
 def _normalise_problem(at: int, problem: QuestionAnswer) -> QuestionAnswer:

@@ -32,17 +32,17 @@ Extractor = Callable[[str], ExtractedAnswer]
 
 def extract_boxed(reply: str) -> ExtractedAnswer:
     r"""The content of the last ``\boxed{}``, with braces nested at most once."""
-    found = _BOXED.findall(reply)
-    answer = found[-1].strip() if found else ""
+    matches = _BOXED.findall(reply)
+    answer = matches[-1].strip() if matches else ""
     return ExtractedAnswer(answer, True) if answer else ExtractedAnswer(reply, False)
 
 
 def extract_bracketed(reply: str) -> ExtractedAnswer:
     r"""As ``extract_boxed``, in the square brackets that TextArena's games look for."""
-    found = extract_boxed(reply)
-    if not found.well_formed or "[" in found.text:
-        return found
-    return ExtractedAnswer(f"[{found.text}]", True)
+    boxed = extract_boxed(reply)
+    if not boxed.well_formed or "[" in boxed.text:
+        return boxed
+    return ExtractedAnswer(f"[{boxed.text}]", True)
 
 
 def make_tag_extractor(tag: str) -> Extractor:
@@ -53,8 +53,8 @@ def make_tag_extractor(tag: str) -> Extractor:
     pattern = re.compile(rf"<{re.escape(tag)}>((?:(?!<{re.escape(tag)}>).)*?)(</{re.escape(tag)}>|\Z)", re.DOTALL)
 
     def extract(reply: str) -> ExtractedAnswer:
-        found = pattern.findall(reply)
-        answer, end = (found[-1][0].strip(), found[-1][1]) if found else ("", "")
+        matches = pattern.findall(reply)
+        answer, end = (matches[-1][0].strip(), matches[-1][1]) if matches else ("", "")
         return ExtractedAnswer(answer, bool(end)) if answer else ExtractedAnswer(reply, False)
 
     return extract

@@ -177,8 +177,8 @@ async def detect_server_types(urls: Sequence[str]) -> dict[str, ServerType | Non
 
     timeout = aiohttp.ClientTimeout(total=PROBE_TIMEOUT_S)
     async with aiohttp.ClientSession(timeout=timeout, headers=token_headers()) as session:
-        found = await asyncio.gather(*(_detect_server_type(session, url) for url in urls))
-    return dict(zip(urls, found, strict=True))
+        types = await asyncio.gather(*(_detect_server_type(session, url) for url in urls))
+    return dict(zip(urls, types, strict=True))
 
 
 def common_server_type(kinds: Mapping[str, ServerType | None]) -> ServerType | None:

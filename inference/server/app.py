@@ -79,27 +79,29 @@ class HealthRoutes:
         return web.Response(body=text.encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     def _collect(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"status": self._admission.phase.value, "inside": self._admission.in_flight}
-        found["refused"] = self._admission.refused
+        figures: dict[str, Any] = {"status": self._admission.phase.value, "inside": self._admission.in_flight}
+        figures["refused"] = self._admission.refused
         if self._stats is not None:
-            found |= {"name": self._name, "tokens_per_second": self.update_rate()}
-            found |= msgspec.structs.asdict(self._stats())
-        return found
+            figures |= {"name": self._name, "tokens_per_second": self.update_rate()}
+            figures |= msgspec.structs.asdict(self._stats())
+        return figures
 
     def _prometheus_lines(self) -> Iterator[str]:
-        found = self._collect()
+        figures = self._collect()
         label = f'{{server="{_escape_label(self._name)}"}}'
-        yield from _metric_lines("up", "gauge", "Whether requests are taken.", int(found["status"] == "serving"), label)
-        yield from _metric_lines("inside", "gauge", "Completions under way, of all requests.", found["inside"], label)
-        yield from _metric_lines("refused_total", "counter", "Requests sent away unserved.", found["refused"], label)
+        yield from _metric_lines(
+            "up", "gauge", "Whether requests are taken.", int(figures["status"] == "serving"), label
+        )
+        yield from _metric_lines("inside", "gauge", "Completions under way, of all requests.", figures["inside"], label)
+        yield from _metric_lines("refused_total", "counter", "Requests sent away unserved.", figures["refused"], label)
         if self._stats is None:
             return
-        pace, about = found["tokens_per_second"], f"Completion tokens a second, over {RATE_WINDOW_S:g} s."
+        pace, about = figures["tokens_per_second"], f"Completion tokens a second, over {RATE_WINDOW_S:g} s."
         yield from _metric_lines("tokens_per_second", "gauge", about, pace, label)
         for field, text in _GAUGES.items():
-            yield from _metric_lines(field, "gauge", text, found[field], label)
+            yield from _metric_lines(field, "gauge", text, figures[field], label)
         for field, text in _COUNTERS.items():
-            yield from _metric_lines(f"{field}_total", "counter", text, found[field], label)
+            yield from _metric_lines(f"{field}_total", "counter", text, figures[field], label)
 
 
 def _metric_lines(name: str, kind: str, about: str, value: float, label: str) -> Iterator[str]:

@@ -44,8 +44,8 @@ class GenerateRoutes:
             raise RefusedError(400, f"{GENERATE_MANY}: {len(body)} bytes are no list of calls ({error})") from error
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
         await response.prepare(request)
-        async with contextlib.aclosing(self._stream_results(calls)) as found:
-            async for answers in found:
+        async with contextlib.aclosing(self._stream_results(calls)) as results:
+            async for answers in results:
                 await response.write(b"".join(map(encode_frame, answers)))
         await response.write_eof()
         return response

@@ -100,10 +100,10 @@ def _finish_fields(body: CommonRequest, choice: CompletionChoice, stop: str | No
 
 def _token_logprobs(generation: Generation) -> list[float]:
     """Log-probability of every token under the distribution that was sampled; 0 for a forced one."""
-    found = [0.0] * len(generation.completion_ids)
+    logprobs = [0.0] * len(generation.completion_ids)
     for branch, logprob in zip(generation.branches, generation.logprobs, strict=True):
-        found[branch] = logprob
-    return found
+        logprobs[branch] = logprob
+    return logprobs
 
 
 def _make_response(prefix: str, kind: str, named: str, found: list[Json], choices: Sequence[CompletionChoice]) -> Json:
@@ -161,8 +161,8 @@ class OpenAIRoutes:
         if body.logprobs is not None and body.logprobs not in (0, 1):
             raise RefusedError(400, "logprobs: only the sampled token's is returned; expected 0 or 1", "logprobs")
         limit = _DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-        named, found = await self._generate(body, self._tokenize_prompts(body), limit)
-        return web.json_response(completion_response(body, named.name, found, self._texts), dumps=_dump_json)
+        named, completions = await self._generate(body, self._tokenize_prompts(body), limit)
+        return web.json_response(completion_response(body, named.name, completions, self._texts), dumps=_dump_json)
 
     async def create_chat_completion(self, request: web.Request) -> web.Response:
         """Replies in a conversation."""
@@ -185,9 +185,11 @@ class OpenAIRoutes:
         prompts = msgspec.structs.replace(self._models.prompts, **body.chat_template_kwargs.prompt_settings())
         prompt = render_conversation(self._texts.tokenizer, conversation(body), prompts)
         limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
-        named, found = await self._generate(body, [self._encode(prompt)], _UNLIMITED_TOKENS if limit is None else limit)
+        named, completions = await self._generate(
+            body, [self._encode(prompt)], _UNLIMITED_TOKENS if limit is None else limit
+        )
         template = resolve_template(self._texts.tokenizer, prompts)
-        return chat_response(body, named.name, found, self._texts, template)
+        return chat_response(body, named.name, completions, self._texts, template)
 
     def _tokenize_prompts(self, body: CompletionRequest) -> Sequence[list[int]]:
         if isinstance(body.prompt, str):
@@ -218,8 +220,8 @@ class OpenAIRoutes:
             if named.adapter is not None:
                 await self._models.acquire(named.adapter, held)
             requests = [Request(prompt, named.adapter, constraint, sampling) for prompt, sampling in requested]
-            found = await _gather_or_cancel(map(self._models.backend.generate, requests))
-        return named, [CompletionChoice(prompt, one) for (prompt, _), one in zip(requested, found, strict=True)]
+            completions = await _gather_or_cancel(map(self._models.backend.generate, requests))
+        return named, [CompletionChoice(prompt, one) for (prompt, _), one in zip(requested, completions, strict=True)]
 
 
 async def _gather_or_cancel(jobs: Iterable[Coroutine[Any, Any, Generation]]) -> Sequence[Generation]:

@@ -127,14 +127,14 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             RefusedError: too many, or too long.
         """
-        found = [text for text in ([self.stop] if isinstance(self.stop, str) else self.stop or []) if text]
-        if len(found) > MAX_STOP_STRINGS or any(len(text) > MAX_STOP_CHARS for text in found):
+        texts = [text for text in ([self.stop] if isinstance(self.stop, str) else self.stop or []) if text]
+        if len(texts) > MAX_STOP_STRINGS or any(len(text) > MAX_STOP_CHARS for text in texts):
             raise RefusedError(
                 400,
-                f"stop: {len(found)} texts; expected at most {MAX_STOP_STRINGS} of {MAX_STOP_CHARS} characters",
+                f"stop: {len(texts)} texts; expected at most {MAX_STOP_STRINGS} of {MAX_STOP_CHARS} characters",
                 "stop",
             )
-        return found
+        return texts
 
 
 class CompletionRequest(CommonRequest, frozen=True, kw_only=True):
@@ -233,10 +233,10 @@ def decode_request(body: bytes, kind: type[T]) -> T:
         RefusedError: the JSON is no request (400), or has unsupported fields.
     """
     try:
-        found = msgspec.json.decode(body)
-        if isinstance(found, dict):
-            _check_supported(found)
-        return msgspec.convert(found, kind)
+        fields = msgspec.json.decode(body)
+        if isinstance(fields, dict):
+            _check_supported(fields)
+        return msgspec.convert(fields, kind)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise RefusedError(400, f"{len(body)} bytes are no request: {error}") from error
 

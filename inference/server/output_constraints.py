@@ -76,10 +76,10 @@ class StopStringConstraint:
 
 def truncate_at_stop(text: str, stops: Sequence[str]) -> tuple[str, str | None]:
     """The text before the first stop string, and that string; all of the text where it has none."""
-    found = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
-    if not found:
+    stops_at = [(at, stop) for stop in stops if (at := text.find(stop)) >= 0]
+    if not stops_at:
         return text, None
-    at, stop = min(found)
+    at, stop = min(stops_at)
     return text[:at], stop
 
 
@@ -121,14 +121,14 @@ class TextCodec:
             ModelError: the constraint cannot be compiled, or allows nothing.
             ConfigError: the extra ``grammars`` is not installed.
         """
-        found = [
+        given = [
             limit
             for limit in (self._structured_outputs(body), self._response_format(body), self._allowed_tokens(body))
             if limit
         ]
-        if len(found) > 1:
+        if len(given) > 1:
             raise RefusedError(400, "response_format, structured_outputs, allowed_token_ids: expected one of them")
-        limit = found[0] if found else None
+        limit = given[0] if given else None
         if not body.stop_strings:
             return limit
         between = b" " if self.tokenizer.is_word_level and not is_structured(body) else b""

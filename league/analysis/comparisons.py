@@ -194,9 +194,9 @@ def check_connected(compared: Comparisons, joined: Collection[str] = ()) -> None
     Raises:
         UsageError: names a member of each of two groups that never met.
     """
-    found = connected_groups(compared, joined)
-    if len(found) > 1:
+    groups = connected_groups(compared, joined)
+    if len(groups) > 1:
         raise UsageError(
-            f"board: the agents fall into {len(found)} groups that never met ({len(found[0])} with {found[0][0]}, "
-            f"{len(found[1])} with {found[1][0]}); expected matches that connect them, or an anchor in each"
+            f"board: the agents fall into {len(groups)} groups that never met ({len(groups[0])} with {groups[0][0]}, "
+            f"{len(groups[1])} with {groups[1][0]}); expected matches that connect them, or an anchor in each"
         )

@@ -138,8 +138,8 @@ def _sandwich_covariance(problem: PosteriorProblem, at_P: Floats, covariance_PP:
         ]
     )
     inside_CP = (slope_CP * problem.free_P) @ covariance_PP
-    found: Floats = inside_CP.T @ inside_CP * (count / max(count - 1, 1))
-    return found
+    covariance: Floats = inside_CP.T @ inside_CP * (count / max(count - 1, 1))
+    return covariance
 
 
 def _variances(covariance_AA: Floats, first: list[int]) -> Floats:
@@ -151,12 +151,12 @@ def _variances(covariance_AA: Floats, first: list[int]) -> Floats:
 
 
 def _version_chains(agents: list[str]) -> list[VersionChain]:
-    found: dict[tuple[str, bool], list[tuple[int, int]]] = {}
+    chains: dict[tuple[str, bool], list[tuple[int, int]]] = {}
     for code, agent in enumerate(agents):
         # An agent with a policy's name but without a version is not a version of it.
         policy, step = split_agent(agent) or (agent, 0)
-        found.setdefault((policy, policy != agent), []).append((step, code))
-    return [(policy, sorted(chain)) for (policy, _), chain in found.items()]
+        chains.setdefault((policy, policy != agent), []).append((step, code))
+    return [(policy, sorted(chain)) for (policy, _), chain in chains.items()]
 
 
 def _check_options(compared: Comparisons, chains: list[VersionChain], options: WalkOptions) -> None:

@@ -176,8 +176,8 @@ def _likelihood_leaderboard(roster: Roster, name: str, wished: int | None) -> Le
     # For agents by seat, the rating includes the seat's effect.
     by_seat = roster.by == "seat"
     together, _ = _seed_clusters(roster, matches) if by_seat else (None, [])
-    found = fit_strengths(matches, None if by_seat else matches.role_S, options, together)
-    known = [(one, row) for one in found.agents if (row := roster.entry_for(one.name)) is not None]
+    fit = fit_strengths(matches, None if by_seat else matches.role_S, options, together)
+    known = [(one, row) for one in fit.agents if (row := roster.entry_for(one.name)) is not None]
     rows = [
         msgspec.structs.replace(
             _with_rating(row, one.rating, None, one.matches, _interval(one)), one_sided=one.one_sided
@@ -192,13 +192,13 @@ def _likelihood_leaderboard(roster: Roster, name: str, wished: int | None) -> Le
 
 def _largest_component(matches: MatchArrays) -> tuple[MatchArrays, list[str]]:
     """Restrict the matches to the largest group of entrants connected by matches."""
-    found = connected_groups(make_comparisons(matches))
-    if len(found) == 1:
+    groups = connected_groups(make_comparisons(matches))
+    if len(groups) == 1:
         return matches, []
-    away = [name for group in found[1:] for name in group]
+    away = [name for group in groups[1:] for name in group]
     chosen = matches.exclude_agents(away)
     note = (
-        f"{len(away):,} of {len(away) + len(found[0]):,} never met the others, not even by way of a third: no rating."
+        f"{len(away):,} of {len(away) + len(groups[0]):,} never met the others, not even by way of a third: no rating."
     )
     sizes = chosen.end_M - chosen.begin_M
     return chosen.select(sizes > 1), [note]
@@ -224,8 +224,8 @@ def _seat_strengths(roster: Roster, options: "FitOptions") -> tuple[list["Streng
         return [], []
     matches, _ = _largest_component(matches)
     together, about = _seed_clusters(roster, matches)
-    found = fit_strengths(matches, matches.role_S, options, together).roles
-    return found, about if options.draws and len(found) > 1 else []
+    strengths = fit_strengths(matches, matches.role_S, options, together).roles
+    return strengths, about if options.draws and len(strengths) > 1 else []
 
 
 def _seed_clusters(roster: Roster, matches: MatchArrays) -> tuple[list[int] | None, list[str]]:

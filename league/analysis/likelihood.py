@@ -256,12 +256,12 @@ def cholesky_solve(lower_PP: Floats, right_P: Floats) -> Floats:
 def cholesky_inverse(lower_PP: Floats) -> Floats:
     """The inverse of LLᵀ."""
     size = len(lower_PP)
-    found = np.zeros((size, size))
+    inverse = np.zeros((size, size))
     for column in range(size):
         unit = np.zeros(size)
         unit[column] = 1.0
-        found[column] = cholesky_solve(lower_PP, unit)
-    return found
+        inverse[column] = cholesky_solve(lower_PP, unit)
+    return inverse
 
 
 @_compile

@@ -58,8 +58,8 @@ class PayoffMatrix(msgspec.Struct, frozen=True):
                 "pairs in all; expected matches between all, or --unmet-even"
             )
         odds = np.log((points + _SMOOTHING) / (counts - points + _SMOOTHING))
-        found: Floats = 0.5 * (odds - odds.T)
-        return found
+        log_odds_AA: Floats = 0.5 * (odds - odds.T)
+        return log_odds_AA
 
 
 def make_payoff_matrix(matches: MatchArrays) -> PayoffMatrix:
@@ -163,17 +163,17 @@ def make_payoff_report(
     """
     chosen = _select_matches(matches, game, purposes)
     shown, agents = _most_played(chosen, most)
-    found = make_payoff_matrix(chosen.exclude_agents([name for name in chosen.agents if name not in shown]))
-    found = _reorder(found, np.argsort(-np.array(decompose_payoff(found).potential), kind="stable").tolist())
-    nash, problem = _nash_or_problem(found, unmet_even)
+    matrix = make_payoff_matrix(chosen.exclude_agents([name for name in chosen.agents if name not in shown]))
+    matrix = _reorder(matrix, np.argsort(-np.array(decompose_payoff(matrix).potential), kind="stable").tolist())
+    nash, problem = _nash_or_problem(matrix, unmet_even)
     return PayoffReport(
         game=game,
         purposes=[chosen.purposes[code] for code in np.unique(chosen.purpose_M)],
-        payoff=found,
+        payoff=matrix,
         agents=agents,
-        unmet=int((found.counts() == 0).sum() - len(found.agents)) // 2,
+        unmet=int((matrix.counts() == 0).sum() - len(matrix.agents)) // 2,
         seats=int((chosen.end_M - chosen.begin_M).max()),
-        circularity=decompose_payoff(found),
+        circularity=decompose_payoff(matrix),
         nash=nash,
         problem=problem,
     )

@@ -155,8 +155,10 @@ def log_fixation_probability(gain: Floats, population: int) -> Floats:
     size = np.abs(gain)
     x = np.maximum(size, 1e-12)
     shared = np.log(-np.expm1(-x)) - np.log(-np.expm1(-population * x))
-    found: Floats = np.where(size < 1e-12, -log(population), np.where(gain > 0, shared, shared - (population - 1) * x))
-    return found
+    fixation: Floats = np.where(
+        size < 1e-12, -log(population), np.where(gain > 0, shared, shared - (population - 1) * x)
+    )
+    return fixation
 
 
 def _log_stationary_distribution(log_chain_AA: Floats) -> Floats:
@@ -170,8 +172,8 @@ def _log_stationary_distribution(log_chain_AA: Floats) -> Floats:
     log_share_A = np.zeros(size)
     for state in range(1, size):
         log_share_A[state] = np.logaddexp.reduce(log_share_A[:state] + log_p[:state, state])
-    found: Floats = log_share_A - np.logaddexp.reduce(log_share_A)
-    return found
+    log_stationary_A: Floats = log_share_A - np.logaddexp.reduce(log_share_A)
+    return log_stationary_A
 
 
 class HodgeDecomposition(msgspec.Struct, frozen=True):

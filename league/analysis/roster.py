@@ -121,18 +121,17 @@ class Roster:
     @cached_property
     def games(self) -> list[str]:
         """Names of the games played."""
-        found = self.query("SELECT DISTINCT game FROM matches WHERE sequence <= ? ORDER BY game", self.upto)
-        return [name for (name,) in found]
+        rows = self.query("SELECT DISTINCT game FROM matches WHERE sequence <= ? ORDER BY game", self.upto)
+        return [name for (name,) in rows]
 
     @cached_property
     def agents(self) -> dict[str, LeaderboardEntry]:
         """Entries of all admitted agents in the order of admission, then of newest versions that are not."""
         columns, at = "SELECT agent, kind, active, reason FROM", self.upto
-        found = self.query(f"{columns} entrants_at({at})")
-        found += self.query(f"{columns} unadmitted_versions_at({at}, playing := ?)", self.game)
+        rows = self.query(f"{columns} entrants_at({at})")
+        rows += self.query(f"{columns} unadmitted_versions_at({at}, playing := ?)", self.game)
         return {
-            agent: LeaderboardEntry(None, agent, "", kind, active=on, reason=reason)
-            for agent, kind, on, reason in found
+            agent: LeaderboardEntry(None, agent, "", kind, active=on, reason=reason) for agent, kind, on, reason in rows
         }
 
     @cached_property
@@ -176,10 +175,10 @@ class Roster:
 
     def match_seeds(self, sequences: Ints) -> list[int]:
         """Seed of each match at these ascending sequences."""
-        found = self._query_matches(
+        rows = self._query_matches(
             sequences, "SELECT seed FROM matches WHERE sequence IN (FROM rated) ORDER BY sequence"
         )
-        return [seed for (seed,) in found]
+        return [seed for (seed,) in rows]
 
     def _query_matches(self, sequences: Ints, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement that has these sequences as a table ``rated``."""
@@ -192,7 +191,7 @@ class Roster:
 
     def _results(self, sequences: Ints) -> dict[tuple[str, str], tuple[int, int, int]]:
         """Wins, sum of ranks, and number of seats, by entrant."""
-        found = self._query_matches(
+        rows = self._query_matches(
             sequences,
             """
             SELECT s.agent, s.role, count(*) FILTER (s.seat = m.winner), sum(s.rank)::BIGINT, count(*)
@@ -201,7 +200,7 @@ class Roster:
             """,
         )
         results: dict[tuple[str, str], tuple[int, int, int]] = {}
-        for agent, role, wins, ranks, seats in found:
+        for agent, role, wins, ranks, seats in rows:
             key = self._key(agent, role, kind_of(agent, self._kinds))
             before = results.get(key, (0, 0, 0))
             results[key] = (before[0] + wins, before[1] + ranks, before[2] + seats)

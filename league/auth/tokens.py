@@ -166,10 +166,12 @@ def parse_identity(text: str, where: str) -> UserIdentity:
     lines = [line.strip() for line in text.splitlines()]
     try:
         body = lines[lines.index(_BEGIN.format(_JWT)) + 1].split(".")[1]
-        found = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=_Body)
+        body_claims = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=_Body)
         lines.index(_BEGIN.format(_SEED))
     except (ValueError, IndexError, msgspec.MsgspecError):
         raise _invalid_credentials(where) from None
-    tags = dict(tag.split(":", 1) for tag in found.nats.tags if ":" in tag)
+    tags = dict(tag.split(":", 1) for tag in body_claims.nats.tags if ":" in tag)
     version = tags.get("permissions", "1")
-    return UserIdentity(found.name, found.sub, found.exp, tags.get("role"), int(version) if version.isdigit() else 1)
+    return UserIdentity(
+        body_claims.name, body_claims.sub, body_claims.exp, tags.get("role"), int(version) if version.isdigit() else 1
+    )

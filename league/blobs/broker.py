@@ -144,10 +144,10 @@ class BrokerBlobStore:
         if not any([await self._count(subject) for subject in subjects]):
             return None
         try:
-            found = await self._read(name, None, [self._bucket])
+            copy = await self._read(name, None, [self._bucket])
         except ArtifactError:
             return None
-        return msgspec.structs.replace(found.entry, subject=found.chunk_subject)
+        return msgspec.structs.replace(copy.entry, subject=copy.chunk_subject)
 
     async def _count(self, subject: str) -> int:
         state = (await self._js.stream_info(f"OBJ_{self._bucket}", subjects_filter=subject)).state
@@ -251,21 +251,21 @@ class BrokerBlobStore:
 
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; times are the broker's."""
-        found: dict[str, BlobInfo] = {}
+        blobs: dict[str, BlobInfo] = {}
         with translate_broker_errors("listing blobs"):
             listed = await self._list(BLOB_BUCKET, f"$O.{BLOB_BUCKET}.M.*")
             for bucket in (BLOB_BUCKET, STATE_BUCKET):
                 listed += await self._list(bucket, self._subject("M", "*", bucket=bucket))
         for copy in listed:
-            entry, known = copy.entry, found.get(copy.entry.name)
+            entry, known = copy.entry, blobs.get(copy.entry.name)
             if known is not None and copy.area == BLOB_AREA and not known.is_shared:
                 # What any worker may store says nothing about an archive.
-                found[entry.name] = msgspec.structs.replace(known, time_ns=max(copy.time_ns, known.time_ns))
+                blobs[entry.name] = msgspec.structs.replace(known, time_ns=max(copy.time_ns, known.time_ns))
             elif not entry.deleted:
-                found[entry.name] = BlobInfo(
+                blobs[entry.name] = BlobInfo(
                     entry.name, entry.size, copy.time_ns, entry.description or "", copy.area == BLOB_AREA
                 )
-        return [found[name] for name in sorted(found)]
+        return [blobs[name] for name in sorted(blobs)]
 
     async def delete(self, name: str) -> None:
         """See ``BlobStore.delete``. Workers may not purge, except trainers the area of states."""

@@ -109,9 +109,9 @@ class BucketBlobStore:
         Raises:
             ArtifactError: it holds other bytes.
         """
-        meta, found = await self._read(name)
-        if found != name:
-            raise conflicting_blob_error(name, found, f"{self.where}/{_key(name)}")
+        meta, digest = await self._read(name)
+        if digest != name:
+            raise conflicting_blob_error(name, digest, f"{self.where}/{_key(name)}")
         if datetime.now(UTC) - meta["last_modified"] > _RENEW_AFTER and size <= MAX_CONDITIONAL_BYTES:
             # Another writer that was faster has renewed it.
             with contextlib.suppress(self._obstore.exceptions.PreconditionError):
@@ -131,33 +131,33 @@ class BucketBlobStore:
         """See ``BlobStore.get``."""
         parts = bytearray()
         with self._translate(name, "fetching"):
-            _, found = await self._read(name, parts.extend)
-        if found != name:
-            raise corrupt_blob_error(name, found, self.where)
+            _, digest = await self._read(name, parts.extend)
+        if digest != name:
+            raise corrupt_blob_error(name, digest, self.where)
         return bytes(parts)
 
     async def download(self, name: str, path: Path) -> None:
         """See ``BlobStore.download``."""
         try:
             with path.open("wb") as file, self._translate(name, "fetching"):
-                _, found = await self._read(name, file.write)
-            if found != name:
-                raise corrupt_blob_error(name, found, self.where)
+                _, digest = await self._read(name, file.write)
+            if digest != name:
+                raise corrupt_blob_error(name, digest, self.where)
         except BaseException:  # raised again; an interruption leaves no draft either
             remove_draft(path)
             raise
 
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; times are the service's. Objects of other names are left out."""
-        found = []
+        blobs = []
         with self._translate("", "listing"):
             async for batch in self._obstore.list(self._store):
                 for each in batch:
                     name = each["path"].rpartition("/")[2]
                     if _NAME.fullmatch(name) and each["path"] == _key(name):
                         time_ns = int(each["last_modified"].timestamp()) * 10**9
-                        found.append(BlobInfo(name, each["size"], time_ns, is_shared=True))
-        return sorted(found, key=lambda blob: blob.name)
+                        blobs.append(BlobInfo(name, each["size"], time_ns, is_shared=True))
+        return sorted(blobs, key=lambda blob: blob.name)
 
     async def delete(self, name: str) -> None:
         """See ``BlobStore.delete``."""

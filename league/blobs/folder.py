@@ -90,8 +90,8 @@ class FolderBlobStore:
         fsync_path(self.folder)
 
     def _check_same(self, name: str) -> None:
-        if (found := file_digest(self.path(name))) != name:
-            raise conflicting_blob_error(name, found, str(self.path(name)))
+        if (digest := file_digest(self.path(name))) != name:
+            raise conflicting_blob_error(name, digest, str(self.path(name)))
 
     def is_intact(self, name: str) -> bool:
         """Whether a blob exists and matches its digest."""
@@ -132,8 +132,8 @@ class FolderBlobStore:
     async def get(self, name: str) -> bytes:
         """See ``BlobStore.get``."""
         data = await off_loop(self._size(name), self._read, name)
-        if (found := await hash_bytes(data)) != name:
-            raise corrupt_blob_error(name, found, str(self.folder))
+        if (digest := await hash_bytes(data)) != name:
+            raise corrupt_blob_error(name, digest, str(self.folder))
         return data
 
     def _size(self, name: str) -> int:
@@ -157,19 +157,19 @@ class FolderBlobStore:
             await asyncio.to_thread(shutil.copyfile, self.path(name), path)
         except OSError as error:
             raise ArtifactError(f"blob {name[:12]}… in {self.folder} cannot be read: {error.strerror}") from None
-        if (found := await asyncio.to_thread(file_digest, path)) != name:
+        if (digest := await asyncio.to_thread(file_digest, path)) != name:
             remove_draft(path)
-            raise corrupt_blob_error(name, found, str(self.folder))
+            raise corrupt_blob_error(name, digest, str(self.folder))
 
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; drafts that a killed writer left behind are listed by file name."""
-        found = []
+        blobs = []
         for path in sorted(self.folder.glob("??/*")):
             with contextlib.suppress(FileNotFoundError):
                 about = path.stat()
                 note = "" if _NAME.fullmatch(path.name) else "left by a writer that was killed"
-                found.append(BlobInfo(path.name, about.st_size, about.st_mtime_ns, note))
-        return found
+                blobs.append(BlobInfo(path.name, about.st_size, about.st_mtime_ns, note))
+        return blobs
 
     async def delete(self, name: str) -> None:
         """See ``BlobStore.delete``."""

@@ -124,10 +124,10 @@ async def find_locations(history: EventLog, last: int | None = None) -> BlobLoca
     """The locations that a history names, by default up to its newest event."""
     kinds = (LeagueOpened, LeagueConfigured, LeagueBranched)
     recorded = [each for kind in kinds async for each in history.read(1, last, only=kind)]
-    found = BlobLocations(history.league)
+    locations = BlobLocations(history.league)
     for each in sorted(recorded, key=lambda event: event.sequence):
-        found.apply(each)
-    return found
+        locations.apply(each)
+    return locations
 
 
 def open_blobs(client: Client, league: str, area: str = BLOB_AREA) -> "TieredBlobStore":
@@ -216,12 +216,12 @@ class TieredBlobStore:
 
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; without the blobs of leagues that this one was branched from."""
-        found = {blob.name: blob for blob in await self.broker.stored()}
+        blobs = {blob.name: blob for blob in await self.broker.stored()}
         for place in _own(await self._locate(again=True)):
             for blob in await self._open(place).stored():
-                known = found.setdefault(blob.name, blob)
-                found[blob.name] = msgspec.structs.replace(known, time_ns=max(known.time_ns, blob.time_ns))
-        return [found[name] for name in sorted(found)]
+                known = blobs.setdefault(blob.name, blob)
+                blobs[blob.name] = msgspec.structs.replace(known, time_ns=max(known.time_ns, blob.time_ns))
+        return [blobs[name] for name in sorted(blobs)]
 
     async def delete(self, name: str) -> None:
         """See ``BlobStore.delete``; leaves the blobs of leagues that this one was branched from."""

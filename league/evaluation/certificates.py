@@ -67,14 +67,14 @@ async def check_certificates(history: EventLog, candidate: str | None = None) ->
     Raises:
         UsageError: the candidate has none; the message lists the candidates with one.
     """
-    found = dict[str, tuple[int, PromotionDecided]]()
+    decisions = dict[str, tuple[int, PromotionDecided]]()
     async for recorded in history.read(only=PromotionDecided):
         if isinstance(recorded.event, PromotionDecided):
             # The first one counts: folds ignore copies.
-            found.setdefault(recorded.event.evaluation_id, (recorded.sequence, recorded.event))
-    chosen = [(at, event) for at, event in found.values() if candidate in (None, event.candidate)]
+            decisions.setdefault(recorded.event.evaluation_id, (recorded.sequence, recorded.event))
+    chosen = [(at, event) for at, event in decisions.values() if candidate in (None, event.candidate)]
     if candidate is not None and not chosen:
-        names = {event.candidate for _, event in found.values()}
+        names = {event.candidate for _, event in decisions.values()}
         raise UsageError(
             f"{candidate!r} has no certificate; expected {format_choices(names) if names else 'all: there is none'}"
         )

@@ -103,12 +103,12 @@ def rater_decisions(state: LeagueState) -> list[AnyEvent]:
 def _forecast_events(state: LeagueState) -> list[AnyEvent]:
     # On a deep copy: the state itself must not change.
     saved = msgspec.msgpack.decode(msgspec.msgpack.encode(state.to_snapshot()), type=LeagueStateSnapshot)
-    ahead, found = LeagueState.from_snapshot(saved), dict[str, AnyEvent]()
-    while events := [event for event in rater_decisions(ahead) if event.key not in found]:
+    ahead, forecast = LeagueState.from_snapshot(saved), dict[str, AnyEvent]()
+    while events := [event for event in rater_decisions(ahead) if event.key not in forecast]:
         for event in events:
-            found[event.key] = event
+            forecast[event.key] = event
             ahead.apply(ahead.sequence + 1, event)
-    return list(found.values())
+    return list(forecast.values())
 
 
 def _promotion_test(test: Evaluation) -> PromotionTest:

@@ -130,8 +130,8 @@ def due_decisions(state: LeagueState) -> list[Decision]:
 
 def due_verdicts(state: LeagueState) -> list[PromotionDecided]:
     """Certificates of the tests that have reached a verdict."""
-    found = [(test, sprt_progress(test)) for test in promotion_tests(state).values() if test.decision is None]
-    return [_make_certificate(test, done) for test, done in found if done.verdict != "undecided"]
+    verdicts = [(test, sprt_progress(test)) for test in promotion_tests(state).values() if test.decision is None]
+    return [_make_certificate(test, done) for test, done in verdicts if done.verdict != "undecided"]
 
 
 def due_promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromoted]:

@@ -176,14 +176,14 @@ async def copy_history(
     Archived events are copied from the store ``archive``, which repairs a damaged stream. ``report`` is called with the
     sequence reached.
     """
-    events, found = 0, dict[BlobReference, None]()
+    events, references = 0, dict[BlobReference, None]()
     async for batch in source.batches(1, at) if archive is None else archived_batches(source, archive, 1, at):
         await target.copy(batch)
         for recorded in batch:
-            found.update(dict.fromkeys(event_references(recorded.event)))
+            references.update(dict.fromkeys(event_references(recorded.event)))
         events += len(batch)
         report(batch[-1].sequence)
-    return events, list(found)
+    return events, list(references)
 
 
 async def copy_blobs(

@@ -153,9 +153,9 @@ async def last_shared_sequence(first: EventLog, second: EventLog) -> int:
     low, high = 0, min(await first.last_sequence(), await second.last_sequence())
     while low < high:
         middle = (low + high + 1) // 2
-        found = await _first_event_from(first, middle)
-        if found is not None and _is_same_event(found, await _first_event_from(second, middle)):
-            low = max(found.sequence, middle)
+        first_event = await _first_event_from(first, middle)
+        if first_event is not None and _is_same_event(first_event, await _first_event_from(second, middle)):
+            low = max(first_event.sequence, middle)
         else:
             high = middle - 1
     return low
@@ -186,13 +186,13 @@ def _require_config(state: LeagueState, run: str) -> LeagueConfig:
 
 
 def _flatten(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found = []
+    entries = []
     for key, part in value.items():
         if isinstance(part, Mapping) and part:
-            found += _flatten(part, f"{prefix}{key}.")
+            entries += _flatten(part, f"{prefix}{key}.")
         else:
-            found.append((f"{prefix}{key}", part))
-    return found
+            entries.append((f"{prefix}{key}", part))
+    return entries
 
 
 def _comparability_notes(first: LeagueConfig, second: LeagueConfig) -> list[str]:

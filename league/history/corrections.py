@@ -58,13 +58,13 @@ async def make_corrections(history: EventLog, fold: RatingFold) -> list[RatingsC
     from league.ratings.arrays import fold_arrays
     from league.ratings.load import MatchArrayBuilder
 
-    gatherer, found = MatchArrayBuilder(fold.voided.copy()), []
+    gatherer, corrections = MatchArrayBuilder(fold.voided.copy()), []
     for place, due in sorted(fold.pending_corrections.items(), key=lambda item: (item[1].through, item[0])):
         if gatherer.sequence < due.through:
             async for batch in history.batches(gatherer.sequence + 1, due.through):
                 await asyncio.to_thread(_add_batch, gatherer, batch)
             standings = await asyncio.to_thread(lambda: fold_arrays(gatherer.build()))
-        found.append(
+        corrections.append(
             RatingsCorrected(
                 game=place[0],
                 system=place[1],
@@ -74,7 +74,7 @@ async def make_corrections(history: EventLog, fold: RatingFold) -> list[RatingsC
                 ratings=standings.get(place, []),
             )
         )
-    return found
+    return corrections
 
 
 def _add_batch(gatherer: "MatchArrayBuilder", batch: list[RecordedEvent]) -> None:

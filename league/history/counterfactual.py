@@ -133,22 +133,22 @@ def amend_rules(rules: Sequence[RatingRule], otherwise: Counterfactual) -> list[
     Raises:
         ConfigError: a setting that does not exist, or that concerns a system which no rule has.
     """
-    found = [
+    amended = [
         RatingRule(rule.sequence, _with_system(rule.ratings, otherwise.system))
         for rule in rules or [RatingRule(0, RatingsConfig())]
     ]
     for setting in otherwise.settings:
         key, value = _parse_setting(setting)
         shorthand = _parse_shorthand(key)
-        if shorthand is not None and shorthand[0] not in {rule.ratings.system.name for rule in found}:
+        if shorthand is not None and shorthand[0] not in {rule.ratings.system.name for rule in amended}:
             raise ConfigError(
                 f"--set {key}: nothing was rated under {shorthand[0]!r}; expected ratings."
-                f"{found[-1].ratings.system.name}.{shorthand[1]}, or --system {shorthand[0]} with it"
+                f"{amended[-1].ratings.system.name}.{shorthand[1]}, or --system {shorthand[0]} with it"
             )
-        found = [RatingRule(rule.sequence, _with_setting(rule.ratings, key, value)) for rule in found]
-    for rule in found:
+        amended = [RatingRule(rule.sequence, _with_setting(rule.ratings, key, value)) for rule in amended]
+    for rule in amended:
         make_rating_system(rule.ratings.system)
-    return found
+    return amended
 
 
 def _with_system(ratings: RatingsConfig, name: str | None) -> RatingsConfig:

@@ -135,11 +135,11 @@ async def resolve_agent(query: QueryFunction, name: str) -> str:
         return name
     short = name.lower()
     if len(short) >= _SHORTEST_PREFIX and set(short) <= set("0123456789abcdef"):
-        found = [v for v in versions.values() if v.adapter is not None and v.adapter.startswith(short)]
-        if len({v.adapter for v in found}) == 1:
-            return found[0].agent
-        if found:
-            which = format_choices(f"{v.agent}: {v.adapter}" for v in found[:_MAX_LISTED])
+        versions_found = [v for v in versions.values() if v.adapter is not None and v.adapter.startswith(short)]
+        if len({v.adapter for v in versions_found}) == 1:
+            return versions_found[0].agent
+        if versions_found:
+            which = format_choices(f"{v.agent}: {v.adapter}" for v in versions_found[:_MAX_LISTED])
             raise UsageError(f"adapter {name!r}: begins several digests; expected {which}")
         raise UsageError(f"adapter {name!r}: no version in this history has an adapter of this digest")
     raise UsageError(
@@ -201,15 +201,15 @@ def _ancestry(
 
     def line(name: str | None) -> list[tuple[str, str | None]]:
         """An agent and its first parents, the oldest last, up to one met before."""
-        found = []
+        parts = []
         while name is not None and name not in met:
             met.add(name)
             parent = versions[name].parent if name in versions else parents.get(name)
             # Histories have many writers: an empty parent is none, and a cycle ends where it closes.
             parent = parent or parents.get(name) or None
-            found.append((name, parent))
+            parts.append((name, parent))
             name = parent
-        return found
+        return parts
 
     lines = [line(agent)]
     while lines:
@@ -284,11 +284,11 @@ async def _load_matches(query: QueryFunction, condition: str) -> dict[tuple[str,
         ORDER BY u.policy, u.step, u.place
         """
     )
-    found: dict[tuple[str, int], list[UsedMatch]] = {}
+    matches_of: dict[tuple[str, int], list[UsedMatch]] = {}
     for policy, step, name, sequence, roles, opponents, voided in rows:
         match = UsedMatch(name, sequence, roles or [], opponents or [], voided)
-        found.setdefault((policy, step), []).append(match)
-    return found
+        matches_of.setdefault((policy, step), []).append(match)
+    return matches_of
 
 
 def render_mermaid(lineage: Lineage) -> str:

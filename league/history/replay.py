@@ -118,8 +118,8 @@ class RatingDifference(msgspec.Struct, frozen=True):
         if self.recorded != self.refolded or self.recorded is None:
             return f"{where}: recorded {self.recorded}, refolded {self.refolded}"
         if self.recorded_rest[:1] != self.refolded_rest[:1]:
-            found = [rest[0] if rest else None for rest in (self.recorded_rest, self.refolded_rest)]
-            return f"{where}: deviation recorded {found[0]}, refolded {found[1]}; the ratings agree"
+            digests = [rest[0] if rest else None for rest in (self.recorded_rest, self.refolded_rest)]
+            return f"{where}: deviation recorded {digests[0]}, refolded {digests[1]}; the ratings agree"
         if self.recorded_rest != self.refolded_rest:
             return f"{where}: recorded {self.recorded_rest} beside the rating, refolded {self.refolded_rest}"
         return f"{where}: the rating agrees; what it was before, or the number of games, does not"

@@ -52,10 +52,10 @@ def worker_residuals(matches: Iterable[MatchFinished], ratings: Mapping[str, flo
     surprises: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     favours: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for match in matches:
-        found = _match_surprise(match, ratings)
-        if found is not None:
-            surprises[match.purpose][match.worker].append(found[0])
-            for agent, favour in found[1].items():
+        surprise = _match_surprise(match, ratings)
+        if surprise is not None:
+            surprises[match.purpose][match.worker].append(surprise[0])
+            for agent, favour in surprise[1].items():
                 favours[match.purpose][agent][match.worker].append(favour)
     rows = []
     for purpose, by_worker in surprises.items():

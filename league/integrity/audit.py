@@ -110,22 +110,22 @@ async def audit_integrity(
     folds = [results.apply_batch, references.apply_batch, blobs.apply_batch]
     checker = await check_stream(history, chain, on_progress, folds)
     last = await history.last_sequence()
-    found = IntegrityReport(
+    report = IntegrityReport(
         history.league, checker.events, last, len(chain.ranges), chain.last, chain.digest, checker.unsealed
     )
-    found.results, found.references = results.finish(), references.finish()
-    found.damage += chain.damage + checker.damage
-    _check_unsealed(found, held, checker, contents)
+    report.results, report.references = results.finish(), references.finish()
+    report.damage += chain.damage + checker.damage
+    _check_unsealed(report, held, checker, contents)
     for _ in range(reads - 1):
         again = await check_stream(history, chain)
-        found.damage += [damage for damage in again.damage if damage not in found.damage]
-    _check_expected_seal(found, chain, expect)
-    copied = await _check_copy(found, history, artifacts, chain, copy) if scrubbed is not None else {}
-    await _check_truncation(found, artifacts, {**copied, **(known or {})})
-    await _check_archive(found, history, artifacts, chain, on_progress)
+        report.damage += [damage for damage in again.damage if damage not in report.damage]
+    _check_expected_seal(report, chain, expect)
+    copied = await _check_copy(report, history, artifacts, chain, copy) if scrubbed is not None else {}
+    await _check_truncation(report, artifacts, {**copied, **(known or {})})
+    await _check_archive(report, history, artifacts, chain, on_progress)
     if scrubbed is not None:
-        found.blobs = await _scrub(history, artifacts, blobs, checker.last, client, scrubbed)
-    return found
+        report.blobs = await _scrub(history, artifacts, blobs, checker.last, client, scrubbed)
+    return report
 
 
 def _check_unsealed(found: IntegrityReport, held: int, checker: SealChecker, contents: StreamContents | None) -> None:

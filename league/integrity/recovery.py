@@ -109,22 +109,22 @@ async def find_manifests(stores: Sequence[BlobStore], league: str | None) -> lis
     Raises:
         UsageError: there is no archive, or ``league`` is None and there are archives of several leagues.
     """
-    found: dict[str, ArchiveManifest] = {}
+    manifests: dict[str, ArchiveManifest] = {}
     for store in stores:
         for stored in await store.stored():
             # Folders and buckets have no notes, so every small file in them is a candidate.
             is_noted = _ARCHIVE_NOTE.fullmatch(stored.note) is not None and not stored.is_shared
-            if stored.name not in found and (is_noted or isinstance(store, FolderBlobStore | BucketBlobStore)):
+            if stored.name not in manifests and (is_noted or isinstance(store, FolderBlobStore | BucketBlobStore)):
                 manifest = await _load_manifest(store, stored.name) if stored.bytes <= _MANIFEST_MOST else None
                 if manifest is not None and league in (None, manifest.league):
-                    found[stored.name] = manifest
-    names = sorted({manifest.league for manifest in found.values()})
+                    manifests[stored.name] = manifest
+    names = sorted({manifest.league for manifest in manifests.values()})
     if not names:
         whose = "any league" if league is None else f"league {league!r}"
         raise UsageError(f"no archive of {whose} was found; expected one in the broker's object store or in --archive")
     if len(names) > 1:
         raise UsageError(f"archives of several leagues were found ({', '.join(names)}); say which one with --league")
-    return sorted(found.values(), key=lambda manifest: (-manifest.last, manifest.segments[-1].seal))
+    return sorted(manifests.values(), key=lambda manifest: (-manifest.last, manifest.segments[-1].seal))
 
 
 async def _load_manifest(store: BlobStore, name: str) -> ArchiveManifest | None:
@@ -167,13 +167,13 @@ async def _fetch_segments(
     manifest: ArchiveManifest, sources: Sequence[CachedBlobStore]
 ) -> "tuple[list[SegmentFiles], str]":
     """Fetch segments up to the first unavailable one; also returns the reason why that is unavailable."""
-    found: list[SegmentFiles] = []
+    segments: list[SegmentFiles] = []
     for segment in manifest.segments:
         files, why = await _fetch_segment(segment, sources)
         if files is None:
-            return found, f"segment {segment.first} to {segment.last}: {why}"
-        found.append(files)
-    return found, ""
+            return segments, f"segment {segment.first} to {segment.last}: {why}"
+        segments.append(files)
+    return segments, ""
 
 
 async def _fetch_segment(

@@ -136,11 +136,11 @@ class Sealer:
             ConflictError: another sealer appended first; its seal is still to be read.
         """
         sequence = await history.append(self.make_seal(events), expected=self.newest_sequence)
-        found = None
+        seal = None
         async for recorded in history.read(sequence, sequence, only=HistorySealed):
             self.observe_seal(recorded)
-            found = recorded.event
-        return found if isinstance(found, HistorySealed) else None
+            seal = recorded.event
+        return seal if isinstance(seal, HistorySealed) else None
 
 
 async def seal_through(

@@ -137,8 +137,8 @@ def _signed_bytes(payload: bytes, signature: str) -> bytes | None:
     if not _SIGNATURE.fullmatch(signature) or payload.count(_FIELD) != 1:
         return None
     # Inside a string the quotation marks would be escaped: this is the field, and the only one of its name.
-    before, found, after = payload.partition(_FIELD + signature.encode() + _END)
-    return before + _EMPTY + after if found else None
+    before, field, after = payload.partition(_FIELD + signature.encode() + _END)
+    return before + _EMPTY + after if field else None
 
 
 @lru_cache(maxsize=16_384)
@@ -232,5 +232,5 @@ class SignatureChecker:
     def finish(self) -> SignatureReport:
         """Returns the report, after the last event."""
         counts = self._signatures.counts
-        forged = [found for name, found in self._forged.items() if name not in self._voided]
+        forged = [forgery for name, forgery in self._forged.items() if name not in self._voided]
         return SignatureReport(counts["signed"], counts["unsigned"], forged, counts["forged"] - len(forged))

@@ -135,8 +135,8 @@ class ExperienceStream:
         own subject: no trainer reads it, and in time such messages would fill the stream.
         """
         with translate_broker_errors(f"looking at {EXPERIENCE_STREAM}"):
-            found = (await self._js.stream_info(EXPERIENCE_STREAM, subjects_filter=">")).state.subjects or {}
-            strange = [subject for subject in found if subject.partition(".")[0] != _FIRST_TOKEN]
+            subjects = (await self._js.stream_info(EXPERIENCE_STREAM, subjects_filter=">")).state.subjects or {}
+            strange = [subject for subject in subjects if subject.partition(".")[0] != _FIRST_TOKEN]
             for subject in strange:
                 await self._js.purge_stream(EXPERIENCE_STREAM, subject=subject)
         return len(strange)
@@ -155,8 +155,8 @@ class ExperienceStream:
 
 def trajectory_label(headers: Mapping[str, str] | None, league: str) -> str:
     """The label in a message's headers, ``<match>:<seat>``; in messages of older workers their id is the label."""
-    found = headers or {}
-    return found.get(LABEL_HEADER) or found.get(ID_HEADER, "").removeprefix(f"{league}:")
+    fields = headers or {}
+    return fields.get(LABEL_HEADER) or fields.get(ID_HEADER, "").removeprefix(f"{league}:")
 
 
 def _decode_message(pulled: PulledMessage, league: str) -> ReceivedTrajectory:

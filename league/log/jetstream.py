@@ -258,7 +258,7 @@ def _parse_header_number(text: str | None, digits: int, absent: int, otherwise: 
     if text is None:
         return absent
     is_number = text.isascii() and text.isdigit() and len(text) <= digits
-    return found if is_number and (found := int(text)) < 2**63 else otherwise
+    return number if is_number and (number := int(text)) < 2**63 else otherwise
 
 
 async def list_leagues(client: Client, name: str = "*") -> list[str]:

@@ -56,12 +56,12 @@ class MetricsStream:
         now_s = await broker_time(self._client)
         with translate_broker_errors(f"reading {METRICS_STREAM}"):
             try:
-                found = [] if now_s is None else [received async for received in self._read_latest(now_s)]
+                latest = [] if now_s is None else [received async for received in self._read_latest(now_s)]
             except nats.js.errors.NotFoundError:
                 return {}
         return {
             received.heartbeat.worker: received
-            for received in sorted(found, key=lambda received: received.heartbeat.worker)
+            for received in sorted(latest, key=lambda received: received.heartbeat.worker)
         }
 
     async def follow(self) -> AsyncIterator[Heartbeat]:

@@ -85,10 +85,10 @@ class Publisher:
         except nats.js.errors.APIError as error:
             if error.err_code not in _PERHAPS_STORED:
                 raise
-            found = await self._find_stored(messages[0].subject, message_id)
-            if found is None:
+            stored = await self._find_stored(messages[0].subject, message_id)
+            if stored is None:
                 raise
-            first, is_duplicate = found, True
+            first, is_duplicate = stored, True
         if is_duplicate:
             await self._compare(messages, first, message_id)
         return first
@@ -178,9 +178,9 @@ class Publisher:
         """The message at a sequence, of the league that a subject names."""
         if self._stream == LEAGUE_STREAM and is_worker(self._client):
             for _ in range(_READ_ATTEMPTS):
-                found = await message_at(self._client, self._stream, league_subjects(subject.split(".")[1]), sequence)
-                if found is not None:
-                    return found.msg
+                message = await message_at(self._client, self._stream, league_subjects(subject.split(".")[1]), sequence)
+                if message is not None:
+                    return message.msg
                 # The node that answers may be behind the one that acknowledged.
                 await asyncio.sleep(_READ_PAUSE_S)
             return None

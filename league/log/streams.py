@@ -175,17 +175,17 @@ async def _ensure_stream(js: JetStreamContext, config: StreamConfig) -> StreamIn
     """Return a stream, created if missing and given the configured number of replicas and restrictions."""
     with translate_broker_errors(f"creating stream {config.name}"):
         try:
-            found = await retry_until_ready(lambda: js.stream_info(config.name or ""))
+            info = await retry_until_ready(lambda: js.stream_info(config.name or ""))
         except nats.js.errors.NotFoundError:
             return await retry_until_ready(lambda: js.add_stream(config))
-        if found.config.storage != (config.storage or found.config.storage):
+        if info.config.storage != (config.storage or info.config.storage):
             # Heartbeats of an older version, in memory: those of the next seconds replace them.
             await js.delete_stream(config.name or "")
             return await retry_until_ready(lambda: js.add_stream(config))
-        changes = _restrictions(found.config, config)
+        changes = _restrictions(info.config, config)
         if not changes:
-            return found
-        return await retry_until_ready(lambda: js.update_stream(found.config, **changes))
+            return info
+        return await retry_until_ready(lambda: js.update_stream(info.config, **changes))
 
 
 def _restrictions(found: StreamConfig, expected: StreamConfig) -> dict[str, object]:

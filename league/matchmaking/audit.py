@@ -101,7 +101,7 @@ async def audit_sampling(
     checked = {number: _select_evenly(draws, -(-most // len(drawn))) for number, draws in drawn.items()}
     every = [one for number in sorted(drawn) for one in checked[number]]
     targets = await _compute_targets(history, {_standings_key(one.draw) for one in every})
-    problems = [found for one in every if isinstance(found := targets[_standings_key(one.draw)], str)]
+    problems = [problem for one in every if isinstance(problem := targets[_standings_key(one.draw)], str)]
     last = max(drawn) * window + window - 1
     return SamplingAudit(
         whole=_window_shares(0, last, [draw for draws in drawn.values() for draw in draws], every, targets),
@@ -148,13 +148,13 @@ def _select_evenly(draws: Sequence[OpponentsSampled], most: int) -> list[_Recomp
 async def _compute_targets(history: EventHistory, places: set[_StandingsKey]) -> Targets:
     """Targets for these keys, from one fold of the history."""
     pending = sorted(places, reverse=True)
-    state, found = LeagueState(), dict[_StandingsKey, _Target | str]()
+    state, targets = LeagueState(), dict[_StandingsKey, _Target | str]()
     async for recorded in history.read(1, min(pending[0][0], await history.last_sequence())):
         while pending and pending[-1][0] < recorded.sequence:
-            found[pending[-1]] = _compute_target(state, pending[-1][1])
+            targets[pending[-1]] = _compute_target(state, pending[-1][1])
             pending.pop()
         state.apply(recorded.sequence, recorded.event)
-    return found | {place: _compute_target(state, place[1]) for place in pending}
+    return targets | {place: _compute_target(state, place[1]) for place in pending}
 
 
 def _compute_target(state: LeagueState, hero: str) -> _Target | str:

@@ -62,10 +62,10 @@ def reset_reason(standings: Standings, config: LeagueConfig, policy: str, steps:
     if steps >= role.reset_steps:
         return f"{steps} steps"
     least = role.reset_steps / 2 if role.reset_min_steps is None else role.reset_min_steps
-    found = _decisive_share(standings, config, policy, role) if steps >= least else None
-    if found is None or found[0] < role.reset_win_rate:
+    share = _decisive_share(standings, config, policy, role) if steps >= least else None
+    if share is None or share[0] < role.reset_win_rate:
         return None
-    return f"took {found[0]:.2f} of the points from {found[1]}"
+    return f"took {share[0]:.2f} of the points from {share[1]}"
 
 
 def exploiter_points_share(standings: Standings, config: LeagueConfig, policy: str) -> float | None:

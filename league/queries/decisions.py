@@ -102,13 +102,13 @@ def reconstruct_decisions(
     """
     spec = make_game(game, game_settings(config, game))
     recording = spec.open_record(record)
-    found = {}
+    decisions = {}
     for turn, actions in enumerate(recording.turns):
         for seat in sorted(actions.keys() & seats.keys()):
             moment = DecisionPoint(spec, recording.start, actions[seat], 0)
-            found[turn, seat] = reconstruct_decision(moment, seat, config, seats[seat])
+            decisions[turn, seat] = reconstruct_decision(moment, seat, config, seats[seat])
         recording.start.apply(actions)
-    return found
+    return decisions
 
 
 def game_settings(config: LeagueConfig | None, game: str) -> dict[str, Any]:
@@ -160,15 +160,15 @@ def _chat_prompt(text: TextFormat, game: Game, seat: int) -> str | None:
 
 
 def _choice_points(place: Phrases, pieces: Sequence[str]) -> list[Choice]:
-    found = []
+    points = []
     for piece in pieces:
         options = place.options()
         if len(options) > 1:
-            found.append(_make_choice(piece, sorted(options)))
+            points.append(_make_choice(piece, sorted(options)))
         if piece not in options:
             break
         place = options[piece]
-    return found
+    return points
 
 
 def _make_choice(said: str, options: Sequence[str], logprob: float | None = None) -> Choice:
@@ -221,9 +221,9 @@ async def find_pending_trajectory(
     with translate_broker_errors(f"looking at {EXPERIENCE_STREAM}"), contextlib.suppress(*_NOT_FOUND_ERRORS):
         place = await _find_message_sequence(client, experience_subject(league, policy), league, f"{match_id}:{seat}")
         if place is not None:
-            found = await stream.get_msg(EXPERIENCE_STREAM, place)
+            message = await stream.get_msg(EXPERIENCE_STREAM, place)
             with contextlib.suppress(DecodeError):
-                return decode_trajectory(found.data or b"")
+                return decode_trajectory(message.data or b"")
     return None
 
 

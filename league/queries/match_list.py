@@ -114,18 +114,18 @@ def _agent_conditions(params: RequestParams) -> list[tuple[str, list[Any]]]:
     agent, outcome = params.text("agent"), params.choice("outcome", OUTCOMES)
     if outcome in ("won", "lost") and agent is None:
         raise UsageError(f"outcome {outcome!r}: of whom? expected an agent beside it")
-    found: list[tuple[str, list[Any]]] = []
+    conditions: list[tuple[str, list[Any]]] = []
     if agent is not None:
-        found.append((f"{_SEATED_CONDITION} OR ({_FAILED_FOR_AGENT_CONDITION})", [agent] * 5))
+        conditions.append((f"{_SEATED_CONDITION} OR ({_FAILED_FOR_AGENT_CONDITION})", [agent] * 5))
     if outcome == "won":
-        found.append((_WON_CONDITION, [agent]))
+        conditions.append((_WON_CONDITION, [agent]))
     elif outcome == "lost":
-        found.append((f"NOT failed AND winner IS NOT NULL AND NOT {_WON_CONDITION}", [agent]))
+        conditions.append((f"NOT failed AND winner IS NOT NULL AND NOT {_WON_CONDITION}", [agent]))
     elif outcome == "drawn":
-        found.append(("NOT failed AND winner IS NULL", []))
+        conditions.append(("NOT failed AND winner IS NULL", []))
     elif outcome == "failed":
-        found.append(("failed", []))
-    return found
+        conditions.append(("failed", []))
+    return conditions
 
 
 async def load_match(league: LiveLeague, match_id: str) -> MatchEvents:

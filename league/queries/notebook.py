@@ -53,8 +53,8 @@ class Table:
             import pandas  # noqa: F401
         except ImportError:
             raise _missing("to_pandas", "pandas") from None
-        found: pd.DataFrame = self.arrow.to_pandas()
-        return found
+        frame: pd.DataFrame = self.arrow.to_pandas()
+        return frame
 
     def to_polars(self) -> "pl.DataFrame":
         """The rows as a polars DataFrame.
@@ -66,8 +66,8 @@ class Table:
             import polars
         except ImportError:
             raise _missing("to_polars", "polars") from None
-        found: pl.DataFrame = polars.from_arrow(self.arrow)
-        return found
+        frame: pl.DataFrame = polars.from_arrow(self.arrow)
+        return frame
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.arrow.__arrow_c_stream__(requested_schema)

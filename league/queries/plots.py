@@ -89,18 +89,18 @@ def _elo_picture(roster: Roster, options: PlotOptions, policies: list[str]) -> P
 
 
 def _winrate_picture(roster: Roster, options: PlotOptions, policies: list[str]) -> Picture:
-    found = win_rates(roster.connection, roster.upto, roster.game, policies, options.agents)
-    if not found:
+    rates = win_rates(roster.connection, roster.upto, roster.game, policies, options.agents)
+    if not rates:
         raise UsageError(f"winrate: no such game of a policy's version up to event {roster.upto:,}; expected matches")
-    return wins_picture(found, roster.game, roster.upto)
+    return wins_picture(rates, roster.game, roster.upto)
 
 
 def _payoff_picture(roster: Roster, options: PlotOptions, _: list[str]) -> Picture:
     matches = roster.matches
     if options.agents:
         matches = matches.exclude_agents([name for name in matches.agents if name not in options.agents])
-    found = make_payoff_report(matches, roster.game, most=max(len(options.agents), _MAX_PAYOFF_AGENTS))
-    return payoff_picture(found.payoff, roster.game, roster.upto)
+    report = make_payoff_report(matches, roster.game, most=max(len(options.agents), _MAX_PAYOFF_AGENTS))
+    return payoff_picture(report.payoff, roster.game, roster.upto)
 
 
 async def _pfsp_picture(history: JetStreamLog, roster: Roster, policy: str | None) -> Picture:
@@ -110,8 +110,8 @@ async def _pfsp_picture(history: JetStreamLog, roster: Roster, policy: str | Non
         policy,
         policy,
     )
-    found = await audit_sampling(history, -(-(last + 1) // _PFSP_WINDOWS), policy=policy, until=roster.upto)
-    return shares_picture(found, roster.upto, policy)
+    audit = await audit_sampling(history, -(-(last + 1) // _PFSP_WINDOWS), policy=policy, until=roster.upto)
+    return shares_picture(audit, roster.upto, policy)
 
 
 def _throughput_picture(roster: Roster, _: PlotOptions, policies: list[str]) -> Picture:

@@ -87,8 +87,8 @@ def render_map(record: bytes, number: int) -> str | None:
     Raises:
         LeagueError: as ``match_replay``.
     """
-    found = _phases(record)
-    return _render_phase(record, number) if number < len(found) else None
+    phases = _phases(record)
+    return _render_phase(record, number) if number < len(phases) else None
 
 
 def layered_maps(record: bytes) -> "MapLayers":
@@ -97,10 +97,10 @@ def layered_maps(record: bytes) -> "MapLayers":
     Raises:
         LeagueError: as ``match_replay``.
     """
-    found = _phases(record)
+    phases = _phases(record)
     from arena.games.diplomacy.map_svg import layer_maps
 
-    return layer_maps(found)
+    return layer_maps(phases)
 
 
 @lru_cache(maxsize=16)

@@ -136,9 +136,9 @@ async def read_status(
     dead = await count_messages(client, DEAD_LETTER_STREAM, dead_letter_subject(league, ">"))
     jobs = await count_messages(client, WORK_STREAM, work_subject(league, ">"))
     pending = {subject.rpartition(".")[2]: count for subject, count in waiting.items()}
-    found = build_status(state, heartbeats, pending, sum(dead.values()), everybody)
+    status = build_status(state, heartbeats, pending, sum(dead.values()), everybody)
     return msgspec.structs.replace(
-        found,
+        status,
         jobs=sum(jobs.values()),
         since_step_s=await _seconds_since_step(history),
         store_share=await _store_share(client, run),
@@ -250,7 +250,7 @@ def _policy_status(state: LeagueState, standings: Standings, policy: str, pendin
 def detect_alarms(status: LeagueStatus, state: LeagueState) -> list[Alarm]:
     """The alarms of a league, sorted by name."""
     config = state.config or LeagueConfig()
-    found = [
+    alarms = [
         *_training_alarms(status, state, config),
         *_rating_alarms(state),
         *_message_alarms(status, config.alarms),
@@ -259,7 +259,7 @@ def detect_alarms(status: LeagueStatus, state: LeagueState) -> list[Alarm]:
             for worker in status.silent_workers
         ),
     ]
-    return sorted(found, key=lambda alarm: alarm.name)
+    return sorted(alarms, key=lambda alarm: alarm.name)
 
 
 def _training_alarms(status: LeagueStatus, state: LeagueState, config: LeagueConfig) -> Iterator[Alarm]:

@@ -151,10 +151,10 @@ def _store_fingerprint(run: Run) -> str:
     if run.nats is not None:
         return ""
     try:
-        found = sorted((str(path), stat.st_size, stat.st_mtime_ns) for path in blocks if (stat := path.stat()))
+        files = sorted((str(path), stat.st_size, stat.st_mtime_ns) for path in blocks if (stat := path.stat()))
     except FileNotFoundError:
         return ""
-    return digest(canonical_json(found)) if found else ""
+    return digest(canonical_json(files)) if files else ""
 
 
 async def update_projection(run: Run, history: "JetStreamLog") -> None:

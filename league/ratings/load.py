@@ -193,10 +193,10 @@ def _load_starts(connection: Any) -> dict[str, StartRating]:
 
 
 def _load_resets(connection: Any) -> dict[str, list[Reset]]:
-    found: dict[str, list[Reset]] = {}
+    resets_of: dict[str, list[Reset]] = {}
     for policy, version, sequence in connection.execute("SELECT policy, version, sequence FROM resets").fetchall():
-        found.setdefault(policy, []).append(Reset(version, sequence))
-    return found
+        resets_of.setdefault(policy, []).append(Reset(version, sequence))
+    return resets_of
 
 
 def _load_base(connection: Any) -> str | None:

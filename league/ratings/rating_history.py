@@ -81,8 +81,8 @@ def _agent_matches(rated: MatchArrays, code: int) -> Ints:
     seats = np.flatnonzero(rated.agent_S == code)
     place = np.searchsorted(rated.begin_M, seats, "right") - 1
     held = (place >= 0) & (seats < np.append(rated.end_M, 0)[place])
-    found: Ints = np.unique(place[held])
-    return found
+    indices: Ints = np.unique(place[held])
+    return indices
 
 
 def _states(rated: MatchArrays, game: str, rules: Sequence[RatingRule], stops: Ints, codes: Sequence[int]) -> Floats:
@@ -94,12 +94,12 @@ def _states(rated: MatchArrays, game: str, rules: Sequence[RatingRule], stops: I
     counted_M, _, match_A = _find_rated(rated, rated.games.index(game), spans)
     source_A, state_AW = _initial_states(rated, systems[0], match_A)
     games_A = np.zeros(len(rated.agents), np.int64)
-    found = np.zeros((len(stops), len(codes), state_AW.shape[1]))
+    states = np.zeros((len(stops), len(codes), state_AW.shape[1]))
     for system, here, stop in _split_at_stops([(s.first, s.stop) for s in spans], systems, stops):
         run_fold(rated, here, system, counted_M, source_A, state_AW, games_A)
         if stop is not None:
-            found[stop] = state_AW[codes]
-    return found
+            states[stop] = state_AW[codes]
+    return states
 
 
 def _split_at_stops(

@@ -183,13 +183,13 @@ class _RatingIndex:
         if not isfinite(old) or not isfinite(new):
             return None
         low, high = min(old, new), max(old, new)
-        found: list[str] = []
+        agents: list[str] = []
         for bound in bounds:
             slack = _SLACK * (1.0 + abs(low) + abs(high) + abs(bound))
             first = bisect_left(self._order, (low + bound - slack,))
             last = bisect_right(self._order, (high + bound + slack, "\U0010ffff"))
-            found += [name for _, name in self._order[first:last]]
-        return found if 4 * len(found) <= len(self._order) + 64 else None
+            agents += [name for _, name in self._order[first:last]]
+        return agents if 4 * len(agents) <= len(self._order) + 64 else None
 
 
 def _changed_keys(after: Mapping[str, object] | None, before: Mapping[str, object] | None) -> list[str] | None:

@@ -52,7 +52,7 @@ def judge_baseline_beat(collected: CriteriaEvidence, thresholds: Thresholds) -> 
     games, wins = len(evaluation.requested.matches), sum(result.won for result in results.values())
     low, high = wilson_interval(wins, games)
     seats = seat_shares(results)
-    found = BaselineBeat(
+    verdict = BaselineBeat(
         passed=False,
         problems=[],
         opponent=thresholds.opponent,
@@ -66,8 +66,8 @@ def judge_baseline_beat(collected: CriteriaEvidence, thresholds: Thresholds) -> 
         high=high,
         seats=seats,
     )
-    problems = _find_problems(found, thresholds)
-    return msgspec.structs.replace(found, passed=not problems, problems=problems)
+    problems = _find_problems(verdict, thresholds)
+    return msgspec.structs.replace(verdict, passed=not problems, problems=problems)
 
 
 def seat_shares(results: dict[str, BenchmarkResult]) -> list[SeatShare]:

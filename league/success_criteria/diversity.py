@@ -91,12 +91,12 @@ def _bucket_shares(whole: WindowShares, collected: CriteriaEvidence, thresholds:
         return []
     settings = SAMPLERS.settings(sampler_of(collected.config, collected.policy))
     z = NormalDist().inv_cdf(1 - _FAMILYWISE_ERROR / (2 * len(whole.realised)))
-    found = []
+    shares = []
     for bucket, realised in whole.realised.items():
         target = whole.target.get(bucket, 0.0)
         half = z * collected.draws.standard_error(bucket, target)
         share = getattr(settings, bucket, None)
-        found.append(
+        shares.append(
             BucketShare(
                 bucket=bucket,
                 configured=float(share) if isinstance(share, int | float) else None,
@@ -107,7 +107,7 @@ def _bucket_shares(whole: WindowShares, collected: CriteriaEvidence, thresholds:
                 high=min(realised + half, 1.0),
             )
         )
-    return sorted(found, key=lambda one: (-one.target, one.bucket))
+    return sorted(shares, key=lambda one: (-one.target, one.bucket))
 
 
 def _describe_deviation(buckets: list[BucketShare], thresholds: Thresholds) -> str:

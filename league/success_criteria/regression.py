@@ -74,8 +74,8 @@ def judge_no_regression(collected: CriteriaEvidence, thresholds: Thresholds) -> 
     warm_up = math.ceil(thresholds.warm_up * max(collected.steps, default=0))
     names = [agent.name for agent in collected.state.agents.values() if agent.baseline]
     matches = to_match_arrays(list(collected.rated.values()), collected.config.game.name)
-    found = [_compare_with_baseline(name, collected, matches, warm_up, thresholds) for name in names]
-    problems = [f"{one.baseline}: {one.problem}" for one in found if one.problem]
+    comparisons = [_compare_with_baseline(name, collected, matches, warm_up, thresholds) for name in names]
+    problems = [f"{one.baseline}: {one.problem}" for one in comparisons if one.problem]
     if not names:
         problems.append("not measured: no agent of this league is a baseline")
     margins = _official_margins(collected, warm_up)
@@ -85,7 +85,7 @@ def judge_no_regression(collected: CriteriaEvidence, thresholds: Thresholds) -> 
         system="whole-history rating",
         warm_up=warm_up,
         matches=len(matches),
-        baselines=found,
+        baselines=comparisons,
         official=collected.config.ratings.system.name,
         official_below=sum(margin < 0 for margin in margins),
         official_worst=min(margins, default=None),

@@ -43,7 +43,7 @@ def judge_stability(collected: CriteriaEvidence, thresholds: Thresholds, dead_le
     """Judge a run over its actual length; ``dead_letters`` is None if unknown."""
     faults, state = collected.faults, collected.state
     first, last = min(collected.steps, default=1), max(collected.steps, default=0)
-    found = Stability(
+    verdict = Stability(
         passed=False,
         problems=[],
         steps=len(collected.steps),
@@ -60,8 +60,8 @@ def judge_stability(collected: CriteriaEvidence, thresholds: Thresholds, dead_le
         balanced=not faults.trained_twice and _is_balanced(collected),
         regressions=faults.regressions,
     )
-    problems = _find_problems(found, collected, thresholds)
-    return msgspec.structs.replace(found, passed=not problems, problems=problems)
+    problems = _find_problems(verdict, collected, thresholds)
+    return msgspec.structs.replace(verdict, passed=not problems, problems=problems)
 
 
 def _is_balanced(collected: CriteriaEvidence) -> bool:

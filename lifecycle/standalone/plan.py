@@ -128,19 +128,19 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     Raises:
         UsageError: a pair without a key or a value.
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
             raise UsageError(f"--settings {pair}: expected KEY=VALUE")
-        table = found
+        table = settings
         *tables, last = key.split(".")
         for name in tables:
             table = table.setdefault(name, {})
             if not isinstance(table, dict):
                 raise UsageError(f"--settings {pair}: {name} has a value already; expected a table")
         table[last] = _parse_value(value)
-    return found
+    return settings
 
 
 def _parse_value(text: str) -> Any:
@@ -188,10 +188,10 @@ def make_size_settings(arena: str, batch_size: int | None, attempts: int | None)
     Raises:
         UsageError: the arena has no such setting.
     """
-    spec, found = make_arena(arena, {}), {}
+    spec, settings = make_arena(arena, {}), {}
     for flag, name, value in (("batch-size", spec.batch, batch_size), ("solver-rollouts", spec.attempts, attempts)):
         if value is not None and not name:
             raise UsageError(f"league arena {arena}: it has no setting for --{flag}")
         if value is not None:
-            found[name] = value
-    return found
+            settings[name] = value
+    return settings

@@ -67,8 +67,8 @@ async def open_clients(wanted: ArenaRunOptions) -> AsyncIterator[ArenaClients]:
         LeagueError: a model that cannot be read or made, no key, or no server.
     """
     if wanted.where != "here":
-        async with _open_server_clients(wanted) as found:
-            yield found
+        async with _open_server_clients(wanted) as clients:
+            yield clients
         return
     from lifecycle.standalone.trainee import TrainablePolicy
 

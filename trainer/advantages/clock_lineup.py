@@ -40,8 +40,8 @@ class ClockLineup(PluginStruct, frozen=True):
 
     def __post_init__(self) -> None:
         if not (0 <= self.gamma <= 1 and 0 <= self.memory < 1 and self.prior > 0):
-            found = f"gamma {self.gamma}, memory {self.memory}, prior {self.prior}"
-            raise ConfigError(f"{found}; expected 0 to 1, 0 to below 1, and more than 0")
+            values = f"gamma {self.gamma}, memory {self.memory}, prior {self.prior}"
+            raise ConfigError(f"{values}; expected 0 to 1, 0 to below 1, and more than 0")
 
     def __call__(
         self, rollouts: Sequence[Trajectory], rewards: Sequence[NDArray[np.float64]], state: State

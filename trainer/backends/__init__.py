@@ -267,8 +267,8 @@ def read_adapter_spec(folder: Path) -> AdapterSpec:
     """
     path = Path(folder) / "adapter_config.json"
     try:
-        found: dict[str, Any] = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        targets = () if found["target_modules"] == "all-linear" else tuple(found["target_modules"])
-        return AdapterSpec(int(found["r"]), float(found["lora_alpha"]), targets, bool(found.get("use_rslora")))
+        fields: dict[str, Any] = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        targets = () if fields["target_modules"] == "all-linear" else tuple(fields["target_modules"])
+        return AdapterSpec(int(fields["r"]), float(fields["lora_alpha"]), targets, bool(fields.get("use_rslora")))
     except (OSError, KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
         raise ModelError(f"{path}: no readable configuration of an adapter ({error})") from error

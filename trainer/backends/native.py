@@ -67,14 +67,14 @@ class NativeAdapter:
 
     def load(self, folder: Path) -> None:
         """See ``TrainableAdapter.load``."""
-        found, own = adapters.load(folder, self.decoder.shape, device=self.decoder.device), self.lora
-        if (found.rank, found.alpha, found.sizes, found.rslora) != (own.rank, own.alpha, own.sizes, own.rslora):
+        lora, own = adapters.load(folder, self.decoder.shape, device=self.decoder.device), self.lora
+        if (lora.rank, lora.alpha, lora.sizes, lora.rslora) != (own.rank, own.alpha, own.sizes, own.rslora):
             raise ModelError(
-                f"{folder}: an adapter of rank {found.rank}, alpha {found.alpha:g} on {len(found.sizes)} linears; "
+                f"{folder}: an adapter of rank {lora.rank}, alpha {lora.alpha:g} on {len(lora.sizes)} linears; "
                 f"expected rank {own.rank}, alpha {own.alpha:g} on {len(own.sizes)}"
             )
         with torch.no_grad():
-            own.flat_P.copy_(found.flat_P)
+            own.flat_P.copy_(lora.flat_P)
 
 
 class NativePass:

@@ -173,11 +173,11 @@ class PeftBackend:
     def hidden_states(self, ids_BL: Tensor, packed: Packing | None = None) -> Tensor:
         """Hidden states [B, L, D] after the final norm."""
         if packed is None:
-            found = self.model.get_decoder()(input_ids=ids_BL, use_cache=False)
+            output = self.model.get_decoder()(input_ids=ids_BL, use_cache=False)
         else:
             positions = packed.positions_L[None]
-            found = self.model.get_decoder()(input_ids=ids_BL, position_ids=positions, use_cache=False, packing=packed)
-        hidden: Tensor = found.last_hidden_state
+            output = self.model.get_decoder()(input_ids=ids_BL, position_ids=positions, use_cache=False, packing=packed)
+        hidden: Tensor = output.last_hidden_state
         return hidden
 
     def use_layout(self, layout: str, recompute: bool) -> None:
@@ -325,8 +325,8 @@ class PeftAdapter:
         own = peft.get_peft_model_state_dict(self.backend.peft_model, adapter_name=self.name)
         missing = sorted(own.keys() - weights.keys())
         if missing or result.unexpected_keys:
-            found = f"without {missing[0]!r}" if missing else f"with {sorted(result.unexpected_keys)[0]!r}"
-            raise ModelError(f"{folder}: an adapter {found}; expected the linears of this league's adapters")
+            problem = f"without {missing[0]!r}" if missing else f"with {sorted(result.unexpected_keys)[0]!r}"
+            raise ModelError(f"{folder}: an adapter {problem}; expected the linears of this league's adapters")
         if not bool(self.flat_P.isfinite().all()):
             raise ModelError(f"{folder}: {WEIGHTS_FILE} holds NaN or infinite values")
 
@@ -334,13 +334,13 @@ class PeftAdapter:
         import peft
 
         try:
-            found = peft.PeftConfig.from_pretrained(str(folder))
+            config = peft.PeftConfig.from_pretrained(str(folder))
         except (OSError, TypeError, ValueError, KeyError) as error:
             raise ModelError(f"{folder}: not an adapter, no readable {CONFIG_FILE} ({error})") from error
         own = self.backend.peft_model.peft_config[self.name]
         for key in ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora"):
-            if getattr(found, key, None) != getattr(own, key):
-                raise ModelError(f"{folder}: {key} is {getattr(found, key, None)!r}; expected {getattr(own, key)!r}")
+            if getattr(config, key, None) != getattr(own, key):
+                raise ModelError(f"{folder}: {key} is {getattr(config, key, None)!r}; expected {getattr(own, key)!r}")
 
     def _set_dropout(self, seed: int | None) -> None:
         has_dropout = seed is not None and self.backend.settings.dropout > 0
@@ -483,10 +483,10 @@ def _adapted_modules(model: nn.Module, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _parameters(module: Any, name: str) -> list[nn.Parameter]:
-    found = [module.lora_A[name].weight, module.lora_B[name].weight]
+    parameters = [module.lora_A[name].weight, module.lora_B[name].weight]
     if name in getattr(module, "lora_magnitude_vector", {}):
-        found.append(module.lora_magnitude_vector[name].weight)
-    return found
+        parameters.append(module.lora_magnitude_vector[name].weight)
+    return parameters
 
 
 @torch.no_grad()

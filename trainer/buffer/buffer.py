@@ -272,8 +272,8 @@ class TrajectoryBuffer:
                 trained.append(one)
             if reason is not None or not one.left:
                 del self._waiting[one.sequence]
-        found, self._unsettled = make_accounting(trained, self._unsettled), []
-        return found
+        accounting, self._unsettled = make_accounting(trained, self._unsettled), []
+        return accounting
 
     def start_next_step(self) -> None:
         """A step was recorded: from here on, what is looked at counts for the next one."""

@@ -125,8 +125,8 @@ class Objective(PluginStruct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.max_generation_len < 1 or not 0 <= self.max_clipped <= 1:
-            found = f"max_generation_len {self.max_generation_len}, max_clipped {self.max_clipped}"
-            raise ConfigError(f"{found}; expected at least 1, and 0 to 1")
+            values = f"max_generation_len {self.max_generation_len}, max_clipped {self.max_clipped}"
+            raise ConfigError(f"{values}; expected at least 1, and 0 to 1")
 
     def policy(self, terms: LossInputs) -> LossValue:
         """The loss itself, without entropy bonus and KL penalty."""

@@ -48,8 +48,8 @@ def make_offspring(plugin: Plugin, parents: Sequence[Path], seed: int, folder: P
     if len(parents) != operator.parents:
         raise ConfigError(f"{OPERATORS.where}: {plugin.name!r} got {len(parents)} parents; expected {operator.parents}")
     matrices = [read_matrices(parent) for parent in parents]
-    for parent, found in zip(parents[1:], matrices[1:], strict=True):
-        _check_compatible(parents[0], matrices[0], parent, found)
+    for parent, tensors in zip(parents[1:], matrices[1:], strict=True):
+        _check_compatible(parents[0], matrices[0], parent, tensors)
     write_matrices(operator.apply(matrices, torch.Generator().manual_seed(seed)), folder)
     shutil.copyfile(parents[0] / CONFIG_FILE, folder / CONFIG_FILE)
 
@@ -72,8 +72,8 @@ def check_noise(key: str, scale: float) -> None:
 def _check_compatible(first: Path, first_matrices: Matrices, other: Path, other_matrices: Matrices) -> None:
     one, two = read_config(first), read_config(other)
     for key in _EQUAL_KEYS:
-        if (expected := _comparable(one.get(key))) != (found := _comparable(two.get(key))):
-            raise ModelError(f"{other}: {key} is {found!r}, expected that of the other parent, {expected!r}")
+        if (expected := _comparable(one.get(key))) != (actual := _comparable(two.get(key))):
+            raise ModelError(f"{other}: {key} is {actual!r}, expected that of the other parent, {expected!r}")
     expected_sizes, found_sizes = _sizes(first_matrices), _sizes(other_matrices)
     for name in sorted({*expected_sizes, *found_sizes}):
         if expected_sizes.get(name) != found_sizes.get(name):

@@ -78,19 +78,19 @@ def gc(
     if keep_snapshots < 1:
         raise UsageError(f"--keep-snapshots {keep_snapshots}: expected 1 or more")
     age_s = _parse_duration(older_than)
-    found = uvloop.run(collect_garbage(Run(run, nats=nats), delete, age_s, keep_snapshots))
+    garbage = uvloop.run(collect_garbage(Run(run, nats=nats), delete, age_s, keep_snapshots))
     if as_json:
-        print_json(found)
+        print_json(garbage)
         return
-    _print_garbage("in the store", found.store, delete)
-    _print_garbage("in this machine's cache", found.cache, delete)
-    for dropped in found.store.dropped:
+    _print_garbage("in the store", garbage.store, delete)
+    _print_garbage("in this machine's cache", garbage.cache, delete)
+    for dropped in garbage.store.dropped:
         count = format_count(sum(last - first + 1 for first, last in dropped.versions), "version")
         print(f"adapters of {count} of {dropped.policy} are among these: blobs.keep_versions is {dropped.keep}")
-    for missing in found.store.missing[:_MAX_SHOWN]:
+    for missing in garbage.store.missing[:_MAX_SHOWN]:
         print(f"MISSING {missing.name}: {missing.wanted_by}")
-    print_omitted(len(found.store.missing), _MAX_SHOWN, "missing")
-    if not delete and (found.store.unreferenced or found.cache.unreferenced):
+    print_omitted(len(garbage.store.missing), _MAX_SHOWN, "missing")
+    if not delete and (garbage.store.unreferenced or garbage.cache.unreferenced):
         print("nothing was deleted; --delete does")
 
 

@@ -126,10 +126,10 @@ def _load_arena_config(name: str | None, file: Path | None) -> "LeagueConfig":
         if name is None:
             raise UsageError("league arena: no name; expected that of an arena (league arena --list prints them)")
         return default_config(name, {})
-    found = load_config(file)
-    if name not in (None, found.game.name):
-        raise UsageError(f"league arena {name}: {file} plays {found.game.name!r}; expected that name, or none")
-    return found
+    config = load_config(file)
+    if name not in (None, config.game.name):
+        raise UsageError(f"league arena {name}: {file} plays {config.game.name!r}; expected that name, or none")
+    return config
 
 
 def _model_location(local: bool, hosted: bool) -> Literal["here", "local", "hosted"]:

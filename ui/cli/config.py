@@ -90,12 +90,12 @@ def check(
         check_config(config)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
-    found = estimate_resources(config, gpu_gb or _local_gpu_gb(config))
+    estimate = estimate_resources(config, gpu_gb or _local_gpu_gb(config))
     if as_json:
-        print_json(found)
+        print_json(estimate)
         return
     typer.echo(f"{file}: a league {config.name!r} of {config.game.name}")
-    typer.echo("\n".join(_estimate_lines(config, found)))
+    typer.echo("\n".join(_estimate_lines(config, estimate)))
     typer.echo(f"next: league up --config {file}")
 
 
@@ -164,8 +164,8 @@ def _local_gpu_gb(config: LeagueConfig) -> float | None:
 
 
 def _prompt(question: str, default: str) -> str:
-    found: str = typer.prompt(question, default=default, err=True)
-    return found.strip()
+    reply: str = typer.prompt(question, default=default, err=True)
+    return reply.strip()
 
 
 def _take_default(question: str, default: str) -> str:

@@ -86,13 +86,13 @@ def config_show(
     run: Run,
 ) -> None:
     """Print the settings in force, defaults included, as JSON."""
-    found: Any = uvloop.run(_read_settings(run))
+    settings: Any = uvloop.run(_read_settings(run))
     for part in filter(None, key.split(".")):
-        if not isinstance(found, dict) or part not in found:
-            known = format_choices(found) if isinstance(found, dict) and found else "no further key"
+        if not isinstance(settings, dict) or part not in settings:
+            known = format_choices(settings) if isinstance(settings, dict) and settings else "no further key"
             raise UsageError(f"{key}: no {part!r} there; expected {known}")
-        found = found[part]
-    print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        settings = settings[part]
+    print(msgspec.json.format(msgspec.json.encode(settings), indent=2).decode())
 
 
 @with_run_options
@@ -196,11 +196,11 @@ def match_request(
     if kind not in PURPOSES:
         raise UsageError(f"--kind {kind}: expected {format_choices(PURPOSES)}")
     line_up = [agent.strip() for agent in seats.split(",")]
-    found = uvloop.run(_request_matches(run, line_up, count, kind, rotate))
+    request = uvloop.run(_request_matches(run, line_up, count, kind, rotate))
     if as_json:
-        print_json(found)
+        print_json(request)
     else:
-        _print_requested(found)
+        _print_requested(request)
 
 
 def _print_requested(found: "RequestedMatches") -> None:

@@ -88,7 +88,7 @@ async def _verify(run: Run, options: _VerifyOptions, as_json: bool) -> ExitCode:
         manifest = await newest_manifest(history, artifacts)
         archived = sum(segment.events for segment in manifest.segments) if manifest is not None else 0
         with show_progress(Console(stderr=True), "verifying") as report:
-            found = await audit_integrity(
+            audit = await audit_integrity(
                 history,
                 artifacts,
                 options.expect,
@@ -100,11 +100,11 @@ async def _verify(run: Run, options: _VerifyOptions, as_json: bool) -> ExitCode:
                 copy=options.copy,
             )
     if as_json:
-        outcome = {"sound": found.outcome is ExitCode.SUCCESS, "outcome": _OUTCOMES[found.outcome]}
-        print_json(outcome | msgspec.structs.asdict(found))
+        outcome = {"sound": audit.outcome is ExitCode.SUCCESS, "outcome": _OUTCOMES[audit.outcome]}
+        print_json(outcome | msgspec.structs.asdict(audit))
     else:
-        _print_audit(found)
-    return found.outcome
+        _print_audit(audit)
+    return audit.outcome
 
 
 _OUTCOMES = {
@@ -141,12 +141,12 @@ def _verify_results(events: Path, as_json: bool) -> int:
     checker = SignatureChecker()
     for batch in read_exported(events):
         checker.apply_batch(batch)
-    found = checker.finish()
+    results = checker.finish()
     if as_json:
-        print_json(found)
+        print_json(results)
     else:
-        _print_results(found)
-    return ExitCode.DAMAGED if found.forged else ExitCode.SUCCESS
+        _print_results(results)
+    return ExitCode.DAMAGED if results.forged else ExitCode.SUCCESS
 
 
 def _print_results(found: SignatureReport) -> None:

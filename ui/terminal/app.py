@@ -160,11 +160,11 @@ class DashboardApp(App[None]):
     async def _load_view(self) -> None:
         view, at = self.view, self._as_of
         try:
-            found, problem = await view.load(self._source, at), ""
+            page, problem = await view.load(self._source, at), ""
         except LeagueError as error:
-            found, problem = None, str(error)
+            page, problem = None, str(error)
         if (view, at) == (self.view, self._as_of):
-            self._view_data, self._view_error = found, problem
+            self._view_data, self._view_error = page, problem
             self._update_body()
             self._update_frame()
 

@@ -42,8 +42,8 @@ class EventsView:
 
     async def load(self, source: QuerySource, at: int | None) -> Any:
         """See ``View.load``: the newest events, or those up to an earlier one."""
-        found = await source.query(events, before=None if at is None else at + 1, limit=_MAX_TAIL_EVENTS)
-        return msgspec.to_builtins(found)
+        page = await source.query(events, before=None if at is None else at + 1, limit=_MAX_TAIL_EVENTS)
+        return msgspec.to_builtins(page)
 
     def draw(self, found: Any, looking: ViewOptions) -> RenderableType:
         """See ``View.draw``: one event per line."""
@@ -104,8 +104,8 @@ def _current_policies(source: QuerySource) -> list[dict[str, Any]]:
 
 
 async def _policies_at(source: QuerySource, at: int) -> list[dict[str, Any]]:
-    found = await source.query(training, at=at)
-    return [{"policy": row["policy"], "step": row["last_step"], "used": None, "left": ""} for row in found["policies"]]
+    page = await source.query(training, at=at)
+    return [{"policy": row["policy"], "step": row["last_step"], "used": None, "left": ""} for row in page["policies"]]
 
 
 def _policies_table(found: list[dict[str, Any]]) -> RenderableType:

@@ -103,8 +103,8 @@ def single_line(text: str, most: int = 200) -> str:
     A text wider than ``most`` cells is cut and ends in an ellipsis.
     """
     # Cut before escaping: escapes make a text up to six times as long, and it may have megabytes.
-    found = escape_unprintable(text[: most + 1])
-    return found if cell_len(found) <= most else set_cell_size(found, most - 1) + "…"
+    escaped = escape_unprintable(text[: most + 1])
+    return escaped if cell_len(escaped) <= most else set_cell_size(escaped, most - 1) + "…"
 
 
 def format_clock(time: Any) -> str:

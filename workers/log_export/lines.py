@@ -105,9 +105,9 @@ def _format_time(time_ns: int) -> str:
 def _event_data(recorded: RecordedEvent) -> Any:
     if recorded.event is not None:
         # Re-encoded: the original bytes may hold line breaks between fields.
-        found = msgspec.to_builtins(recorded.event)
-        found.pop("type", None)
-        return found
+        fields = msgspec.to_builtins(recorded.event)
+        fields.pop("type", None)
+        return fields
     text = recorded.payload[: 4 * _MAX_PAYLOAD_CHARS].decode(errors="replace")[:_MAX_PAYLOAD_CHARS]
     return {"error": str(recorded.error), "bytes": len(recorded.payload), "payload": text}
 

@@ -81,8 +81,8 @@ def classify_response(status: int, headers: Mapping[str, str], body: bytes, coun
 
 def find_rejected_lines(answer: IngestResult, lines: Sequence[LogLine]) -> list[LogLine]:
     """Lines of a batch that include the rejected ones: found by time, or else all."""
-    found = [line for line in lines if datetime.fromisoformat(line.time) in answer.times]
-    return found if len(found) >= answer.failed else list(lines)
+    rejected = [line for line in lines if datetime.fromisoformat(line.time) in answer.times]
+    return rejected if len(rejected) >= answer.failed else list(lines)
 
 
 def _parse_failures(body: bytes) -> tuple[int, tuple[datetime, ...]]:

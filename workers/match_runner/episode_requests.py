@@ -101,13 +101,13 @@ class EpisodeRequestStream:
     def _select_own(self, batch: Sequence[EpisodeRequest]) -> list[EpisodeRequest]:
         names: dict[str, str] = {}
         places: Counter[str] = Counter()
-        found = []
+        requests = []
         for request in batch:
             place = self._place_in_group(request, names, places)
             if place % self._share.of == self._share.part:
                 group = names.get(request.group, "")
-                found.append(msgspec.structs.replace(request, group=group) if request.group else request)
-        return found
+                requests.append(msgspec.structs.replace(request, group=group) if request.group else request)
+        return requests
 
     def _place_in_group(self, request: EpisodeRequest, names: dict[str, str], places: Counter[str]) -> int:
         """A request's place in its group, or among all ungrouped requests."""

@@ -81,13 +81,13 @@ def filter_visible(variable: str | None, seen: Sequence[DriverGpu]) -> list[Driv
     """
     if variable is None:
         return list(seen)
-    found: list[DriverGpu] = []
+    gpus: list[DriverGpu] = []
     for name in filter(None, map(str.strip, variable.split(","))):
         of_name = [gpu for gpu in seen if str(gpu.index) == name or (len(name) > 4 and gpu.uuid.startswith(name))]
         if len(of_name) != 1:
             break
-        found += of_name
-    return found
+        gpus += of_name
+    return gpus
 
 
 class GpuMonitor:

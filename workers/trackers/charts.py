@@ -126,10 +126,10 @@ class ChartFold:
         prefix = f"evaluation-{self._config.game.name}{path_suffix(result.agent, self._hero)}/{result.suite}"
         if result.suite == "benchmark":
             prefix += f"/{'+'.join(result.opponents)}"
-        found = {"mean_score": result.mean_score, "mean_rank": result.mean_rank, "failed": result.failed}
+        values = {"mean_score": result.mean_score, "mean_rank": result.mean_rank, "failed": result.failed}
         if result.games > 0:
-            found["win_rate"] = result.wins / result.games
-        self._latest |= {f"{prefix}/{name}": value for name, value in found.items()}
+            values["win_rate"] = result.wins / result.games
+        self._latest |= {f"{prefix}/{name}": value for name, value in values.items()}
 
     def _make_row(self, recorded: RecordedEvent) -> Row | None:
         if self._window_start_ns is None:

@@ -23,15 +23,15 @@ def elo_metrics(state: LeagueState, hero: str) -> dict[str, float]:
 
     A policy has the rating of its last rated version.
     """
-    found = {f"{policy}_Elo": live.rating for policy, live in state.standings().live.items() if policy != hero}
+    metrics = {f"{policy}_Elo": live.rating for policy, live in state.standings().live.items() if policy != hero}
     if (live := state.live_version(hero)) is not None:
-        found["Hero_Elo"] = live.rating
+        metrics["Hero_Elo"] = live.rating
     agents = state.standings().agents.values()
     baselines = [agent.rating for agent in agents if agent.baseline]
     past = [agent.rating for agent in agents if agent.kind == "checkpoint" and agent.policy == hero]
-    found |= {"Baseline_Elo": max(baselines)} if baselines else {}
-    found |= {"Past_Best_Elo": max(past)} if past else {}
-    return {f"League/Elo_Rating/{name}": rating for name, rating in found.items()}
+    metrics |= {"Baseline_Elo": max(baselines)} if baselines else {}
+    metrics |= {"Past_Best_Elo": max(past)} if past else {}
+    return {f"League/Elo_Rating/{name}": rating for name, rating in metrics.items()}
 
 
 def step_metrics(step: GradientStepTaken, hero: str) -> dict[str, float]:
@@ -98,13 +98,13 @@ class PoolRatings:
 
     def collect_changed(self, agents: Mapping[str, Agent]) -> dict[str, float]:
         """Metrics of active agents that changed since the last call: ``model_pool/<agent>/rating`` and more."""
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for name, agent in agents.items():
             figures = agent.rating, agent.deviation, agent.games
             if agent.active and self._reported.get(name) != figures:
                 self._reported[name] = figures
-                found |= _agent_metrics(agent)
-        return found
+                metrics |= _agent_metrics(agent)
+        return metrics
 
 
 def _agent_metrics(agent: Agent) -> dict[str, float]:
@@ -169,6 +169,6 @@ class OpponentDrawWindow:
         targets = [draw.target for draw in self._draws if draw.target is not None]
         names = sorted({bucket for target in targets for bucket in target})
         mean = {name: sum(target.get(name, 0.0) for target in targets) / len(targets) for name in names}
-        found = {f"realised/{bucket}": share for bucket, share in realised.items()}
-        found |= {f"target/{bucket}": share for bucket, share in mean.items()}
-        return found | ({"distance": total_variation(mean, realised)} if mean and realised else {})
+        metrics = {f"realised/{bucket}": share for bucket, share in realised.items()}
+        metrics |= {f"target/{bucket}": share for bucket, share in mean.items()}
+        return metrics | ({"distance": total_variation(mean, realised)} if mean and realised else {})

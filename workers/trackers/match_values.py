@@ -150,13 +150,13 @@ class NgramWindow:
     def add(self, match: MatchFinished, size: int) -> None:
         """Add a match and drop those before the newest ``size``; one without a readable sketch is ignored."""
         try:
-            found = decode_sketch(match.ngrams)
+            sketch = decode_sketch(match.ngrams)
         except DecodeError:
             return
         self._changed = True
         trained = {seat.seat for seat in match.seats if seat.trainable}
-        _append_bounded(self._all, found, range(len(found.seats)), size)
-        _append_bounded(self._trained, found, (seat for seat in range(len(found.seats)) if seat in trained), size)
+        _append_bounded(self._all, sketch, range(len(sketch.seats)), size)
+        _append_bounded(self._trained, sketch, (seat for seat in range(len(sketch.seats)) if seat in trained), size)
 
     def collect(self) -> dict[str, float]:
         """Metrics of all seats and of the trained ones; empty if no match was added since the last call."""

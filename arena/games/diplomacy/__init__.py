@@ -62,8 +62,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         if not 1 <= self.winner_threshold_sc <= 34:
             raise ConfigError(f"winner_threshold_sc: found {self.winner_threshold_sc}; expected 1 to 34")
         if self.analysis < 0 or (self.analysis and self.text != "egocentric"):
-            found = f"{self.analysis} with text = {self.text!r}"
-            raise ConfigError(f"analysis: found {found}; expected 0 or more, and above 0 with text = 'egocentric'")
+            values = f"{self.analysis} with text = {self.text!r}"
+            raise ConfigError(f"analysis: found {values}; expected 0 or more, and above 0 with text = 'egocentric'")
         if not self.win_bonus >= 0:
             raise ConfigError(f"win_bonus: found {self.win_bonus}; expected 0 or more")
         if self.powers is not UNSET:
@@ -78,8 +78,8 @@ def _check_powers(powers: tuple[str, ...]) -> None:
     if twice:
         raise ConfigError(f"powers: found {', '.join(twice)} more than once; expected 2 to 7 different powers")
     if len(powers) < 2:
-        found = ", ".join(powers) or "none"
-        raise ConfigError(f"powers: found {found}; expected 2 to 7 of {', '.join(POWERS)}")
+        names = ", ".join(powers) or "none"
+        raise ConfigError(f"powers: found {names}; expected 2 to 7 of {', '.join(POWERS)}")
 
 
 @register("diplomacy", texts=("compact", "signposted", "surroundings", "egocentric"))

@@ -61,13 +61,13 @@ def replay_phases(recording: Recording) -> list[Phase]:
     Raises:
         GameError: an order in it is illegal.
     """
-    game, found = cast(DiplomacyGame, recording.start), []
+    game, phases = cast(DiplomacyGame, recording.start), []
     land: dict[str, str] = {}
     for actions in recording.turns:
         orders = {game.seats[seat]: action for seat, action in sorted(actions.items())}
-        found.append(_make_phase(game.position, land, orders))
+        phases.append(_make_phase(game.position, land, orders))
         game.apply(actions)
-    return [*found, _make_phase(game.position, land, {})]
+    return [*phases, _make_phase(game.position, land, {})]
 
 
 def _make_phase(position: Position, land: dict[str, str], orders: dict[str, Action]) -> Phase:
@@ -76,10 +76,10 @@ def _make_phase(position: Position, land: dict[str, str], orders: dict[str, Acti
 
 
 def _provinces_by_power(powers: Sequence[str], land: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {power: [] for power in powers}
+    provinces: dict[str, list[str]] = {power: [] for power in powers}
     for place, power in sorted(land.items()):
-        found[power].append(place)
-    return found
+        provinces[power].append(place)
+    return provinces
 
 
 def render_svg(phase: Phase) -> str:

@@ -200,21 +200,21 @@ def _numbered_field(what: str, n: int, of: int, orders: list[str], usual: int) -
 
 def _describe_order(text: str) -> str:
     for pattern, words in _ORDER_PATTERNS:
-        if found := re.fullmatch(pattern, text):
-            return words.format(*(_KIND_NAMES.get(part) or _describe_place(part) for part in found.groups()))
+        if match := re.fullmatch(pattern, text):
+            return words.format(*(_KIND_NAMES.get(part) or _describe_place(part) for part in match.groups()))
     return text
 
 
 def _describe_adjustment(order: str) -> str:
     if order == "WAIVE":
         return "nothing"
-    found = re.fullmatch(rf"{_UNIT} [BD]", order)
-    return order if found is None else f"{_KIND_NAMES[found[1]]} in {_describe_place(found[2])}"
+    match = re.fullmatch(rf"{_UNIT} [BD]", order)
+    return order if match is None else f"{_KIND_NAMES[match[1]]} in {_describe_place(match[2])}"
 
 
 def _describe_unit(unit: str) -> str:
-    found = re.fullmatch(rf"\*?{_UNIT}", unit)
-    return unit if found is None else f"{_KIND_NAMES[found[1]]} in {_describe_place(found[2])}"
+    match = re.fullmatch(rf"\*?{_UNIT}", unit)
+    return unit if match is None else f"{_KIND_NAMES[match[1]]} in {_describe_place(match[2])}"
 
 
 def _describe_place(short: str) -> str:

@@ -174,11 +174,11 @@ class SignpostedTurn:
 
     def _move_signs(self, unit: str, moving: Mapping[str, str]) -> Iterable[tuple[str, str]]:
         """Yields kind and destination of moves worth a sign, those with the fewest rivals first."""
-        found = [sign for dest in board.MOVES[unit] for sign in self._center_signs(dest, moving)]
-        if not any(kind[0] in "fh" for kind, _ in found):
-            guarded = {dest for _, dest in found}
-            found += [(APPROACH, dest) for dest in self._approach_moves(unit, moving) if dest not in guarded]
-        return sorted(found, key=lambda sign: _KIND_RANK[sign[0]])
+        signs = [sign for dest in board.MOVES[unit] for sign in self._center_signs(dest, moving)]
+        if not any(kind[0] in "fh" for kind, _ in signs):
+            guarded = {dest for _, dest in signs}
+            signs += [(APPROACH, dest) for dest in self._approach_moves(unit, moving) if dest not in guarded]
+        return sorted(signs, key=lambda sign: _KIND_RANK[sign[0]])
 
     def _center_signs(self, dest: str, moving: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         center = board.province(dest)

@@ -138,9 +138,9 @@ def _group_by_verb(orders: Sequence[str]) -> Iterable[str]:
 def _parse_unit_orders(table: DiplomacyGame, seat: int, clauses: Sequence[Clause]) -> ParsedAction:
     default = "H" if table.position.kind == "M" else "D"
     choices = table.legal_orders(seat)
-    found = parse_orders({unit.unit: unit.orders for unit in choices}, clauses)
-    action = tuple(found.get(unit.unit, f"{unit.unit} {default}") for unit in choices)
-    return ParsedAction(action, len(choices), len(choices) - len(found))
+    orders = parse_orders({unit.unit: unit.orders for unit in choices}, clauses)
+    action = tuple(orders.get(unit.unit, f"{unit.unit} {default}") for unit in choices)
+    return ParsedAction(action, len(choices), len(choices) - len(orders))
 
 
 def _parse_builds(position: Position, seat: int, due: int, clauses: Sequence[Clause]) -> ParsedAction:
@@ -159,9 +159,9 @@ def _parse_builds(position: Position, seat: int, due: int, clauses: Sequence[Cla
 def _parse_disbands(position: Position, seat: int, due: int, clauses: Sequence[Clause]) -> ParsedAction:
     units = position.units[seat]
     orders = [clause.match_adjustment(f"{unit} D" for unit in units) for clause in _clauses_with_verb(clauses, "D")]
-    found = list(dict.fromkeys(order for order in orders if order is not None))[:due]
-    left = [f"{unit} D" for unit in sort_farthest_first(position.powers[seat], units) if f"{unit} D" not in found]
-    return ParsedAction(_sorted_action([*found, *left[: due - len(found)]]), due, due - len(found))
+    disbands = list(dict.fromkeys(order for order in orders if order is not None))[:due]
+    left = [f"{unit} D" for unit in sort_farthest_first(position.powers[seat], units) if f"{unit} D" not in disbands]
+    return ParsedAction(_sorted_action([*disbands, *left[: due - len(disbands)]]), due, due - len(disbands))
 
 
 def _clauses_with_verb(clauses: Sequence[Clause], verb: str) -> Sequence[Clause]:

@@ -62,8 +62,8 @@ _STONES_FIRST = re.compile(r"(?<!\d)([1-9]\d?)\s(?:stones?\s)?from\s(?:the\s)?he
 def _find_mentioned_move(reply: str) -> str | None:
     """Finds a move in any common phrasing: the clearest phrasing first, then the last in the text."""
     for pattern in (_MARKED, _BARE, _STONES_FIRST, _HEAP_FIRST):
-        if found := pattern.findall(reply):
-            first, second = found[-1]
+        if matches := pattern.findall(reply):
+            first, second = matches[-1]
             return f"{second}:{first}" if pattern is _STONES_FIRST else f"{first}:{second}"
     return None
 

@@ -34,8 +34,10 @@ def list_values(env: Environment, agent: str, observation: Any) -> str:
     values = np.asarray(observation["observation"] if isinstance(observation, dict) else observation)
     if values.ndim == 0:
         return f"Observation: {values.item()}"
-    found = [f"{','.join(map(str, at))}={values[tuple(at)].item():g}" for at in np.argwhere(values)[:MAX_LISTED_VALUES]]
-    return f"Observation of shape {values.shape}, values that are not 0: {' '.join(found) or 'none'}"
+    values_listed = [
+        f"{','.join(map(str, at))}={values[tuple(at)].item():g}" for at in np.argwhere(values)[:MAX_LISTED_VALUES]
+    ]
+    return f"Observation of shape {values.shape}, values that are not 0: {' '.join(values_listed) or 'none'}"
 
 
 def _named(*names: str) -> Callable[[Environment, str, Sequence[int]], Sequence[str]]:

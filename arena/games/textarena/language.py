@@ -38,8 +38,8 @@ UNLISTED_MOVES: Mapping[str, tuple[str, ...]] = {
 
 def candidate_moves(name: str, observation: str) -> Iterable[str]:
     """Generates moves that may be legal, without duplicates, in a fixed order."""
-    found = (group for group in BRACKET_GROUP.findall(observation) if len(group) <= MAX_MOVE_LENGTH)
-    return list(dict.fromkeys((*UNLISTED_MOVES.get(name.partition("-")[0], ()), *found)))[:MAX_CANDIDATES]
+    groups = (group for group in BRACKET_GROUP.findall(observation) if len(group) <= MAX_MOVE_LENGTH)
+    return list(dict.fromkeys((*UNLISTED_MOVES.get(name.partition("-")[0], ()), *groups)))[:MAX_CANDIDATES]
 
 
 MAX_BRACKETED_LETTERS = 30

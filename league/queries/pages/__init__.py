@@ -82,10 +82,10 @@ class RequestParams:
         Raises:
             UsageError: there are more than ``most``.
         """
-        found = [part for part in (self.text(name) or "").split(",") if part]
-        if len(found) > most:
-            raise UsageError(f"{name}: {len(found)} names; expected at most {most}")
-        return found
+        parts = [part for part in (self.text(name) or "").split(",") if part]
+        if len(parts) > most:
+            raise UsageError(f"{name}: {len(parts)} names; expected at most {most}")
+        return parts
 
     def limit(self, usual: int = 50) -> int:
         """Rows to return at most."""
@@ -169,12 +169,12 @@ async def run_single_flight(league: LiveLeague, question: Hashable, work: Callab
     """
     queue, called_s = _QUEUES.setdefault(league, _SerialQueue()), time.monotonic()
     async with queue.lock:
-        begun_s, found = queue.results.get(question, (-1.0, None))
+        begun_s, result = queue.results.get(question, (-1.0, None))
         if begun_s < called_s:
             begun_s = time.monotonic()
-            found = await work()
-            queue.results[question] = begun_s, found
+            result = await work()
+            queue.results[question] = begun_s, result
             queue.results.move_to_end(question)
             while len(queue.results) > _MAX_RESULTS:
                 queue.results.popitem(last=False)
-    return found
+    return result

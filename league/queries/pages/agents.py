@@ -36,7 +36,7 @@ async def agents(league: LiveLeague, params: RequestParams) -> Any:
 async def search(league: LiveLeague, params: RequestParams) -> Any:
     """Agents, and matches, whose names contain ``search``: those that begin with it first, then the newest."""
     words = params.text("search") or ""
-    found = await league.rows(
+    rows = await league.rows(
         """
         WITH played AS (SELECT match_id, purpose, sequence FROM matches UNION ALL
                         SELECT match_id, purpose, sequence FROM match_failures)
@@ -45,7 +45,7 @@ async def search(league: LiveLeague, params: RequestParams) -> Any:
         """,
         *(params.as_of(league), words, words, params.limit()),
     )
-    return {"agents": await agents(league, params), "matches": found}
+    return {"agents": await agents(league, params), "matches": rows}
 
 
 @route("/agent")
@@ -151,16 +151,16 @@ async def steps(league: LiveLeague, params: RequestParams) -> Any:
     async def work() -> Any:
         return await trace_lineage(league.query, await resolve_agent(league.query, name))
 
-    found = await run_single_flight(league, ("steps", name), work)
+    lineage = await run_single_flight(league, ("steps", name), work)
     # A bot has no parent: it is the only node, without steps.
-    last = found.stations[-1]
+    last = lineage.stations[-1]
     seats: dict[str, int] = {}
     for step in last.steps:
         for opponent, count in step.opponents.items():
             seats[opponent] = seats.get(opponent, 0) + count
     met = sorted(seats.items(), key=lambda pair: (-pair[1], pair[0]))
     return {
-        "way": [station.agent for station in found.stations],
+        "way": [station.agent for station in lineage.stations],
         "count": len(last.steps),
         "matches": sum(len(step.matches) for step in last.steps),
         "accepted": sum(step.accepted for step in last.steps),

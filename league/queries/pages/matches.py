@@ -75,10 +75,10 @@ async def match(league: LiveLeague, params: RequestParams) -> Any:
 @route("/match/{id}/replay")
 async def replay(league: LiveLeague, params: RequestParams) -> Any:
     """The turns or conversations of a match, or why its record cannot be read."""
-    found = await load_match(league, params.path_part("id"))
+    match = await load_match(league, params.path_part("id"))
     try:
-        record = await load_record(league.run, league.log, found, None)
-        played = await _run_in_record_thread(match_replay, record, _game_name(found))
+        record = await load_record(league.run, league.log, match, None)
+        played = await _run_in_record_thread(match_replay, record, _game_name(match))
     except LeagueError as error:
         return {"problem": str(error), **msgspec.to_builtins(MatchReplay())}
     return {"problem": None, **msgspec.to_builtins(played)}
@@ -87,10 +87,10 @@ async def replay(league: LiveLeague, params: RequestParams) -> Any:
 @route("/match/{id}/map/{turn}", stays_s=_RECORD_TTL_S)
 async def map_image(league: LiveLeague, params: RequestParams) -> Any:
     """The map at a turn as an SVG image: scripts in it cannot run inside ``<img>``."""
-    found = await load_match(league, params.path_part("id"))
-    record = await load_record(league.run, league.log, found, None)
+    match = await load_match(league, params.path_part("id"))
+    record = await load_record(league.run, league.log, match, None)
     number = params.path_part("turn")
-    if _game_name(found) != MAP_GAME or not (number.isascii() and number.isdigit() and len(number) < 5):
+    if _game_name(match) != MAP_GAME or not (number.isascii() and number.isdigit() and len(number) < 5):
         raise ArtifactError(
             f"match {params.path_part('id')!r}, turn {number!r}: expected a turn of a match of diplomacy"
         )
@@ -103,11 +103,11 @@ async def map_image(league: LiveLeague, params: RequestParams) -> Any:
 @route("/match/{id}/explain")
 async def explain(league: LiveLeague, params: RequestParams) -> Any:
     """``league match explain``: the draw or the evaluation behind a match, recomputed."""
-    found = await load_match(league, params.path_part("id"))
+    match = await load_match(league, params.path_part("id"))
     loop = asyncio.get_running_loop()
     history, artifacts = StoredHistory(league, league.position, loop), StoredBlobs(league, loop)
     explained = await loop.run_in_executor(
-        _fold_executor, lambda: asyncio.run(explain_match(history, artifacts, found))
+        _fold_executor, lambda: asyncio.run(explain_match(history, artifacts, match))
     )
     return {"kind": explained.kind, "agrees": explained.agrees, **explained.to_builtins()}
 
@@ -115,8 +115,8 @@ async def explain(league: LiveLeague, params: RequestParams) -> Any:
 @route("/match/{id}/resimulate", stays_s=_RECORD_TTL_S)
 async def resimulate(league: LiveLeague, params: RequestParams) -> Any:
     """``league match resimulate``: the match played again and compared with its result."""
-    found = await load_match(league, params.path_part("id"))
-    outcome = await resimulate_from_record(league.run, league.log, found, None)
+    match = await load_match(league, params.path_part("id"))
+    outcome = await resimulate_from_record(league.run, league.log, match, None)
     return {"identical": outcome.identical, **msgspec.to_builtins(outcome)}
 
 
@@ -126,12 +126,12 @@ async def decision(league: LiveLeague, params: RequestParams) -> Any:
     turn, seat = params.integer("turn"), params.integer("seat")
     if turn is None or seat is None:
         raise UsageError("decision: expected a turn and a seat, both from 0")
-    found = await load_match(league, params.path_part("id"))
-    seated, in_words = _model_seat(league, found, seat)
-    record = await load_record(league.run, league.log, found, None)
+    match = await load_match(league, params.path_part("id"))
+    seated, in_words = _model_seat(league, match, seat)
+    record = await load_record(league.run, league.log, match, None)
     config = league.state.config
-    moment = await _run_in_record_thread(find_decision_point, record, _game_name(found), config, turn, seat)
-    sampled, problem = await _sampled_decision(league, found, seated, moment.decision_index)
+    moment = await _run_in_record_thread(find_decision_point, record, _game_name(match), config, turn, seat)
+    sampled, problem = await _sampled_decision(league, match, seated, moment.decision_index)
     if sampled is not None:
         return msgspec.to_builtins(sampled)
     again = await _run_in_record_thread(reconstruct_decision, moment, seat, config, in_words)
@@ -201,18 +201,18 @@ async def load_whole_match(league: LiveLeague, match_id: str, file: Path | None 
     Raises:
         UsageError: the history does not hold the match.
     """
-    found = await load_match(league, match_id)
-    details = await match_details(league, found)
+    match = await load_match(league, match_id)
+    details = await match_details(league, match)
     try:
-        record = await load_record(league.run, league.log, found, file)
-        played = await _run_in_record_thread(match_replay, record, _game_name(found))
+        record = await load_record(league.run, league.log, match, file)
+        played = await _run_in_record_thread(match_replay, record, _game_name(match))
     except LeagueError as error:
         return WholeMatch(details, MatchReplay(), str(error), None, {})
     maps = await _run_in_record_thread(layered_maps, record) if played.pictures else None
     if played.episodes:
         return WholeMatch(details, played, None, maps, {})
     try:
-        decisions = await _load_decisions(league, found, record, bool(details["used"]))
+        decisions = await _load_decisions(league, match, record, bool(details["used"]))
     except LeagueError as error:
         return WholeMatch(details, played, None, maps, {}, str(error))
     return WholeMatch(details, played, None, maps, decisions)

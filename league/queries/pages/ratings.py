@@ -59,10 +59,10 @@ async def systems(league: LiveLeague, _: RequestParams) -> Any:
 @route("/when")
 async def event_time(league: LiveLeague, params: RequestParams) -> Any:
     """The time at which the event ``at`` was recorded, in milliseconds since 1970."""
-    found = await league.rows(
+    rows = await league.rows(
         "SELECT sequence, time_ns // 1000000 AS time_ms FROM kept.all_events WHERE sequence = ?", params.as_of(league)
     )
-    return found[0] if found else {"sequence": 0, "time_ms": 0}
+    return rows[0] if rows else {"sequence": 0, "time_ms": 0}
 
 
 @route("/ratings")
@@ -111,7 +111,7 @@ def _rating_history(connection: Any, upto: int, query: _HistoryQuery) -> Any:
 
 def _recorded_points(roster: Roster, system: str, query: _HistoryQuery) -> dict[str, list[list[float]]]:
     """Recorded ratings, corrections included: the last rating in each of ``MAX_POINTS`` parts of equal size."""
-    found = roster.query(
+    rows = roster.query(
         """
         WITH rated AS (
             SELECT agent, sequence, time, after AS rating, deviation, 1 AS games FROM ratings
@@ -142,7 +142,7 @@ def _recorded_points(roster: Roster, system: str, query: _HistoryQuery) -> dict[
         query.last,
     )
     points: dict[str, list[list[float]]] = {}
-    for agent, x, rating, deviation in found:
+    for agent, x, rating, deviation in rows:
         points.setdefault(agent, []).append(rating_point(x, rating, deviation))
     return points
 
@@ -164,9 +164,9 @@ def _computed_points(roster: Roster, system: str, query: _HistoryQuery) -> dict[
             inside = inside[(inside + 1 >= query.first) & (inside + 1 <= query.last)]
         return subsample_evenly(inside)
 
-    found = rating_histories(roster.matches, roster.game, roster.rules(system), query.agents, choose)
-    places = _places_by_sequence(roster, found, query) if query.axis in ("time", "step") else None
-    return {course.agent: _rating_points(course, query.axis, places) for course in found}
+    histories = rating_histories(roster.matches, roster.game, roster.rules(system), query.agents, choose)
+    places = _places_by_sequence(roster, histories, query) if query.axis in ("time", "step") else None
+    return {course.agent: _rating_points(course, query.axis, places) for course in histories}
 
 
 def subsample_evenly(places: Ints) -> Ints:
@@ -245,8 +245,8 @@ async def payoff(league: LiveLeague, params: RequestParams) -> Any:
         roster = Roster(connection, upto)
         matches, rated = _best_rated(roster, most) if who == "rated" else (roster.matches, None)
         # Pairs that never met count as even: among many agents there is nearly always one, and a page cannot ask back.
-        found = make_payoff_report(matches, roster.game, [purpose] if purpose else [], most, unmet_even=True)
-        return {**msgspec.to_builtins(found), "agents": rated or found.agents, "sequence": upto, "who": who}
+        report = make_payoff_report(matches, roster.game, [purpose] if purpose else [], most, unmet_even=True)
+        return {**msgspec.to_builtins(report), "agents": rated or report.agents, "sequence": upto, "who": who}
 
     return await run_single_flight(league, ("payoff", at, most, who, purpose), lambda: league.read(work))
 

@@ -76,8 +76,8 @@ async def curves(league: LiveLeague, params: RequestParams) -> Any:
     A point is ``[step, mean, minimum, maximum]`` over the steps that share it; the last two are null for a single step.
     """
     names = params.names("names", most=_MAX_CURVES)
-    found = await asyncio.gather(*(_curve(league, params, name) for name in dict.fromkeys(names)))
-    return [curve for each in found for curve in each]
+    series = await asyncio.gather(*(_curve(league, params, name) for name in dict.fromkeys(names)))
+    return [curve for each in series for curve in each]
 
 
 async def _curve(league: LiveLeague, params: RequestParams, name: str) -> list[dict[str, Any]]:
@@ -150,12 +150,12 @@ class _Auditor:
             BusyError: as ``audit``.
         """
         kept = self._latest.setdefault(league, {})
-        until_s, found = kept.get(policy, (0.0, None))
-        if found is None or time.monotonic() >= until_s:
+        until_s, audit = kept.get(policy, (0.0, None))
+        if audit is None or time.monotonic() >= until_s:
             began = time.monotonic()
-            found = await self.audit(league, league.position, window, policy)
-            kept[policy] = reuse_until_s(began), found
-        return found
+            audit = await self.audit(league, league.position, window, policy)
+            kept[policy] = reuse_until_s(began), audit
+        return audit
 
     async def audit(self, league: LiveLeague, at: int, window: int, policy: str | None) -> SamplingAudit:
         """``audit_sampling`` of the history up to ``at``.
@@ -242,7 +242,7 @@ async def matchmaking_audit(league: LiveLeague, params: RequestParams) -> Any:
     window = -(-steps["steps"] // _WINDOWS)
     try:
         newest = _auditor.latest(league, window, policy) if past is None else None
-        found = await (newest or _auditor.audit(league, at, window, policy))
+        audit = await (newest or _auditor.audit(league, at, window, policy))
     except UsageError as error:
         return {"audit": None, "why": str(error)}
-    return {"audit": msgspec.to_builtins(found), "why": ""}
+    return {"audit": msgspec.to_builtins(audit), "why": ""}

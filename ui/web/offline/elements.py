@@ -140,8 +140,8 @@ def make_document(title: str, body: Markup, styles: str = "") -> str:
 
 def document_policy(page: str) -> str:
     """The content security policy that a page names."""
-    found = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)"', page)
-    return html.unescape(found[1]) if found else "default-src 'none'"
+    match = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    return html.unescape(match[1]) if match else "default-src 'none'"
 
 
 @cache

@@ -256,8 +256,8 @@ def _episode(episode: EpisodeNode, prompts: _Prompts) -> Markup:
 
 def _phase_name(title: str) -> str:
     """A phase of Diplomacy in words, ``Spring 1901, moves`` for ``S1901M``; other titles as they are."""
-    found = re.fullmatch(r"([SFW])(\d{4})([MRA])", title)
-    return f"{_SEASONS[found[1]]} {found[2]}, {_PHASE_KINDS[found[3]]}" if found else title
+    match = re.fullmatch(r"([SFW])(\d{4})([MRA])", title)
+    return f"{_SEASONS[match[1]]} {match[2]}, {_PHASE_KINDS[match[3]]}" if match else title
 
 
 def _words(name: str) -> str:
