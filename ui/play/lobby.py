@@ -60,11 +60,6 @@ class HumanMatchLobby:
         """Wakes tasks that wait for the state to change."""
         self._context.wake()
 
-    @property
-    def active_count(self) -> int:
-        """Returns the number of matches under way."""
-        return len(self._tasks)
-
     def start_match(self, seat: int, agents: Sequence[str]) -> tuple[str, HumanMatch]:
         """Starts a match; returns it with the secret that authorises the player's further requests.
 
