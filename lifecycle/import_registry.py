@@ -35,6 +35,7 @@ PRODUCER = "import"
 BASE_FOLDER = "base"
 """Folder beside a registry with the base model of its adapters, used where the settings would have one made."""
 _BATCH_SIZE = 1_000
+_NO_MODEL = "there is no base model that it fits; expected model.base in --config, or a folder 'base' beside the file"
 
 
 class ImportResult(msgspec.Struct):
@@ -56,8 +57,8 @@ async def import_registry(
     """Make a run whose league starts with a registry's agents and matches.
 
     Adapters' paths are relative to the folder ``beside``; a base model in its folder ``base`` becomes the new run's
-    where the configuration would have one made. The registry's baselines go before the configured agents. ``target``
-    must not exist.
+    where the configuration would have one made. Without that folder ``league up`` makes it later. The registry's
+    baselines go before the configured agents. ``target`` must not exist.
 
     Raises:
         UsageError: the folder exists, or the newest adapter is not of the shape that the configuration trains.
@@ -72,9 +73,12 @@ async def import_registry(
         if config.model.base == "made" and ((beside / BASE_FOLDER).is_dir() or registry.base_digest is not None):
             _copy_base_model(beside / BASE_FOLDER, run.model, registry.base_digest, config)
         async with run.connect(PRODUCER) as client:
-            history = await open_league(run, client, config, report)
-            source = run.model if config.model.base == "made" else config.model.base
-            found, without = _read_adapters(registry, beside, read_shape(load_base(source).folder))
+            history = await open_league(run, client, config, report, make_model=False)
+            shape = _base_shape(run, config)
+            if shape is None:
+                found, without = {}, dict.fromkeys((entry.name for entry in registry.checkpoints), _NO_MODEL)
+            else:
+                found, without = _read_adapters(registry, beside, shape)
             _check_newest_adapter(found, config)
             _drop_oversized(found, without, config.max_lora_rank)
             blobs = open_blobs(client, config.name)
@@ -88,6 +92,13 @@ async def import_registry(
         matches=len(registry.history),
         without=without,
     )
+
+
+def _base_shape(run: Run, config: LeagueConfig) -> DecoderShape | None:
+    """The shape of the base model; None where there is none until ``league up`` makes it."""
+    if config.model.base != "made":
+        return read_shape(load_base(config.model.base).folder)
+    return read_shape(load_base(run.model).folder) if run.model.is_dir() else None
 
 
 def _copy_base_model(source: Path, folder: Path, expected: str | None, config: LeagueConfig) -> None:

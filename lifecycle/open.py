@@ -28,10 +28,13 @@ from workers.logs import ProgressReporter
 log = structlog.get_logger()
 
 
-async def open_league(run: Run, client: Client, config: LeagueConfig | None, report: ProgressReporter) -> JetStreamLog:
+async def open_league(
+    run: Run, client: Client, config: LeagueConfig | None, report: ProgressReporter, *, make_model: bool = True
+) -> JetStreamLog:
     """Open the league of a run, or connect to it if it is open.
 
-    Without a ``config`` an open league stays as it is.
+    Without a ``config`` an open league keeps its settings. Where the base model is to be made, ``make_model`` makes
+    it now; otherwise it is made when the league is next opened to run.
 
     Raises:
         UsageError: no league and no configuration, or an immutable setting is changed.
@@ -46,6 +49,8 @@ async def open_league(run: Run, client: Client, config: LeagueConfig | None, rep
         await WorkQueue(client, found).create_consumer()
         if config is not None:
             await _reconfigure(run, history, config)
+        if make_model:
+            await _add_missing_model(run, history, report)
         return history
     if config is None:
         raise UsageError(
@@ -55,7 +60,7 @@ async def open_league(run: Run, client: Client, config: LeagueConfig | None, rep
     await ensure_streams(client.jetstream(), config.experience)
     await WorkQueue(client, config.name).create_consumer()
     history = JetStreamLog(client, config.name, "supervisor")
-    model = await _locate_base_model(run, client, config, report)
+    model = await _locate_base_model(run, client, config, report, make_model)
     rules = make_environment(config.game.name, config.game.settings).rules_version
     opened = LeagueOpened(league=config.name, config=to_builtins(config), model=model, rules=rules)
     try:
@@ -75,7 +80,9 @@ async def _find_open_league(run: Run, client: Client, config: LeagueConfig | Non
     return config.name
 
 
-async def _locate_base_model(run: Run, client: Client, config: LeagueConfig, report: ProgressReporter) -> str:
+async def _locate_base_model(
+    run: Run, client: Client, config: LeagueConfig, report: ProgressReporter, make_model: bool
+) -> str:
     """Returns the source from which workers load the base model; a model made here reaches them through the broker."""
     if config.model.base != "made":
         base = load_base(config.model.base)
@@ -84,8 +91,21 @@ async def _locate_base_model(run: Run, client: Client, config: LeagueConfig, rep
         check_tokenizer(base.tokenizer, config)
         return config.model.base
     if not (run.model / "config.json").exists():
+        if not make_model:
+            return ""
         await _make_model_in_thread(run, config, report)
     return "artifact:" + await run.open_blob_store(client, config.name).put(pack_folder(run.model))
+
+
+async def _add_missing_model(run: Run, history: JetStreamLog, report: ProgressReporter) -> None:
+    """Make and record the base model of a league that was opened without one, as imports are."""
+    opened = await history.newest(LeagueOpened)
+    if opened is None or not isinstance(opened.event, LeagueOpened) or opened.event.model:
+        return
+    state = await load_state_at(history, run.open_blob_store(history.client, history.league))
+    if not state.model and state.config is not None:
+        model = await _locate_base_model(run, history.client, state.config, report, make_model=True)
+        await history.append(configuration_event(state, state.config, model))
 
 
 def _check_sampling(config: LeagueConfig, folder: Path) -> None:

@@ -45,10 +45,10 @@ def check_change(league: str, old: LeagueConfig, new: LeagueConfig) -> list[str]
     return changed
 
 
-def configuration_event(state: LeagueState, config: LeagueConfig) -> LeagueConfigured:
-    """Returns the event that puts a configuration in force."""
+def configuration_event(state: LeagueState, config: LeagueConfig, model: str = "") -> LeagueConfigured:
+    """Returns the event that puts a configuration in force, with the base model of a league that had none."""
     value = to_builtins(config)
-    return LeagueConfigured(config=value, config_digest=digest(canonical_json(value))[:16], after=state.sequence)
+    return LeagueConfigured(value, digest(canonical_json(value))[:16], state.sequence, model)
 
 
 def with_later_agents(opened: Mapping[str, Any], now: LeagueConfig, file: LeagueConfig) -> LeagueConfig:

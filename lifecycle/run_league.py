@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from arena.environments import make_environment
-from league.analysis.summary import BenchmarkRow, RatingCurve, benchmark_rows, rating_curve
+from league.analysis.summary import RatingCurve, benchmark_rows, rating_curve
 from league.history.replay import verify_log
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog
 from league.plots.braille import training_chart
 from league.queries.leaderboard import LeaderboardCommand, leaderboard_text, load_leaderboard
+from league.queries.text_table import number_columns, print_benchmarks, print_table, table_width
 from league.run import DEFAULT_RUN, Run
 from league.state import LeagueState
 from lifecycle.config_checks import check_config
@@ -38,35 +38,25 @@ BOTS_TITLE = "Games won with one bot in all other seats (strictly the most of al
 SINGLE_SEAT_TITLE = "Episodes passed, alone in the one seat"
 
 
-def make_benchmark_table(rows: list[BenchmarkRow], title: str = BOTS_TITLE) -> Table:
-    """A table of benchmark games won before and after training."""
-    table = Table(title=title, title_justify="left")
-    for column in ("agent", "against", "won", "share", "95 % interval"):
-        table.add_column(column, justify="left" if column in ("agent", "against") else "right")
-    for row in rows:
-        interval = f"{100 * row.low:.1f} – {100 * row.high:.1f} %"
-        table.add_row(row.agent, row.opponent, f"{row.wins} of {row.games}", f"{100 * row.share:.1f} %", interval)
-    return table
-
-
-def make_policies_table(state: LeagueState) -> Table:
-    """A table of the trained policies."""
-    table = Table(title="Trained policies", title_justify="left")
-    for column in ("policy", "role", "steps", "checkpoints", "best Elo", "resets"):
-        table.add_column(column, justify="left" if column in ("policy", "role", "resets") else "right", no_wrap=True)
+def print_policies(console: Console, state: LeagueState) -> None:
+    """Print a table of the trained policies."""
+    rows = []
     for policy, role in state.config.trained_policies.items() if state.config is not None else ():
         joined = [agent for agent in state.checkpoints if agent.policy == policy]
         step, best = state.last_step(policy), max((agent.rating for agent in joined if agent.games), default=None)
         resets = state.resets(policy)
-        table.add_row(
-            policy,
-            role.role,
-            str(step.step if step is not None else 0),
-            str(len(joined)),
-            "–" if best is None else f"{best:.0f}",
-            f"{len(resets)}, last @{resets[-1]}" if resets else "–",
+        rows.append(
+            [
+                policy,
+                role.role,
+                step.step if step is not None else 0,
+                len(joined),
+                "–" if best is None else f"{best:.0f}",
+                f"{len(resets)}, last @{resets[-1]}" if resets else "–",
+            ]
         )
-    return table
+    columns = ["policy", "role", *number_columns("steps", "checkpoints", "best Elo"), "resets"]
+    print_table(console, columns, rows, ("role",), "Trained policies")
 
 
 _CURVE_WIDTH, _CURVE_LINES = 72, 8
@@ -79,16 +69,15 @@ async def print_report(run: Run, history: JetStreamLog, console: Console, progre
         board = await load_leaderboard(run, LeaderboardCommand(None, None, None, "agent", None))
     assert state.config is not None
     console.print("Leaderboard, rebuilt from the events", highlight=False)
-    # Written directly: the console would wrap a wide table.
-    console.file.write(leaderboard_text(board, console.width if console.is_terminal else None))
+    console.file.write(leaderboard_text(board, table_width(console)))
     if state.config.policies:
-        console.print(make_policies_table(state))
+        print_policies(console, state)
     curve = rating_curve(state, state.config.trainer.policy)
     for line in training_chart(curve, _CURVE_WIDTH, _CURVE_LINES):
         console.print(line)
     game = state.config.game
     alone = len(make_environment(game.name, game.settings).seats) == 1
-    console.print(make_benchmark_table(benchmark_rows(state), SINGLE_SEAT_TITLE if alone else BOTS_TITLE))
+    print_benchmarks(console, benchmark_rows(state), SINGLE_SEAT_TITLE if alone else BOTS_TITLE)
     with show_progress(progress, "folding the whole history again, to compare all ratings") as update:
         count = progress_callback(update, "folded", await history.last_sequence())
         report = await verify_log(history, on_progress=count)

@@ -1,7 +1,6 @@
 """Numbers as text, and what commands print: JSON, lines and cut lists. Shared by ``ui.cli`` and ``ui.terminal``."""
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,8 @@ def format_count(count: int, noun: str) -> str:
 
 def terminal_width() -> int | None:
     """Characters of a line of standard output; None where that is no terminal."""
-    return Console().width if sys.stdout.isatty() else None
+    console = Console()
+    return console.width if console.is_terminal else None
 
 
 @contextlib.contextmanager

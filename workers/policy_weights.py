@@ -40,6 +40,8 @@ async def fetch_base_model(context: Context) -> Path:
         ArtifactError: its blob is missing or damaged.
     """
     source = context.state.model
+    if not source:
+        raise ModelError("this league has no base model yet; expected `league up` before, which makes it")
     kind, _, digest = source.partition(":")
     if kind != "artifact":
         return find_base(source)

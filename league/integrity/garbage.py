@@ -177,7 +177,7 @@ class BlobReferences:
         blobs = event.config.get("blobs")
         keep = blobs.get("keep_versions") if isinstance(blobs, dict) else None
         self._keep_versions = keep if isinstance(keep, int) and keep > 0 else None
-        if isinstance(event, LeagueOpened) and event.model.startswith("artifact:"):
+        if event.model.startswith("artifact:"):
             self._require(event.model.removeprefix("artifact:"), "the base model", sequence)
 
     def wanted(self) -> dict[str, str]:

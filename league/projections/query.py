@@ -1,27 +1,20 @@
-"""SQL by people in a child process (``query_child``), read-only, with limits on time, memory and rows; and its output.
+"""SQL by people in a child process (``query_child``), read-only, with limits on time, memory and rows.
 
 A process of its own is the only reliable way to stop a query and to restrict its access. The file is open only while
 the process lives, so that other processes are not locked out between two queries.
 """
 
-import csv
-import io
-import json
 import pickle
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from schemas.errors import LeagueError, UsageError, format_choices
+from schemas.errors import LeagueError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -185,63 +178,3 @@ def _process_error(status: int, errors: bytes, seconds: float) -> LeagueError:
     tail = errors.decode(errors="replace").strip()[-500:]
     how = f"after {seconds:.0f} s by signal {-status}" if status < 0 else f"with status {status}"
     return LeagueError(f"query stopped: its process ended {how}{': ' if tail else ''}{tail}")
-
-
-Rows = Sequence[Sequence[Any]]
-
-_NUMERIC = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "REAL")
-
-
-def render_rows(columns: Sequence[str], types: Sequence[str], rows: Rows, form: str = "table") -> str:
-    """A result as text, with a final newline.
-
-    ``types`` are DuckDB's names of the columns' types: numbers are set to the right in a table. ``form`` is ``table``,
-    ``csv`` (RFC 4180, empty for NULL) or ``json`` (an array of objects).
-
-    Raises:
-        UsageError: no such form.
-    """
-    if form not in FORMATS:
-        raise UsageError(f"format {form!r}; expected {format_choices(FORMATS)}")
-    return FORMATS[form](columns, types, rows)
-
-
-def _table(columns: Sequence[str], types: Sequence[str], rows: Rows) -> str:
-    table = Table()
-    for name, kind in zip(columns, types, strict=True):
-        table.add_column(Text(name), justify="right" if kind.endswith(_NUMERIC) else "left", overflow="fold")
-    for row in rows:
-        # Text, so that a value with square brackets is not taken for markup.
-        table.add_row(*(Text(_cell(value)) for value in row))
-    out = io.StringIO()
-    Console(file=out, width=_width(columns, rows)).print(table)
-    return out.getvalue()
-
-
-def _width(columns: Sequence[str], rows: Rows) -> int:
-    """As wide as the widest row wants, so that nothing is cut when the text goes into a file or a pager."""
-    widths = [max([len(name), *(len(_cell(row[i])) for row in rows)]) for i, name in enumerate(columns)]
-    return sum(widths) + 3 * len(widths) + 1
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _csv(columns: Sequence[str], types: Sequence[str], rows: Rows) -> str:
-    out = io.StringIO()
-    # Lines end as other tools expect: a shell would keep the other half of an ending of two characters.
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return out.getvalue()
-
-
-def _json(columns: Sequence[str], types: Sequence[str], rows: Rows) -> str:
-    objects = [dict(zip(columns, row, strict=True)) for row in rows]
-    return json.dumps(objects, default=str, indent=1) + "\n"
-
-
-FORMATS: dict[str, Callable[[Sequence[str], Sequence[str], Rows], str]] = {"table": _table, "csv": _csv, "json": _json}

@@ -6,6 +6,7 @@
 - ``matches``      finds a match and its record; ``match_text`` prints it, ``match_list`` lists and details matches
 - ``replays``      a record as turns, maps and conversations; ``decisions`` shows the prompt and reply of one decision
 - ``leaderboard``  the leaderboard as a table, with footnotes on what its numbers mean
+- ``text_table``   rows as tables that fit a terminal, as CSV and JSON
 - ``status``       the state of a league and its workers now, with alarms
 - ``reports``      the success criteria of a run, two runs compared, ratings under other rules, improbable workers
 - ``plots``        charts of a league's history

@@ -10,16 +10,17 @@ import msgspec
 
 from league.analysis.leaderboard import LIKELIHOOD_MODELS, Leaderboard, LeaderboardQuery, make_leaderboard
 from league.analysis.roster import Grouping, LeaderboardEntry
-from league.projections.query import QueryResult, render_rows
+from league.projections.query import QueryResult
 from league.queries.tables import open_reader, open_run_reader, resolve_sequence, unreadable_warning
+from league.queries.text_table import Column, number_columns, render_rows, render_table
 from league.ratings.rating_history import MIN_GAMES
 from league.run import Run
 
 if TYPE_CHECKING:
     from league.log.jetstream import JetStreamLog
 
-Column = tuple[str, str, Callable[[LeaderboardEntry], Any]]
-"""Heading, DuckDB's name of the type, and the value of a row."""
+Field = tuple[Column, Callable[[LeaderboardEntry], Any]]
+"""A column, and the value of a row in it."""
 
 
 class LeaderboardCommand(msgspec.Struct, frozen=True):
@@ -70,22 +71,18 @@ _OPTIONAL_COLUMNS = ("reason", "active", "mean rank", "kind")
 def leaderboard_text(found: Leaderboard, width: int | None = None) -> str:
     """A table for a terminal, with a heading on the origin of its ratings and footnotes below.
 
-    Columns that can be missed are left out until the table has no more than ``width`` characters a line.
+    Columns that can be missed are left out until no line of a table has more than ``width`` characters.
     """
-    columns = _columns(found)
-    table = _rows_text(found.rows, columns)
-    for name in _OPTIONAL_COLUMNS:
-        if width is not None and len(table.partition("\n")[0]) > width:
-            columns = [column for column in columns if column[0] != name]
-            table = _rows_text(found.rows, columns)
-    parts = [leaderboard_heading(found), table]
+    columns, values = zip(*_fields(found), strict=True)
+    rows = [[value(row) for value in values] for row in found.rows]
+    parts = [leaderboard_heading(found), render_table(columns, rows, width, _OPTIONAL_COLUMNS)]
     if found.seats:
         parts.append("What a seat is worth by itself, in rating points against the mean of all:\n")
         ends = [(seat.low, seat.high) for seat in found.seats]
-        rows = [
+        worths = [
             [s.seat, f"{s.effect:+.1f}", _format_interval(e, "{:+.0f}")] for s, e in zip(found.seats, ends, strict=True)
         ]
-        parts.append(render_rows(["seat", "worth", "95 % interval"], ["VARCHAR", "DOUBLE", "DOUBLE"], rows))
+        parts.append(render_table(["seat", *number_columns("worth", "95 % interval")], worths, width))
     return "".join([*parts, *(f"{note}\n" for note in _footnotes(found))])
 
 
@@ -112,32 +109,27 @@ def leaderboard_heading(found: Leaderboard) -> str:
     return f"{name}, {what}: {matches}{by[found.by]}\n"
 
 
-def _columns(found: Leaderboard) -> list[Column]:
-    columns: list[Column] = [("rank", "BIGINT", lambda row: row.rank)]
+def _fields(found: Leaderboard) -> list[Field]:
+    fields: list[Field] = [(Column("rank", True), lambda row: row.rank)]
     if found.by != "kind":
-        columns.append(("agent", "VARCHAR", lambda row: row.agent))
+        fields.append((Column("agent"), lambda row: row.agent))
     if found.by == "seat":
-        columns.append(("seat", "VARCHAR", lambda row: row.seat))
-    columns.append(("kind", "VARCHAR", lambda row: row.kind))
-    columns.append(("rating", "DOUBLE", lambda row: _format_rating(row)))
+        fields.append((Column("seat"), lambda row: row.seat))
+    fields.append((Column("kind"), lambda row: row.kind))
+    fields.append((Column("rating", True), lambda row: _format_rating(row)))
     if found.draws:
-        columns.append(("95 % interval", "DOUBLE", lambda row: _format_interval((row.low, row.high), "{:.0f}")))
+        fields.append((Column("95 % interval", True), lambda row: _format_interval((row.low, row.high), "{:.0f}")))
     if any(row.deviation is not None for row in found.rows):
-        columns.append(("deviation", "DOUBLE", lambda row: _format_number(row.deviation, "{:.1f}")))
-    columns += [
-        ("games", "BIGINT", lambda row: row.rated_games),
-        ("wins", "BIGINT", lambda row: row.wins),
-        ("mean rank", "DOUBLE", lambda row: _format_number(row.mean_rank, "{:.2f}")),
+        fields.append((Column("deviation", True), lambda row: _format_number(row.deviation, "{:.1f}")))
+    fields += [
+        (Column("games", True), lambda row: row.rated_games),
+        (Column("wins", True), lambda row: row.wins),
+        (Column("mean rank", True), lambda row: _format_number(row.mean_rank, "{:.2f}")),
     ]
     if found.by == "agent":
-        columns.append(("active", "VARCHAR", lambda row: "yes" if row.active else "no"))
-        columns.append(("reason", "VARCHAR", lambda row: row.reason))
-    return columns
-
-
-def _rows_text(rows: list[LeaderboardEntry], columns: list[Column]) -> str:
-    names, types = [name for name, _, _ in columns], [kind for _, kind, _ in columns]
-    return render_rows(names, types, [[value(row) for _, _, value in columns] for row in rows])
+        fields.append((Column("active"), lambda row: "yes" if row.active else "no"))
+        fields.append((Column("reason"), lambda row: row.reason))
+    return fields
 
 
 def _format_rating(row: LeaderboardEntry) -> str | None:

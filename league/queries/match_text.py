@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from arena.games import make_game
 from arena.games.base import Bot, Outcome, Turn
@@ -18,6 +17,7 @@ from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
 from league.matchmaking.explanation import DrawExplanation, EvaluationExplanation, explain_draw, explain_evaluation
 from league.queries.matches import MatchEvents, event_position, load_record, void_fields
+from league.queries.text_table import number_columns, print_table
 from league.run import Run
 from schemas.errors import LeagueError, UsageError, VersionError
 from schemas.events import AgentRegistered, MatchFinished
@@ -46,7 +46,7 @@ def print_match(console: Console, found: MatchEvents, turns: list[Turn] | None, 
     for line in _headline_texts(found):
         _print_line(console, line)
     if found.result is not None:
-        console.print(_seats_table(found.result))
+        _print_seats(console, found.result)
     if problem is not None:
         _print_line(console, f"no moves to show: {problem}")
     for turn in turns or ():
@@ -83,14 +83,15 @@ def _headline_texts(found: MatchEvents) -> list[str]:
     return lines
 
 
-def _seats_table(result: MatchFinished) -> Table:
-    table = Table("seat", "role", "agent", "score", "rank", "metrics")
+def _print_seats(console: Console, result: MatchFinished) -> None:
+    rows = []
     for seat in result.seats:
         agent = seat.agent + (" (trained on)" if seat.trainable else "")
         metrics = ", ".join(f"{name} {value:g}" for name, value in seat.metrics.items())
         rank = f"{seat.rank}{' (first)' if seat.seat == result.winner else ''}"
-        table.add_row(str(seat.seat), seat.role, agent, f"{seat.score:g}", rank, metrics)
-    return table
+        rows.append([seat.seat, seat.role, agent, f"{seat.score:g}", rank, metrics])
+    columns = [*number_columns("seat"), "role", "agent", *number_columns("score", "rank"), "metrics"]
+    print_table(console, columns, rows, ("seat",))
 
 
 @singledispatch
@@ -108,15 +109,14 @@ def _print_draw(explained: DrawExplanation, console: Console) -> None:
         f"match {sampled.match_id}: {sampled.hero} (rating {explained.hero_rating:.1f}) in seat {sampled.hero_seat}, "
         f"drawn by {sampled.sampler} from the standings at event {sampled.standings_sequence}, draw {sampled.draw}",
     )
-    table = Table("bucket", "share", "agent", "rating", "in bucket", "per seat")
+    rows = []
     for name, bucket in explained.explanation.distribution.items():
-        rows = bucket.probabilities() or {"(none)": 0.0}
-        for agent, probability in rows.items():
+        for agent, probability in (bucket.probabilities() or {"(none)": 0.0}).items():
             rating = f"{explained.ratings[agent]:.1f}" if agent in explained.ratings else ""
-            table.add_row(
-                name, f"{bucket.share:.4f}", agent, rating, f"{probability:.4f}", f"{bucket.share * probability:.4f}"
-            )
-    console.print(table)
+            shares = [f"{share:.4f}" for share in (bucket.share, probability, bucket.share * probability)]
+            rows.append([name, agent, rating, *shares])
+    columns = ["bucket", "agent", *number_columns("rating", "share", "in bucket", "per seat")]
+    print_table(console, columns, rows, ("rating",))
     _print_steps(console, explained)
     _print_verdict(console, explained.differences, "the draw and the match are as the standings and the seed give them")
 

@@ -410,6 +410,8 @@ class LeagueState:
             self.league, self.model, self.rules = event.league, event.model, event.rules
         if config is None:
             return False
+        # Only a league that was opened without a model gets one later.
+        self.model = self.model or event.model
         self._configure(config)
         # Training that was over under the old limits may continue under the new ones.
         self._finished.clear()

@@ -13,7 +13,7 @@ class LeagueOpened(Event, frozen=True, tag=True):
     config: dict[str, Any]
     """The whole configuration, defaults included."""
     model: str
-    """Where workers find the base model: an artifact digest, a hub id, or a folder."""
+    """Where workers find the base model: an artifact digest, a hub id, or a folder; empty where there is none yet."""
     rules: Count = 1
     """Version of the rules of the game; workers with other rules do not join."""
 
@@ -30,6 +30,8 @@ class LeagueConfigured(Event, frozen=True, tag=True):
     config_digest: str
     after: Count
     """Sequence of the configuration that this one replaces."""
+    model: str = ""
+    """The base model of a league that was opened without one, as in ``LeagueOpened``; empty in all other changes."""
 
     @property
     def key(self) -> str:

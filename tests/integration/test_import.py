@@ -1,5 +1,6 @@
 """A foreign registry becomes a league that opens, plays and trains on."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -10,7 +11,10 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
+from league.integrity.snapshots import load_state_at
+from league.run import Run
 from lifecycle.league_models import make_base_model
+from lifecycle.open import open_league
 from models import adapters, load_base
 from models.adapters import LoraConfig
 from schemas.config import load_config
@@ -178,3 +182,33 @@ def test_a_damaged_adapter_is_as_good_as_none(home: Path, tmp_path: Path) -> Non
     assert result.exit_code == 0
     assert "v50 will not be drawn" in result.stdout
     assert "not a readable safetensors file" in result.stdout
+
+
+def test_an_import_makes_no_model_and_up_makes_it(tmp_path: Path) -> None:
+    file = written(tmp_path)
+    command = ["import", str(file), "--config", str(CONFIG), "--run", str(tmp_path / "new")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "v50 will not be drawn" in result.stdout
+    assert "model.base" in result.stdout
+    assert not (tmp_path / "new" / "model").exists()
+    assert {row["agent"] for row in answer("leaderboard", run=tmp_path / "new")} >= {"main@50", "base_model"}
+
+    async def reopen() -> str:
+        run = Run(tmp_path / "new")
+        async with run.connect("test") as client:
+            history = await open_league(run, client, None, lambda text, share: None)
+            await open_league(run, client, None, lambda text, share: None)
+            return (await load_state_at(history, run.open_blob_store(client))).model
+
+    model = asyncio.run(reopen())
+    assert model.startswith("artifact:")
+    [changed] = (
+        CliRunner()
+        .invoke(app, ["events", "--json", "--type", "LeagueConfigured", "--run", str(tmp_path / "new")])
+        .stdout.splitlines()
+    )
+    assert json.loads(changed)["event"]["model"] == model
+    # The blob is held from now on, and nothing contradicts anything.
+    found = json.loads(CliRunner().invoke(app, ["verify", "--json", "--run", str(tmp_path / "new")]).stdout)
+    assert (found["references"]["inconsistent"], found["blobs"]["faults"]) == (0, [])

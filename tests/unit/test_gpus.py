@@ -22,8 +22,9 @@ from schemas import events as e
 from schemas.config import LeagueConfig
 from schemas.errors import LogUnavailableError
 from schemas.metrics import GpuMetrics, Heartbeat, MatchMetrics, WorkerHeartbeat
+from ui.terminal.status import print_status
 from ui.terminal.views import ViewOptions
-from ui.terminal.workers import WorkersView, print_status
+from ui.terminal.workers import WorkersView
 from workers.monitoring import metrics
 from workers.monitoring.exposition import league_metrics, render
 from workers.monitoring.gpus import GPUS_VARIABLE, GpuMonitor, filter_visible, parse_nvidia_smi

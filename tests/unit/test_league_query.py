@@ -11,7 +11,8 @@ import pytest
 
 from league.history.simulation import Simulation
 from league.projections.projection import Projection
-from league.projections.query import render_rows, run_query
+from league.projections.query import run_query
+from league.queries.text_table import render_rows
 from schemas.config import EvaluationConfig, LeagueConfig
 from schemas.errors import LeagueError, UsageError
 from schemas.events import CheckpointAdded

@@ -21,7 +21,7 @@ from schemas.metrics import (
     TrainingMetrics,
     WorkerHeartbeat,
 )
-from ui.terminal.workers import print_status
+from ui.terminal.status import print_status
 from workers.monitoring.exposition import Metric, Sample, league_metrics, render
 from workers.monitoring.live_table import Dashboard
 from workers.monitoring.metrics import make_training_metrics

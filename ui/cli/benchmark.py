@@ -1,6 +1,5 @@
 """``league benchmark``: an agent against the same opponent in all other seats."""
 
-import sys
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -9,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import uvloop
 from rich.console import Console
-from rich.table import Table
 
+from league.queries.text_table import number_columns, print_table
 from league.run import Run
 from ui.cli.options import JsonOption, with_run_options
 from ui.output import PLACEHOLDER, print_json, print_line
@@ -19,9 +18,6 @@ from workers.logs import ProgressReporter, show_progress
 if TYPE_CHECKING:
     from league.evaluation.benchmarks import SeatSummary, Share
     from lifecycle.benchmark import BenchmarkOptions, BenchmarkReport, ReportGames
-
-_PIPE_WIDTH = 120
-"""Width of tables that are not printed on a terminal."""
 
 
 @with_run_options
@@ -62,7 +58,7 @@ def benchmark(
         print_json(found)
     else:
         for one in found:
-            _print_report(one, Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH))
+            _print_report(one, Console(highlight=False))
     if any(one.rows[-1].games < one.wanted for one in found):
         raise typer.Exit(1)
 
@@ -102,12 +98,9 @@ def _print_report(found: "BenchmarkReport", console: Console) -> None:
     shares = list(overall.shares)
     # Other metrics, such as tokens and costs, are in the JSON.
     means = [name for name in ("centers", "score") if name in overall.means]
-    table = Table("seat", box=None, pad_edge=False, header_style="dim")
-    for column in ("games", *(f"{share}, % (95 %)" for share in shares), *(f"mean {name}" for name in means)):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in found.rows:
-        table.add_row(*_table_row(row, shares, means))
-    console.print(table)
+    averages = [f"mean {name}" for name in means]
+    columns = ["seat", *number_columns("games", *(f"{share}, % (95 %)" for share in shares), *averages)]
+    print_table(console, columns, [_table_row(row, shares, means) for row in found.rows], averages)
     if found.failed:
         print_line(console, f"{found.failed:,} matches failed, the last one by {found.last_failure}")
 

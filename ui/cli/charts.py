@@ -1,6 +1,5 @@
 """``league payoff``, shares of points between agents, and ``league plot``, a league's history as a picture."""
 
-import io
 from collections.abc import Mapping
 from enum import StrEnum
 from math import exp
@@ -14,7 +13,7 @@ import uvloop
 from league.run import Run
 from schemas.errors import UsageError, format_choices
 from ui.cli.options import AtOption, JsonOption, with_run_options
-from ui.output import format_count, writing
+from ui.output import format_count, terminal_width, writing
 
 if TYPE_CHECKING:
     from league.analysis.payoff import PayoffReport
@@ -67,7 +66,7 @@ def payoff(
         raise UsageError("--format png: expected -o FILE beside it, and not --json")
     found = uvloop.run(_load_report(run, PayoffOptions(game, purposes or [], most, unmet_even)))
     if to is None:
-        typer.echo(_payoff_text(found, form, as_json), nl=False)
+        typer.echo(_payoff_text(found, form, as_json, terminal_width()), nl=False)
         return
     with writing(to):
         _write_file(found, form, as_json, to)
@@ -95,8 +94,8 @@ async def _load_report(run: Run, options: PayoffOptions) -> "PayoffReport":
     return make_payoff_report(matches, game, options.purposes, options.most, options.unmet_even)
 
 
-def _payoff_text(found: "PayoffReport", form: MatrixFormat, as_json: bool) -> str:
-    from league.projections.query import render_rows
+def _payoff_text(found: "PayoffReport", form: MatrixFormat, as_json: bool, width: int | None = None) -> str:
+    from league.queries.text_table import number_columns, render_rows, render_table
 
     if as_json:
         return msgspec.json.encode(found).decode() + "\n"
@@ -106,15 +105,15 @@ def _payoff_text(found: "PayoffReport", form: MatrixFormat, as_json: bool) -> st
         return render_rows(columns, kinds, _pair_rows(found), "csv")
     values = zip(found.payoff.agents, found.circularity.potential, *_nash_columns(found), strict=True)
     forms = ("{:+.3f}", "{:.3f}", "{:+.3f}")
-    board = render_rows(
-        ["agent", "log-strength", "Nash share", "Nash worth"],
-        ["VARCHAR", "DOUBLE", "DOUBLE", "DOUBLE"],
+    board = render_table(
+        ["agent", *number_columns("log-strength", "Nash share", "Nash worth")],
         [
             [agent, *(None if v is None else how.format(v) for how, v in zip(forms, numbers, strict=True))]
             for agent, *numbers in values
         ],
+        width,
     )
-    return f"{_matrix_text(found)}{_note_text(found)}\n{board}{_circularity_text(found)}"
+    return f"{_matrix_text(found, width)}{_note_text(found)}\n{board}{_circularity_text(found)}"
 
 
 def _pair_rows(found: "PayoffReport") -> list[list[object]]:
@@ -134,21 +133,20 @@ def _nash_columns(found: "PayoffReport") -> tuple[list[float | None], list[float
     return [*found.nash.share], [*found.nash.worth]
 
 
-def _matrix_text(found: "PayoffReport") -> str:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _matrix_text(found: "PayoffReport", width: int | None) -> str:
+    """The matrix, in as many tables below each other as a terminal's width needs."""
+    from league.queries.text_table import render_table
 
-    table, places = Table(show_lines=True), range(len(found.payoff.agents))
-    table.add_column("")
-    for agent in found.payoff.agents:
-        table.add_column(Text(agent), justify="center", no_wrap=True)
-    for i in places:
-        table.add_row(Text(found.payoff.agents[i]), *(_cell_text(found, i, j) for j in places))
-    out = io.StringIO()
-    # Wide enough for all cells, so that nothing is cut in a file or a pager.
-    Console(file=out, width=40 + sum(max(20, len(agent)) + 3 for agent in found.payoff.agents)).print(table)
-    return out.getvalue()
+    agents, parts, first = found.payoff.agents, [], 0
+    while first < len(agents):
+        for last in range(len(agents), first, -1):
+            cells = [[agent, *(_cell_text(found, i, j) for j in range(first, last))] for i, agent in enumerate(agents)]
+            text = render_table(["", *agents[first:last]], cells, has_lines=True)
+            if width is None or len(text.partition("\n")[0]) <= width:
+                break
+        parts.append(text)
+        first = last
+    return "".join(parts)
 
 
 def _cell_text(found: "PayoffReport", i: int, j: int) -> str:

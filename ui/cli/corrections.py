@@ -9,11 +9,11 @@ import msgspec
 import typer
 import uvloop
 from rich.console import Console
-from rich.table import Table
 
 from league.auth.authority import Authority
 from league.log.dead_letters import DeadLetterEntry, DeadLetters
 from league.queries.status import dead_letter_fields
+from league.queries.text_table import number_columns, print_table
 from league.run import Run
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, with_run_options
@@ -124,12 +124,14 @@ def audit(
             [msgspec.structs.asdict(row) | {"z": row.z, "strange_keys": strange.get(row.worker, [])} for row in rows]
         )
         return
-    table = Table("worker", "purpose", "matches", "surprise", "z", "favours", "z", "")
+    table = []
     for row in rows:
         mark = "conspicuous" if row.z >= CONSPICUOUS_Z else ""
         shown = (f"{row.surprise:+.3f}", _format_z(row.surprise_z), row.favours, _format_z(row.favours_z), mark)
-        table.add_row(row.worker, row.purpose, f"{row.matches:,}", *shown)
-    Console(width=None if Console().is_terminal else 140).print(table)
+        table.append([row.worker, row.purpose, f"{row.matches:,}", *shown])
+    surprise = number_columns("matches", "surprise", "z")
+    columns = ["worker", "purpose", *surprise, "favours", *number_columns("z of favours"), ""]
+    print_table(Console(), columns, table, ("purpose", "matches"))
     for worker, unissued in strange.items():
         print(f"{worker}: signs with {', '.join(unissued)}, which {folder} did not issue to it")
 
@@ -177,12 +179,20 @@ def list_letters(*, run: Run, as_json: JsonOption = False) -> None:
     if not found:
         print("no dead letters")
         return
-    table = Table("number", "set aside (UTC)", "stream", "sequence", "tries", "reason")
-    for filed in found:
-        letter = filed.letter
-        row = (filed.number, _filed_time(filed), letter.stream, letter.sequence, letter.tries, letter.error)
-        table.add_row(*(str(cell) for cell in row))
-    Console().print(table)
+    rows = [
+        (
+            filed.number,
+            _filed_time(filed),
+            filed.letter.stream,
+            filed.letter.sequence,
+            filed.letter.tries,
+            filed.letter.error,
+        )
+        for filed in found
+    ]
+    number, sequence, tries = number_columns("number", "sequence", "tries")
+    columns = [number, "set aside (UTC)", "stream", sequence, tries, "reason"]
+    print_table(Console(), columns, rows, ("tries", "set aside (UTC)"))
 
 
 @with_run_options

@@ -109,7 +109,7 @@ def _no_regression_lines(found: "NoRegression") -> Iterator[RenderableType]:
     )
     table = Table("baseline", box=None, pad_edge=False, header_style="dim")
     for column in ("versions", "below", "worst", "at version (event)", "last"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for one in found.baselines:
         table.add_row(*_baseline_row(one))
     if found.baselines:
@@ -150,7 +150,7 @@ def _diversity_lines(found: "Diversity") -> Iterator[RenderableType]:
     )
     table = Table("bucket", box=None, pad_edge=False, header_style="dim")
     for column in ("specified", "configured", "target", "realised", "95 %, all together"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     for one in found.buckets:
         shares = (format_percent(share, 1) for share in (one.specified, one.configured, one.target, one.realised))
         table.add_row(one.bucket, *shares, f"{100 * one.low:.1f} to {format_percent(one.high, 1)}")

@@ -170,11 +170,11 @@ async def _read_ledger(run: Run) -> list[LedgerRow]:
 
 
 def _ledger_text(accounts: list[LedgerRow]) -> str:
-    from league.projections.query import render_rows
+    from league.queries.text_table import Column, number_columns, render_table
 
     names = list(LedgerRow.__struct_fields__)
-    kinds = ["VARCHAR", *["BIGINT"] * (len(names) - 2), "BOOLEAN"]
-    return render_rows(names, kinds, [list(msgspec.structs.astuple(account)) for account in accounts])
+    columns = [Column(names[0]), *number_columns(*names[1:-1]), Column(names[-1])]
+    return render_table(columns, [msgspec.structs.astuple(account) for account in accounts], terminal_width())
 
 
 _DRAIN_TIMEOUT_S = 5.0

@@ -15,10 +15,10 @@ import msgspec
 import typer
 import uvloop
 from rich.console import Console
-from rich.table import Table
 
 from league.auth.authority import Authority
 from league.log.cluster import NODES, LocalCluster
+from league.queries.text_table import print_table
 from league.run import DEFAULT_RUN, Run
 from schemas.config import load_config
 from schemas.errors import UsageError, format_choices
@@ -255,11 +255,17 @@ def list_users(folder: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> 
     if as_json:
         print_json(rows)
         return
-    table = Table("name", "role", "standing", "until (UTC)", "public key")
-    for user in users:
-        until = datetime.fromtimestamp(user.expires, UTC).strftime("%Y-%m-%d %H:%M")
-        table.add_row(user.name, user.role, user.status(now), until, user.public)
-    Console(width=None if Console().is_terminal else 140).print(table)
+    cells = [
+        (
+            user.name,
+            user.role,
+            user.status(now),
+            f"{datetime.fromtimestamp(user.expires, UTC):%Y-%m-%d %H:%M}",
+            user.public,
+        )
+        for user in users
+    ]
+    print_table(Console(), ["name", "role", "standing", "until (UTC)", "public key"], cells, ("public key", "role"))
 
 
 def nats(

@@ -9,9 +9,9 @@ import msgspec
 import typer
 import uvloop
 from rich.console import Console
-from rich.table import Table
 
 from league.history.branch import describe_trainer_start
+from league.queries.text_table import number_columns, print_table
 from league.run import DEFAULT_RUN, Run
 from lifecycle.restore import RestoreResult, restore_run
 from schemas.errors import UsageError
@@ -22,10 +22,6 @@ from workers.logs import show_progress
 if TYPE_CHECKING:
     from league.log.jetstream import JetStreamLog
     from lifecycle.parity import ParityReport, VariantResult
-
-
-_MIN_TABLE_WIDTH = 110
-"""Columns: in a narrower table numbers would be cut."""
 
 
 @with_run_options
@@ -88,14 +84,10 @@ def _print_parity(report: "ParityReport") -> None:
     from lifecycle.parity import PERCENTILES, format_summary
 
     console = Console()
-    console.width = max(console.width, _MIN_TABLE_WIDTH)
-    table = Table(box=None, pad_edge=False)
     ratios = [f"{percentile} %" for percentile in PERCENTILES]
-    for title in ("", "temp.", "top-p", "tokens", "mean", "largest", *ratios, "kept", ""):
-        table.add_column(title, justify="right" if title else "left", no_wrap=True)
-    for cell in report.cells:
-        table.add_row(*_parity_row(cell))
-    console.print(table)
+    figures = number_columns("temp.", "top-p", "tokens", "mean", "largest", *ratios, "kept")
+    rows = [[*cells, *[""] * (len(figures) + 2 - len(cells))] for cells in map(list, map(_parity_row, report.cells))]
+    print_table(console, ["", *figures, "bounds"], rows, ["kept", "tokens", *ratios[1:-1]])
     console.print(
         "mean, largest: differences in nats; %: percentiles of learner/backend - 1; kept: least mass drawn from"
     )
@@ -112,7 +104,7 @@ def _parity_row(cell: "VariantResult") -> Iterator[str]:
     yield from (f"{cell.tokens:,}", f"{cell.mean:.1e}", f"{cell.largest:.1e}")
     yield from (f"{value - 1:+.0e}" for value in cell.ratio)
     yield f"{cell.kept:.3f}"
-    yield "" if cell.within else "BEYOND"
+    yield "within" if cell.within else "BEYOND"
 
 
 @with_run_options

@@ -24,7 +24,7 @@ from league.queries.matches import MatchEvents, find_match, load_record
 from league.run import Run
 from schemas.errors import UsageError, format_choices
 from ui.cli.options import JsonOption, with_run_options
-from ui.output import format_bytes, format_percent, print_json, writing
+from ui.output import format_bytes, format_percent, print_json, terminal_width, writing
 
 if TYPE_CHECKING:
     from league.history.lineage import Lineage, LineageNode, LineageStep
@@ -200,13 +200,13 @@ async def _run_audit(run: Run, window: int, draws: int, policy: str | None) -> S
 
 
 def _print_audit(found: SamplingAudit) -> None:
-    from league.projections.query import render_rows
+    from league.queries.text_table import number_columns, render_table
 
     buckets = sorted({*found.whole.target, *found.whole.realised}, key=lambda name: -found.whole.target.get(name, 0.0))
-    columns = ["steps", "draws", "picks", *buckets, "distance", "by chance"]
+    columns = ["steps", *number_columns("draws", "picks", *buckets, "distance", "by chance")]
     rows = [[f"{s.first_step:,}–{s.last_step:,}", *_shares_row(s, buckets)] for s in found.windows]
     rows.append(["all", *_shares_row(found.whole, buckets)])
-    print(render_rows(columns, ["VARCHAR", "BIGINT", "BIGINT", *["DOUBLE"] * (len(buckets) + 2)], rows), end="")
+    print(render_table(columns, rows, terminal_width(), ("draws", "by chance", "picks")), end="")
     whole = found.whole
     print("Shares of the picks: target → realised, in percent. Distance: total variation between the two.")
     if whole.recomputed + found.passed_over < whole.draws:
@@ -272,12 +272,12 @@ def _lineage_dict(found: "Lineage") -> dict[str, Any]:
 
 
 def _print_table(found: "Lineage") -> None:
-    from league.projections.query import render_rows
+    from league.queries.text_table import number_columns, render_table
 
     counts = ["matches", "accepted", "stale", "refused", "voided", "tainted"]
-    columns = ["agent", "kind", "reason", "adapter", "steps", *counts]
-    types = ["VARCHAR"] * 5 + ["BIGINT"] * len(counts)
-    print(render_rows(columns, types, [_station_row(station) for station in found.stations]), end="")
+    columns = ["agent", "kind", "reason", "adapter", "steps", *number_columns(*counts)]
+    rows = [_station_row(station) for station in found.stations]
+    print(render_table(columns, rows, terminal_width(), ("kind", "reason", "refused", "adapter")), end="")
     if any(station.tainted for station in found.stations):
         print("tainted: matches that were voided after a step had used them; --steps shows which")
 

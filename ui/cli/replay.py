@@ -12,7 +12,7 @@ from league.queries.tables import resolve_sequence
 from league.run import Run
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, with_run_options
-from ui.output import print_json
+from ui.output import print_json, terminal_width
 
 if TYPE_CHECKING:
     from league.history.counterfactual import RatingComparison, RatingShift
@@ -106,11 +106,12 @@ def _print_comparison(found: "RatingComparison", as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    from league.projections.query import render_rows
+    from league.queries.text_table import Column, number_columns, render_table
 
-    columns = ["rank", "agent", "rating", "games", "recorded rank", "recorded rating", "recorded games", "moved"]
-    types = ["BIGINT", "VARCHAR", "DOUBLE", "BIGINT", "BIGINT", "DOUBLE", "BIGINT", "VARCHAR"]
-    print(render_rows(columns, types, [_move_row(move) for move in found.moves]), end="")
+    recorded = number_columns("recorded rank", "recorded rating", "recorded games")
+    columns = [Column("rank", True), "agent", *number_columns("rating", "games"), *recorded, "moved"]
+    rows = [_move_row(move) for move in found.moves]
+    print(render_table(columns, rows, terminal_width(), ("recorded games", "games")), end="")
     system = (
         found.system if found.system == found.recorded_system else f"{found.system}, recorded {found.recorded_system}"
     )

@@ -1,25 +1,24 @@
 """``league branch``, ``compare``, ``import`` and ``match import``: runs and results from elsewhere, and compared."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import uvloop
 from rich.console import Console
-from rich.table import Table
 
-from league.analysis.summary import BenchmarkRow
 from league.history.branch import describe_trainer_start
 from league.history.compare import RunComparison, RunSummary, align_curves
 from league.history.registry_import import REGISTRY_FILE, SETTINGS_FILE, read_registry
 from league.queries.tables import resolve_sequence
+from league.queries.text_table import number_columns, print_benchmarks, print_table
 from league.run import DEFAULT_RUN, Run
 from lifecycle.branch import BranchResult, make_branch
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, LeagueOption, with_run_options
-from ui.output import PLACEHOLDER, format_number, format_percent, print_json, print_line
+from ui.output import PLACEHOLDER, format_number, print_json, print_line
 from workers.logs import show_progress
 
 
@@ -27,18 +26,21 @@ def _print_comparison(console: Console, made: RunComparison) -> None:
     print_line(console, _relation_text(made))
     for note in made.notes:
         print_line(console, f"note: {note}")
-    console.print(_figures_table(made))
+    figures = ((name, value(made.first), value(made.second)) for name, value in _ROWS.items())
+    _print_sides(console, made, "", [row for row in figures if row[1:] != (None, None)], "Figures")
     if made.configuration:
-        console.print(_settings_table(made))
+        settings = [(difference.key, difference.first, difference.second) for difference in made.configuration]
+        _print_sides(console, made, "setting", settings, "Settings that differ")
     else:
         print_line(console, "configuration: the same")
     if made.agents:
-        console.print(_agents_table(made))
+        _print_agents(console, made)
     for side in (made.first, made.second):
         if side.benchmarks:
-            console.print(_benchmarks_table(side))
+            title = f"{side.run}: games won against one opponent in all other seats"
+            print_benchmarks(console, side.benchmarks, title)
     if made.first.curve.steps or made.second.curve.steps:
-        console.print(_curves_table(made))
+        _print_curves(console, made)
 
 
 def _relation_text(made: RunComparison) -> str:
@@ -68,65 +70,35 @@ _ROWS: dict[str, Callable[[RunSummary], Any]] = {
 }
 
 
-def _figures_table(made: RunComparison) -> Table:
-    table = Table("", made.first.run, made.second.run, title="Figures", title_justify="left")
-    for name, value in _ROWS.items():
-        one, other = value(made.first), value(made.second)
-        if one is not None or other is not None:
-            table.add_row(name, *(PLACEHOLDER if part is None else str(part) for part in (one, other)))
-    return table
+def _print_sides(console: Console, made: RunComparison, name: str, rows: Sequence[Sequence[Any]], title: str) -> None:
+    cells = [[PLACEHOLDER if value is None else str(value) for value in row] for row in rows]
+    print_table(console, [name, made.first.run, made.second.run], cells, title=title)
 
 
-def _settings_table(made: RunComparison) -> Table:
-    table = Table("setting", made.first.run, made.second.run, title="Settings that differ", title_justify="left")
-    for difference in made.configuration:
-        table.add_row(
-            difference.key,
-            *(PLACEHOLDER if value is None else str(value) for value in (difference.first, difference.second)),
-        )
-    return table
-
-
-def _agents_table(made: RunComparison) -> Table:
-    title = "Agents in common (* of the same name only: other weights)"
-    table = Table("agent", title=title, title_justify="left")
-    for side in (made.first, made.second):
-        table.add_column(f"{side.run}: rating", justify="right")
-        table.add_column("rank", justify="right")
-    table.add_column("difference", justify="right")
-    for row in made.agents:
-        table.add_row(
+def _print_agents(console: Console, made: RunComparison) -> None:
+    names = [f"{side.run}: {what}" for side in (made.first, made.second) for what in ("rating", "rank")]
+    rows = [
+        [
             row.agent + ("" if row.same else " *"),
             format_number(row.first_rating, 1),
-            str(row.first_rank),
+            row.first_rank,
             format_number(row.second_rating, 1),
-            str(row.second_rank),
+            row.second_rank,
             f"{row.second_rating - row.first_rating:+.1f}",
-        )
-    return table
+        ]
+        for row in made.agents
+    ]
+    title = "Agents in common (* of the same name only: other weights)"
+    print_table(console, ["agent", *number_columns(*names, "difference")], rows, names[1::2], title)
 
 
-def _benchmarks_table(side: RunSummary) -> Table:
-    title = f"{side.run}: games won against one opponent in all other seats"
-    table = Table("agent", "against", "won", "share", "95 % interval", title=title, title_justify="left")
-    for row in side.benchmarks:
-        table.add_row(
-            row.agent, row.opponent, f"{row.wins} of {row.games}", format_percent(row.share, 1), _format_interval(row)
-        )
-    return table
-
-
-def _format_interval(row: BenchmarkRow) -> str:
-    return f"{100 * row.low:.1f} – {format_percent(row.high, 1)}"
-
-
-def _curves_table(made: RunComparison) -> Table:
-    table = Table("step", title="Rating by gradient step", title_justify="left")
-    for side in (made.first, made.second):
-        table.add_column(side.run, justify="right")
-    for step, one, other in align_curves(made.first.curve, made.second.curve):
-        table.add_row(f"{step:,}", format_number(one, 1), format_number(other, 1))
-    return table
+def _print_curves(console: Console, made: RunComparison) -> None:
+    columns = number_columns("step", made.first.run, made.second.run)
+    rows = [
+        (f"{step:,}", format_number(one, 1), format_number(other, 1))
+        for step, one, other in align_curves(made.first.curve, made.second.curve)
+    ]
+    print_table(console, columns, rows, title="Rating by gradient step")
 
 
 def branch_league(

@@ -11,7 +11,7 @@ import uvloop
 from league.run import Run
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, with_run_options
-from ui.output import format_bytes, print_json
+from ui.output import format_bytes, print_json, terminal_width
 
 
 class RowFormat(StrEnum):
@@ -53,13 +53,14 @@ def _print_query(run: Run, statement: str, form: str, timeout_s: float, memory: 
 
 
 async def _query_text(run: Run, statement: str, form: str, timeout_s: float, memory: str) -> str:
-    from league.projections.query import QueryLimits, render_rows
+    from league.projections.query import QueryLimits
     from league.queries.tables import query_run, unreadable_warning
+    from league.queries.text_table import render_rows
 
     result = await query_run(run, statement, QueryLimits(timeout_s, memory))
     if text := unreadable_warning(result):
         print(text, file=sys.stderr)
-    return render_rows(result.columns, result.types, result.rows, form)
+    return render_rows(result.columns, result.types, result.rows, form, terminal_width())
 
 
 @with_run_options

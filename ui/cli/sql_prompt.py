@@ -18,11 +18,12 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 from rich.console import Console
 
-from league.projections.query import QueryLimits, QueryResult, render_rows
+from league.projections.query import QueryLimits, QueryResult
 from league.queries.tables import TABLE_COMMENTS, query_history, unreadable_warning
+from league.queries.text_table import render_rows
 from league.run import Run
 from schemas.errors import LeagueError
-from ui.output import print_error
+from ui.output import print_error, terminal_width
 
 if TYPE_CHECKING:
     from league.log.jetstream import JetStreamLog
@@ -147,7 +148,7 @@ class SqlPrompt:
         if (text := unreadable_warning(result)) != self._last_warning:
             print(text, file=sys.stderr)
             self._last_warning = text
-        print(render_rows(result.columns, result.types, result.rows, self._form), end="", flush=True)
+        print(render_rows(result.columns, result.types, result.rows, self._form, terminal_width()), end="", flush=True)
 
     async def _run_interruptible(self, history: "JetStreamLog", sql: str) -> QueryResult:
         """Run a statement; Ctrl-C at a terminal ends the statement and its process, not the prompt."""

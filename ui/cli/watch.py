@@ -35,7 +35,7 @@ def status(
     if as_json:
         print_json(found)
     else:
-        from ui.terminal.workers import print_status
+        from ui.terminal.status import print_status
 
         print_status(Console(), found)
 

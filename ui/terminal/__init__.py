@@ -2,6 +2,7 @@
 
 - ``views``     the interface of a view, and tables and texts that fit a terminal
 - ``overview``  league and events; ``boards``: leaderboard, ratings, head-to-head shares, opponents; ``workers``
+- ``status``    what ``league status`` prints, and the texts of workers
 - ``app``       keys, time and refresh
 
 Views call the same functions as the web pages (``league.queries.pages``). To add one, write a class with the members of

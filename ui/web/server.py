@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -81,11 +82,12 @@ def run_names(folders: Sequence[Path]) -> list[str]:
 def make_application(leagues: Mapping[str, LiveLeague], guard: RequestGuard) -> web.Application:
     """Makes the application, for leagues by the names of their runs, which the caller keeps up to date.
 
-    Requests name their run as the parameter ``run``; without it, they are about the first.
+    Requests name their run as the parameter ``run``, or in the path of a page without scripts; without it, they are
+    about the first.
     """
 
     def chosen(request: web.Request) -> str:
-        name = request.query.get("run") or next(iter(leagues))
+        name = request.query.get("run") or request.match_info.get("run") or next(iter(leagues))
         if name not in leagues:
             raise UsageError(f"run {name!r}: not among the runs shown; expected {format_choices(leagues, name)}")
         return name
@@ -93,13 +95,18 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: RequestGuard) -> 
     async def list_runs(_: LiveLeague, __: RequestParams) -> list[dict[str, str]]:
         return [{"run": name, "league": league.log.league} for name, league in leagues.items()]
 
+    async def plain_file(league: LiveLeague, params: RequestParams) -> EncodedResponse:
+        [name] = [name for name, other in leagues.items() if other is league]
+        return await _plain_file(league, params.path_part("file"), name, list(leagues))
+
     boundary = error_boundary(_ERROR_STATUSES, _render_error)
     app = web.Application(middlewares=[boundary, guard.middleware], client_max_size=64 * 1024)
     app.on_response_prepare.append(add_security_headers)
     cache = ResponseCache(lambda request: leagues[chosen(request)])
     pages = (
         Route("/api/match/{id}/file", _match_file, None),
-        Route("/plain/{file}", _plain_file, None),
+        Route("/plain/{file}", plain_file, None),
+        Route("/plain/{run}/{file}", plain_file, None),
         Route("/api/runs", list_runs, None),
     )
     for route in (*routes(), *pages):
@@ -149,18 +156,17 @@ async def _match_file(league: LiveLeague, params: RequestParams) -> EncodedRespo
     return EncodedResponse(page.encode(), "text/html", 0)
 
 
-async def _plain_file(league: LiveLeague, params: RequestParams) -> EncodedResponse:
-    """Pages for browsers without JavaScript: those of ``league site``."""
-    async for file in make_site(league, _PLAIN_MATCHES, match_path=lambda row: _file_address(row["match_id"])):
-        if file.path == params.path_part("file"):
-            return EncodedResponse(file.content, "text/csv" if file.path.endswith(".csv") else "text/html", 0)
-    raise LeagueError(
-        f"{params.path_part('file')!r}: no such page; expected index.html, agents.html or a table of theirs"
-    )
+async def _plain_file(league: LiveLeague, path: str, name: str, names: Sequence[str]) -> EncodedResponse:
+    """Pages of the run ``name`` for browsers without JavaScript: those of ``league site``, which lead to other runs."""
+    runs = {each: f"/plain/{quote(each, safe='')}/index.html" for each in names} if len(names) > 1 else {}
 
+    def match_path(row: Mapping[str, Any]) -> str:
+        return f"/api/match/{quote(row['match_id'], safe='')}/file" + (f"?run={quote(name)}" if runs else "")
 
-def _file_address(match_id: str) -> str:
-    return f"../api/match/{quote(match_id, safe='')}/file"
+    async for file in make_site(league, _PLAIN_MATCHES, match_path=match_path, runs=runs):
+        if file.path == path:
+            return EncodedResponse(file.content, "text/csv" if path.endswith(".csv") else "text/html", 0)
+    raise LeagueError(f"{path!r}: no such page; expected index.html, agents.html or a table of theirs")
 
 
 class ResponseCache:

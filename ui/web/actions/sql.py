@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from aiohttp import web
 
-from league.projections.query import QueryLimits, QueryProcess, QueryResult, render_rows
+from league.projections.query import QueryLimits, QueryProcess, QueryResult
 from league.queries.live_league import LiveLeague
 from league.queries.stored import ProjectionCopy
 from league.queries.tables import unreadable_warning
+from league.queries.text_table import render_rows
 from schemas.errors import BusyError, LeagueError
 from ui.web.actions import ActionHandler, decode_body, json_response, register_actions
 

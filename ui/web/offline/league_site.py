@@ -77,10 +77,12 @@ async def make_site(
     matches: int,
     report: Callable[[str, float], None] = lambda stage, share: None,
     match_path: MatchPath | None = None,
+    runs: Mapping[str, str] | None = None,
 ) -> AsyncIterator[SiteFile]:
     """The files of a league's site, with the pages of so many ``matches``: the newest, and those of benchmarks.
 
-    ``match_path`` gives other addresses of matches; their pages are then not among the files.
+    ``match_path`` gives other addresses of matches; their pages are then not among the files. ``runs`` are
+    the addresses of other runs' pages by their names.
     """
     report("reading the league", 0.0)
     data = await _load_data(league, matches)
@@ -91,7 +93,7 @@ async def make_site(
         (name, "index.html", *_overview(data, links, match_path or _match_path)),
         (f"Agents · {name}", "agents.html", *_agents(agents, links)),
     ):
-        yield SiteFile(path, make_document(title, join(_header(data), h("main", None, body))).encode())
+        yield SiteFile(path, make_document(title, join(_header(data, runs or {}), h("main", None, body))).encode())
         for table in tables:
             yield SiteFile(f"{table.name}.csv", encode_csv(table))
     if match_path is not None:
@@ -125,13 +127,15 @@ async def _load_data(league: LiveLeague, matches: int) -> _LeagueData:
     )
 
 
-def _header(data: _LeagueData) -> Markup:
+def _header(data: _LeagueData, runs: Mapping[str, str]) -> Markup:
     pages = (("index.html", "League"), ("agents.html", "Agents"))
+    others = h("nav", {"aria-label": "Runs"}, (h("a", {"href": path}, name) for name, path in runs.items()))
     return h(
         "header",
         None,
         h("strong", None, data.counts["league"]),
         h("nav", {"aria-label": "Pages"}, (h("a", {"href": path}, name) for path, name in pages)),
+        others if runs else None,
     )
 
 

@@ -1,0 +1,200 @@
+"""Rows as text: tables that fit a terminal, CSV and JSON.
+
+Numbers stay whole. A table that is too wide folds its texts, then leaves out the columns that can be missed, and is
+printed as a list of fields if that does not suffice.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from schemas.errors import UsageError, format_choices
+
+if TYPE_CHECKING:
+    from league.analysis.summary import BenchmarkRow
+
+Rows = Sequence[Sequence[Any]]
+
+_NUMERIC = ("INT", "DOUBLE", "FLOAT", "DECIMAL", "REAL")
+_READABLE, _SHORTEST = 24, 20
+"""Least width of a folded text: while columns can be left out instead, and after that, for long words."""
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    name: str
+    is_number: bool = False
+    """Set to the right, and never folded."""
+
+
+def number_columns(*names: str) -> list[Column | str]:
+    """Columns of numbers."""
+    return [Column(name, True) for name in names]
+
+
+def table_width(console: Console) -> int | None:
+    """Characters of a line of a terminal; None for a file or a pipe, where tables take the width that they need."""
+    return console.width if console.is_terminal else None
+
+
+def print_table(
+    console: Console, columns: Sequence[Column | str], rows: Rows, optional: Sequence[str] = (), title: str = ""
+) -> None:
+    """Print the table of ``render_table`` in the width of a terminal."""
+    # Written directly: a console would fold the table of a file, which is as wide as it needs.
+    console.file.write(render_table(columns, rows, table_width(console), optional, title))
+
+
+def render_table(
+    columns: Sequence[Column | str],
+    rows: Rows,
+    width: int | None = None,
+    optional: Sequence[str] = (),
+    title: str = "",
+    has_lines: bool = False,
+) -> str:
+    """A table with a final newline, of at most ``width`` characters a line.
+
+    ``optional`` names the columns that may be left out, in the order in which they go. ``has_lines`` draws a line
+    between rows.
+    """
+    heads = [column if isinstance(column, Column) else Column(column) for column in columns]
+    cells = [[_cell(value) for value in row] for row in rows]
+    above = f"{title}\n" if title else ""
+    shown = list(range(len(heads)))
+    for name, floor in ((None, _READABLE), *((name, _READABLE) for name in optional), (None, 0)):
+        shown = [i for i in shown if heads[i].name != name]
+        part, values = [heads[i] for i in shown], [[row[i] for i in shown] for row in cells]
+        if (widths := _fit(part, values, width, floor)) is not None:
+            return above + _boxed_text(part, values, widths, has_lines)
+    assert width is not None
+    return above + _fields_text(heads, cells, width)
+
+
+def _fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int | None, floor: int) -> list[int] | None:
+    """Widths of the columns; None where the table cannot have ``width`` without cutting a number."""
+    texts = [[column.name, *(row[i] for row in cells)] for i, column in enumerate(columns)]
+    widths = [max(_widest(text.splitlines()) for text in column) for column in texts]
+    if width is None:
+        return widths
+    least = [
+        max(
+            min(_widest(column.name.split()), _SHORTEST),
+            _widest(texts[i][1:]) if column.is_number else _folded(texts[i][1:], floor),
+        )
+        for i, column in enumerate(columns)
+    ]
+    excess = sum(widths) + 3 * len(widths) + 1 - width
+    while excess > 0:
+        i = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
+        if widths[i] <= least[i]:
+            return None
+        widths[i] -= 1
+        excess -= 1
+    return widths
+
+
+def _folded(texts: Sequence[str], floor: int) -> int:
+    """Least width of texts that may be folded."""
+    words = [word for text in texts for word in text.split()]
+    return max(min(_widest(words), _SHORTEST), min(_widest(texts), floor))
+
+
+def _widest(texts: Sequence[str]) -> int:
+    return max(map(cell_len, texts), default=0)
+
+
+def _boxed_text(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], widths: Sequence[int], has_lines: bool
+) -> str:
+    table = Table(show_lines=has_lines)
+    for column, width in zip(columns, widths, strict=True):
+        justify = "right" if column.is_number else "left"
+        table.add_column(Text(column.name), justify=justify, overflow="fold", width=width)  # type: ignore[arg-type]
+    for row in cells:
+        # Text, so that a value with square brackets is not taken for markup.
+        table.add_row(*map(Text, row))
+    return _table_text(table, sum(widths) + 3 * len(widths) + 1)
+
+
+def _fields_text(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> str:
+    """The rows below each other, a line each field."""
+    table, names = Table(show_header=False), _widest([column.name for column in columns])
+    table.add_column(overflow="fold", width=names)
+    table.add_column(overflow="fold", width=max(width - names - 7, 1))
+    for row in cells:
+        for column, value in zip(columns, row, strict=True):
+            table.add_row(Text(column.name), Text(value))
+        table.add_section()
+    return _table_text(table, width)
+
+
+def _table_text(table: Table, width: int) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, force_terminal=False).print(table)
+    return out.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def print_benchmarks(console: Console, rows: "Sequence[BenchmarkRow]", title: str) -> None:
+    """Print the games won in benchmarks, with 95 % intervals."""
+    cells = [
+        [
+            row.agent,
+            row.opponent,
+            f"{row.wins} of {row.games}",
+            f"{100 * row.share:.1f} %",
+            f"{100 * row.low:.1f} – {100 * row.high:.1f} %",
+        ]
+        for row in rows
+    ]
+    print_table(console, ["agent", "against", *number_columns("won", "share", "95 % interval")], cells, title=title)
+
+
+def render_rows(
+    columns: Sequence[str], types: Sequence[str], rows: Rows, form: str = "table", width: int | None = None
+) -> str:
+    """The result of a query as text, with a final newline.
+
+    ``types`` are DuckDB's names of the columns' types: numbers are set to the right in a table. ``form`` is ``table``,
+    ``csv`` (RFC 4180, empty for NULL) or ``json`` (an array of objects). ``width`` is that of a table's lines.
+
+    Raises:
+        UsageError: no such form.
+    """
+    if form == "table":
+        heads = [Column(name, kind.endswith(_NUMERIC)) for name, kind in zip(columns, types, strict=True)]
+        return render_table(heads, rows, width)
+    if form not in _FILE_FORMATS:
+        raise UsageError(f"format {form!r}; expected {format_choices(['table', *_FILE_FORMATS])}")
+    return _FILE_FORMATS[form](columns, rows)
+
+
+def _csv(columns: Sequence[str], rows: Rows) -> str:
+    out = io.StringIO()
+    # Lines end as other tools expect: a shell would keep the other half of an ending of two characters.
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _json(columns: Sequence[str], rows: Rows) -> str:
+    objects = [dict(zip(columns, row, strict=True)) for row in rows]
+    return json.dumps(objects, default=str, indent=1) + "\n"
+
+
+_FILE_FORMATS: dict[str, Callable[[Sequence[str], Rows], str]] = {"csv": _csv, "json": _json}
