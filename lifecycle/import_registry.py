@@ -74,11 +74,7 @@ async def import_registry(
             _copy_base_model(beside / BASE_FOLDER, run.model, registry.base_digest, config)
         async with run.connect(PRODUCER) as client:
             history = await open_league(run, client, config, report, make_model=False)
-            shape = _base_shape(run, config)
-            if shape is None:
-                found, without = {}, dict.fromkeys((entry.name for entry in registry.checkpoints), _NO_MODEL)
-            else:
-                found, without = _read_adapters(registry, beside, shape)
+            found, without = _read_adapters(registry, beside, _base_shape(run, config))
             _check_newest_adapter(found, config)
             _drop_oversized(found, without, config.max_lora_rank)
             blobs = open_blobs(client, config.name)
@@ -134,11 +130,13 @@ class _PackedAdapter(NamedTuple):
 
 
 def _read_adapters(
-    registry: ImportedRegistry, beside: Path, shape: DecoderShape
+    registry: ImportedRegistry, beside: Path, shape: DecoderShape | None
 ) -> tuple[dict[str, _PackedAdapter], dict[str, str]]:
     """Returns adapters by the registry's checkpoint name, in its order, and the reasons why others have none."""
     found: dict[str, _PackedAdapter] = {}
     without: dict[str, str] = {}
+    if shape is None:
+        return found, dict.fromkeys((checkpoint.name for checkpoint in registry.checkpoints), _NO_MODEL)
     for checkpoint in registry.checkpoints:
         if checkpoint.path is None:
             without[checkpoint.name] = "the file names no path"
