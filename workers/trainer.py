@@ -30,7 +30,7 @@ from trainer.report import StepReport
 from workers.compatibility import resolve_policy
 from workers.device_turns import DeviceTurns
 from workers.experience_reader import ExperienceReader
-from workers.learner_state import LearnerFactory, append_published, make_adapter_spec, pack_written
+from workers.learner_state import LearnerFactory, StepInputs, append_published, make_adapter_spec, pack_written
 from workers.monitoring.metrics import make_training_metrics
 from workers.policy_weights import fetch_base_model
 from workers.runtime import Context, beside
@@ -110,13 +110,17 @@ class TrainerWorker:
         self._policy = policy
         self._group = group or RankGroup()
         self._states = context.run.open_blob_store(context.client, context.log.league, STATE_AREA)
-        self._learner_factory = LearnerFactory(context, backend, policy, self._group.ranks)
+        self._learner_factory = LearnerFactory(context, backend, policy, self._group.ranks, self._group.step)
         self._learner: Learner
         self._experience_reader = ExperienceReader(context, policy, backend.shape)
         self._old_step: GradientStepTaken | None = None
         self._recording: asyncio.Task[None] | None = None
         """Stores and records the newest step."""
         self._stepped_at = time.monotonic()
+        self._past_states: list[str] = []
+        """Digests of the stored state before the last step, and of what the steps since then were computed from."""
+        self._needs_state = True
+        """Whether nothing that this learner could resume from is stored yet."""
 
     @property
     def learner(self) -> Learner:
@@ -129,6 +133,8 @@ class TrainerWorker:
         self._old_step = self._context.state.last_step(self._policy)
         async with self._device_turn():
             self._learner = await self._learner_factory.resume()
+        # The last one is that of the last step.
+        self._past_states = self._learner_factory.past_states[:-1]
         if self._old_step is not None:
             consumed = self._context.state.experience_position(self._policy)
             # The process may have been killed before it released what its last step had accounted for.
@@ -198,10 +204,14 @@ class TrainerWorker:
         trajectories = [item.trainable_trajectory for item in batch]
         async with self._device_turn():
             # In a thread: the connection to the broker must stay alive while the cores compute.
-            report = await asyncio.to_thread(self._group.step, learner, trajectories, self._budget_used())
-            adapter, state = [
-                await asyncio.to_thread(pack_written, write) for write in (learner.save_adapter, learner.save_state)
-            ]
+            progress = self._budget_used()
+            report = await asyncio.to_thread(self._group.step, learner, trajectories, progress)
+            adapter = await asyncio.to_thread(pack_written, learner.save_adapter)
+            state: bytes | StepInputs
+            if self._stores_state(report.step):
+                state = await asyncio.to_thread(pack_written, learner.save_state)
+            else:
+                state = await asyncio.to_thread(StepInputs.of, trajectories, progress)
         if report.skipped:
             log.error("step skipped, weights untouched", step=report.step, reason=report.skipped)
         if report.alarm:
@@ -219,19 +229,31 @@ class TrainerWorker:
         if reset is not None:
             await self._wait_until_recorded()
 
-    async def _record(self, step: GradientStepTaken, adapter_data: bytes, state_data: bytes, reset: str | None) -> None:
+    def _stores_state(self, step: int) -> bool:
+        """Whether the state after a step is stored, and not what it was computed from."""
+        interval, admitted = self._config.state_interval, schedule.admission_reason
+        is_due = self._needs_state or step % interval == 0
+        # A branch can start at a version in the league.
+        return is_due or admitted(self._context.state, self._policy, step) is not None
+
+    async def _record(
+        self, step: GradientStepTaken, adapter_data: bytes, state: bytes | StepInputs, reset: str | None
+    ) -> None:
         """Store a step's adapter and state, append its events as one batch, release what it used.
 
         A step that ends in a reset publishes the reset policy too.
         """
         began = time.monotonic()
+        is_whole = isinstance(state, bytes)
+        previous = self._old_step.state if self._old_step is not None else ""
+        state_data = state if isinstance(state, bytes) else await asyncio.to_thread(state.pack, previous)
         adapter = await self._context.persistently(lambda: self._context.blobs.put(adapter_data))
-        state = await self._context.persistently(lambda: self._states.put(state_data))
+        name = await self._context.persistently(lambda: self._states.put(state_data))
         stored = {
             "store_bytes": float(len(adapter_data) + len(state_data)),
             "store_s": round(time.monotonic() - began, 3),
         }
-        step = msgspec.structs.replace(step, state=state, metrics=step.metrics | stored)
+        step = msgspec.structs.replace(step, state=name, metrics=step.metrics | stored)
         parent = agent_name(self._policy, step.step - 1)
         published = PolicyPublished(policy=self._policy, version=step.step, adapter=adapter, parent=parent)
         events = [published, step, *self._make_checkpoint_events(step.step, adapter, reset)]
@@ -241,7 +263,8 @@ class TrainerWorker:
             events += [begun, first]
         await append_published(self._context, events)
         self._learner = learner
-        await self._release(step)
+        self._needs_state = reset is not None
+        await self._release(step, is_whole)
 
     def _dump(self, batch: Sequence[BatchItem]) -> None:
         folder = self._context.run.folder / self._config.dump
@@ -296,16 +319,21 @@ class TrainerWorker:
         context = self._context
         return reset_reason(context.state.standings(), context.config, self._policy, step - self._start_version())
 
-    async def _release(self, step: GradientStepTaken) -> None:
-        """Release the trajectories that the recorded step used, and the learner state before it.
+    async def _release(self, step: GradientStepTaken, is_whole: bool) -> None:
+        """Release the trajectories that the recorded step used, and, with a whole state, those before it.
 
         States of versions in the league are kept: a branch can start there with the optimiser's moments.
         """
         old, self._old_step = self._old_step, step
         self._experience_reader.mark_recorded()
         await self._experience_reader.release(self._context.state.experience_position(self._policy))
-        if old is not None and old.state != step.state and not self._is_in_league(old.step):
-            await self._context.persistently(lambda: self._states.delete(old.state))
+        if old is not None and old.state != step.state:
+            self._past_states.append(old.state)
+            if self._is_in_league(old.step):
+                self._past_states.clear()
+        while is_whole and self._past_states:
+            await self._context.persistently(lambda: self._states.delete(self._past_states[-1]))
+            self._past_states.pop()
 
     def _is_in_league(self, version: int) -> bool:
         return agent_name(self._policy, version) in self._context.state.agents

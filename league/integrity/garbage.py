@@ -98,6 +98,7 @@ class BlobReferences:
         self._seated: set[str] = set()
         """Agents of matches and evaluations."""
         self._keep_versions: int | None = None
+        self._state_interval = 1
         self._records_kept = True
         self._opened, self._since = False, 0
 
@@ -176,6 +177,9 @@ class BlobReferences:
         self._records_kept = not (isinstance(history, dict) and history.get("records") == "digest")
         blobs = event.config.get("blobs")
         keep = blobs.get("keep_versions") if isinstance(blobs, dict) else None
+        trainer = event.config.get("trainer")
+        interval = trainer.get("state_interval") if isinstance(trainer, dict) else None
+        self._state_interval = max(interval if isinstance(interval, int) else 1, self._state_interval)
         self._keep_versions = keep if isinstance(keep, int) and keep > 0 else None
         if event.model.startswith("artifact:"):
             self._require(event.model.removeprefix("artifact:"), "the base model", sequence)
@@ -238,6 +242,8 @@ class BlobReferences:
         self.required = self.wanted()
         for policy, states in self._states.items():
             kept = [step for step in states if (policy, step) in self._joined or step == self._inherited.get(policy)]
+            # What the newest step names may refer to those before it, down to the last state that was stored.
+            kept += [step for step in states if step > max(states) - self._state_interval]
             self.optional.update(states[step] for step in kept)
         self.optional.update(self._kept(self._snapshots))
         if self.manifest:

@@ -119,6 +119,10 @@ class TrainerConfig(Table, frozen=True):
     ranks: int = 1
     """Processes that share every minibatch and hold the same adapter: one for each GPU, with the device ``cuda``; on
     this machine, or under ``torchrun`` on several. Resuming is exact for the same number of them."""
+    state_interval: int = 1
+    """Gradient steps between stored states of learner and optimiser. Between them a step's batch is stored, which is
+    far smaller for a large adapter; a trainer that starts again takes these steps again, on a CPU to the bit. The
+    states of versions that join the league are always stored."""
     rank_timeout_s: float = 600.0
     """Seconds that a rank waits for the others before it gives up."""
     reward: Plugin = Plugin(name="progress")
@@ -139,8 +143,9 @@ class TrainerConfig(Table, frozen=True):
         check_choice("trainer.dtype", self.dtype, ("bfloat16", "float32"))
         if not 0 <= self.part_credit <= 1:
             raise ConfigError(f"trainer.part_credit: {self.part_credit}; expected 0 to 1")
-        if self.ranks < 1:
-            raise ConfigError(f"trainer.ranks: {self.ranks}; expected 1 or more")
+        for key in ("ranks", "state_interval"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"trainer.{key}: {getattr(self, key)}; expected 1 or more")
         if not 0 < self.rank_timeout_s < float("inf"):
             raise ConfigError(f"trainer.rank_timeout_s: {self.rank_timeout_s:g}; expected more than 0")
 
