@@ -297,6 +297,55 @@ def test_on_a_gpu_one_trainer_and_a_vllm_that_others_reach_with_a_token() -> Non
         assert service["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
 
 
+def merged(base: Any, patch: Any) -> Any:
+    """A strategic merge of Kubernetes: tables by key, lists of named things by name, anything else replaced."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        return base | {key: merged(base.get(key), value) for key, value in patch.items()}
+    if isinstance(base, list) and isinstance(patch, list) and all("name" in one for one in (*base, *patch)):
+        mine, more = ({one["name"]: one for one in some} for some in (base, patch))
+        return list(merged(mine, more).values())
+    return patch
+
+
+def test_kubernetes_on_gpus_has_one_trainer_and_one_vllm_that_the_players_reach_with_a_token() -> None:
+    overlay = ROOT / "deploy" / "kubernetes-gpu"
+    kustomization = yaml.safe_load((overlay / "kustomization.yaml").read_text())
+    assert (overlay / kustomization["resources"][0]).resolve() == KUBERNETES
+    found = {(one["kind"], one["metadata"]["name"]): one for one in manifests() if "metadata" in one}
+    (inference,) = documents(overlay / kustomization["resources"][1])
+    # Beside the image, the token and the GPU it is a worker like the others.
+    trainer = named("StatefulSet", "trainer")
+    assert inference["spec"].keys() == trainer["spec"].keys()
+    assert inference["spec"]["template"]["spec"].keys() == trainer["spec"]["template"]["spec"].keys()
+    found["StatefulSet", "inference"] = inference
+    for patch in documents(overlay / kustomization["patches"][0]["path"]):
+        key = patch["kind"], patch["metadata"]["name"]
+        patched = merged(found[key], patch)
+        assert patched != found[key]
+        found[key] = patched
+    boxes = {
+        name: one["spec"]["template"]["spec"]["containers"][0]
+        for (_, name), one in found.items()
+        if "template" in one.get("spec", {})
+    }
+    config = load_config(ROOT / boxes["open"]["command"][3])
+    check_config(config)
+    assert (config.inference.backend, config.inference.servers) == ("vllm", 1)
+    for name, device in (("inference", config.inference.device), ("trainer", config.trainer.device)):
+        assert (boxes[name]["image"], device) == (f"{IMAGE}-gpu", "cuda")
+        assert boxes[name]["resources"]["limits"]["nvidia.com/gpu"] == 1
+        assert found["StatefulSet", name]["spec"]["replicas"] == 1
+        assert name in PERMITTED
+    check_command(boxes["inference"]["command"][1:])
+    assert boxes["inference"]["command"][-2:] == ["--host", "0.0.0.0"]
+    token = {"secretKeyRef": {"name": "inference-token", "key": "token"}}
+    for name in ("inference", "rollout", "evaluator"):
+        environment = {each["name"]: each.get("valueFrom") for each in boxes[name]["env"]}
+        assert environment["LEAGUE_INFERENCE_TOKEN"] == token
+        assert {"LEAGUE_NATS", "LEAGUE_CREDS", "POD_NAME"} <= environment.keys()
+    assert "create secret generic inference-token --from-literal=token=" in (ROOT / DOCUMENTS[1]).read_text()
+
+
 def commands_in(text: str) -> Iterator[tuple[list[str], bool]]:
     """Every ``league`` command in fenced blocks and in line; whether it is only spoken of."""
     blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
