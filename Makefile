@@ -70,11 +70,17 @@ test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and
 # Environments of others, with hundreds of packages of their own, hence an environment of its own.
 build/environments/.installed: pyproject.toml
 	@test -x build/environments/bin/python || $(PYTHON) -m venv build/environments
-	@build/environments/bin/python -m pip install --quiet --disable-pip-version-check -e '.[diplomacy,openspiel,pettingzoo,reasoning-gym,textarena,train]' 'verifiers>=0.4,<0.5' hypothesis pytest pytest-xdist
+	@build/environments/bin/python -m pip install --quiet --disable-pip-version-check -e '.[diplomacy,openenv,openspiel,pettingzoo,reasoning-gym,textarena,train]' 'verifiers>=0.4,<0.5' hypothesis pytest pytest-xdist
 	@touch $@
 
-test-environments: build/environments/.installed  ## environments of PettingZoo, reasoning-gym and verifiers, whose packages `make install` leaves out
-	@build/environments/bin/python -m pytest tests/unit/test_environments_verifiers.py tests/unit/test_arena_pettingzoo.py tests/unit/test_arena_reasoning_problems.py
+# Servers of OpenEnv pin other versions than verifiers.
+build/openenv/.installed:
+	@test -x build/openenv/bin/python || $(PYTHON) -m venv build/openenv
+	@build/openenv/bin/python -m pip install --quiet --disable-pip-version-check 'openenv-core>=0.3,<0.4'
+	@touch $@
+
+test-environments: build/environments/.installed build/openenv/.installed  ## environments of OpenEnv, PettingZoo, reasoning-gym and verifiers, whose packages `make install` leaves out
+	@build/environments/bin/python -m pytest tests/unit/test_environments_openenv.py tests/unit/test_environments_verifiers.py tests/unit/test_arena_pettingzoo.py tests/unit/test_arena_reasoning_problems.py
 	@build/environments/bin/python -m pytest tests/contracts/test_games.py tests/contracts/test_game_instances.py -k pettingzoo
 	@build/environments/bin/python -m pytest tests/integration/test_opponent_pool.py -k verifiers
 

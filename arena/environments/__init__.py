@@ -158,7 +158,7 @@ class ArenaSpec(ABC):
 
 Factory = Callable[[Mapping[str, Any]], ArenaSpec]
 
-ADAPTERS = ("verifiers",)
+ADAPTERS = ("openenv", "verifiers")
 """Arenas made of another package's environments. They have no default settings and are not listed."""
 
 ARENAS: FactoryRegistry[Factory, None] = FactoryRegistry(__name__, ADAPTERS)

@@ -1,0 +1,408 @@
+"""Environments of OpenEnv servers, with one seat: whatever else acts there, as an opponent, is part of the server.
+
+An episode is a session over WebSocket (``/ws``: ``reset``, then ``step``), since ``/reset`` and ``/step`` over HTTP
+keep nothing from one request to the next. HTTP gives the environment's description and the JSON schema of its actions.
+
+The agent sees an observation's fields, a line each, and replies with an action as a JSON object; where actions have
+only one field, its value is enough. A reply that is no action is answered with the reason, and the episode goes on. The
+reward is the sum of all steps' rewards. Servers play their own random moves, and some ignore the seed of a reset, so
+that episodes are recorded but not played again.
+"""
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+
+from arena.arena import Arena
+from arena.clients import InferenceClient
+from arena.datasets import WORDS
+from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
+from arena.episodes import Episode
+from arena.games.texts import strip_thinking
+from arena.rubrics import Rubric
+from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
+from schemas.errors import ConfigError, EpisodeError
+
+AGENT, STORE = "agent", "seeds"
+
+_FIELDS_MARK = "Each reply is one action, a JSON object with these fields: "
+_RETRY_S = 0.1
+"""Seconds between attempts to open a session of a server that has none free."""
+_MAX_MESSAGE = 64 * 2**20
+"""Most bytes of a server's message."""
+_MAX_SHOWN = 300
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The ``[game]`` settings."""
+
+    url: str
+    """Address of the server: ``http://127.0.0.1:8000``."""
+    rules: str = ""
+    """What the agent learns of the environment; empty for the server's own description."""
+    action: dict[str, Any] = {}
+    """Fields that all actions have; the agent chooses the others."""
+    reset: dict[str, Any] = {}
+    """Arguments of a reset beside the seed: ``{ task_id = "easy" }``."""
+    legal: str = "legal_actions"
+    """Field of observations that lists the legal values of an action's only field."""
+    sessions: int = 1
+    """Most sessions of a process at a time. Servers allow one unless they are configured otherwise."""
+    max_turns: int = 100
+    """Maximum number of replies; an episode that is not over by then ends with the reward so far."""
+    timeout_s: float = 60.0
+    """Seconds that the server has for an answer, or to have a session free."""
+    max_tokens: int = 256
+    """Most tokens of a reply."""
+    tasks: int = 100
+    """Number of seeds, from 0 on."""
+    group_size: int = 1
+    """Attempts at a seed that are compared with each other."""
+    batch_size: int = 4
+    """Seeds of a batch."""
+
+    def __post_init__(self) -> None:
+        if not re.match(r"https?://[^/]", self.url):
+            raise ConfigError(f"url: {self.url!r}; expected the address of a server, as http://127.0.0.1:8000")
+        check_at_least(self, sessions=1, max_turns=1, max_tokens=1, tasks=1, group_size=1, batch_size=1)
+        if not 0 < self.timeout_s < math.inf:
+            raise ConfigError(f"timeout_s: {self.timeout_s}; expected seconds above 0")
+
+
+class ServerError(EpisodeError):
+    """An error that the server reports, with its code."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What a reset or a step leads to."""
+
+    observation: dict[str, Any]
+    reward: float | bool | None = None
+    done: bool = False
+
+
+class Description(NamedTuple):
+    """What a server says of its environment."""
+
+    text: str
+    """The environment in words, for the agent."""
+    fields: dict[str, Any]
+    """JSON schemas of the fields that the agent chooses, by name."""
+
+
+def parse_message(text: str | bytes, where: str) -> Result:
+    """The result in a message of the server.
+
+    Raises:
+        ServerError: it reports an error.
+        EpisodeError: the message does not have the form of the protocol, or the reward is not a finite number.
+    """
+    try:
+        # Unlike msgspec, it reads NaN, so that the message can name it.
+        fields = json.loads(text)
+        data = fields["data"]
+        if fields["type"] == "error":
+            raise ServerError(f"{where}: {_describe_error(data)}", str(data.get("code", "")))
+        result = msgspec.convert(data, Result)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, EpisodeError):
+            raise
+        raise EpisodeError(
+            f"{where}: found {str(text)[:_MAX_SHOWN]!r} ({error}); expected observation, reward and done, as OpenEnv "
+            "sends them"
+        ) from None
+    if not math.isfinite(result.reward or 0.0):
+        raise EpisodeError(f"{where}: reward {result.reward}; expected a finite number")
+    return result
+
+
+def _describe_error(data: Mapping[str, Any]) -> str:
+    details = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in data.get("errors", ())]
+    return "; ".join([str(data.get("message", "")), *details])[:_MAX_SHOWN]
+
+
+def parse_action(reply: str, fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The action of a reply: its last JSON object, or the value of the only field; None if there is none."""
+    text = strip_thinking(reply)
+    if (found := _last_object(text)) is not None:
+        return found
+    if len(fields) != 1:
+        return None
+    ((name, schema),) = fields.items()
+    value = _last_value(text, schema)
+    return None if value is None else {name: value}
+
+
+def _last_object(text: str) -> dict[str, Any] | None:
+    decoder, found, start = json.JSONDecoder(), None, text.find("{")
+    while start >= 0:
+        end = start + 1
+        with suppress(ValueError, RecursionError):
+            found, end = decoder.raw_decode(text, start)
+        start = text.find("{", end)
+    return found
+
+
+def _last_value(text: str, schema: Mapping[str, Any]) -> Any:
+    """The value of a schema's type that a text ends with; None if there is none."""
+    kind = _first_type(schema)
+    if kind in ("integer", "number"):
+        numbers = re.findall(r"-?\d+(?:\.\d+)?", text)
+        return None if not numbers else float(numbers[-1]) if kind == "number" else int(float(numbers[-1]))
+    if kind == "boolean":
+        words = re.findall(r"\b(true|false)\b", text.lower())
+        return words[-1] == "true" if words else None
+    return text.strip() or None if kind == "string" else None
+
+
+def _first_type(schema: Mapping[str, Any]) -> str:
+    """A schema's type, or that of its first alternative."""
+    alternatives = [schema, *schema.get("anyOf", ())]
+    return next((each["type"] for each in alternatives if "type" in each), "string")
+
+
+class Session:
+    """A session of a server; ``open_session`` makes one."""
+
+    def __init__(self, socket: Any, settings: Settings) -> None:
+        self._socket = socket
+        self._settings = settings
+
+    async def step(self, action: Mapping[str, Any]) -> Result:
+        """Apply an action.
+
+        Raises:
+            ServerError: the server refuses the action, or its environment raises.
+            EpisodeError: no answer in time, or not one of the protocol.
+        """
+        async with _translate_errors(self._settings):
+            return await self.exchange("step", {**self._settings.action, **action})
+
+    async def exchange(self, kind: str, data: Mapping[str, Any]) -> Result:
+        """Send a message and wait for the server's answer."""
+        await self._socket.send(json.dumps({"type": kind, "data": data}))
+        return parse_message(await self._socket.recv(), _where(self._settings))
+
+
+@asynccontextmanager
+async def open_session(settings: Settings, seed: int) -> AsyncIterator[tuple[Session, Result]]:
+    """A session after its reset, and what it begins with. Waits while the server has none free.
+
+    Raises:
+        EpisodeError: the server is away, or gives no such answer in time.
+    """
+    from websockets.asyncio.client import connect
+
+    address = re.sub(r"^http", "ws", settings.url.rstrip("/")) + "/ws"
+    socket = None
+    try:
+        async with _translate_errors(settings):
+            while True:
+                socket = await connect(address, open_timeout=None, close_timeout=_RETRY_S, max_size=_MAX_MESSAGE)
+                session = Session(socket, settings)
+                try:
+                    begun = await session.exchange("reset", {**settings.reset, "seed": seed})
+                    break
+                except ServerError as error:
+                    if error.code != "CAPACITY_REACHED":
+                        raise
+                await socket.close()
+                await asyncio.sleep(_RETRY_S)
+        yield session, begun
+    finally:
+        if socket is not None:
+            await socket.close()
+
+
+async def describe(settings: Settings) -> Description:
+    """The environment's description and actions, from ``/metadata`` and ``/schema``.
+
+    Raises:
+        EpisodeError: the server is away, or does not answer as OpenEnv does.
+    """
+    import httpx2
+
+    async with _translate_errors(settings), httpx2.AsyncClient(base_url=settings.url, timeout=None) as client:
+        answers = []
+        for path in ("/metadata", "/schema"):
+            response = await client.get(path)
+            response.raise_for_status()
+            answers.append(response.json())
+    try:
+        metadata, schema = answers
+        fields = {name: each for name, each in schema["action"]["properties"].items() if name != "metadata"}
+        text = settings.rules or f"{metadata['name']}: {metadata['description']}"
+    except (KeyError, TypeError, AttributeError) as error:
+        raise EpisodeError(
+            f"{_where(settings)}: found no {error} in /metadata and /schema; expected those of an OpenEnv server"
+        ) from None
+    return Description(text, {name: each for name, each in fields.items() if name not in settings.action})
+
+
+def _where(settings: Settings) -> str:
+    return f"openenv, {settings.url}"
+
+
+@asynccontextmanager
+async def _translate_errors(settings: Settings) -> AsyncIterator[None]:
+    """A time limit, and an ``EpisodeError`` for all that can go wrong on the way to the server."""
+    import httpx2
+    from websockets.exceptions import WebSocketException
+
+    where = _where(settings)
+    try:
+        async with asyncio.timeout(settings.timeout_s):
+            yield
+    except TimeoutError:
+        raise EpisodeError(f"{where}: no answer within {settings.timeout_s:g} s") from None
+    except (OSError, httpx2.HTTPError, WebSocketException) as error:
+        raise EpisodeError(f"{where}: the server is away ({type(error).__name__}: {error})") from error
+    except json.JSONDecodeError as error:
+        raise EpisodeError(f"{where}: expected JSON ({error})") from error
+
+
+class OpenEnvEpisode(Episode):
+    """One session, from reset to end."""
+
+    episode_type = "openenv"
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._free_sessions = asyncio.Semaphore(settings.sessions)
+        self._description: Description | None = None
+        self.rubric = Rubric([reward])
+
+    async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:
+        """Act until the environment is done, or the maximum number of turns is reached."""
+        async with self._free_sessions:
+            if self._description is None:
+                self._description = await describe(self._settings)
+            async with open_session(self._settings, artifact["seed"]) as (session, begun):
+                state.data = await self._play(arena, session, begun, self._description)
+        return state
+
+    async def _play(self, arena: Arena, session: Session, begun: Result, about: Description) -> dict[str, Any]:
+        total, turns, invalid, result = float(begun.reward or 0.0), 0, 0, begun
+        rules = f"{about.text}\n{_FIELDS_MARK}{json.dumps(about.fields, sort_keys=True)}"
+        messages = [Message("user", f"{rules}\n{format_observation(begun)}")]
+        while not result.done and turns < self._settings.max_turns:
+            reply = (await arena.call_model(messages, AGENT)).text
+            turns += 1
+            try:
+                action = parse_action(reply, about.fields)
+                if action is None:
+                    raise ServerError("expected a JSON object", "VALIDATION_ERROR")
+                result = await session.step(action)
+                total += float(result.reward or 0.0)
+                answer = format_observation(result)
+            except ServerError as error:
+                if error.code != "VALIDATION_ERROR":
+                    raise
+                invalid += 1
+                answer = f"No action of this environment: {error}"
+            messages += [Message("assistant", reply), Message("user", answer)]
+        return {"reward": total, "turns": turns, "invalid": invalid, "is_truncated": not result.done}
+
+    def get_extras(self, state: EpisodeState) -> dict[str, Any]:
+        """Reward, number of turns and of invalid replies, and whether the maximum number of turns ended the episode."""
+        return dict(state.data)
+
+
+def reward(rollout: Rollout, arena: Arena) -> dict[str, float]:
+    """The sum of all rewards of the session."""
+    return {AGENT: rollout.extras["reward"]}
+
+
+def format_observation(result: Result) -> str:
+    """An observation for the agent: a field a line, texts as they are and everything else in JSON."""
+    values = [f"Reward: {float(result.reward):g}"] if result.reward is not None else []
+    for name, value in result.observation.items():
+        values.append(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
+    return "\n".join(values)
+
+
+class OpenEnvArena(EnvironmentArena):
+    """Draws seeds, none twice before all others, and requests several attempts at each."""
+
+    def __init__(self, client: InferenceClient, opening: ArenaOptions, settings: Settings) -> None:
+        super().__init__(client, opening)
+        self.settings = settings
+        self.add_role(Role(AGENT, max_tokens=settings.max_tokens))
+        self.add_episode(OpenEnvEpisode.episode_type, OpenEnvEpisode(settings))
+        self.fill_store(STORE, ({"seed": seed} for seed in range(settings.tasks)))
+
+    def get_batch(self) -> list[EpisodeRequest]:
+        """A group of attempts at each of some seeds."""
+        return [
+            request
+            for drawn in self.stores[STORE].sample(self.settings.batch_size)
+            for request in self.make_group(
+                EpisodeRequest(OpenEnvEpisode.episode_type, drawn.data), "seed", self.settings.group_size
+            )
+        ]
+
+
+class OpenEnvSpec(ArenaSpec):
+    """An environment on a server, with one seat. The server is asked when the first episode begins."""
+
+    name = "openenv"
+    seats = (AGENT,)
+    settings_type, arena_type = Settings, OpenEnvArena
+
+    def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
+        """A random action: values of the fields' types, and legal ones where the observation lists them."""
+        rules = next((line for line in messages[0].content.splitlines() if line.startswith(_FIELDS_MARK)), "")
+        fields: dict[str, Any] = json.loads(rules.removeprefix(_FIELDS_MARK) or "{}")
+        legal = re.findall(rf"^{re.escape(self.settings.legal)}: (\[.+\])$", messages[-1].content, re.MULTILINE)
+        if legal and len(fields) == 1:
+            return json.dumps({name: rng.choice(json.loads(legal[-1])) for name in fields})
+        return json.dumps({name: _draw_value(schema, rng) for name, schema in fields.items()})
+
+    def metrics(self, result: GenerateResult) -> Mapping[str, float]:
+        """Adds the numbers of turns and of invalid replies, and whether the maximum number of turns was reached."""
+        extras = result.rollout.extras
+        return {**super().metrics(result), **{name: float(extras[name]) for name in extras if name != "reward"}}
+
+
+def _draw_value(schema: Mapping[str, Any], rng: Random) -> Any:
+    if "enum" in schema:
+        return rng.choice(schema["enum"])
+    if "default" in schema and schema["default"] is not None:
+        return schema["default"]
+    first, last = schema.get("minimum", 0), schema.get("maximum", 9)
+    drawn = {
+        "boolean": rng.random() < 0.5,
+        "integer": rng.randint(math.ceil(first), max(math.ceil(first), math.floor(last))),
+        "number": rng.uniform(first, max(first, last)),
+        "string": rng.choice(WORDS),
+        "array": [],
+        "object": {},
+    }
+    return drawn.get(_first_type(schema))
+
+
+@register("openenv")
+def make(settings: Mapping[str, Any]) -> ArenaSpec:
+    """Makes the environment that the settings name.
+
+    Raises:
+        ConfigError: a bad setting, or the package for connections is not installed.
+    """
+    try:
+        import websockets.asyncio.client  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "game.name: 'openenv' needs the package websockets: pip install 'event-sourced-league[openenv]'"
+        ) from error
+    return OpenEnvSpec.of(settings)
