@@ -65,7 +65,7 @@ class ListedGame(ABC, Generic[S]):
         self._seed = seed
         self._start = start
         self._turns: list[dict[str, Action]] = []
-        self._saved_states: list[bytes] = []
+        self._states: list[S] = []
 
     @property
     @abstractmethod
@@ -130,10 +130,11 @@ class ListedGame(ABC, Generic[S]):
 
     def apply(self, actions: Mapping[int, Action]) -> None:
         """See ``Game.apply``."""
-        moves = {seat: action[0] for seat, action in validate_actions(self, self.moment, actions)}
+        moves = {seat: action[0] for seat, action in validate_actions(self, actions, lambda: self.moment)}
         self.state = self.after(moves)
         self._turns.append({str(seat): (move,) for seat, move in moves.items()})
-        self._saved_states.append(encode_json(self.state))
+        # Encoded in ``record``, which games that are only tried, as by search, never make.
+        self._states.append(self.state)
 
     @property
     def moment(self) -> str:
@@ -160,7 +161,7 @@ class ListedGame(ABC, Generic[S]):
         """See ``Game.record``."""
         settings = msgspec.to_builtins(self.spec.settings)
         start = msgspec.Raw(encode_json(self._start))
-        checks = [position_checksum(saved) for saved in self._saved_states]
+        checks = [position_checksum(encode_json(state)) for state in self._states]
         return encode_json(Record(self.name, settings, self._seed, start, self._turns, checks))
 
     def check_to_move(self, seat: int) -> None:

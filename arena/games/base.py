@@ -8,7 +8,7 @@ simultaneous game, one in a turn-taking game, none once the game is over.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple, Protocol
 
@@ -283,21 +283,21 @@ def sole_leader(values: Sequence[float]) -> int | None:
     return values.index(best) if values.count(best) == 1 else None
 
 
-def validate_actions(game: Game, moment: str, actions: Mapping[int, Action]) -> Iterator[tuple[int, Action]]:
-    """Iterates over actions in seat order, after checking that all of them can be applied.
+def validate_actions(game: Game, actions: Mapping[int, Action], moment: Callable[[], str]) -> list[tuple[int, Action]]:
+    """Returns actions in seat order, after checking that all of them can be applied.
 
-    ``moment`` is the game's name for the current turn, for the message.
+    ``moment`` gives the game's name for the current turn, for the message.
 
     Raises:
         GameError: a seat is missing or not to move, or an action is illegal.
     """
     expected = list(game.to_move())
     if sorted(actions) != expected:
-        raise GameError(f"{game.name}, {moment}: actions of seats {sorted(actions)}; expected those of {expected}")
+        raise GameError(f"{game.name}, {moment()}: actions of seats {sorted(actions)}; expected those of {expected}")
     for seat in expected:
         if not game.is_legal(seat, actions[seat]):
             raise GameError(
-                f"{game.name}, {moment}: seat {seat} ({game.seats[seat]}) cannot play {actions[seat]!r}; "
+                f"{game.name}, {moment()}: seat {seat} ({game.seats[seat]}) cannot play {actions[seat]!r}; "
                 "expected a sorted, complete and legal action"
             )
-    return ((seat, actions[seat]) for seat in expected)
+    return [(seat, actions[seat]) for seat in expected]

@@ -105,7 +105,9 @@ class DiplomacyGame:
 
     def apply(self, actions: Mapping[int, Action]) -> None:
         """See ``Game.apply``; adjudicates one phase."""
-        turn = {self.seats[seat]: action for seat, action in validate_actions(self, self.position.phase, actions)}
+        turn = {
+            self.seats[seat]: action for seat, action in validate_actions(self, actions, lambda: self.position.phase)
+        }
         self._engine.process(turn)
         self._turns.append(turn)
         self.position = read_position(self._engine, self.position.year, self.position.saved.turns + 1)

@@ -8,6 +8,7 @@ import msgspec
 import pyspiel
 
 from arena.enumerable import ListedGame, ListedSpec
+from arena.games.base import Action
 from arena.games.texts import LETTERS, Pieces, to_letters
 from schemas.errors import ConfigError, DecodeError, GameError, format_choices
 from schemas.ids import derive_seed
@@ -15,7 +16,7 @@ from schemas.ids import derive_seed
 SpielGame = Any
 """A ``pyspiel.Game``."""
 Position = Any
-"""A ``pyspiel.State``, treated as immutable."""
+"""A ``pyspiel.State``."""
 
 _DYNAMICS = pyspiel.GameType.Dynamics
 _SAMPLED = pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC
@@ -50,15 +51,17 @@ def open_game(text: str) -> SpielGame:
 
 def first_position(game: SpielGame, seed: int) -> Position:
     """Returns the initial position, after any initial chance events."""
-    return _resolve_chance(game.new_initial_state(), seed)
+    position = game.new_initial_state()
+    _resolve_chance(position, seed, [])
+    return position
 
 
 def seats_to_move(position: Position) -> tuple[int, ...]:
     """Returns the seats that must act."""
+    if (seat := position.current_player()) >= 0:
+        return (seat,)
     if position.is_terminal():
         return ()
-    if not position.is_simultaneous_node():
-        return (position.current_player(),)
     return tuple(seat for seat in range(position.num_players()) if position.legal_actions(seat))
 
 
@@ -86,18 +89,33 @@ def apply_moves(position: Position, chosen: Mapping[int, int], seed: int) -> Pos
         raise GameError(
             f"openspiel: found the moves {dict(chosen)}; expected legal ones of seats {seats_to_move(position)}"
         )
-    return _advance(position, chosen, seed)
-
-
-def _advance(position: Position, chosen: Mapping[int, int], seed: int) -> Position:
-    """``apply_moves`` for moves that are known to be legal."""
     after = position.clone()
+    _advance(after, chosen, seed, position.history())
+    return after
+
+
+def _advance(position: Position, chosen: Mapping[int, int], seed: int, history: Sequence[int]) -> list[int]:
+    """Plays legal moves and the chance events that follow, in place.
+
+    Args:
+        position: Advanced.
+        chosen: Moves of all seats to move.
+        seed: Determines the chance events.
+        history: Moves that led to ``position``, in the library's notation, chance included.
+
+    Returns:
+        The history afterwards.
+
+    Raises:
+        GameError: the library refuses; ``position`` is unusable afterwards.
+    """
     try:
         if position.is_simultaneous_node():
-            after.apply_actions([chosen.get(seat, pyspiel.INVALID_ACTION) for seat in range(position.num_players())])
-        else:
-            after.apply_action(next(iter(chosen.values())))
-        return _resolve_chance(after, seed)
+            position.apply_actions([chosen.get(seat, pyspiel.INVALID_ACTION) for seat in range(position.num_players())])
+            return _resolve_chance(position, seed, position.history())
+        (move,) = chosen.values()
+        position.apply_action(move)
+        return _resolve_chance(position, seed, [*history, move])
     except pyspiel.SpielError as error:
         raise GameError(f"openspiel: {_first_line(error)}") from None
 
@@ -122,12 +140,13 @@ def observe_seat(position: Position, seat: int) -> str:
     raise GameError(f"openspiel: {kind.short_name} has no text for what a seat knows")
 
 
-def _resolve_chance(position: Position, seed: int) -> Position:
-    """Resolves chance events; each draw has its own seed, derived from its place in the history."""
+def _resolve_chance(position: Position, seed: int, history: list[int]) -> list[int]:
+    """Resolves chance events in place and adds them to the history, which each draw's seed is derived from."""
     while position.is_chance_node():
-        drawn = Random(derive_seed(seed, "chance", len(position.history()))).random()
-        position.apply_action(_pick_outcome(position.chance_outcomes(), drawn))
-    return position
+        drawn = Random(derive_seed(seed, "chance", len(history))).random()
+        history.append(_pick_outcome(position.chance_outcomes(), drawn))
+        position.apply_action(history[-1])
+    return history
 
 
 def _pick_outcome(outcomes: Sequence[tuple[int, float]], share: float) -> int:
@@ -174,6 +193,8 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 class OpenSpielGame(ListedGame[State]):
     """One play-through."""
 
+    spec: "OpenSpielSpec"
+
     def __init__(self, spec: "OpenSpielSpec", seed: int, start: State, position: Position | None = None) -> None:
         """Replays the moves up to a position.
 
@@ -191,8 +212,7 @@ class OpenSpielGame(ListedGame[State]):
         self.position: Position = first_position(spec.spiel, start.seed) if position is None else position
         self._legal_moves_cache: dict[int, dict[str, int]] = {}
         try:
-            for turn in start.turns:
-                self.position = apply_moves(self.position, {int(seat): move for seat, move in turn.items()}, start.seed)
+            self._replay(start)
         except (GameError, ValueError) as error:
             raise DecodeError(f"openspiel: a saved position cannot be reached ({error})") from None
         if self.position.history() != start.history:
@@ -215,20 +235,34 @@ class OpenSpielGame(ListedGame[State]):
         """Returns the legal moves under OpenSpiel's names."""
         return tuple(self._legal_moves(seat))
 
+    def is_legal(self, seat: int, action: Action) -> bool:
+        """See ``Game.is_legal``."""
+        return (
+            seat in self._to_move
+            and isinstance(action, tuple)
+            and len(action) == 1
+            and action[0] in self._legal_moves(seat)
+        )
+
     def after(self, moves: Mapping[int, str]) -> State:
         """Returns the position after the moves and the chance events that follow.
 
         Raises:
-            GameError: the maximum number of turns is reached.
+            GameError: the library refuses, or the maximum number of turns is reached.
         """
-        if self.clock >= self._max_turns:
+        state = self.state
+        if len(state.turns) >= self._max_turns:
             raise GameError(f"{self._label}: not over after {self.clock} turns; settings.max_turns allows no more")
         chosen = {seat: self._legal_moves(seat)[move] for seat, move in moves.items()}
-        self.position = _advance(self.position, chosen, self.state.seed)
+        try:
+            history = _advance(self.position, chosen, state.seed, state.history)
+        except GameError:
+            self.position = first_position(self.spec.spiel, state.seed)
+            self._replay(state)
+            raise
         self._to_move = seats_to_move(self.position)
         self._legal_moves_cache = {}
-        turn = {str(seat): move for seat, move in chosen.items()}
-        return State(self.state.seed, [*self.state.turns, turn], self.position.history())
+        return State(state.seed, [*state.turns, {str(seat): move for seat, move in chosen.items()}], history)
 
     def progress(self, seat: int) -> float:
         """Returns the seat's winnings so far."""
@@ -249,6 +283,11 @@ class OpenSpielGame(ListedGame[State]):
     def notes(self) -> list[str]:
         """Returns the whole position."""
         return str(self.position).splitlines()
+
+    def _replay(self, state: State) -> None:
+        """Plays the moves of a state from the first position on."""
+        for turn in state.turns:
+            self.position = apply_moves(self.position, {int(seat): move for seat, move in turn.items()}, state.seed)
 
     def _legal_moves(self, seat: int) -> dict[str, int]:
         if seat not in self._legal_moves_cache:

@@ -144,16 +144,8 @@ class TextArenaEnvironment:
             self._env.reset(num_players=players, seed=seed)
             _count_refusals(self._env.state)
             self._observe()
-
-    @property
-    def uses_brackets(self) -> bool:
+        self.uses_brackets = _uses_brackets(self._env)
         """Whether text without square brackets gets some: only bracketed text counts as a move then."""
-        env = self._env
-        while isinstance(env, textarena.Wrapper):
-            if isinstance(env, ActionFormattingWrapper):
-                return True
-            env = env.env
-        return False
 
     def step(self, said: str) -> bool:
         """Submits a message of the seat to move.
@@ -216,6 +208,14 @@ class TextArenaEnvironment:
         except Exception as error:  # environments are third-party code and may raise anything
             where = f"textarena, {self.name}: the environment {what}"
             raise kind(f"{where} ({type(error).__name__}: {_shorten_error(error)})") from error
+
+
+def _uses_brackets(env: Any) -> bool:
+    while isinstance(env, textarena.Wrapper):
+        if isinstance(env, ActionFormattingWrapper):
+            return True
+        env = env.env
+    return False
 
 
 def check_name(name: str, key: str = "env") -> None:
