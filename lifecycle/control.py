@@ -17,8 +17,7 @@ from league.log.jetstream import JetStreamLog
 from league.log.work import WorkQueue
 from league.matchmaking.pool import is_over_budget
 from league.matchmaking.roles import sampler_of
-from league.matchmaking.schedule import EVALUATION_ONLY
-from league.matchmaking.sessions import external_version
+from league.matchmaking.schedule import EVALUATION_ONLY, external_version
 from league.run import Run
 from league.samplers.base import make_sampler
 from league.state import LeagueState

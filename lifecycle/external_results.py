@@ -2,12 +2,13 @@
 
 | format | a line is |
 |---|---|
-| ``textarena`` | a game, or one player's record of it, as in the published data sets of TextArena and MindGames |
+| ``textarena`` | a game, or one player's record of it, as in TextArena's published data set |
 | ``verifiers`` | an episode of verifiers v1, as its commands save it in ``traces.jsonl`` |
 
 A game of TextArena has ``env_name`` or ``env_id``, ``rewards`` by player, and names: ``players`` by player, or
 ``model_name``, ``player_id`` and ``opponent_names`` in a player's record. Optional are ``game_id``, ``status``,
-``reason`` and ``num_turns``. Values may be JSON in a string. Records with one ``game_id`` are one match.
+``reason`` and ``num_turns``. Values may be JSON in a string. Records with one ``game_id`` are one match. Games of the
+MindGames Challenge are TextArena's: a line has the rewards that ``env.close()`` returns, and the players' names.
 
 The whole file is checked before any event is made. Unknown fields are ignored.
 """
@@ -22,11 +23,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from arena.games.base import ranks, sole_leader
 from schemas.errors import UsageError, format_choices
-from schemas.events import MatchFailed, MatchFinished, SeatResult
 from schemas.ids import digest
-from schemas.jobs import EXTERNAL_PURPOSE
 
 _MAX_SHOWN = 80
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -292,38 +290,6 @@ FORMATS: dict[str, Callable[[Iterator[_Line]], list[ExternalResult]]] = {
     "verifiers": _parse_verifiers,
 }
 """Parsers by format; the game of a result has the same name unless another is given."""
-
-
-def external_match_id(origin: str, result: ExternalResult) -> str:
-    """Match id of a result. Names of workers have no dots, so that no match of a worker has such an id."""
-    return f"external.{origin}.{result.id}"
-
-
-def external_event(
-    result: ExternalResult, origin: str, game: str, agents: Mapping[str, str]
-) -> MatchFinished | MatchFailed:
-    """The event of a result; ``agents`` has the league's agent for each name in the file."""
-    match_id = external_match_id(origin, result)
-    if result.error:
-        return MatchFailed(match_id=match_id, purpose=EXTERNAL_PURPOSE, worker=origin, error=result.error)
-    scores = [seat.score for seat in result.seats]
-    return MatchFinished(
-        match_id=match_id,
-        game=game,
-        purpose=EXTERNAL_PURPOSE,
-        worker=origin,
-        seed=0,
-        seats=[
-            SeatResult(number, seat.role, agents[seat.player], seat.score, rank)
-            for number, (seat, rank) in enumerate(zip(result.seats, ranks(scores), strict=True))
-        ],
-        winner=sole_leader(scores),
-        reason=result.reason,
-        length=result.length,
-        seconds=0.0,
-        tokens=result.tokens,
-        environment=result.environment,
-    )
 
 
 def _safe_id(text: str) -> str:

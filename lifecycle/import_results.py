@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from arena.games.base import ranks, sole_leader
 from league.history.lineage import QueryFunction
 from league.integrity.snapshots import load_state_at
 from league.log.base import append_in_batches
@@ -14,9 +15,9 @@ from league.projections.tables import sql_literal
 from league.queries.tables import open_tables
 from league.run import Run
 from league.state import LeagueState
-from lifecycle.external_results import ExternalResult, external_event, parse_results
+from lifecycle.external_results import ExternalResult, parse_results
 from schemas.errors import UsageError, format_choices
-from schemas.events import Event, ExternalVersionAdded, MatchFailed, MatchFinished, ResultsImported
+from schemas.events import Event, ExternalVersionAdded, MatchFailed, MatchFinished, ResultsImported, SeatResult
 from schemas.ids import HUMAN, agent_name, digest, split_agent
 from schemas.jobs import EXTERNAL_PURPOSE
 from schemas.subjects import check_name
@@ -71,7 +72,7 @@ async def import_results(run: Run, file: ResultsFile, dry_run: bool = False) -> 
         state = await load_state_at(history, run.open_blob_store(history.client))
         _check_origin(file.origin, state)
         agents = resolve_agents(results, file.agents, state)
-        ends = [external_event(result, file.origin, file.game, agents) for result in results]
+        ends = [_external_event(result, file.origin, file.game, agents) for result in results]
         async with open_tables(run, history) as tables:
             known = await _known_ends(tables.query, file.origin)
             is_announced = await _is_announced(tables.query, file.origin, digest(data))
@@ -136,6 +137,38 @@ def _resolve_agent(name: str, wanted: str, state: LeagueState) -> str:
             "an agent of the league, or a new name"
         )
     return agent_name(policy, version)
+
+
+def _external_match_id(origin: str, result: ExternalResult) -> str:
+    """Match id of a result. Names of workers have no dots, so that no match of a worker has such an id."""
+    return f"external.{origin}.{result.id}"
+
+
+def _external_event(
+    result: ExternalResult, origin: str, game: str, agents: Mapping[str, str]
+) -> MatchFinished | MatchFailed:
+    """The event of a result; ``agents`` has the league's agent for each name in the file."""
+    match_id = _external_match_id(origin, result)
+    if result.error:
+        return MatchFailed(match_id=match_id, purpose=EXTERNAL_PURPOSE, worker=origin, error=result.error)
+    scores = [seat.score for seat in result.seats]
+    return MatchFinished(
+        match_id=match_id,
+        game=game,
+        purpose=EXTERNAL_PURPOSE,
+        worker=origin,
+        seed=0,
+        seats=[
+            SeatResult(number, seat.role, agents[seat.player], seat.score, rank)
+            for number, (seat, rank) in enumerate(zip(result.seats, ranks(scores), strict=True))
+        ],
+        winner=sole_leader(scores),
+        reason=result.reason,
+        length=result.length,
+        seconds=0.0,
+        tokens=result.tokens,
+        environment=result.environment,
+    )
 
 
 def _version_added(agent: str, origin: str) -> ExternalVersionAdded:

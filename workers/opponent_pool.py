@@ -27,11 +27,11 @@ from inference.server.opponent_pool import (
     VersionReply,
     VersionRequest,
 )
+from league.matchmaking.schedule import external_version
 from league.matchmaking.sessions import (
     SessionDraws,
     SessionTerms,
     draw_session,
-    external_version,
     session_expiry,
     session_result,
     virtual_models,

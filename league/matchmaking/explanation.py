@@ -4,18 +4,22 @@ Everything is recomputed from the history up to the decision, under the configur
 the record.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import msgspec
 
 from league.evaluation.plan import evaluation_jobs
 from league.integrity.snapshots import BlobReader, EventReader, load_state_at
-from league.matchmaking.matchmaker import RecomputedDraw, policy_of, recompute_draw
-from league.matchmaking.sessions import recompute_session
+from league.matchmaking.matchmaker import RecomputedDraw, policy_of, recompute_draw, recorded_differences
+from league.matchmaking.sessions import SessionDraws, SessionTerms, draw_session, draw_steps
+from league.samplers.base import SeatDraw
+from schemas.config import LeagueConfig
 from schemas.errors import ReplayError
 from schemas.events import EvaluationRequested, MatchFinished, OpponentsSampled, SessionOpened
 from schemas.ids import SESSION_PREFIX
-from schemas.jobs import PlayMatch
+from schemas.jobs import SESSION_PURPOSE, PlayMatch
+from schemas.standings import Standings
 
 
 class DrawExplanation(msgspec.Struct, frozen=True):
@@ -86,7 +90,7 @@ async def explain_draw(
     standings = state.standings()
     if sampled.match_id.startswith(SESSION_PREFIX):
         opened = await _find_session(history, sampled.match_id)
-        explanation = recompute_session(sampled, opened, standings, state.config, state.is_model)
+        explanation = _recompute_session(sampled, opened, standings, state.config, state.is_model)
         hero_rating = standings.agents[sampled.hero].rating
     else:
         explanation = recompute_draw(sampled, standings, state.config)
@@ -135,3 +139,37 @@ def _differences(match: PlayMatch, played: MatchFinished | None) -> list[str]:
         "purpose of the match": (played.purpose, match.purpose),
     }
     return [f"{what}: recorded {old}, recomputed {new}" for what, (old, new) in pairs.items() if old != new]
+
+
+def _recompute_session(
+    sampled: OpponentsSampled,
+    opened: SessionOpened,
+    standings: Standings,
+    config: LeagueConfig,
+    is_model: Callable[[str], bool],
+) -> RecomputedDraw:
+    """Recompute the draw of a session.
+
+    Args:
+        sampled: The recorded draw.
+        opened: Its session.
+        standings: Those of ``sampled.standings_sequence``.
+        config: In force there.
+        is_model: Whether an agent was a model of the server there.
+
+    Raises:
+        UsageError: no agent can be drawn from these standings.
+    """
+    draws = SessionDraws(is_model)
+    distribution = draws.distribution(standings, config, opened.model, opened.agent, frozenset(opened.eligible))
+    terms = SessionTerms(**{name: getattr(opened, name) for name in SessionTerms._fields})
+    again, reopened = draw_session(terms, standings, config, distribution)
+    seats = [opened.agent if seat == opened.seat else reopened.opponent for seat in range(len(opened.roles))]
+    steps = draw_steps(distribution, again.draw)
+    return RecomputedDraw(
+        match=PlayMatch(match_id=opened.match_id, purpose=SESSION_PURPOSE, seats=seats, seed=0),
+        picks=again.picks,
+        distribution=dict(distribution),
+        draws=[SeatDraw(pick, steps) for pick in again.picks],
+        differences=[*recorded_differences(sampled, again), *recorded_differences(opened, reopened)],
+    )

@@ -2,14 +2,16 @@
 
 Source: the league specification's "Checkpointer": every 10th version for the last 100 (the curriculum), every 100th
 permanently (the anchors), and every version with a new high score (the elite: ``promotion``). Pure functions of the
-state.
+state. ``external_version`` admits a version of an external agent, which plays elsewhere and follows no schedule.
 """
 
 from league.state import LeagueState
 from schemas.config import CheckpointScheduleConfig, LeagueConfig
-from schemas.events import AgentRegistered, AgentRetired, CheckpointAdded
-from schemas.ids import agent_name
+from schemas.errors import UsageError
+from schemas.events import AgentRegistered, AgentRetired, CheckpointAdded, ExternalVersionAdded
+from schemas.ids import HUMAN, agent_name
 from schemas.standings import Agent
+from schemas.subjects import check_name
 
 FIRST, LANDMARK, RECENT, ELITE, RESET = "first", "landmark", "recent", "elite", "reset"
 
@@ -99,3 +101,27 @@ def initial_agent_events(config: LeagueConfig) -> list[AgentRegistered | AgentRe
         AgentRetired(agent=name, reason=EVALUATION_ONLY) for name, agent in config.agents.items() if not agent.is_drawn
     ]
     return [*registered, *aside]
+
+
+def external_version(state: LeagueState, policy: str, version: int, worker: str) -> ExternalVersionAdded | None:
+    """The event that adds a version of an external agent; None where it is in the league.
+
+    Args:
+        state: Of the league.
+        policy: Name of the external agent.
+        version: Number that its owner gave it.
+        worker: Inference server that adds it, or ``OPERATOR``.
+
+    Raises:
+        UsageError: the name is invalid, or that of another agent; or the version is older than the newest one.
+    """
+    config, agent, newest = state.config, agent_name(policy, version), state.external_versions.get(policy)
+    check_name("external agent", policy)
+    own = () if config is None else (*config.agents, *config.trained_policies)
+    if policy in (HUMAN, *own, *state.published):
+        raise UsageError(f"external agent {policy!r}: the league has an agent of that name; expected another")
+    if agent in state.agents:
+        return None
+    if newest is not None and version < newest:
+        raise UsageError(f"external agent {policy!r}: version {version}; expected more than {newest}")
+    return ExternalVersionAdded(agent=agent, policy=policy, version=version, worker=worker)

@@ -20,15 +20,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from league.matchmaking.matchmaker import RecomputedDraw, recorded_differences
-from league.samplers.base import SAMPLERS, Bucket, SeatDraw, WeightedChoice, WeightedDraw, make_sampler
+from league.samplers.base import SAMPLERS, Bucket, WeightedChoice, WeightedDraw, make_sampler
 from league.samplers.mix import STANDINGS_PARTS, changed_parts
-from league.state import LeagueState
 from schemas.codec import canonical_json
 from schemas.config import LeagueConfig, Plugin
 from schemas.errors import UsageError, format_choices
 from schemas.events import (
-    ExternalVersionAdded,
     MatchFailed,
     MatchFinished,
     OpponentPick,
@@ -36,40 +33,15 @@ from schemas.events import (
     SeatResult,
     SessionOpened,
 )
-from schemas.ids import HUMAN, agent_name, derive_seed, digest
-from schemas.jobs import SESSION_PURPOSE, PlayMatch
+from schemas.ids import agent_name, derive_seed, digest
+from schemas.jobs import SESSION_PURPOSE
 from schemas.standings import LivePolicy, Standings
-from schemas.subjects import check_name
 
 PREFIX = "league/"
 """Begins the name of every virtual model."""
 BEST = "best"
 
 _MAX_CACHED = 1_000
-
-
-def external_version(state: LeagueState, policy: str, version: int, worker: str) -> ExternalVersionAdded | None:
-    """The event that adds a version of an external agent; None where it is in the league.
-
-    Args:
-        state: Of the league.
-        policy: Name of the external agent.
-        version: Number that its owner gave it.
-        worker: Inference server that adds it, or ``OPERATOR``.
-
-    Raises:
-        UsageError: the name is invalid, or that of another agent; or the version is older than the newest one.
-    """
-    config, agent, newest = state.config, agent_name(policy, version), state.external_versions.get(policy)
-    check_name("external agent", policy)
-    own = () if config is None else (*config.agents, *config.trained_policies)
-    if policy in (HUMAN, *own, *state.published):
-        raise UsageError(f"external agent {policy!r}: the league has an agent of that name; expected another")
-    if agent in state.agents:
-        return None
-    if newest is not None and version < newest:
-        raise UsageError(f"external agent {policy!r}: version {version}; expected more than {newest}")
-    return ExternalVersionAdded(agent=agent, policy=policy, version=version, worker=worker)
 
 
 class SessionTerms(NamedTuple):
@@ -208,7 +180,7 @@ def draw_session(
 ) -> tuple[OpponentsSampled, SessionOpened]:
     """Draw the opponent of a session; the events are one batch."""
     seed = derive_seed(config.seed, "session", terms.match_id)
-    bucket, opponent = (step.key for step in _draw_steps(distribution, seed))
+    bucket, opponent = (step.key for step in draw_steps(distribution, seed))
     sampler = terms.model.removeprefix(PREFIX)
     plugin = session_sampler(config, sampler) if sampler in _sampler_names() else Plugin(name=sampler)
     others = [seat for seat in range(len(terms.roles)) if seat != terms.seat]
@@ -241,45 +213,11 @@ def draw_session(
     return sampled, opened
 
 
-def _draw_steps(distribution: Mapping[str, Bucket], seed: int) -> tuple[WeightedDraw, WeightedDraw]:
+def draw_steps(distribution: Mapping[str, Bucket], seed: int) -> tuple[WeightedDraw, WeightedDraw]:
     """The draws of a bucket and of an agent in it."""
     rng = Random(seed)
     bucket = WeightedChoice({name: one.share for name, one in distribution.items()}).draw(rng)
     return bucket, WeightedChoice(distribution[bucket.key].weights).draw(rng)
-
-
-def recompute_session(
-    sampled: OpponentsSampled,
-    opened: SessionOpened,
-    standings: Standings,
-    config: LeagueConfig,
-    is_model: Callable[[str], bool],
-) -> RecomputedDraw:
-    """Recompute the draw of a session.
-
-    Args:
-        sampled: The recorded draw.
-        opened: Its session.
-        standings: Those of ``sampled.standings_sequence``.
-        config: In force there.
-        is_model: Whether an agent was a model of the server there.
-
-    Raises:
-        UsageError: no agent can be drawn from these standings.
-    """
-    draws = SessionDraws(is_model)
-    distribution = draws.distribution(standings, config, opened.model, opened.agent, frozenset(opened.eligible))
-    terms = SessionTerms(**{name: getattr(opened, name) for name in SessionTerms._fields})
-    again, reopened = draw_session(terms, standings, config, distribution)
-    seats = [opened.agent if seat == opened.seat else reopened.opponent for seat in range(len(opened.roles))]
-    steps = _draw_steps(distribution, again.draw)
-    return RecomputedDraw(
-        match=PlayMatch(match_id=opened.match_id, purpose=SESSION_PURPOSE, seats=seats, seed=0),
-        picks=again.picks,
-        distribution=dict(distribution),
-        draws=[SeatDraw(pick, steps) for pick in again.picks],
-        differences=[*recorded_differences(sampled, again), *recorded_differences(opened, reopened)],
-    )
 
 
 def agent_probabilities(distribution: Mapping[str, Bucket]) -> dict[str, float]:
