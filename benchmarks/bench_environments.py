@@ -108,7 +108,10 @@ def bare_pettingzoo(spec: Any, seed: int, turns: Turns) -> Callable[[], None]:
 
 
 def bare_openspiel(spec: Any, seed: int, turns: Turns) -> Callable[[], None]:
-    """OpenSpiel's own loop with the match's chance events; each turn lists the legal moves and their names."""
+    """OpenSpiel's own loop: each turn lists the legal moves and their names, and chance is drawn as in its example.
+
+    The match's chance events are applied in place of the drawn ones, so that its actions stay legal.
+    """
     import pyspiel
 
     game = spec.new(seed)
@@ -131,7 +134,8 @@ def bare_openspiel(spec: Any, seed: int, turns: Turns) -> Callable[[], None]:
                 seat = position.current_player()
                 [position.action_to_string(seat, move) for move in position.legal_actions(seat)]
             else:
-                position.chance_outcomes()
+                outcomes, probabilities = zip(*position.chance_outcomes(), strict=True)
+                np.random.choice(outcomes, p=probabilities)
             position.apply_action(history[at].action)
             at += 1
 

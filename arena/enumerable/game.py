@@ -161,8 +161,10 @@ class ListedGame(ABC, Generic[S]):
         """See ``Game.record``."""
         settings = msgspec.to_builtins(self.spec.settings)
         start = msgspec.Raw(encode_json(self._start))
-        checks = [position_checksum(encode_json(state)) for state in self._states]
-        return encode_json(Record(self.name, settings, self._seed, start, self._turns, checks))
+        return encode_json(Record(self.name, settings, self._seed, start, self._turns, self._position_checksums()))
+
+    def _position_checksums(self) -> list[str]:
+        return [position_checksum(encode_json(state)) for state in self._states]
 
     def check_to_move(self, seat: int) -> None:
         """Raise unless the seat is to move.

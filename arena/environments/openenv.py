@@ -191,7 +191,11 @@ class Session:
 
     async def exchange(self, kind: str, data: Mapping[str, Any]) -> Result:
         """Send a message and wait for the server's answer."""
-        await self._socket.send(json.dumps({"type": kind, "data": data}))
+        from websockets.exceptions import ConnectionClosed
+
+        # A server without a free session answers before it reads a message, and closes.
+        with suppress(ConnectionClosed):
+            await self._socket.send(json.dumps({"type": kind, "data": data}))
         return parse_message(await self._socket.recv(), _where(self._settings))
 
 

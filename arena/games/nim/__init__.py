@@ -14,7 +14,7 @@ import msgspec
 from arena.enumerable import ListedGame, ListedSpec, ListedText
 from arena.enumerable.game import encode_json
 from arena.games import register
-from arena.games.base import Action, Recording, TextFormat, Words, position_checksum
+from arena.games.base import Action, Recording, TextFormat, Words
 from arena.games.nim.language import NimLanguage, NimWords
 from arena.games.texts import Pieces
 from schemas.config import convert
@@ -139,7 +139,7 @@ class NimGame(ListedGame[State]):
 
     def record(self) -> bytes:
         """See ``Game.record``."""
-        checks = [position_checksum(saved) for saved in self._saved_states]
+        checks = self._position_checksums()
         turns = [action for turn in self._turns for action in turn.values()]
         settings: Any = self.spec.settings
         return encode_json(Record(self.name, settings, self._seed, self._start, turns, checks))
