@@ -8,10 +8,12 @@ import tempfile
 import time
 from pathlib import Path
 
-# Numbers that do not depend on the processor: kernels without its vector extensions, on one thread.
+# Numbers that do not depend on the processor: kernels, NumPy and the C library without its vector extensions and fused
+# multiplication, on one thread.
 _PINNED = {
     **{"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"},
-    **{"OPENBLAS_CORETYPE": "Prescott", "OMP_NUM_THREADS": "1"},
+    **{"OPENBLAS_CORETYPE": "Prescott", "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4", "OMP_NUM_THREADS": "1"},
+    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX,-AVX2,-AVX512F,-FMA,-FMA4",
 }
 
 

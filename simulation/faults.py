@@ -1,16 +1,19 @@
 """Faults: what may happen to a league on real machines, drawn by the seed before the run.
 
 Every fault is permitted by the contracts of its part: TCP may delay and reset but not reorder, the broker may lose what
-it has not acknowledged but nothing that is flushed, a queue may deliver twice, clocks may be wrong. A seed turns on a
-random subset of the kinds (swarm testing: Groce et al., 2012), since some faults hide others.
+it has not acknowledged but nothing that is flushed, a queue may deliver twice, clocks may be wrong, messages between
+two servers of a cluster may be lost. A seed turns on a random subset of the kinds (swarm testing: Groce et al., 2012),
+since some faults hide others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+
+from simulation.broker.cluster import SERVERS
 
 if TYPE_CHECKING:
     from simulation.run import Simulation
@@ -137,6 +140,27 @@ def _disk(kind: str) -> Callable[["Simulation", Fault], None]:
     return apply
 
 
+def _lose_server(is_crash: bool) -> Callable[["Simulation", Fault], None]:
+    """A server of a cluster crashes, or is cut off from the others."""
+
+    def apply(simulation: "Simulation", fault: Fault) -> None:
+        simulation.broker.lose_server(fault.target, fault.seconds, is_crash)
+
+    return apply
+
+
+def _slow_replica(simulation: "Simulation", fault: Fault) -> None:
+    if (cluster := simulation.broker.cluster) is not None:
+        cluster.delay(fault.target, fault.amount)
+        simulation.later(fault.seconds, cluster.delay, fault.target, 0.0)
+
+
+def _lost_deliveries(simulation: "Simulation", fault: Fault) -> None:
+    if (cluster := simulation.broker.cluster) is not None:
+        cluster.lost_deliveries = fault.amount
+        simulation.later(fault.seconds, setattr, cluster, "lost_deliveries", 0.0)
+
+
 def _upgrade(simulation: "Simulation", fault: Fault) -> None:
     simulation.upgrade(int(fault.amount))
 
@@ -192,16 +216,47 @@ KINDS: dict[str, FaultKind] = {
             lambda rng: (_anyone(rng), rng.uniform(1, 20), 10 ** rng.uniform(-1, 1)),
             _disk("slow"),
         ),
+        FaultKind(
+            "reordered", 40.0, lambda rng: ("", rng.uniform(1, 20), rng.choice([0.05, 1.0])), _condition("reordering_s")
+        ),
+        FaultKind(
+            "crash_server",
+            20.0,
+            lambda rng: (rng.choice(SERVERS), rng.choice([1.0, 8.0, 30.0]), 0.0),
+            _lose_server(is_crash=True),
+        ),
+        FaultKind(
+            "cut_server",
+            30.0,
+            lambda rng: (rng.choice(SERVERS), rng.choice([1.0, 12.0, LONGEST_CONDITION_S]), 0.0),
+            _lose_server(is_crash=False),
+        ),
+        FaultKind(
+            "slow_replica",
+            30.0,
+            lambda rng: (rng.choice(SERVERS), rng.uniform(1, 30), rng.choice([0.1, 1.0, 5.0])),
+            _slow_replica,
+        ),
+        FaultKind("lost_deliveries", 30.0, lambda rng: ("", rng.uniform(0.1, 10), 0.1), _lost_deliveries),
         FaultKind("upgrade", 60.0, lambda rng: ("", 0.0, rng.choice([SIGTERM, SIGKILL])), _upgrade),
     )
 }
 
 
+_OF_CLUSTERS = {"crash_server", "cut_server", "slow_replica", "lost_deliveries"}
+
+
+def has_cluster(seed: int, faults: Sequence[Fault]) -> bool:
+    """Whether a seed's broker is three servers: where faults need it, and in a third of the others."""
+    return any(fault.kind in _OF_CLUSTERS for fault in faults) or Random(f"cluster:{seed}").random() < 1 / 3
+
+
 def draw_faults(seed: int, steps: int = _STEPS, kinds: tuple[str, ...] | None = None) -> list[Fault]:
-    """The faults of a seed, by time; a random subset of the kinds, a fifth of the seeds with a single one."""
+    """The faults of a seed, by time: a fifth of the seeds with a single kind, a fifth with more than half of all."""
     kinds = tuple(KINDS) if kinds is None else kinds
     rng = Random(f"faults:{seed}")
-    count = 1 if rng.random() < 0.2 else rng.randint(1, max(len(kinds) // 2, 1))
+    half, share = max(len(kinds) // 2, 1), rng.random()
+    count = 1 if share < 0.2 else rng.randint(half, len(kinds)) if share > 0.8 else rng.randint(1, half)
     drawn: list[Fault] = []
     for name in sorted(rng.sample(kinds, min(count, len(kinds)))):
         kind, at_s = KINDS[name], 0.0

@@ -29,6 +29,7 @@ from simulation.faults import (
     WORKERS,
     Fault,
     draw_faults,
+    has_cluster,
 )
 from simulation.invariants import check_league
 from simulation.loop import Process, SimulatedLoop, SimulationStuckError, run_simulated
@@ -80,7 +81,7 @@ class Simulation(World):
     """
 
     def __init__(self, seed: int, faults: Sequence[Fault], folder: Path, steps: int, is_verbose: bool = False) -> None:
-        super().__init__(seed, LIMIT_S)
+        super().__init__(seed, LIMIT_S, has_cluster(seed, faults))
         self.faults = faults
         self._quiet_from_s = HORIZON_S_PER_STEP * steps + 2 * LONGEST_CONDITION_S
         self.config = league.make_config(seed, steps)
@@ -135,7 +136,7 @@ class Simulation(World):
         """Crash the broker; it starts again after a while."""
         if self.broker.process.is_alive:
             self.broker.crash()
-            self._later(seconds, self.start_broker)
+            self.later(seconds, self.start_broker)
 
     def upgrade(self, sig: int) -> None:
         """Install the newer version, and replace the supervisor: with SIGTERM in order, with SIGKILL at once."""
@@ -149,7 +150,7 @@ class Simulation(World):
         until = max(self.loop.time() + seconds, self._conditions[name][0])
         self._conditions[name] = until, normal
         setattr(self.conditions, name, value)
-        self._later(seconds, self._restore_condition, name)
+        self.later(seconds, self._restore_condition, name)
 
     def _restore_condition(self, name: str) -> None:
         until, normal = self._conditions[name]
@@ -162,7 +163,8 @@ class Simulation(World):
 
         def answer(stream: Stream, message: Incoming) -> Stored | None:
             is_single = "Nats-Msg-Id" in (headers := message.parsed()) and "Nats-Batch-Id" not in headers
-            if stream.name != LEAGUE_STREAM or not is_single or stream.knows(headers) or rng.random() >= share:
+            is_new = stream.name == LEAGUE_STREAM and is_single and stream.known(headers) is None
+            if not is_new or rng.random() >= share:
                 return None
             return Stored(rng.randint(1, stream.last), is_duplicate=True)
 
@@ -173,9 +175,10 @@ class Simulation(World):
         normal = self.network.mean_latency_s
         if mean_s > normal:
             self.network.mean_latency_s = mean_s
-            self._later(seconds, setattr, self.network, "mean_latency_s", normal)
+            self.later(seconds, setattr, self.network, "mean_latency_s", normal)
 
-    def _later(self, seconds: float, callback: Any, *args: Any) -> None:
+    def later(self, seconds: float, callback: Any, *args: Any) -> None:
+        """Call a function after some seconds."""
         self.loop.call_later(seconds, callback, *args, context=self.loop.root.context)
 
     def _strike(self, fault: Fault) -> None:

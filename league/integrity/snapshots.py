@@ -20,7 +20,7 @@ from schemas.events import Event, SnapshotTaken
 
 log = structlog.get_logger()
 
-VERSION = 10
+VERSION = 11
 """Increases whenever the folds' state, or their handling of an event, changes."""
 
 _encoder = msgspec.msgpack.Encoder()

@@ -35,6 +35,8 @@ _ELECTION_ERRORS = (10005, 10008, 10009)
 _BATCH_ERRORS = (10176, 10201, 10210)
 """Its errors for an atomic batch that may be sent again: a message of it was lost with a connection, an id that was
 known is so no longer, too many batches at once."""
+_IN_PROCESS = 10158
+"""A cluster's error for a message that it is still replicating: sent again meanwhile, it is not yet a duplicate."""
 _TOO_MANY_BUFFERED = 10167
 """Its error when more messages are in flight to a stream than ``max_buffered_msgs``, 10,000 by default."""
 _RETRY_S, _MAX_RETRY_S = 0.25, 2.0
@@ -170,7 +172,7 @@ async def retry_until_ready(request: Callable[[], Awaitable[Answer]]) -> Answer:
         try:
             return await request()
         except APIError as error:
-            is_temporary = error.err_code in (*_ELECTION_ERRORS, *_BATCH_ERRORS, _TOO_MANY_BUFFERED)
+            is_temporary = error.err_code in (*_ELECTION_ERRORS, *_BATCH_ERRORS, _IN_PROCESS, _TOO_MANY_BUFFERED)
             if not (is_temporary or has_no_responder(error)) or time.monotonic() > deadline:
                 raise
             if error.err_code == _TOO_MANY_BUFFERED:
@@ -221,7 +223,7 @@ def _translate_api_error(doing: str, error: APIError) -> LogError:
         return MissingStreamError(text)
     if error.err_code in _STREAM_FULL or "maximum" in str(error.description):
         return BackpressureError(text)
-    if error.code == 503:
-        # A cluster is electing a leader, or a server is shutting down.
+    if error.code == 503 or error.err_code == _IN_PROCESS:
+        # A cluster is electing a leader or has no majority, or a server is shutting down.
         return LogUnavailableError(text)
     return LogError(text)

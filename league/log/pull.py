@@ -1,7 +1,8 @@
 """Ordered reading of a stream from a sequence on, across restarts of the broker.
 
 The client library's ordered consumer does not notice when the server has lost it. This reader pulls: each pull ends by
-itself, so silence means that the consumer is lost, and the reader makes a new one where it stopped.
+itself, so silence means that the consumer is lost, and the reader makes a new one where it stopped. It does the same at
+a gap in the numbers of deliveries: messages between two servers of a cluster are lost when their connection is.
 
 The filter is part of the subject on which a consumer is created, so that a worker's permissions bound what it can read
 (``league/auth/permissions.py``). Names of consumers are random: a client that knows a consumer's name can pull from it.
@@ -40,6 +41,8 @@ class PulledMessage(NamedTuple):
     msg: Msg
     pending: int = 0
     """Messages behind this one that were not yet delivered."""
+    nth: int = 0
+    """Number of the delivery, from 1 on for each consumer."""
 
 
 def _parse_position(msg: Msg) -> PulledMessage:
@@ -49,7 +52,8 @@ def _parse_position(msg: Msg) -> PulledMessage:
     """
     tokens = msg.reply.split(".")
     offset = 5 if len(tokens) == 9 else 7
-    return PulledMessage(int(tokens[offset]), int(tokens[offset + 2]), msg, int(tokens[offset + 3]))
+    sequence, nth, time_ns, pending = map(int, tokens[offset : offset + 4])
+    return PulledMessage(sequence, time_ns, msg, pending, nth)
 
 
 async def pull_messages(
@@ -129,7 +133,7 @@ async def message_at(client: Client, stream: str, subject: str, sequence: int) -
 
 
 class _ConsumerLostError(Exception):
-    """The consumer is gone or silent."""
+    """The consumer is gone or silent, or a message from it was lost."""
 
 
 async def _consumer_session(
@@ -193,7 +197,7 @@ async def _pull_batches(
     something: asyncio.Event,
 ) -> AsyncIterator[tuple[list[PulledMessage], bool]]:
     """Request batches and yield what arrives and whether it ended its request; then a new request begins."""
-    due = 0
+    due = count = 0
     while True:
         if due <= 0:
             await client.publish(subject, request, reply=inbox)
@@ -202,10 +206,14 @@ async def _pull_batches(
         something.clear()
         taken, arrived[:] = arrived[:], []
         ends = [msg for msg in taken if not msg.reply]
-        if not all(map(_is_end_of_pull, ends)):
+        messages = [_parse_position(msg) for msg in taken if msg.reply]
+        whole = [pulled for place, pulled in enumerate(messages, count + 1) if pulled.nth == place]
+        due, count = due - len(whole), count + len(whole)
+        if len(whole) < len(messages) or not all(_is_end_of_pull(msg, due) for msg in ends):
+            yield whole, False
             raise _ConsumerLostError
-        due = 0 if ends else due - len(taken)
-        yield [_parse_position(msg) for msg in taken if msg.reply], bool(ends)
+        due = 0 if ends else due
+        yield messages, bool(ends)
 
 
 async def _wait_for_arrival(client: Client, connection: int, something: asyncio.Event) -> None:
@@ -222,11 +230,17 @@ async def _wait_for_arrival(client: Client, connection: int, something: asyncio.
                 raise _ConsumerLostError from None
 
 
+_PENDING_HEADER = "Nats-Pending-Messages"
 _END_OF_PULL = ("batch completed", "message size exceeds maxbytes")
 
 
-def _is_end_of_pull(msg: Msg) -> bool:
-    """Whether a status message ends only this pull; any other status means that the consumer is gone."""
+def _is_end_of_pull(msg: Msg, due: int) -> bool:
+    """Whether a status message ends only this pull, of which ``due`` messages have not arrived.
+
+    Any other status means that the consumer is gone, and another number of missing messages that some were lost.
+    """
     headers = msg.headers or {}
     status, text = headers.get("Status"), headers.get("Description", "").lower()
+    if status == "408" and headers.get(_PENDING_HEADER, str(due)) != str(due):
+        return False
     return status in ("404", "408") or (status == "409" and text.startswith(_END_OF_PULL))

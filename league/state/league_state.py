@@ -501,9 +501,10 @@ class LeagueState:
     def _on_opponents_sampled(self, event: e.OpponentsSampled) -> bool:
         prefix, _, index = event.match_id.rpartition("-")
         if prefix == event.worker and index.isascii() and index.isdigit() and len(index) < 19:
-            if int(index) < self._next_index.get(prefix, 0):
+            # Draws that a worker appends at the same time are recorded in any order.
+            if event.match_id in self._seen or event.match_id in self._in_play.unfinished:
                 return False
-            self._next_index[prefix] = int(index) + 1
+            self._next_index[prefix] = max(int(index) + 1, self._next_index.get(prefix, 0))
             self._in_play.begin_match(event)
         return False
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from simulation.broker import errors
-from simulation.broker.consumer import Consumer, PullRequest
+from simulation.broker.consumer import Consumer, ConsumerHost, PullRequest
 from simulation.broker.protocol import format_headers
 from simulation.broker.stream import StoredMessage, Stream
 
@@ -22,7 +22,7 @@ class Disk:
         self.consumers: dict[tuple[str, str], Consumer] = {}
 
 
-class Host(Protocol):
+class Host(ConsumerHost, Protocol):
     """The server that an API belongs to."""
 
     disk: Disk
@@ -30,11 +30,8 @@ class Host(Protocol):
     def now_ns(self) -> int:
         """Its wall clock."""
 
-    def time(self) -> float:
-        """Virtual time."""
-
-    def deliver(self, reply: str, subject: str, ack: str, headers: bytes, data: bytes) -> bool:
-        """Send a message to a reply subject; False when it has no subscriber."""
+    def server_of_consumer(self) -> str:
+        """A server for a new consumer."""
 
     def arm(self, consumer: Consumer) -> None:
         """Call ``consumer.expire`` when it is due."""
@@ -229,7 +226,7 @@ class JetStreamApi:
         if known is not None:
             return known.info()
         name = name or self._host.ephemeral_name()
-        made = Consumer(name, config, stream, self._host.deliver, self._host.time)
+        made = Consumer(name, config, stream, self._host, self._host.server_of_consumer())
         self._disk.consumers[stream.name, name] = made
         return made.info()
 

@@ -1,7 +1,8 @@
 """Pull consumers: positions in a stream, deliveries with acknowledgements, and redelivery."""
 
 from collections.abc import Callable
-from typing import Any
+from random import Random
+from typing import Any, Protocol
 
 from simulation.broker import errors
 from simulation.broker.protocol import format_headers
@@ -22,6 +23,19 @@ class PullRequest:
         self.expires_at = expires_at
 
 
+class ConsumerHost(Protocol):
+    """The server that a consumer belongs to."""
+
+    def time(self) -> float:
+        """Virtual time."""
+
+    def deliver_from(self, source: "Consumer", reply: str, subject: str, ack: str, headers: bytes, data: bytes) -> bool:
+        """Send a message to a reply subject; False when it has no subscriber."""
+
+    def newest_at(self, consumer: "Consumer") -> int:
+        """Sequence of the newest message that the consumer's server has."""
+
+
 class Consumer:
     """One consumer.
 
@@ -29,26 +43,19 @@ class Consumer:
         name: Its name.
         config: As the API has it.
         stream: Its stream.
-        deliver: Sends a message to a reply subject: ``(reply, subject, ack reply, headers, data)``; False when nobody
-            listens there.
+        host: The broker.
+        server: Server of a cluster that it is on.
     """
 
-    def __init__(
-        self,
-        name: str,
-        config: dict[str, Any],
-        stream: Stream,
-        deliver: Callable[[str, str, str, bytes, bytes], bool],
-        now: Callable[[], float],
-    ) -> None:
+    def __init__(self, name: str, config: dict[str, Any], stream: Stream, host: ConsumerHost, server: str = "") -> None:
         self.name = name
         self.config = config
         self.stream = stream
         self.is_durable = bool(config.get("durable_name"))
-        self.touched_at = now()
+        self.host = host
+        self.server = server
+        self.touched_at = host.time()
         """Virtual time of the newest request of a client."""
-        self._deliver = deliver
-        self._now = now
         self._filter = config.get("filter_subject") or ">"
         self._explicit = config.get("ack_policy", "explicit") == "explicit"
         self.ack_wait_s = (config.get("ack_wait") or DEFAULT_ACK_WAIT_NS) / 1e9
@@ -70,30 +77,37 @@ class Consumer:
         if policy == "by_start_sequence":
             self._next = self.config["opt_start_seq"]
         elif policy == "last_per_subject":
-            subjects = self.stream.matching(self._filter)
-            self._last_per_subject = sorted(next(reversed(self.stream.subjects[name])) for name in subjects)
+            newest = (self._newest_of(name) for name in self.stream.matching(self._filter))
+            self._last_per_subject = sorted(sequence for sequence in newest if sequence)
         elif policy == "last":
-            newest = self.stream.last_of(self._filter)
-            self._next = newest.sequence if newest is not None else self.stream.last + 1
+            names = self.stream.matching(self._filter)
+            self._next = max(map(self._newest_of, names), default=0) or self.host.newest_at(self) + 1
         elif policy == "new":
-            self._next = self.stream.last + 1
+            self._next = self.host.newest_at(self) + 1
         elif policy != "all":
             raise errors.ApiError(400, 10012, f"the simulated server does not know the deliver policy {policy!r}")
+
+    def _newest_of(self, subject: str) -> int:
+        """Sequence of the newest message on a subject that its server has; 0 without one."""
+        limit = self.host.newest_at(self)
+        return next((sequence for sequence in reversed(self.stream.subjects[subject]) if sequence <= limit), 0)
 
     # ── Requests
 
     def request(self, pulled: PullRequest, no_wait: bool) -> None:
         """Serve a request now, or keep it until messages arrive or it expires."""
-        self.touched_at = self._now()
+        self.touched_at = self.host.time()
+        if no_wait:
+            pulled.left = min(pulled.left, self.pending_count() + len(self._redeliver))
+        if not pulled.left:
+            self._end(pulled, "404 No Messages")
+            return
         self._requests.append(pulled)
         self.serve()
-        if no_wait and pulled in self._requests:
-            self._requests.remove(pulled)
-            self._end(pulled, "404 No Messages")
 
     def expire(self) -> None:
         """End requests whose time is over, and take back deliveries whose acknowledgement is late."""
-        now = self._now()
+        now = self.host.time()
         for pulled in [p for p in self._requests if p.expires_at <= now]:
             self._requests.remove(pulled)
             self._end(pulled, "408 Request Timeout")
@@ -120,13 +134,13 @@ class Consumer:
 
     def is_inactive(self, threshold_s: float) -> bool:
         """Whether no client has asked for long."""
-        return not self._requests and self._now() - self.touched_at >= threshold_s
+        return not self._requests and self.host.time() - self.touched_at >= threshold_s
 
     def _end(self, pulled: PullRequest, status: str) -> None:
-        self.touched_at = self._now()
+        self.touched_at = self.host.time()
         code, _, text = status.partition(" ")
         left = {"Nats-Pending-Messages": str(pulled.left), "Nats-Pending-Bytes": str(pulled.bytes_left)}
-        self._deliver(pulled.reply, pulled.reply, "", format_headers(left, f"{code} {text}"), b"")
+        self.host.deliver_from(self, pulled.reply, pulled.reply, "", format_headers(left, f"{code} {text}"), b"")
 
     # ── Deliveries
 
@@ -166,7 +180,7 @@ class Consumer:
                 self._last_per_subject.pop(0)
             return None
         self._next = max(self._next, self.stream.first)
-        while self._next <= self.stream.last:
+        while self._next <= self.host.newest_at(self):
             message = self.stream.messages.get(self._next)
             if message is not None and matches(self._filter, message.subject):
                 return message
@@ -179,7 +193,7 @@ class Consumer:
         number = self._delivered + 1
         pending = self._pending_after(sequence)
         ack = f"$JS.ACK.{self.stream.name}.{self.name}.{tries}.{sequence}.{number}.{message.time_ns}.{pending}"
-        if not self._deliver(pulled.reply, message.subject, ack, message.headers, message.data):
+        if not self.host.deliver_from(self, pulled.reply, message.subject, ack, message.headers, message.data):
             return False
         self._delivered = number
         if sequence in self._redeliver:
@@ -189,14 +203,15 @@ class Consumer:
         else:
             self._next = sequence + 1
         if self._explicit:
-            self._pending[sequence] = self._now() + self.ack_wait_s
+            self._pending[sequence] = self.host.time() + self.ack_wait_s
             self._deliveries[sequence] = tries
         return True
 
     def _pending_after(self, sequence: int) -> int:
         if self._last_per_subject is not None:
             return len(self._last_per_subject) - 1
-        return self.stream.count_after(self._filter, sequence)
+        missing = self.stream.count_after(self._filter, self.host.newest_at(self))
+        return max(self.stream.count_after(self._filter, sequence) - missing, 0)
 
     def pending_count(self) -> int:
         """Messages that are still to be delivered for the first time."""
@@ -210,7 +225,7 @@ class Consumer:
         """Handle an acknowledgement; returns whether the message is done with."""
         if what.startswith(b"+WPI"):
             if sequence in self._pending:
-                self._pending[sequence] = self._now() + self.ack_wait_s
+                self._pending[sequence] = self.host.time() + self.ack_wait_s
             return False
         if what.startswith(b"-NAK"):
             if sequence in self._pending:
@@ -227,12 +242,20 @@ class Consumer:
             self._take_back(sequence)
         self.serve()
 
+    def move(self, server: str, rng: Random) -> None:
+        """Go on from another server: open requests are lost, and some deliveries are repeated."""
+        self.server = server
+        self._requests.clear()
+        for sequence in list(self._pending):
+            if rng.random() < 0.5:
+                self._take_back(sequence)
+
     def recover(self) -> None:
         """Start again from the disk: open requests are lost, and deliveries without acknowledgement are repeated."""
         self._requests.clear()
         for sequence in list(self._pending):
             self._take_back(sequence)
-        self.touched_at = self._now()
+        self.touched_at = self.host.time()
 
     def _take_back(self, sequence: int) -> None:
         del self._pending[sequence]

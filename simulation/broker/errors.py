@@ -36,6 +36,12 @@ def wrong_last_id(found: str) -> ApiError:
     return ApiError(400, 10070, f"wrong last msg ID: {found}")
 
 
+IN_FLIGHT = ApiError(400, 10164, "wrong last sequence")
+"""A message on the subject of a condition is being replicated."""
+IN_PROCESS = ApiError(409, 10158, "duplicate message id is in process")
+"""A message of the same id is being replicated."""
+
+
 def store_failed(why: str) -> ApiError:
     """A stream with the policy discard-new is full."""
     return ApiError(503, 10077, why)

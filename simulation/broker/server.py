@@ -8,10 +8,11 @@ from typing import Any
 
 from simulation.broker import errors
 from simulation.broker.api import PREFIX, Disk, JetStreamApi
+from simulation.broker.cluster import Cluster, apply_proposal, check_proposal
 from simulation.broker.consumer import Consumer
 from simulation.broker.protocol import Operation, Parser, format_error, format_headers, format_info, format_message
 from simulation.broker.roles import Role
-from simulation.broker.stream import Acknowledgements, Incoming, Stored, Stream
+from simulation.broker.stream import Acknowledgements, Incoming, Staged, Stored, Stream
 from simulation.broker.subjects import has_wildcard, matches
 from simulation.loop import EPOCH_S, Process, SimulatedLoop
 from simulation.network import Connection, Network
@@ -34,6 +35,8 @@ class Conditions:
         self.late_replies = 0.0
         self.late_mean_s = 8.0
         self.doubled_replies = 0.0
+        self.reordering_s = 0.0
+        """Mean delay of messages to clients; those of one stream or consumer keep their order, others overtake them."""
         self.is_full = False
         """Whether every write is refused."""
         self.has_leader = True
@@ -42,6 +45,18 @@ class Conditions:
         """Answers a publication instead of storing it, when it returns an outcome."""
         self.role_of: Callable[[str], Role | None] = lambda process: None
         """What a process may do; None for everything."""
+
+
+class _Write:
+    """A publication that is not yet flushed, or not yet replicated."""
+
+    def __init__(self, stream: Stream, message: Incoming, reply: str, staged: Staged | None) -> None:
+        self.stream = stream
+        self.message = message
+        self.reply = reply
+        self.staged = staged
+        """What a cluster's leader has checked; None on a single server, which checks as it stores."""
+        self.is_over = False
 
 
 class Subscription:
@@ -63,6 +78,8 @@ class ClientHandler:
         self.subscriptions: dict[str, Subscription] = {}
         self._broker = broker
         self._parser = Parser()
+        self.server = broker.cluster.pick() if broker.cluster is not None else ""
+        """Server of a cluster that it is connected to."""
         self._role = broker.conditions.role_of(connection.client.name)
         self.has_role = self._role is not None
         """Whether it has to present credentials; any are believed."""
@@ -85,7 +102,7 @@ class ClientHandler:
             case "SUB" if not self._may("subscribe", operation.subject):
                 pass
             case "PUB":
-                self._broker.route(operation)
+                self._broker.route(operation, self.server)
             # A client that reconnects may repeat a subscription; the server keeps the first.
             case "SUB" if operation.sid not in self.subscriptions:
                 self.subscriptions[operation.sid] = made = Subscription(self, operation.subject, operation.sid)
@@ -124,6 +141,7 @@ class Broker:
         acknowledged: Collects what it acknowledges on streams that keep everything.
         conditions: Faults; they too survive it.
         seed: Seed of its draws.
+        is_clustered: Whether it is three servers; ``process`` stands for all of them.
     """
 
     def __init__(
@@ -134,6 +152,7 @@ class Broker:
         acknowledged: Acknowledgements,
         conditions: Conditions,
         seed: str = "0",
+        is_clustered: bool = False,
     ) -> None:
         self.loop = loop
         self.network = network
@@ -142,13 +161,17 @@ class Broker:
         self.conditions = conditions
         self.process: Process = loop.spawn("broker")
         self.rng = Random(f"broker:{seed}:{self.process.pid}")
+        draws = Random(f"cluster:{seed}:{self.process.pid}")
+        self.cluster = Cluster(draws, loop.time, self._later) if is_clustered else None
         self.api = JetStreamApi(self)
         self._subscriptions: dict[str, list[Subscription]] = {}
         """By subject; those of a pattern that ends with its only wildcard, ``*``, by the part before it."""
         self._patterns: list[Subscription] = []
         """Those of other patterns."""
-        self._writes: dict[str, deque[Callable[[bool], None]]] = {}
-        """Publications that are not yet flushed, by stream."""
+        self._writes: dict[str, deque[_Write]] = {}
+        """By stream."""
+        self._sent_until: dict[tuple[ClientHandler, str], float] = {}
+        """Time by which everything that a source has sent to a client is there."""
         self._free_at: dict[str, float] = {}
         self._armed: dict[Consumer, float] = {}
         self._ephemeral = 0
@@ -157,13 +180,17 @@ class Broker:
         self._later(_INACTIVE_S, self._drop_inactive)
 
     def _recover(self) -> None:
-        for name in [name for name, stream in self.disk.streams.items() if not stream.is_on_disk]:
-            del self.disk.streams[name]
+        for name, stream in list(self.disk.streams.items()):
+            if not stream.is_on_disk and self.cluster is None:
+                del self.disk.streams[name]
+            elif not stream.is_on_disk:
+                # A cluster knows that there is such a stream, and has lost what was in it.
+                self.disk.streams[name] = Stream(stream.config, self.now_ns)
         for key, consumer in list(self.disk.consumers.items()):
-            if not consumer.is_durable or key[0] not in self.disk.streams:
+            if not consumer.is_durable or consumer.stream is not self.disk.streams.get(key[0]):
                 del self.disk.consumers[key]
                 continue
-            consumer._deliver, consumer._now = self.deliver, self.time
+            consumer.host, consumer.server = self, self.server_of_consumer()
             consumer.recover()
         for stream in self.disk.streams.values():
             stream.recover()
@@ -173,7 +200,41 @@ class Broker:
         self.loop.kill(self.process)
         for writes in self._writes.values():
             for write in list(writes)[: self.rng.randint(0, len(writes))]:
-                write(False)
+                self._write(write)
+
+    def lose_server(self, server: str, seconds: float, is_crash: bool) -> None:
+        """One server of a cluster crashes, or loses its network to the others but not to its clients.
+
+        What it leads gets other leaders; readers that it hosts end with it, or see nothing new.
+        """
+        if self.cluster is None or not self.process.is_alive:
+            return
+        self.cluster.lose(server, seconds)
+        for stream in self.disk.streams.values():
+            if self.cluster.leader_of(stream.name) == server:
+                self._depose(stream, self.cluster)
+        for key, consumer in list(self.disk.consumers.items()):
+            if consumer.server == server and consumer.is_durable:
+                consumer.move(self.cluster.pick(), self.cluster.rng)
+                self.arm(consumer)
+            elif consumer.server == server and is_crash:
+                del self.disk.consumers[key]
+        for connection in list(self.network.connections) if is_crash else []:
+            if isinstance(connection.acceptor, ClientHandler) and connection.acceptor.server == server:
+                connection.reset()
+
+    def _depose(self, stream: Stream, cluster: Cluster) -> None:
+        """Replace a stream's leader: the new one has a part of what was in flight, and answers none of it."""
+        writes = self._writes.get(stream.name, deque())
+        kept = cluster.rng.randint(0, len(writes))
+        for place, write in enumerate(writes):
+            write.is_over = True
+            if place < kept:
+                self._write(write)
+        writes.clear()
+        stream.forget_batches()
+        cluster.elect(stream.name)
+        self._signal(stream)
 
     # ── Host of the API
 
@@ -184,6 +245,15 @@ class Broker:
     def time(self) -> float:
         """Virtual time."""
         return self.loop.time()
+
+    def server_of_consumer(self) -> str:
+        """A server for a new consumer."""
+        return self.cluster.pick() if self.cluster is not None else ""
+
+    def newest_at(self, consumer: Consumer) -> int:
+        """Sequence of the newest message that a consumer's server has."""
+        stream = consumer.stream
+        return self.cluster.newest_at(consumer.server, stream) if self.cluster is not None else stream.last
 
     def ephemeral_name(self) -> str:
         """A new name."""
@@ -223,6 +293,7 @@ class Broker:
             **{"server_id": "S", "server_name": "simulated", "version": "2.15.1", "proto": 1, "go": "", "port": 4222},
             **{"host": "broker", "headers": True, "max_payload": MAX_PAYLOAD, "jetstream": True},
             "client_id": connection.number,
+            **({"cluster": "simulated"} if self.cluster is not None else {}),
             **({"auth_required": True, "nonce": f"nonce{connection.number:06}"} if handler.has_role else {}),
         }
         self.loop.call_soon(connection.send, format_info(info), context=self.process.context)
@@ -251,29 +322,81 @@ class Broker:
         found = [*self._subscriptions.get(subject, ()), *self._subscriptions.get(parent, ())]
         return found + [each for each in self._patterns if matches(each.subject, subject)]
 
-    def deliver(self, reply: str, subject: str, ack: str, headers: bytes, data: bytes) -> bool:
-        """Send a message to the listeners of a subject, under another subject; False when there are none."""
+    def deliver_from(self, source: Consumer, reply: str, subject: str, ack: str, headers: bytes, data: bytes) -> bool:
+        """Send a message of a consumer to a reply subject; False when it has no subscriber."""
+        return self.deliver(reply, subject, ack, headers, data, source.name, source.server)
+
+    def deliver(
+        self, reply: str, subject: str, ack: str, headers: bytes, data: bytes, source: str = "", server: str = ""
+    ) -> bool:
+        """Send a message to the listeners of a subject, under another subject; False when there are none.
+
+        Args:
+            reply: The subject that is listened to.
+            subject: The subject that is sent.
+            ack: Reply subject that is sent.
+            headers: Encoded block.
+            data: Bytes.
+            source: Stream or consumer, whose messages to a client keep their order.
+            server: Server of a cluster that it comes from; empty for the client's own.
+        """
         listeners = self._listeners(reply)
         for each in listeners:
-            each.client.connection.send(format_message(subject, each.sid, ack, headers, data))
+            if self.cluster is None or not server or self.cluster.reaches(server, each.client.server):
+                self._send(each.client, source or reply, format_message(subject, each.sid, ack, headers, data))
             if each.left is not None:
                 each.left -= 1
                 if each.left <= 0:
                     each.client.end(each)
         return bool(listeners)
 
-    def route(self, operation: Operation) -> None:
-        """Handle a published message."""
+    def _send(self, client: ClientHandler, source: str, data: bytes) -> None:
+        """Send bytes to a client, at once or after a drawn time."""
+        now, mean_s = self.loop.time(), self.conditions.reordering_s
+        delay = self.rng.expovariate(1.0) * mean_s if mean_s else 0.0
+        due = max(now + delay, self._sent_until.get((client, source), 0.0))
+        if due <= now:
+            client.connection.send(data)
+            return
+        self._sent_until[client, source] = due
+        self._later(due - now, client.connection.send, data)
+
+    def route(self, operation: Operation, server: str) -> None:
+        """Handle a message published by a client of a server."""
         subject, reply = operation.subject, operation.reply
+        stream = self._stream_of(subject)
+        if self.cluster is not None and not self._is_taken(operation, server, stream, self.cluster):
+            return
         if subject.startswith(PREFIX):
             self._answer(operation)
         elif subject.startswith("$JS.ACK."):
             self._acknowledge(operation)
-        elif (stream := self._stream_of(subject)) is not None and self.conditions.has_leader:
+        elif stream is not None and self.conditions.has_leader:
             self._enqueue(stream, operation)
             self.deliver(subject, subject, reply, operation.headers, operation.data)
         elif not self.deliver(subject, subject, reply, operation.headers, operation.data) and reply:
             self.deliver(reply, reply, "", _NO_RESPONDERS, b"")
+
+    def _is_taken(self, operation: Operation, server: str, stream: Stream | None, cluster: Cluster) -> bool:
+        """Whether a cluster gets a message to who handles it; if not, it has no answer, or an error."""
+        tokens = operation.subject.split(".")
+        if operation.subject.startswith(("$JS.ACK.", PREFIX + "CONSUMER.MSG.NEXT.")):
+            at = 2 if tokens[1] == "ACK" else 5
+            consumer = self.disk.consumers.get((tokens[at], tokens[at + 1]))
+            return consumer is None or cluster.reaches(server, consumer.server)
+        if cluster.is_away(server):
+            return False
+        is_api = operation.subject.startswith(PREFIX)
+        if is_api:
+            stream = next((self.disk.streams[each] for each in tokens if each in self.disk.streams), None)
+        if stream is None or cluster.takes_requests(stream):
+            return True
+        # The one that was the leader takes it still, or there is none.
+        if operation.reply and cluster.rng.random() < 0.5:
+            error = json.dumps({"error": errors.NO_LEADER.body}).encode()
+            headers, data = (b"", error) if is_api else (_NO_RESPONDERS, b"")
+            self.deliver(operation.reply, operation.reply, "", headers, data)
+        return False
 
     def _stream_of(self, subject: str) -> Stream | None:
         return next((stream for stream in self.disk.streams.values() if stream.takes(subject)), None)
@@ -302,32 +425,65 @@ class Broker:
             self._reply(operation.reply, b"")
 
     def _enqueue(self, stream: Stream, operation: Operation) -> None:
-        """Store a message after those before it, once it is flushed."""
+        """Store a message after those before it, once it is flushed and, on a cluster, a majority has it."""
         message = Incoming(operation.subject, operation.headers, operation.data)
-        writes = self._writes.setdefault(stream.name, deque())
-
-        def write(is_answered: bool = True) -> None:
-            outcome = self._write(stream, message)
-            if is_answered:
-                writes.popleft()
-                self._signal(stream)
-                if operation.reply:
-                    self._reply(operation.reply, outcome)
-
-        writes.append(write)
+        write = _Write(stream, message, operation.reply, None)
+        if self.cluster is not None:
+            outcome = self._try(stream, lambda: self._propose(write))
+            if outcome or write.staged is None:
+                self._reply_to(write, outcome)
+                return
+        self._writes.setdefault(stream.name, deque()).append(write)
         if not stream.is_on_disk:
-            write()
+            self._finish(write)
             return
         start = max(self.loop.time(), self._free_at.get(stream.name, 0.0))
         self._free_at[stream.name] = done = start + self.conditions.flush_s * self.rng.expovariate(1.0)
-        self._later(done - self.loop.time(), write)
+        self._later(done - self.loop.time(), self._finish, write)
 
-    def _write(self, stream: Stream, message: Incoming) -> bytes:
+    def _propose(self, write: _Write) -> Stored | None:
+        """Check a message as a cluster's leader, which replicates it next unless it is stored already."""
+        stored = self._check_disk(write)
+        if stored is None and (staged := write.stream.stage(write.message)) is not None:
+            in_flight = [each.staged for each in self._writes.get(write.stream.name, ()) if each.staged is not None]
+            stored = check_proposal(write.stream, staged, in_flight)
+            write.staged = staged
+        return stored
+
+    def _check_disk(self, write: _Write) -> Stored | None:
+        if self.conditions.is_full and write.stream.is_on_disk:
+            raise errors.INSUFFICIENT_RESOURCES
+        return self.conditions.on_publish(write.stream, write.message)
+
+    def _finish(self, write: _Write) -> None:
+        """Store and answer, unless another leader has decided on the message."""
+        if write.is_over:
+            return
+        write.is_over = True
+        self._writes[write.stream.name].remove(write)
+        outcome = self._write(write)
+        self._signal(write.stream)
+        self._reply_to(write, outcome)
+
+    def _reply_to(self, write: _Write, outcome: bytes) -> None:
+        if write.reply:
+            leader = self.cluster.leader_of(write.stream.name) if self.cluster is not None else ""
+            self._reply(write.reply, outcome, source=write.stream.name, server=leader)
+
+    def _write(self, write: _Write) -> bytes:
         """Store a message; returns the acknowledgement or the error."""
+        stream, before = write.stream, write.stream.last
+        if (staged := write.staged) is None:
+            return self._try(stream, lambda: self._check_disk(write) or stream.publish(write.message))
+        outcome = self._try(stream, lambda: apply_proposal(stream, staged))
+        if self.cluster is not None and stream.last > before:
+            self.cluster.replicate(stream, before, self._signal)
+        return outcome
+
+    def _try(self, stream: Stream, store: Callable[[], Stored | None]) -> bytes:
+        """The answer to a publication: its acknowledgement, its error, or nothing within a batch."""
         try:
-            if self.conditions.is_full and stream.is_on_disk:
-                raise errors.INSUFFICIENT_RESOURCES
-            stored = self.conditions.on_publish(stream, message) or stream.publish(message)
+            stored = store()
         except errors.ApiError as error:
             return json.dumps({"error": error.body, "stream": stream.name, "seq": 0}).encode()
         if stored is None:
@@ -349,7 +505,7 @@ class Broker:
                 consumer.serve()
                 self.arm(consumer)
 
-    def _reply(self, reply: str, data: bytes, headers: bytes = b"") -> None:
+    def _reply(self, reply: str, data: bytes, headers: bytes = b"", source: str = "", server: str = "") -> None:
         """Answer a request, unless a fault loses, delays or doubles the answer."""
         conditions, draw = self.conditions, self.rng.random()
         if draw < conditions.lost_replies:
@@ -359,7 +515,7 @@ class Broker:
             delay = self.rng.expovariate(1.0) * conditions.late_mean_s
         for _ in range(2 if self.rng.random() < conditions.doubled_replies else 1):
             if delay:
-                self._later(delay, self.deliver, reply, reply, "", headers, data)
+                self._later(delay, self.deliver, reply, reply, "", headers, data, reply, server)
             else:
-                self.deliver(reply, reply, "", headers, data)
+                self.deliver(reply, reply, "", headers, data, source, server)
             delay += self.rng.expovariate(1.0) * conditions.flush_s

@@ -47,6 +47,13 @@ class Incoming(NamedTuple):
         return parse_headers(self.headers) if self.headers else {}
 
 
+class Staged(NamedTuple):
+    """What is stored together: one message, or a batch that was committed."""
+
+    messages: list[Incoming]
+    batch: str = ""
+
+
 class Stored(NamedTuple):
     """The outcome of a publication."""
 
@@ -89,6 +96,8 @@ class Stream:
         self._last_id = ""
         """Id of the newest message."""
         self._batches: dict[str, list[Incoming]] = {}
+        self.is_ended = False
+        """Whether its replicas have stopped at a message that they could not apply."""
 
     @property
     def is_on_disk(self) -> bool:
@@ -99,37 +108,33 @@ class Stream:
         """Whether messages on a subject are stored here."""
         return any(matches(pattern, subject) for pattern in self.config.get("subjects") or [])
 
-    def knows(self, headers: dict[str, str]) -> bool:
-        """Whether the message id is in the deduplication window."""
-        return headers.get("Nats-Msg-Id", "") in self._ids
+    def known(self, headers: dict[str, str]) -> int | None:
+        """Sequence of the message whose id is in the deduplication window; None without one."""
+        return self._ids.get(headers.get("Nats-Msg-Id", ""), (None,))[0]
 
     # ── Publishing
 
     def publish(self, message: Incoming) -> Stored | None:
-        """Store a message; None for one of a batch that is not yet committed.
+        """Store a message, as a single server does; None for one of a batch that is not yet committed.
 
         Raises:
             ApiError: it is refused; nothing is stored.
         """
+        staged = self.stage(message)
+        return None if staged is None else self._check(staged) or self.store(staged)
+
+    def stage(self, message: Incoming) -> Staged | None:
+        """Take a message; None for one of a batch that is not yet committed.
+
+        Raises:
+            ApiError: its batch is refused.
+        """
         self._expire()
         headers = message.parsed()
-        if batch := headers.get("Nats-Batch-Id"):
-            return self._publish_batched(batch, headers, message)
-        return self._publish_single(headers, message)
+        batch = headers.get("Nats-Batch-Id")
+        return self._stage_batched(batch, headers, message) if batch else Staged([message])
 
-    def _publish_single(self, headers: dict[str, str], message: Incoming) -> Stored:
-        known = self._ids.get(headers.get("Nats-Msg-Id", ""))
-        if known is not None:
-            return Stored(known[0], is_duplicate=True)
-        self._check_conditions(headers, message.subject, self.last, {})
-        self._check_limits([message])
-        if headers.get("Nats-Rollup") == "sub":
-            self.remove(list(self.subjects.get(message.subject, ())))
-        elif headers.get("Nats-Rollup") == "all":
-            self.remove(list(self.messages))
-        return Stored(self._append(message, headers))
-
-    def _publish_batched(self, batch: str, headers: dict[str, str], message: Incoming) -> Stored | None:
+    def _stage_batched(self, batch: str, headers: dict[str, str], message: Incoming) -> Staged | None:
         if not self.config.get("allow_atomic"):
             raise errors.BATCHES_DISABLED
         number = int(headers.get("Nats-Batch-Sequence", 0))
@@ -147,27 +152,51 @@ class Stream:
         if not is_commit:
             return None
         del self._batches[batch]
-        return self._commit(batch, staged)
+        return Staged(staged, batch)
 
-    def _commit(self, batch: str, staged: list[Incoming]) -> Stored:
-        """Store a whole batch or nothing of it."""
-        parsed = [message.parsed() for message in staged]
+    def _check(self, staged: Staged) -> Stored | None:
+        """Check ids and conditions; returns the outcome for a message that is stored already."""
+        parsed = [message.parsed() for message in staged.messages]
+        known = self.known(parsed[0])
+        if not staged.batch and known is not None:
+            return Stored(known, is_duplicate=True)
         ids = [found for headers in parsed if (found := headers.get("Nats-Msg-Id"))]
         if len(set(ids)) < len(ids) or any(name in self._ids for name in ids):
             raise errors.DUPLICATE_IN_BATCH
         newest: dict[str, int] = {}
-        for place, (headers, message) in enumerate(zip(parsed, staged, strict=True), self.last + 1):
+        for place, (headers, message) in enumerate(zip(parsed, staged.messages, strict=True), self.last + 1):
+            self.check_last_id(headers)
             self._check_conditions(headers, message.subject, self.last, newest)
             newest[message.subject] = place
-        self._check_limits(staged)
-        for headers, message in zip(parsed, staged, strict=True):
-            self._append(message, headers)
-        return Stored(self.last, batch=batch, size=len(staged))
+        return None
 
-    def _check_conditions(self, headers: dict[str, str], subject: str, last: int, newest: dict[str, int]) -> None:
+    def store(self, staged: Staged) -> Stored:
+        """Store what was checked, all of it.
+
+        Raises:
+            ApiError: the stream is full; nothing is stored.
+        """
+        self._check_limits(staged.messages)
+        for message in staged.messages:
+            headers = message.parsed()
+            if headers.get("Nats-Rollup") == "sub":
+                self.remove(list(self.subjects.get(message.subject, ())))
+            elif headers.get("Nats-Rollup") == "all":
+                self.remove(list(self.messages))
+            self._append(message, headers)
+        return Stored(self.last, batch=staged.batch, size=len(staged.messages))
+
+    def check_last_id(self, headers: dict[str, str]) -> None:
+        """Check the condition on the newest message's id.
+
+        Raises:
+            ApiError: it fails.
+        """
         expected = headers.get("Nats-Expected-Last-Msg-Id")
         if expected is not None and expected != self._last_id:
             raise errors.wrong_last_id(self._last_id)
+
+    def _check_conditions(self, headers: dict[str, str], subject: str, last: int, newest: dict[str, int]) -> None:
         expected = headers.get("Nats-Expected-Last-Sequence")
         if expected is not None and int(expected) != last:
             raise errors.wrong_last_sequence(last)
@@ -276,6 +305,10 @@ class Stream:
             self.remove(lost)
             self.last = lost[0] - 1
             self.first = next(iter(self.messages), self.last + 1)
+
+    def forget_batches(self) -> None:
+        """Drop batches that are not committed, as a leader does that takes over."""
+        self._batches.clear()
 
     def recover(self) -> None:
         """Start again from the disk: ids of messages that are gone and open batches are forgotten."""

@@ -44,15 +44,20 @@ async def simulated_log(_: Path) -> AsyncIterator[EventLog]:
     await flush_and_close(client)
 
 
-@pytest.fixture(params=[memory_log, jetstream_log, simulated_log], ids=["memory", "jetstream", "simulated"])
+@pytest.fixture(
+    params=[(memory_log, 0), (jetstream_log, 0), (simulated_log, 1), (simulated_log, 3)],
+    ids=["memory", "jetstream", "simulated", "simulated cluster"],
+)
 def on_log(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Callable[[EventLog], Awaitable[None]]], None]:
+    make_log, servers = request.param
+
     def run(body: Callable[[EventLog], Awaitable[None]]) -> None:
         async def main(_: object = None) -> None:
-            async with request.param(tmp_path) as log:
+            async with make_log(tmp_path) as log:
                 await asyncio.wait_for(body(log), 300)
 
-        if request.param is simulated_log:
-            run_with_broker(main)
+        if servers:
+            run_with_broker(main, is_clustered=servers > 1)
         else:
             asyncio.run(main())
 

@@ -12,6 +12,7 @@ import msgspec
 import league.log.access
 import league.log.connection
 import league.log.jetstream
+import league.log.publisher
 import league.log.pull
 import league.log.work
 import workers.runtime
@@ -119,6 +120,36 @@ def cancel_once() -> None:
     workers.runtime._cancel_all = cancel
 
 
+def look_by_the_last_id() -> None:
+    league.log.publisher.is_clustered = lambda client: False
+
+
+def take_in_flight_for_a_conflict() -> None:
+    async def once(self: Any, *args: Any) -> Any:
+        return await self._send(*args)
+
+    Publisher._send_in_turn = once  # type: ignore[method-assign]
+
+
+class _Whatever(int):
+    """A number that equals every other."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = int.__hash__
+
+
+def skip_lost_deliveries() -> None:
+    parse_position = league.log.pull._parse_position
+    league.log.pull._parse_position = lambda msg: parse_position(msg)._replace(nth=_Whatever())
+    league.log.pull._PENDING_HEADER = ""
+
+
+def end_at_an_id_in_process() -> None:
+    league.log.connection._IN_PROCESS = 0
+
+
 BUGS = (
     Bug("a batch is appended event by event", split_batches, ("kill", "crash_broker"), 20),
     Bug("a duplicate is believed without a look at its bytes", trust_duplicates, ("false_duplicate",), 10),
@@ -145,5 +176,19 @@ BUGS = (
         give_up_unreadable_credentials,
         ("worker_disk_failing",),
         10,
+    ),
+    Bug("a condition that fails ends the history of a cluster", look_by_the_last_id, ("kill", "slow_replica"), 20),
+    Bug(
+        "a worker of a cluster takes a message in flight for the end of its name",
+        take_in_flight_for_a_conflict,
+        ("crash_server",),
+        10,
+    ),
+    Bug("readers skip messages that were lost between two servers", skip_lost_deliveries, ("lost_deliveries",), 10),
+    Bug(
+        "a worker of a cluster ends because its message is still in flight when it is sent again",
+        end_at_an_id_in_process,
+        ("cut_server", "slow_disk"),
+        20,
     ),
 )

@@ -139,26 +139,36 @@ def test_games_and_failures_are_counted_once_per_match() -> None:
     ) == (1, 0, 1, 1)
 
 
+def drawn(match_id: str) -> e.OpponentsSampled:
+    return e.OpponentsSampled(
+        match_id=match_id,
+        worker="w",
+        hero="main@1",
+        hero_seat=0,
+        sampler="pfsp",
+        sampler_digest="",
+        standings_sequence=1,
+        draw=0,
+        picks=[],
+    )
+
+
 @pytest.mark.parametrize(
     ("ids", "expected"),
     [([], 0), (["w-0"], 1), (["w-0", "w-7", "w-3"], 8), (["v-5", "w-x", "w-²", "w"], 0), (["w-1-4"], 0)],
 )
 def test_the_next_match_index_follows_the_highest_drawn(ids: list[str], expected: int) -> None:
-    draws = [
-        e.OpponentsSampled(
-            match_id=match_id,
-            worker="w",
-            hero="main@1",
-            hero_seat=0,
-            sampler="pfsp",
-            sampler_digest="",
-            standings_sequence=1,
-            draw=0,
-            picks=[],
-        )
-        for match_id in ids
-    ]
-    assert fold_events(*draws).next_match_index("w") == expected
+    assert fold_events(*map(drawn, ids)).next_match_index("w") == expected
+
+
+def test_draws_that_are_recorded_in_another_order_are_in_play_and_unfinished_once() -> None:
+    left = e.WorkerLeft(worker="w", incarnation="i", reason="ended")
+    joined = e.WorkerJoined("w", "rollout", "i", "host", 1, "0", 1)
+    state = fold_events(joined, *map(drawn, ["w-2", "w-0", "w-1"]), match("w-0", ("a", 1.0)), drawn("w-0"))
+    assert state.matches_ahead("main") == 2
+    state.apply(50, left)
+    state.apply(51, drawn("w-1"))
+    assert (state.matches_ahead("main"), set(state.unfinished_matches)) == (0, {"w-1", "w-2"})
 
 
 def test_steps_are_summed_once_over_restarts() -> None:

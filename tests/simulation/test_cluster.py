@@ -1,0 +1,75 @@
+"""The log on the simulated cluster: what only three servers do, by seeds."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from league.log.connection import connect
+from league.log.jetstream import JetStreamLog, flush_and_close
+from league.log.streams import ensure_streams
+from schemas.config import ExperienceConfig
+from schemas.errors import LogUnavailableError
+from simulation.broker.cluster import SERVERS
+from simulation.broker.server import URL
+from simulation.standalone import World, run_with_broker
+from tests.builders import checkpoint_added
+
+EVENTS = 40
+
+
+@asynccontextmanager
+async def open_log(name: str = "test") -> AsyncIterator[JetStreamLog]:
+    client = await connect(URL, name)
+    await ensure_streams(client.jetstream(timeout=10), ExperienceConfig())
+    yield JetStreamLog(client, "nim", name)
+    await flush_and_close(client)
+
+
+async def append(log: JetStreamLog, version: int) -> int:
+    """Append as workers do, again and again while the broker is unavailable."""
+    while True:
+        try:
+            return await log.append(checkpoint_added(version))
+        except LogUnavailableError:
+            await asyncio.sleep(1.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_readers_miss_no_event_where_messages_between_servers_are_lost(seed: int) -> None:
+    async def body(world: World) -> list[int]:
+        assert world.broker.cluster is not None
+        async with open_log() as log:
+            sequences = [await log.append(checkpoint_added(version)) for version in range(EVENTS)]
+            world.broker.cluster.lost_deliveries = 0.1
+            found = [recorded.sequence async for recorded in log.read(last=EVENTS)]
+        assert sequences == list(range(1, EVENTS + 1))
+        return found
+
+    assert run_with_broker(body, seed, is_clustered=True) == list(range(1, EVENTS + 1))
+
+
+def test_an_event_that_is_still_in_flight_when_it_is_sent_again_is_waited_for() -> None:
+    async def body(world: World) -> list[int]:
+        async with open_log() as log:
+            # Longer than a request's time: the second one finds the id in process.
+            world.conditions.flush_s = 12.0
+            return [await append(log, version) for version in range(4)]
+
+    assert run_with_broker(body, seed=1, is_clustered=True) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_events_are_recorded_once_while_leaders_change(seed: int) -> None:
+    async def body(world: World) -> list[int]:
+        async with open_log() as log:
+            world.conditions.flush_s = 0.5
+            appends = [asyncio.create_task(append(log, version)) for version in range(EVENTS)]
+            for number in range(6):
+                await asyncio.sleep(2.0)
+                world.broker.lose_server(SERVERS[number % 3], 1.0, is_crash=number % 2 == 0)
+            await asyncio.gather(*appends)
+            return sorted(task.result() for task in appends)
+
+    assert run_with_broker(body, seed, is_clustered=True) == list(range(1, EVENTS + 1))
