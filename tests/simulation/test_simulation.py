@@ -46,8 +46,6 @@ def test_a_seed_has_one_trace_whatever_the_environment_and_holds_every_invariant
 def test_forty_two_short_leagues_hold_every_invariant() -> None:
     output = run_simulation("--seeds", "42", "--steps", "1")
     assert "42 of 42 seeds, 0 broken" in output
-    # One of them, seed 25, without faults.
-    assert " 0 faults ()" in output
 
 
 def test_one_kind_of_fault_can_be_chosen_and_an_unknown_one_is_refused() -> None:
