@@ -284,3 +284,41 @@ def test_a_league_keeps_its_large_blobs_in_a_bucket(server: str, tmp_path: Path)
     assert not published & broker
     result = CliRunner().invoke(app, ["verify", "--run", str(folder)])
     assert result.exit_code == 0, result.output
+
+
+def test_a_copy_of_the_archive_in_a_bucket_is_verified_and_enough_to_restore(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    run, copies = tmp_path / "run", "s3://blobs/copies"
+
+    def league(*arguments: object) -> tuple[int, str]:
+        result = CliRunner().invoke(app, [str(each) for each in arguments])
+        return result.exit_code, result.output
+
+    async def history(folder: Path) -> list[tuple[str, bytes]]:
+        async with Run(folder).open_log() as log:
+            return [(recorded.subject, recorded.payload) async for recorded in log.read()]
+
+    command = ["up", "--config", str(ROOT / "configs" / "nim-tiny.toml"), "--run", str(run)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-m", "ui", *command], cwd=ROOT, env=environment, check=True, timeout=600)
+    assert league("config", "set", f"history.copy_to={copies}", "--run", run)[0] == 0
+    code, text = league("archive", "--run", run)
+    assert (code, "copied up to event" in text) == (0, True), text
+    code, text = league("verify", "--run", run)
+    assert code == 0, text
+    bucket = S3Store("blobs", endpoint=server, region="us-east-1", client_options={"allow_http": True})
+    objects = {each["path"]: each["size"] for page in obstore.list(bucket, "copies") for each in page}
+    (folder,) = {path.split("/")[1] for path in objects}
+    before = asyncio.run(history(run))
+    code, text = league(
+        "restore", "--from", tmp_path / "none", "--archive", f"{copies}/{folder}", "--run", tmp_path / "new"
+    )
+    assert code == 0, text
+    restored = asyncio.run(history(tmp_path / "new"))
+    assert len(restored) > len(before) // 2
+    assert restored[:-1] == before[: len(restored) - 1]
+    obstore.put(bucket, max(objects, key=lambda path: objects[path]), b"damaged")
+    code, text = league("verify", "--run", run)
+    assert (code, "DAMAGED in the copy" in text) == (1, True), text
