@@ -18,10 +18,10 @@ TREE: Any = get_command(app)
 
 
 def said(text: str) -> Iterator[str]:
-    """Commands in blocks, a line each, and in running text between backticks."""
+    """Commands in blocks, a line each unless it ends with a backslash, and in running text between backticks."""
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         if language in ("", "sh", "bash", "console"):
-            yield from re.findall(r"^ *(league [a-z].*)", block, re.MULTILINE)
+            yield from re.findall(r"^ *(league [a-z].*)", re.sub(r"\\\n *", "", block), re.MULTILINE)
     plain = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     spans = re.findall(r"`([^`]*)`", " ".join(plain.split()))
     yield from (span for span in spans if re.match(r"league [a-z]", span))
