@@ -87,7 +87,8 @@ _EVENTS: dict[tuple[str, ...], tuple[type[e.Event], ...]] = {
     ("inference",): (e.InferenceServing, e.OpponentsSampled, e.SessionOpened, e.ExternalVersionAdded),
     ("rater",): (
         *(e.RatingUpdated, e.RatingsCorrected, e.MatchVoided, e.CheckpointPromoted, e.PromotionDecided),
-        *(e.RegressionNoticed, e.AgentRetired, e.AgentActivated),
+        # Also versions that no schedule has let join, as elite.
+        *(e.CheckpointAdded, e.RegressionNoticed, e.AgentRetired, e.AgentActivated),
     ),
     ("trainer",): (e.PolicyPublished, e.PolicyReset, e.GradientStepTaken, e.CheckpointAdded, e.TrainingFinished),
     ("archivist",): (e.HistorySealed, e.HistoryArchived, e.SnapshotTaken),

@@ -177,7 +177,12 @@ BUGS = (
         ("worker_disk_failing",),
         10,
     ),
-    Bug("a condition that fails ends the history of a cluster", look_by_the_last_id, ("kill", "slow_replica"), 20),
+    Bug(
+        "a condition that fails ends the history of a cluster",
+        look_by_the_last_id,
+        ("kill", "lost_replies", "slow_replica"),
+        20,
+    ),
     Bug(
         "a worker of a cluster takes a message in flight for the end of its name",
         take_in_flight_for_a_conflict,

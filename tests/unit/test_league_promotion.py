@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from league.auth.permissions import permissions
 from league.evaluation import promotion, sprt
 from league.evaluation.outlook import make_outlook
 from league.evaluation.plan import evaluation_jobs, finished_evaluations, plan_evaluations
@@ -28,6 +29,7 @@ from schemas import events as e
 from schemas.config import CheckpointScheduleConfig, EvaluationConfig, LeagueConfig, PromotionConfig, to_builtins
 from schemas.events.rating import SprtConfig
 from schemas.jobs import PlayMatch
+from schemas.subjects import event_subject
 from tests.builders import apply_events, checkpoint_added, league_state, match_finished, policy_published
 
 EVALUATION = EvaluationConfig(every=10, gatekeeper_games=7, benchmark_games=7)
@@ -144,6 +146,7 @@ def test_a_published_version_with_a_high_score_joins_as_elite() -> None:
     event = due_promotions(state_with(*history, config=HIGH_SCORE))[-1]
     assert isinstance(event, e.CheckpointAdded)
     assert (event.reason, event.parent, event.adapter) == ("elite", "main@1", f"{5:064d}")
+    assert event_subject("nim", event) in permissions("rater", "rater-1", "nim").publish, "raters record promotions"
 
 
 @pytest.mark.parametrize("config", [CONFIG, HIGH_SCORE])
