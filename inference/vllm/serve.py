@@ -32,7 +32,7 @@ SOURCE_VARIABLE = "LEAGUE_ADAPTERS"
 ZERO_ADAPTER = "league-base"
 """Name of an adapter that adds nothing, where the base model has to be requested as one."""
 
-START_TIMEOUT_S = 240
+START_TIMEOUT_S = 1800
 """Longest that a server may take to start: its weights are read, its graphs compiled."""
 
 

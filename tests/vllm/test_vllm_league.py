@@ -39,16 +39,16 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
         port = taken.getsockname()[1]
     run, file = folder / "run", folder / "league.toml"
     file.write_text(CONFIG.read_text() + f'\n[inference]\nurls = ["http://127.0.0.1:{port}"]\nmax_adapters = 4\n')
-    subprocess.run([*LEAGUE, "open", "--config", str(file), "--run", str(run)], check=True, timeout=120)
+    subprocess.run([*LEAGUE, "open", "--config", str(file), "--run", str(run)], check=True, timeout=1800)
     with (folder / "vllm.log").open("wb") as log:
         command = [*LEAGUE, "vllm", "--run", str(run), "--port", str(port)]
         server = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             # Workers start before the server answers, and wait for it.
-            up = subprocess.run([*LEAGUE, "up", "--run", str(run)], capture_output=True, text=True, timeout=280)
+            up = subprocess.run([*LEAGUE, "up", "--run", str(run)], capture_output=True, text=True, timeout=3600)
         finally:
             server.send_signal(signal.SIGTERM)
-            assert server.wait(timeout=40) == 0, (folder / "vllm.log").read_text()
+            assert server.wait(timeout=300) == 0, (folder / "vllm.log").read_text()
     assert up.returncode == 0, up.stdout + up.stderr + (folder / "vllm.log").read_text()
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2)
