@@ -27,7 +27,7 @@ def test_the_connection_is_served_while_a_model_is_made(tmp_path: Path, monkeypa
 
     async def opened() -> None:
         asyncio.get_running_loop().call_later(0.01, served.set)
-        await open._locate_base_model(Run(tmp_path), Client(), LeagueConfig(), lambda *_: None)
+        await open._locate_base_model(Run(tmp_path), Client(), LeagueConfig(), lambda *_: None, make_model=True)
 
     monkeypatch.setattr(open, "make_base_model", make)
     with pytest.raises(ModelError, match="served"):
