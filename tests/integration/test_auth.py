@@ -129,8 +129,8 @@ OWN: dict[str, set[str]] = {
     | {f"{kind} {purpose}" for kind in ("MatchFinished", "MatchFailed") for purpose in MATCHES_OF_EVALUATORS},
     "inference": {"InferenceServing", "OpponentsSampled", "SessionOpened", "ExternalVersionAdded", "RemoteAsked"}
     | {"MatchFinished session", "MatchFailed session"},
-    "rater": {"RatingUpdated", "RatingsCorrected", "CheckpointPromoted", "PromotionDecided", "RegressionNoticed"}
-    | {"AgentRetired", "AgentActivated", "MatchVoided", "MatchFailed training"},
+    "rater": {"RatingUpdated", "RatingsCorrected", "CheckpointAdded", "CheckpointPromoted", "PromotionDecided"}
+    | {"RegressionNoticed", "AgentRetired", "AgentActivated", "MatchVoided", "MatchFailed training"},
     "trainer": {"PolicyPublished", "PolicyReset", "GradientStepTaken", "CheckpointAdded", "TrainingFinished"},
     "archivist": {"HistorySealed", "HistoryArchived", "SnapshotTaken"},
     "tracker": set(),
