@@ -20,7 +20,7 @@ from league.run import Run
 from league.state import LeagueState
 from schemas.codec import decode_job
 from schemas.config import LeagueConfig
-from schemas.errors import ExitCode, LeagueError
+from schemas.errors import ExitCode, LeagueError, LogError, WorkerConflictError
 from schemas.ids import digest
 from schemas.numbers import expand_ranges
 from schemas.subjects import EXPERIENCE_STREAM, LEAGUE_STREAM, WORK_STREAM
@@ -224,6 +224,16 @@ def no_job_is_left(remains: Remains) -> Iterator[str]:
             yield f"the job of match {job.match_id} is left in the queue"
 
 
+def workers_leave_with_reason(remains: Remains) -> Iterator[str]:
+    """No worker leaves for an error of the broker that is in no class, or since its name was taken, and records that.
+
+    The history refuses every record of a worker whose name another process has.
+    """
+    for left in remains.of(e.WorkerLeft):
+        if left.reason.startswith((f"{WorkerConflictError.__name__}:", f"{LogError.__name__}:")):
+            yield f"{left.worker} left: {left.reason}"
+
+
 INVARIANTS: tuple[Callable[[Remains], Iterator[str]], ...] = (
     acknowledged_messages_are_kept,
     history_is_readable,
@@ -238,6 +248,7 @@ INVARIANTS: tuple[Callable[[Remains], Iterator[str]], ...] = (
     ratings_are_the_fold,
     folds_are_equal,
     no_job_is_left,
+    workers_leave_with_reason,
 )
 _MAX_REPORTED = 3
 

@@ -193,7 +193,7 @@ BUGS = (
     Bug(
         "a worker of a cluster ends because its message is still in flight when it is sent again",
         end_at_an_id_in_process,
-        ("cut_server", "slow_disk"),
+        ("crash_server", "slow_disk"),
         20,
     ),
 )
