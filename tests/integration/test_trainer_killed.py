@@ -378,7 +378,15 @@ def test_a_rank_that_is_killed_ends_the_worker_and_the_next_one_goes_on_to_the_b
 
 def ranks_of(pid: int) -> list[psutil.Process]:
     """The processes that a trainer has started for its other ranks."""
-    return [child for child in psutil.Process(pid).children() if "spawn_main" in " ".join(child.cmdline())]
+    return [child for child in psutil.Process(pid).children() if "spawn_main" in _command_line(child)]
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        # It has ended, and its end may not have been collected yet (``ZombieProcess``).
+        return ""
 
 
 def test_a_full_store_leaves_the_last_checkpoint_whole_and_more_room_lets_training_go_on_alike(
