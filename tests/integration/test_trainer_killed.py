@@ -182,6 +182,8 @@ class Pass(NamedTuple):
     batches: list[tuple[str, list[list[int]], list[Any]]]
     weights: list[str]
     state: str
+    skipped: int
+    """Steps that left the weights as they were, such as one whose matches gave the hero no choice."""
     given_up: list[str]
     """Matches of members of groups that others were missing from."""
 
@@ -194,6 +196,7 @@ async def passed(client: Client) -> Pass:
         [(step.batch, step.trained, step.parts) for step in steps],
         [published[version] for version in sorted(published)],
         steps[-1].state,
+        sum(step.skipped for step in steps),
         [match for step in steps for left in step.dropped if left.reason == "given_up" for match in left.matches],
     )
 
@@ -328,7 +331,8 @@ def test_a_trainer_killed_again_and_again_ends_with_the_same_weights(
     assert found.weights == expected.weights
     assert found.state == expected.state
     assert {found.state, *found.weights[1:]} <= {path.name for path in (tmp_path / "blobs").rglob("??/*")}
-    assert len(set(expected.weights)) == STEPS + 1, "every step moved the weights"
+    assert expected.skipped <= STEPS // 4
+    assert len(set(expected.weights)) == STEPS + 1 - expected.skipped, "every other step moved the weights"
     assert len(expected.given_up) == (4 + 3 if kind == "groups" else 0)
     assert found.given_up == expected.given_up
 
