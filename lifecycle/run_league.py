@@ -8,16 +8,17 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from nats.aio.client import Client
 from rich.console import Console
 
 from arena.environments import make_environment
 from league.analysis.summary import RatingCurve, benchmark_rows, rating_curve
 from league.history.replay import verify_log
 from league.integrity.snapshots import load_state_at
-from league.log.jetstream import JetStreamLog
+from league.log.jetstream import JetStreamLog, find_league
 from league.plots.braille import training_chart
 from league.queries.leaderboard import LeaderboardCommand, leaderboard_text, load_leaderboard
 from league.queries.text_table import number_columns, print_benchmarks, print_table, table_width
@@ -25,6 +26,7 @@ from league.run import DEFAULT_RUN, Run
 from league.state import LeagueState
 from lifecycle.config_checks import check_config
 from lifecycle.open import open_league
+from lifecycle.reconfigure import check_change
 from players.remote.remote_player import check_api_keys, remote_agents_in_evaluation, remote_agents_in_training
 from schemas.config import LeagueConfig
 from schemas.errors import UsageError
@@ -32,6 +34,7 @@ from schemas.files import LockedError, hold_lock, remove_abandoned_drafts
 from workers.discover_servers import check_servers
 from workers.logs import configure_logging, progress_callback, show_progress
 from workers.runtime import Context, beside
+from workers.stop_conditions import stop_reason
 from workers.supervisor import LeagueWorkerPool, Supervisor, make_announcer, show_dashboard, stop_on_signals
 
 BOTS_TITLE = "Games won with one bot in all other seats (strictly the most of all seats)"
@@ -124,19 +127,26 @@ async def open_without_workers(run: Run, settings: LeagueConfig, console: Consol
             await open_league(run, client, settings, report)
 
 
-async def run_league(run: Run, settings: LeagueConfig | None, console: Console) -> int:
+async def run_league(run: Run, stages: Sequence[LeagueConfig], console: Console) -> int:
     """Open or resume a league, run its workers until training is done, and report; return the exit code.
+
+    Args:
+        run: Its folder.
+        stages: Settings of the league, in force one after the other, each until its training is done; those whose
+            stop condition the history has met already are passed over. Empty to keep the settings in force.
+        console: Where progress is shown.
 
     Raises:
         ConfigError: invalid settings, or a remote agent's key is not in the environment.
-        UsageError: there is no league and no settings to open one with.
+        UsageError: there is no league and no settings to open one with, or a stage changes an immutable setting.
     """
-    if settings is not None:
+    for settings in stages:
         check_config(settings)
+        check_change(stages[0].name, stages[0], settings)
         await check_servers(settings)
     run.make_folder()
     with _claim_folder(run):
-        return await _run_workers(run, settings, console)
+        return await _run_stages(run, stages, console)
 
 
 @contextlib.contextmanager
@@ -158,18 +168,21 @@ def _claim_folder(run: Run) -> Iterator[None]:
         ) from None
 
 
-async def _run_workers(run: Run, settings: LeagueConfig | None, console: Console) -> int:
+async def _run_stages(run: Run, stages: Sequence[LeagueConfig], console: Console) -> int:
     configure_logging("supervisor", run.logs / "supervisor.log", terminal=False)
+    done = False
+    # None keeps the settings in force.
+    turns: Sequence[LeagueConfig | None] = stages or [None]
     with contextlib.ExitStack() as ending:
         async with contextlib.AsyncExitStack() as stack:
-            with show_progress(console, "starting the broker") as report:
+            with show_progress(console, "starting the broker"):
                 client = await stack.enter_async_context(run.connect("supervisor"))
-                report("opening the league", None)
-                history = await open_league(run, client, settings, report)
-                context = Context(run, client, history, "supervisor")
-                await context.load_snapshot()
-            async with beside(context.follow()):
-                done = await _supervise(context, console)
+            for settings in turns:
+                if settings is not None and settings is not turns[-1] and await _is_over(run, client, settings):
+                    continue
+                history, done = await _run_workers(run, client, settings, console)
+                if not done:
+                    break
             if done:
                 identical = await print_report(run, history, Console(), console)
             ending.enter_context(show_progress(console, "stopping the broker"))
@@ -177,6 +190,27 @@ async def _run_workers(run: Run, settings: LeagueConfig | None, console: Console
         console.print("stopped; the same command goes on from here", highlight=False)
         return 0
     return 0 if identical else 1
+
+
+async def _is_over(run: Run, client: Client, settings: LeagueConfig) -> bool:
+    """Whether the league, if it is open, has met the stop condition of these settings."""
+    league = await find_league(client, settings.name)
+    if league is None:
+        return False
+    state = await load_state_at(JetStreamLog(client, league, "supervisor"), run.open_blob_store(client, league))
+    return stop_reason(state, settings.trainer.policy, settings.stop) is not None
+
+
+async def _run_workers(
+    run: Run, client: Client, settings: LeagueConfig | None, console: Console
+) -> tuple[JetStreamLog, bool]:
+    """Run a league's workers under these settings; return its log, and whether training is done."""
+    with show_progress(console, "opening the league") as report:
+        history = await open_league(run, client, settings, report)
+        context = Context(run, client, history, "supervisor")
+        await context.load_snapshot()
+    async with beside(context.follow()):
+        return history, await _supervise(context, console)
 
 
 async def _supervise(context: Context, console: Console) -> bool:

@@ -91,6 +91,12 @@ def test_a_wrong_configuration_names_the_key_and_what_was_expected(tmp_path, tex
     refused("up", "--config", config(tmp_path, text), "--run", str(tmp_path / "run"), code=2, says=says)
 
 
+def test_stages_of_different_leagues_are_refused_before_the_first_begins(tmp_path):
+    stages = ["--config", str(CONFIGS / "nim-tiny.toml"), "--config", str(CONFIGS / "quick-start.toml")]
+    refused("up", *stages, "--run", str(tmp_path / "run"), code=2, says=["'nim'", "game"])
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_missing_configuration_is_named(tmp_path):
     says = ["nowhere.toml", "cannot be read"]
     refused("up", "--config", str(tmp_path / "nowhere.toml"), "--run", str(tmp_path / "run"), code=2, says=says)

@@ -159,6 +159,25 @@ def test_going_on_with_a_finished_run_only_reports(finished):
     assert "identical" in result.stdout
 
 
+@pytest.mark.slow
+def test_stages_are_trained_one_after_the_other_and_not_again(finished: Path, tmp_path: Path) -> None:
+    run, files = tmp_path / "run", []
+    shutil.copytree(finished, run)
+    # The first is over already.
+    for steps in (3, 4, 5):
+        files += ["--config", str(tmp_path / f"{steps}.toml")]
+        Path(files[-1]).write_text(CONFIG.read_text().replace("steps = 3", f"steps = {steps}"))
+    for _ in range(2):
+        command = [sys.executable, "-m", "ui", "up", "--run", str(run), *files]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        assert ended.returncode == 0, ended.stderr
+        lines = league("events", "--json", run=run).stdout.splitlines()
+        events = [json.loads(line)["event"] for line in lines]
+        configured = [event for event in events if event["type"] == "LeagueConfigured"]
+        assert [event["config"]["stop"]["steps"] for event in configured] == [4, 5]
+        assert [event["step"] for event in events if event["type"] == "GradientStepTaken"] == [1, 2, 3, 4, 5]
+
+
 def test_no_broker_is_left_behind(finished):
     assert not (finished / "nats" / "server.json").exists()
 

@@ -43,7 +43,12 @@ ROLE_MODULES = {
 
 @with_run_options
 def up(
-    config: Annotated[Path | None, typer.Option("--config", help="The league's settings, a TOML file.")] = None,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--config", help="The league's settings, a TOML file; repeated: stages of training, one after the other."
+        ),
+    ] = None,
     *,
     run: Run,
     port: Annotated[int, typer.Option(help="Port of the run's own broker; 0 takes a free one.")] = 0,
@@ -56,11 +61,11 @@ def up(
     with show_progress(console, "loading the libraries"):
         from lifecycle.run_league import run_league
 
-    settings = load_config(config) if config is not None else None
+    stages = [load_config(path) for path in config or ()]
     if max_store_mb is not None and max_store_mb < 1:
         raise UsageError(f"--max-store-mb {max_store_mb}: expected 1 or more")
     own = Run(run.folder, nats=run.nats, port=port, name=run.name, max_store_mb=max_store_mb)
-    raise typer.Exit(uvloop.run(run_league(own, settings, console)))
+    raise typer.Exit(uvloop.run(run_league(own, stages, console)))
 
 
 def open_league(
