@@ -15,7 +15,8 @@ import pytest
 
 from arena.clients import ScriptedClient
 from arena.environments import ArenaOptions, make_environment
-from arena.environments.openenv import AGENT, ServerError, open_session, parse_action, parse_message
+from arena.environments.openenv import AGENT, parse_action
+from arena.environments.openenv.client import Server, ServerError, parse_message
 from arena.model_call import Limits
 from schemas.episodes import EpisodeRequest, GenerateResult, Message
 from schemas.errors import ConfigError, EpisodeError
@@ -74,18 +75,25 @@ class Guessing(Environment):
 
 
 app = create_app(Guessing, Guess, Hint, env_name="guessing", max_concurrent_envs=int(sys.argv[1]))
+'''
+OPENSPIEL = """
+import socket
+import uvicorn
+from openspiel_env.server.app import app
+"""
+RUN = """
 listening = socket.create_server(("127.0.0.1", 0))
 print(listening.getsockname()[1], flush=True)
 uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
-'''
+"""
 
 
 @contextmanager
-def serving(folder: Path, sessions: int) -> Iterator[str]:
+def serving(folder: Path, sessions: int = 1, server: str = SERVER) -> Iterator[str]:
     """The address of a server, which has loaded its packages."""
     if not PYTHON.exists():
         pytest.skip("make test-environments installs openenv-core")
-    (folder / "server.py").write_text(SERVER)
+    (folder / "server.py").write_text(server + RUN)
     command = [str(PYTHON), str(folder / "server.py"), str(sessions)]
     env = {**os.environ, "PYTHONPATH": ""}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
@@ -193,10 +201,10 @@ def test_a_fault_of_the_environment_fails_the_episode(url: str, fault: str, reas
 def test_a_server_with_one_session_is_waited_for_and_its_end_fails_the_episode(tmp_path: Path) -> None:
     async def take_turns(spec: Any) -> GenerateResult:
         arena = spec.open(ScriptedClient.from_function(lambda _: "1"), ArenaOptions(limits=Limits(needs_tokens=False)))
-        async with open_session(spec.settings, 0):
+        async with Server(address, 600).open_session({}):
             waiting = asyncio.create_task(arena.generate_rollouts([EpisodeRequest("openenv", {"seed": 0})]))
             with pytest.raises(EpisodeError, match="no answer within"):
-                async with open_session(spec.of({"url": address, "timeout_s": 0.5}).settings, 0):
+                async with Server(address, 0.5).open_session({}):
                     pass
         return (await waiting)[0]
 
@@ -205,6 +213,23 @@ def test_a_server_with_one_session_is_waited_for_and_its_end_fails_the_episode(t
         assert asyncio.run(take_turns(spec)).rollout.failure == ""
         (result,) = play(address, lambda _: "1", reset={"fault": "exits"})
         assert "the server is away" in result.rollout.failure
+
+
+def test_a_game_of_openenvs_own_openspiel_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its opponent moves at random, so that random play wins, loses and draws."""
+    found = "import importlib.util as u, sys; sys.exit(u.find_spec('openspiel_env') is None)"
+    if not PYTHON.exists() or subprocess.run([PYTHON, "-c", found], check=False).returncode:
+        pytest.skip("make test-environments fetches openspiel_env from OpenEnv's repository")
+    monkeypatch.setenv("OPENSPIEL_GAME", "tic_tac_toe")
+    action = {"game_name": "tic_tac_toe", "game_params": {}}
+    with serving(tmp_path, server=OPENSPIEL) as address:
+        spec, rng = make_environment("openenv", {"url": address, "action": action}), Random(1)
+        results = play(address, lambda messages: spec.improvise(AGENT, messages, rng), seeds=20, action=action)
+    assert [(result.rollout.failure, result.rollout.extras["invalid"]) for result in results] == [("", 0)] * 20
+    assert all(3 <= len(result.rollout.steps) <= 5 for result in results)
+    rewards = {result.rollout.rewards[AGENT] for result in results}
+    assert rewards <= {-1.0, 0.0, 1.0}
+    assert len(rewards) > 1
 
 
 def test_a_server_that_is_away_is_named() -> None:

@@ -1,22 +1,19 @@
 """Environments of OpenEnv servers, with one seat: whatever else acts there, as an opponent, is part of the server.
 
-An episode is a session over WebSocket (``/ws``: ``reset``, then ``step``), since ``/reset`` and ``/step`` over HTTP
-keep nothing from one request to the next. HTTP gives the environment's description and the JSON schema of its actions.
-
-The agent sees an observation's fields, a line each, and replies with an action as a JSON object; where actions have
-only one field, its value is enough. A reply that is no action is answered with the reason, and the episode goes on. The
-reward is the sum of all steps' rewards. Servers play their own random moves, and some ignore the seed of a reset, so
-that episodes are recorded but not played again.
+An episode is a session of the server (``client``). The agent sees an observation's fields, a line each, and replies
+with an action as a JSON object; where actions have only one field, its value is enough. A reply that is no action is
+answered with the reason, and the episode goes on. The reward is the sum of all steps' rewards. Servers play their own
+random moves, and some ignore the seed of a reset, so that episodes are recorded but not played again.
 """
 
 import asyncio
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -24,20 +21,16 @@ from arena.arena import Arena
 from arena.clients import InferenceClient
 from arena.datasets import WORDS
 from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
+from arena.environments.openenv.client import Description, Result, Server, ServerError, Session
 from arena.episodes import Episode
 from arena.games.texts import strip_thinking
 from arena.rubrics import Rubric
 from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
-from schemas.errors import ConfigError, EpisodeError
+from schemas.errors import ConfigError
 
 AGENT, STORE = "agent", "seeds"
 
 _FIELDS_MARK = "Each reply is one action, a JSON object with these fields: "
-_RETRY_S = 0.1
-"""Seconds between attempts to open a session of a server that has none free."""
-_MAX_MESSAGE = 64 * 2**20
-"""Most bytes of a server's message."""
-_MAX_SHOWN = 300
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -74,62 +67,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         check_at_least(self, sessions=1, max_turns=1, max_tokens=1, tasks=1, group_size=1, batch_size=1)
         if not 0 < self.timeout_s < math.inf:
             raise ConfigError(f"timeout_s: {self.timeout_s}; expected seconds above 0")
-
-
-class ServerError(EpisodeError):
-    """An error that the server reports, with its code."""
-
-    def __init__(self, message: str, code: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class Result(msgspec.Struct, frozen=True):
-    """What a reset or a step leads to."""
-
-    observation: dict[str, Any]
-    reward: float | bool | None = None
-    done: bool = False
-
-
-class Description(NamedTuple):
-    """What a server says of its environment."""
-
-    text: str
-    """The environment in words, for the agent."""
-    fields: dict[str, Any]
-    """JSON schemas of the fields that the agent chooses, by name."""
-
-
-def parse_message(text: str | bytes, where: str) -> Result:
-    """The result in a message of the server.
-
-    Raises:
-        ServerError: it reports an error.
-        EpisodeError: the message does not have the form of the protocol, or the reward is not a finite number.
-    """
-    try:
-        # Unlike msgspec, it reads NaN, so that the message can name it.
-        fields = json.loads(text)
-        data = fields["data"]
-        if fields["type"] == "error":
-            raise ServerError(f"{where}: {_describe_error(data)}", str(data.get("code", "")))
-        result = msgspec.convert(data, Result)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        if isinstance(error, EpisodeError):
-            raise
-        raise EpisodeError(
-            f"{where}: found {str(text)[:_MAX_SHOWN]!r} ({error}); expected observation, reward and done, as OpenEnv "
-            "sends them"
-        ) from None
-    if not math.isfinite(result.reward or 0.0):
-        raise EpisodeError(f"{where}: reward {result.reward}; expected a finite number")
-    return result
-
-
-def _describe_error(data: Mapping[str, Any]) -> str:
-    details = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in data.get("errors", ())]
-    return "; ".join([str(data.get("message", "")), *details])[:_MAX_SHOWN]
 
 
 def parse_action(reply: str, fields: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -172,110 +109,6 @@ def _first_type(schema: Mapping[str, Any]) -> str:
     return next((each["type"] for each in alternatives if "type" in each), "string")
 
 
-class Session:
-    """A session of a server; ``open_session`` makes one."""
-
-    def __init__(self, socket: Any, settings: Settings) -> None:
-        self._socket = socket
-        self._settings = settings
-
-    async def step(self, action: Mapping[str, Any]) -> Result:
-        """Apply an action.
-
-        Raises:
-            ServerError: the server refuses the action, or its environment raises.
-            EpisodeError: no answer in time, or not one of the protocol.
-        """
-        async with _translate_errors(self._settings):
-            return await self.exchange("step", {**self._settings.action, **action})
-
-    async def exchange(self, kind: str, data: Mapping[str, Any]) -> Result:
-        """Send a message and wait for the server's answer."""
-        from websockets.exceptions import ConnectionClosed
-
-        # A server without a free session answers before it reads a message, and closes.
-        with suppress(ConnectionClosed):
-            await self._socket.send(json.dumps({"type": kind, "data": data}))
-        return parse_message(await self._socket.recv(), _where(self._settings))
-
-
-@asynccontextmanager
-async def open_session(settings: Settings, seed: int) -> AsyncIterator[tuple[Session, Result]]:
-    """A session after its reset, and what it begins with. Waits while the server has none free.
-
-    Raises:
-        EpisodeError: the server is away, or gives no such answer in time.
-    """
-    from websockets.asyncio.client import connect
-
-    address = re.sub(r"^http", "ws", settings.url.rstrip("/")) + "/ws"
-    socket = None
-    try:
-        async with _translate_errors(settings):
-            while True:
-                socket = await connect(address, open_timeout=None, close_timeout=_RETRY_S, max_size=_MAX_MESSAGE)
-                session = Session(socket, settings)
-                try:
-                    begun = await session.exchange("reset", {**settings.reset, "seed": seed})
-                    break
-                except ServerError as error:
-                    if error.code != "CAPACITY_REACHED":
-                        raise
-                await socket.close()
-                await asyncio.sleep(_RETRY_S)
-        yield session, begun
-    finally:
-        if socket is not None:
-            await socket.close()
-
-
-async def describe(settings: Settings) -> Description:
-    """The environment's description and actions, from ``/metadata`` and ``/schema``.
-
-    Raises:
-        EpisodeError: the server is away, or does not answer as OpenEnv does.
-    """
-    import httpx2
-
-    async with _translate_errors(settings), httpx2.AsyncClient(base_url=settings.url, timeout=None) as client:
-        answers = []
-        for path in ("/metadata", "/schema"):
-            response = await client.get(path)
-            response.raise_for_status()
-            answers.append(response.json())
-    try:
-        metadata, schema = answers
-        fields = {name: each for name, each in schema["action"]["properties"].items() if name != "metadata"}
-        text = settings.rules or f"{metadata['name']}: {metadata['description']}"
-    except (KeyError, TypeError, AttributeError) as error:
-        raise EpisodeError(
-            f"{_where(settings)}: found no {error} in /metadata and /schema; expected those of an OpenEnv server"
-        ) from None
-    return Description(text, {name: each for name, each in fields.items() if name not in settings.action})
-
-
-def _where(settings: Settings) -> str:
-    return f"openenv, {settings.url}"
-
-
-@asynccontextmanager
-async def _translate_errors(settings: Settings) -> AsyncIterator[None]:
-    """A time limit, and an ``EpisodeError`` for all that can go wrong on the way to the server."""
-    import httpx2
-    from websockets.exceptions import WebSocketException
-
-    where = _where(settings)
-    try:
-        async with asyncio.timeout(settings.timeout_s):
-            yield
-    except TimeoutError:
-        raise EpisodeError(f"{where}: no answer within {settings.timeout_s:g} s") from None
-    except (OSError, httpx2.HTTPError, WebSocketException) as error:
-        raise EpisodeError(f"{where}: the server is away ({type(error).__name__}: {error})") from error
-    except json.JSONDecodeError as error:
-        raise EpisodeError(f"{where}: expected JSON ({error})") from error
-
-
 class OpenEnvEpisode(Episode):
     """One session, from reset to end."""
 
@@ -283,6 +116,7 @@ class OpenEnvEpisode(Episode):
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._server = Server(settings.url, settings.timeout_s)
         self._free_sessions = asyncio.Semaphore(settings.sessions)
         self._description: Description | None = None
         self.rubric = Rubric([reward])
@@ -291,23 +125,26 @@ class OpenEnvEpisode(Episode):
         """Act until the environment is done, or the maximum number of turns is reached."""
         async with self._free_sessions:
             if self._description is None:
-                self._description = await describe(self._settings)
-            async with open_session(self._settings, artifact["seed"]) as (session, begun):
+                self._description = await self._server.describe()
+            reset = {**self._settings.reset, "seed": artifact["seed"]}
+            async with self._server.open_session(reset) as (session, begun):
                 state.data = await self._play(arena, session, begun, self._description)
         return state
 
     async def _play(self, arena: Arena, session: Session, begun: Result, about: Description) -> dict[str, Any]:
         total, turns, invalid, result = float(begun.reward or 0.0), 0, 0, begun
-        rules = f"{about.text}\n{_FIELDS_MARK}{json.dumps(about.fields, sort_keys=True)}"
+        fixed = self._settings.action
+        fields = {name: schema for name, schema in about.fields.items() if name not in fixed}
+        rules = f"{self._settings.rules or about.text}\n{_FIELDS_MARK}{json.dumps(fields, sort_keys=True)}"
         messages = [Message("user", f"{rules}\n{format_observation(begun)}")]
         while not result.done and turns < self._settings.max_turns:
             reply = (await arena.call_model(messages, AGENT)).text
             turns += 1
             try:
-                action = parse_action(reply, about.fields)
+                action = parse_action(reply, fields)
                 if action is None:
                     raise ServerError("expected a JSON object", "VALIDATION_ERROR")
-                result = await session.step(action)
+                result = await session.step({**fixed, **action})
                 total += float(result.reward or 0.0)
                 answer = format_observation(result)
             except ServerError as error:
