@@ -1,8 +1,10 @@
 """Environments of other packages through the adapters: failed matches, and throughput beside the bare environment.
 
-Random seats play matches of every environment. Then the same actions are played again, once through the adapter and
-once on the bare package, in turns in the same process: finding random moves is outside both times. Prints the table of
-``docs/18-environments.md``. A package that is not installed is left out; names as arguments select environments.
+Random seats play matches of every environment. Then the same actions are played again, through the adapter and on the
+bare package, in turns in the same process: drawing moves is outside both times. Both show the seat to move the same,
+its observation and, in OpenSpiel, the names of its legal moves. The last column adds the match's record, which a league
+keeps and the bare package does not make. Prints the table of ``docs/18-environments.md``. A package that is not
+installed is left out; names as arguments select environments.
 """
 
 import asyncio
@@ -12,6 +14,9 @@ import time
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -28,7 +33,7 @@ from schemas.episodes import EpisodeRequest, Message
 from schemas.errors import ConfigError, GameError
 
 MATCHES = size(100, 2)
-REPEATS = size(3, 1)
+REPEATS = size(5, 1)
 LONG = ("pettingzoo classic/chess-v6", "pettingzoo classic/go-v5")
 """Environments that take a second a match: only by name."""
 
@@ -54,7 +59,7 @@ ENVIRONMENTS: dict[str, Sequence[str]] = {
         )
     ],
     # In the repository of verifiers, not in its package.
-    "verifiers": ["kuhn-poker"],
+    "verifiers": ["kuhn-poker", "kuhn-poker, its environment alone"],
 }
 SETTINGS = {"pettingzoo": "env", "openspiel": "game", "textarena": "env", "verifiers": "taskset"}
 
@@ -69,12 +74,18 @@ def random_turns(spec: Any, seed: int) -> Turns:
     return turns
 
 
-def play_adapter(spec: Any, seed: int, turns: Turns) -> None:
+def play_adapter(spec: Any, seed: int, turns: Turns, is_recorded: bool = False) -> None:
     """The same match through the adapter."""
-    game = spec.new(seed)
+    game, is_listed = spec.new(seed), spec.name == "openspiel"
     for actions in turns:
+        if is_listed:
+            for seat in actions:
+                game.tells(seat)
+                game.moves(seat)
         game.apply(actions)
     game.outcome()
+    if is_recorded:
+        game.record()
 
 
 def numbers(spec: Any, seed: int, turns: Turns) -> list[dict[int, int]]:
@@ -108,36 +119,39 @@ def bare_pettingzoo(spec: Any, seed: int, turns: Turns) -> Callable[[], None]:
 
 
 def bare_openspiel(spec: Any, seed: int, turns: Turns) -> Callable[[], None]:
-    """OpenSpiel's own loop: each turn lists the legal moves and their names, and chance is drawn as in its example.
+    """OpenSpiel's own loop: an observation and the names of all legal moves, and chance drawn as in its example.
 
     The match's chance events are applied in place of the drawn ones, so that its actions stay legal.
     """
     import pyspiel
 
-    game = spec.new(seed)
+    game, spiel, observe = spec.new(seed), pyspiel.load_game(spec.settings.game), spec.observe
     for actions in turns:
         game.apply(actions)
     history = game.position.full_history()
 
     def play() -> None:
-        position = pyspiel.load_game(spec.settings.game).new_initial_state()
+        position = spiel.new_initial_state()
         at = 0
         while not position.is_terminal():
             if position.is_simultaneous_node():
                 step = [entry.action for entry in history[at : at + position.num_players()]]
                 for seat in range(position.num_players()):
+                    observe(position, seat)
                     [position.action_to_string(seat, move) for move in position.legal_actions(seat)]
                 position.apply_actions(step)
                 at += position.num_players()
                 continue
             if not position.is_chance_node():
                 seat = position.current_player()
+                observe(position, seat)
                 [position.action_to_string(seat, move) for move in position.legal_actions(seat)]
             else:
                 outcomes, probabilities = zip(*position.chance_outcomes(), strict=True)
                 np.random.choice(outcomes, p=probabilities)
             position.apply_action(history[at].action)
             at += 1
+        position.returns()
 
     return play
 
@@ -171,10 +185,12 @@ class Replays(NamedTuple):
     turns: float
     """Mean of a match."""
     failed: int
-    ours: Callable[[], None]
-    """Plays all of them through the adapter."""
     bare: Callable[[], None]
     """Plays all of them on the bare package."""
+    ours: Callable[[], None]
+    """Plays all of them through the adapter."""
+    recorded: Callable[[], None] | None = None
+    """The same with their records; None where an episode's is made with it."""
 
 
 def game_replays(name: str, env: str) -> Replays:
@@ -189,19 +205,23 @@ def game_replays(name: str, env: str) -> Replays:
             print(f"{name} {env}, seed {seed}: {error}", file=sys.stderr)
     played = [BARE[name](spec, seed, turns) for seed, turns in matches]
 
-    def ours() -> None:
+    def ours(is_recorded: bool = False) -> None:
         for seed, turns in matches:
-            play_adapter(spec, seed, turns)
+            play_adapter(spec, seed, turns, is_recorded)
 
     def bare() -> None:
         for play in played:
             play()
 
-    return Replays(sum(len(turns) for _, turns in matches) / len(matches), failed, ours, bare)
+    length = sum(len(turns) for _, turns in matches) / len(matches)
+    return Replays(length, failed, bare, ours, partial(ours, is_recorded=True))
 
 
-def verifiers_replays(taskset: str) -> Replays:
-    """Episodes of an environment of verifiers, with replies drawn from the moves that it offers."""
+def verifiers_replays(taskset: str, is_alone: bool) -> Replays:
+    """Episodes of an environment of verifiers, with replies drawn from the moves that it offers.
+
+    ``is_alone``: its environment alone beside ours, with agents that reply at once; else with verifiers' own agents.
+    """
     from arena.environments.verifiers.adapter import VerifiersSpec
 
     spec = VerifiersSpec.of({"taskset": taskset, "tasks": MATCHES})
@@ -224,14 +244,45 @@ def verifiers_replays(taskset: str) -> Replays:
         left = iter(replies)
         play(lambda _: next(left))
 
-    async def play_bare() -> None:
+    async def play_alone() -> None:
         left = iter(replies)
         for task in spec.tasks:
             await spec.env.run(task, BareAgents(spec, task, left))
 
     failures = play(improvise)
     print(*failures, sep="\n", end="", file=sys.stderr)
-    return Replays(len(replies) / MATCHES, len(failures), ours, lambda: asyncio.run(play_bare()))
+    bare = play_alone if is_alone else partial(play_in_verifiers, taskset, spec.seats, replies)
+    return Replays(len(replies) / MATCHES, len(failures), lambda: asyncio.run(bare()), ours)
+
+
+async def play_in_verifiers(taskset: str, seats: Sequence[str], replies: Sequence[str]) -> None:
+    """The same episodes in verifiers, with the quickest of its agents: a model client in this process, no program."""
+    import verifiers.v1 as vf
+    from verifiers.v1.interception import server
+    from verifiers.v1.utils.loaders import load_environment, resolve_env_config
+
+    left = iter(replies)
+
+    class ReplyingClient(vf.Client):
+        async def get_response(self, dialect: Any, body: Any, *_: Any, **unused: Any) -> Any:
+            message = {"role": "assistant", "content": next(left)}
+            raw = {
+                **{"id": "1", "object": "chat.completion", "created": 0, "model": body["model"]},
+                "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+            }
+            response = dialect.parse_response(dialect.validate_response(raw))
+            response.raw = raw
+            return response
+
+    server.resolve_client = lambda config: ReplyingClient()
+    # The harness of environments/league_environments; verifiers' own starts a process at each turn.
+    seat = {"harness": {"id": "league_chat"}, "runtime": {"type": "subprocess"}}
+    env = load_environment(resolve_env_config({"taskset": {"id": taskset}, **dict.fromkeys(seats, seat)}))
+    context = vf.ModelContext("m", vf.EvalClientConfig(base_url="http://127.0.0.1:1/v1", api_key_var="UNSET"))
+    async with env.serving():
+        for task in islice(env.taskset, MATCHES):
+            episode = await env.run_episode(task, context)
+            assert episode.ok, episode.errors
 
 
 class BareAgents:
@@ -263,26 +314,32 @@ class BareAgents:
 
 def measure(name: str, env: str) -> str:
     """One row of the table."""
-    replays = verifiers_replays(env) if name == "verifiers" else game_replays(name, env)
-    seconds: dict[Callable[[], None], list[float]] = {replays.ours: [], replays.bare: []}
+    if name == "verifiers":
+        replays = verifiers_replays(env.partition(",")[0], is_alone="," in env)
+    else:
+        replays = game_replays(name, env)
+    plays = [play for play in (replays.bare, replays.ours, replays.recorded) if play]
+    seconds = [float("inf")] * len(plays)
     for _ in range(REPEATS):
-        for play, took in seconds.items():
+        for index, play in enumerate(plays):
             began = time.process_time()
             play()
-            took.append(time.process_time() - began)
+            seconds[index] = min(seconds[index], time.process_time() - began)
     played = MATCHES - replays.failed
-    ours, theirs = (played / min(took) for took in seconds.values())
-    more = (1 / ours - 1 / theirs) / replays.turns * 1e6
-    row = (name, f"`{env}`", f"{replays.turns:.0f}", MATCHES, replays.failed)
-    return f"| {' | '.join(map(str, row))} | {ours:.0f} | {theirs:.0f} | {ours / theirs:.2f} | {more:.0f} |"
+    bare, ours, recorded = [*seconds, seconds[1]][:3]
+    more = (ours - bare) / played / replays.turns * 1e6
+    row = (name, f"`{env}`", f"{replays.turns:.0f}", MATCHES, replays.failed, f"{played / bare:.0f}")
+    figures = f"{played / ours:.0f} | {bare / ours:.2f} | {more:.1f} | {bare / recorded:.2f}"
+    return f"| {' | '.join(map(str, row))} | {figures} |"
 
 
 def main() -> None:
     """Prints the table."""
     warnings.simplefilter("ignore")
+    sys.path.append(str(Path(__file__).parents[1] / "environments" / "league_environments"))
     chosen = sys.argv[1:]
-    print("| package | environment | turns | matches | failed | matches/s here | bare | ratio | µs a turn more |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    columns = ("package", "environment", "turns", "matches", "failed", "matches/s bare", "here")
+    print(f"| {' | '.join((*columns, 'ratio', 'µs a turn more', 'ratio with record'))} |\n|{'---|' * 10}")
     for name, environments in ENVIRONMENTS.items():
         try:
             make_environment(name, {SETTINGS[name]: environments[0]})

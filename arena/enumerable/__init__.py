@@ -17,6 +17,7 @@ import msgspec
 
 from arena import bots
 from arena.enumerable.game import GameDefinition, Record, S
+from arena.enumerable.game import InPlaceGame as InPlaceGame
 from arena.enumerable.game import ListedGame as ListedGame
 from arena.games.base import Action, Bot, Game, Recording, RecordReplayMixin, TextFormat, Turn, Words
 from arena.games.texts import ParsedAction, Phrases, Pieces, strip_thinking

@@ -64,7 +64,8 @@ class ListedGame(ABC, Generic[S]):
         self.state = start
         self._seed = seed
         self._start = start
-        self._turns: list[dict[str, Action]] = []
+        self._turns: list[dict[int, str]] = []
+        """Moves by seat, turn by turn."""
         self._states: list[S] = []
 
     @property
@@ -80,9 +81,9 @@ class ListedGame(ABC, Generic[S]):
     def moves(self, seat: int) -> Sequence[str]:
         """All legal moves of a seat that is to move, in a fixed order, none twice."""
 
-    @abstractmethod
     def after(self, moves: Mapping[int, str]) -> S:
-        """The position after legal moves of all seats to move. Pure."""
+        """The position after legal moves of all seats to move. Pure; every game has it but an ``InPlaceGame``."""
+        raise NotImplementedError(f"{type(self).__name__} has neither after() nor advance()")
 
     @abstractmethod
     def scores(self) -> Sequence[float]:
@@ -130,9 +131,19 @@ class ListedGame(ABC, Generic[S]):
 
     def apply(self, actions: Mapping[int, Action]) -> None:
         """See ``Game.apply``."""
-        moves = {seat: action[0] for seat, action in validate_actions(self, actions, lambda: self.moment)}
+        moving, moves = self.to_move(), {}
+        for seat in moving:
+            if seat not in actions or not self.is_legal(seat, actions[seat]):
+                break
+            moves[seat] = actions[seat][0]
+        if not len(moves) == len(moving) == len(actions):
+            validate_actions(self, actions, lambda: self.moment)
+        self.advance(moves)
+        self._turns.append(moves)
+
+    def advance(self, moves: Mapping[int, str]) -> None:
+        """Goes on to the position after legal moves of all seats to move."""
         self.state = self.after(moves)
-        self._turns.append({str(seat): (move,) for seat, move in moves.items()})
         # Encoded in ``record``, which games that are only tried, as by search, never make.
         self._states.append(self.state)
 
@@ -161,7 +172,8 @@ class ListedGame(ABC, Generic[S]):
         """See ``Game.record``."""
         settings = msgspec.to_builtins(self.spec.settings)
         start = msgspec.Raw(encode_json(self._start))
-        return encode_json(Record(self.name, settings, self._seed, start, self._turns, self._position_checksums()))
+        turns = [{str(seat): (move,) for seat, move in turn.items()} for turn in self._turns]
+        return encode_json(Record(self.name, settings, self._seed, start, turns, self._position_checksums()))
 
     def _position_checksums(self) -> list[str]:
         return [position_checksum(encode_json(state)) for state in self._states]
@@ -174,3 +186,28 @@ class ListedGame(ABC, Generic[S]):
         """
         if seat not in self.to_move():
             raise GameError(f"{self.name}, {self.moment}: seat {seat} is not to move; expected {list(self.to_move())}")
+
+
+class InPlaceGame(ListedGame[S]):
+    """A play-through of another package's game, which goes on in place: states are made when they are asked for."""
+
+    @property
+    def state(self) -> S:  # type: ignore[override]
+        """The position."""
+        return self.state_after(len(self._turns))
+
+    @state.setter
+    def state(self, start: S) -> None:
+        """Nothing: the first position is ``_start``."""
+
+    @abstractmethod
+    def advance(self, moves: Mapping[int, str]) -> None:
+        """See ``ListedGame.advance``; the position is unchanged where it raises."""
+
+    @abstractmethod
+    def state_after(self, turns: int) -> S:
+        """The position after so many of the turns since the first position."""
+
+    def _position_checksums(self) -> list[str]:
+        states = (self.state_after(turns) for turns in range(1, len(self._turns) + 1))
+        return [position_checksum(encode_json(state)) for state in states]

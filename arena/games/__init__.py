@@ -15,7 +15,7 @@ from schemas.plugins import F, FactoryPlugin, FactoryRegistry
 
 Factory = Callable[[Mapping[str, Any]], GameSpec]
 
-GAMES: FactoryRegistry[Factory, tuple[str, ...]] = FactoryRegistry(__name__, ("base", "texts"))
+GAMES: FactoryRegistry[Factory, tuple[str, ...]] = FactoryRegistry(__name__, ("base", "texts", "third_party"))
 """Factories by name, each with the values of its setting ``text``."""
 
 

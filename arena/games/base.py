@@ -274,7 +274,8 @@ def position_checksum(saved: bytes) -> str:
 
 def ranks(scores: Sequence[float]) -> tuple[int, ...]:
     """Returns the rank of each score, 1 for the highest; tied ones share the better rank (1, 2, 2, 4)."""
-    return tuple(1 + sum(other > score for other in scores) for score in scores)
+    descending = sorted(scores, reverse=True)
+    return tuple([1 + descending.index(score) for score in scores])
 
 
 def sole_leader(values: Sequence[float]) -> int | None:

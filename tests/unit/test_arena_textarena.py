@@ -4,15 +4,16 @@ import asyncio
 import copy
 import json
 import random
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from arena.games import make_game
+from arena.games import make_game, third_party
 from arena.games.base import Game, GameSpec
 from arena.games.texts import SupportsEvaluationSpec, words_of
 from arena.match import BotPlayer, play
@@ -57,6 +58,9 @@ class Broken(textarena.Env):  # type: ignore[misc]
     def step(self, action: str) -> tuple[bool, dict[str, Any]]:
         if self.fault == "raises" and "[no]" in action:
             raise KeyError("no")
+        while self.fault == "hangs" and "[no]" in action:
+            with suppress(Exception):
+                time.sleep(3600)
         if self.fault == "nan":
             self.state.rewards, self.state.done = {0: float("nan"), 1: 0.0}, True
         if self.fault == "half":
@@ -218,6 +222,18 @@ def test_an_environment_that_raises_fails_the_match_and_leaves_the_position():
             assert game.save() == before
         say(game, "[yes]")
         assert list(game.to_move()) == [0]
+
+
+def test_an_environment_that_gives_no_answer_fails_the_match_and_leaves_the_position(monkeypatch: pytest.MonkeyPatch):
+    with broken("hangs") as spec:
+        game = say(spec.new(1), "[yes]")
+        before = game.save()
+        with monkeypatch.context() as patch:
+            patch.setattr(third_party, "CALL_LIMIT_S", 1.0)
+            with pytest.raises(GameError, match=r"Broken-v0-hangs: no answer of the environment within 1 s"):
+                say(game, "[no]")
+        assert game.save() == before
+        say(game, "[yes]")
 
 
 def test_an_environment_that_never_ends_fails_at_its_most_turns():

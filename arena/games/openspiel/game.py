@@ -1,13 +1,17 @@
-"""Adapter for OpenSpiel's games: moves are identified by name, and chance is determined by the seed."""
+"""Adapter for OpenSpiel's games: moves are identified by name, and chance is determined by the seed.
 
-from collections.abc import Mapping, Sequence
+A turn takes the library one to eight microseconds, the time of a few calls of Python's functions. So a position is
+played on in place, and what a record needs is made with the record.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pyspiel
 
-from arena.enumerable import ListedGame, ListedSpec
+from arena.enumerable import InPlaceGame, ListedSpec
 from arena.games.base import Action
 from arena.games.texts import LETTERS, Pieces, to_letters
 from schemas.errors import ConfigError, DecodeError, GameError, format_choices
@@ -21,6 +25,9 @@ Position = Any
 _DYNAMICS = pyspiel.GameType.Dynamics
 _SAMPLED = pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC
 _PERFECT_INFORMATION = pyspiel.GameType.Information.PERFECT_INFORMATION
+_CHANCE = int(pyspiel.PlayerId.CHANCE)
+_UNNAMED = "Action(id="
+"""Begins the names of actions that a game does not give without a position."""
 
 
 def open_game(text: str) -> SpielGame:
@@ -56,8 +63,7 @@ def first_position(game: SpielGame, seed: int) -> Position:
     return position
 
 
-def seats_to_move(position: Position) -> tuple[int, ...]:
-    """Returns the seats that must act."""
+def _seats_to_move(position: Position) -> tuple[int, ...]:
     if (seat := position.current_player()) >= 0:
         return (seat,)
     if position.is_terminal():
@@ -65,79 +71,24 @@ def seats_to_move(position: Position) -> tuple[int, ...]:
     return tuple(seat for seat in range(position.num_players()) if position.legal_actions(seat))
 
 
-def legal_moves(position: Position, seat: int) -> dict[str, int]:
-    """Returns the seat's legal moves by name; ambiguous names include the move's number."""
-    numbers = position.legal_actions(seat)
-    names = [position.action_to_string(seat, number) for number in numbers]
-    if len(found := dict(zip(names, numbers, strict=True))) == len(names):
-        return found
-    return {
-        name if names.count(name) == 1 else f"{name} #{number}": number
-        for name, number in zip(names, numbers, strict=True)
-    }
-
-
-def apply_moves(position: Position, chosen: Mapping[int, int], seed: int) -> Position:
-    """Returns the position after the moves of all seats to move, and the chance events that follow.
-
-    Raises:
-        GameError: a seat is missing or not to move, a move is illegal, or the library refuses.
-    """
-    if sorted(chosen) != list(seats_to_move(position)) or any(
-        move not in position.legal_actions(seat) for seat, move in chosen.items()
-    ):
-        raise GameError(
-            f"openspiel: found the moves {dict(chosen)}; expected legal ones of seats {seats_to_move(position)}"
-        )
-    after = position.clone()
-    _advance(after, chosen, seed, position.history())
-    return after
-
-
-def _advance(position: Position, chosen: Mapping[int, int], seed: int, history: Sequence[int]) -> list[int]:
-    """Plays legal moves and the chance events that follow, in place.
-
-    Args:
-        position: Advanced.
-        chosen: Moves of all seats to move.
-        seed: Determines the chance events.
-        history: Moves that led to ``position``, in the library's notation, chance included.
-
-    Returns:
-        The history afterwards.
-
-    Raises:
-        GameError: the library refuses; ``position`` is unusable afterwards.
-    """
-    try:
-        if position.is_simultaneous_node():
-            position.apply_actions([chosen.get(seat, pyspiel.INVALID_ACTION) for seat in range(position.num_players())])
-            return _resolve_chance(position, seed, position.history())
-        (move,) = chosen.values()
-        position.apply_action(move)
-        return _resolve_chance(position, seed, [*history, move])
-    except pyspiel.SpielError as error:
-        raise GameError(f"openspiel: {_first_line(error)}") from None
-
-
-def observe_seat(position: Position, seat: int) -> str:
-    """Returns the seat's observation: the board where nothing is hidden, else its information state.
+def observer_of(game: SpielGame) -> Callable[[Position, int], str]:
+    """Returns the function that gives a seat's observation: the board where nothing is hidden, else its information.
 
     If a game has neither text, the whole position if nothing is hidden.
-
-    Raises:
-        GameError: the game has no text for a seat's information.
     """
-    kind = position.get_game().get_type()
-    if kind.information == _PERFECT_INFORMATION and kind.provides_observation_string:
-        return str(position.observation_string(seat))
+    kind = game.get_type()
+    nothing_hidden = kind.information == _PERFECT_INFORMATION
+    if kind.provides_observation_string and (nothing_hidden or not kind.provides_information_state_string):
+        return cast(Any, pyspiel.State.observation_string)
     if kind.provides_information_state_string:
-        return str(position.information_state_string(seat))
-    if kind.provides_observation_string:
-        return str(position.observation_string(seat))
-    if kind.information == _PERFECT_INFORMATION:
-        return str(position)
-    raise GameError(f"openspiel: {kind.short_name} has no text for what a seat knows")
+        return cast(Any, pyspiel.State.information_state_string)
+    if nothing_hidden:
+        return lambda position, seat: str(position)
+
+    def refuse(position: Position, seat: int) -> str:
+        raise GameError(f"openspiel: {kind.short_name} has no text for what a seat knows")
+
+    return refuse
 
 
 def _resolve_chance(position: Position, seed: int, history: list[int]) -> list[int]:
@@ -190,7 +141,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """The same in OpenSpiel's notation, chance included: detects a change of the rules."""
 
 
-class OpenSpielGame(ListedGame[State]):
+class OpenSpielGame(InPlaceGame[State]):
     """One play-through."""
 
     spec: "OpenSpielSpec"
@@ -202,30 +153,33 @@ class OpenSpielGame(ListedGame[State]):
             spec: The game.
             seed: Seed of the play-through.
             start: The position.
-            position: The library's first position, if there is one.
+            position: The library's, where ``start`` is the first one.
 
         Raises:
             DecodeError: the moves are not valid in this game.
         """
         super().__init__(spec, seed, start)
-        self._max_turns: int = spec.settings.max_turns
-        self.position: Position = first_position(spec.spiel, start.seed) if position is None else position
-        self._legal_moves_cache: dict[int, dict[str, int]] = {}
+        self._in_turn = spec.in_turn
+        self._max_turns: int = spec.settings.max_turns - len(start.turns)
+        self._chosen: list[dict[int, int]] = []
+        """Numbers of the moves since ``start``, by seat, turn by turn."""
+        self._written: list[dict[str, int]] = []
+        """The first of them as a state has them."""
         try:
-            self._replay(start)
+            self._replay(first_position(spec.spiel, start.seed) if position is None else position)
         except (GameError, ValueError) as error:
             raise DecodeError(f"openspiel: a saved position cannot be reached ({error})") from None
-        if self.position.history() != start.history:
+        if self._history != start.history:
             raise DecodeError(
                 f"openspiel: a saved position is not what the rules give; found {start.history[:20]}, expected "
-                f"{self.position.history()[:20]}"
+                f"{self._history[:20]}"
             )
-        self._to_move = seats_to_move(self.position)
+        self._history_lengths = [len(self._history)]
 
     @property
     def clock(self) -> int:
         """Returns the number of turns played."""
-        return len(self.state.turns)
+        return len(self._start.turns) + len(self._chosen)
 
     def to_move(self) -> Sequence[int]:
         """See ``Game.to_move``: one seat, or those that move simultaneously."""
@@ -244,25 +198,30 @@ class OpenSpielGame(ListedGame[State]):
             and action[0] in self._legal_moves(seat)
         )
 
-    def after(self, moves: Mapping[int, str]) -> State:
-        """Returns the position after the moves and the chance events that follow.
+    def advance(self, moves: Mapping[int, str]) -> None:
+        """Goes on by legal moves and the chance events that follow.
 
         Raises:
             GameError: the library refuses, or the maximum number of turns is reached.
         """
-        state = self.state
-        if len(state.turns) >= self._max_turns:
+        if len(self._chosen) >= self._max_turns:
             raise GameError(f"{self._label}: not over after {self.clock} turns; settings.max_turns allows no more")
-        chosen = {seat: self._legal_moves(seat)[move] for seat, move in moves.items()}
+        legal = self._legal_moves_cache
+        chosen = {seat: legal[seat][move] for seat, move in moves.items()}
         try:
-            history = _advance(self.position, chosen, state.seed, state.history)
+            self._play(chosen)
         except GameError:
-            self.position = first_position(self.spec.spiel, state.seed)
-            self._replay(state)
+            self._replay(first_position(self.spec.spiel, self._start.seed))
             raise
-        self._to_move = seats_to_move(self.position)
-        self._legal_moves_cache = {}
-        return State(state.seed, [*state.turns, {str(seat): move for seat, move in chosen.items()}], history)
+        self._chosen.append(chosen)
+        self._history_lengths.append(len(self._history))
+
+    def state_after(self, turns: int) -> State:
+        """See ``InPlaceGame.state_after``."""
+        for turn in self._chosen[len(self._written) :]:
+            self._written.append({str(seat): move for seat, move in turn.items()})
+        played = [*self._start.turns, *self._written[:turns]]
+        return State(self._start.seed, played, self._history[: self._history_lengths[turns]])
 
     def progress(self, seat: int) -> float:
         """Returns the seat's winnings so far."""
@@ -274,24 +233,62 @@ class OpenSpielGame(ListedGame[State]):
 
     def sees(self, seat: int) -> Pieces:
         """Returns the seat's observation, spelled letter by letter."""
-        return to_letters(observe_seat(self.position, seat), MAX_OBSERVATION_LETTERS)
+        return to_letters(self.spec.observe(self.position, seat), MAX_OBSERVATION_LETTERS)
 
     def tells(self, seat: int) -> str:
         """Returns the seat's observation."""
-        return f"What you know:\n{observe_seat(self.position, seat) or 'nothing yet'}"
+        return f"What you know:\n{self.spec.observe(self.position, seat) or 'nothing yet'}"
 
     def notes(self) -> list[str]:
         """Returns the whole position."""
         return str(self.position).splitlines()
 
-    def _replay(self, state: State) -> None:
-        """Plays the moves of a state from the first position on."""
-        for turn in state.turns:
-            self.position = apply_moves(self.position, {int(seat): move for seat, move in turn.items()}, state.seed)
+    def _replay(self, first: Position) -> None:
+        """Plays all moves so far again from the library's first position, which is played on.
+
+        Raises:
+            GameError: a seat is missing or not to move, a move is illegal, or the library refuses.
+            ValueError: a seat is not a number.
+        """
+        self.position: Position = first
+        self._history: list[int] = first.history()
+        self._to_move = _seats_to_move(first)
+        self._legal_moves_cache: dict[int, dict[str, int]] = {}
+        earlier = [{int(seat): move for seat, move in turn.items()} for turn in self._start.turns]
+        for chosen in (*earlier, *self._chosen):
+            if sorted(chosen) != list(self._to_move) or any(
+                move not in self.position.legal_actions(seat) for seat, move in chosen.items()
+            ):
+                raise GameError(f"openspiel: found the moves {chosen}; expected legal ones of seats {self._to_move}")
+            self._play(chosen)
+
+    def _play(self, chosen: Mapping[int, int]) -> None:
+        """Plays legal moves of all seats to move, and the chance events that follow.
+
+        Raises:
+            GameError: the library refuses; the position is unusable afterwards.
+        """
+        position, history = self.position, self._history
+        try:
+            if self._in_turn or not position.is_simultaneous_node():
+                (move,) = chosen.values()
+                position.apply_action(move)
+                history.append(move)
+            else:
+                position.apply_actions([chosen.get(seat, pyspiel.INVALID_ACTION) for seat in range(len(self.seats))])
+                history[:] = position.history()
+            mover = position.current_player()
+            if mover == _CHANCE:
+                _resolve_chance(position, self._start.seed, history)
+                mover = position.current_player()
+        except pyspiel.SpielError as error:
+            raise GameError(f"openspiel: {_first_line(error)}") from None
+        self._to_move = (mover,) if mover >= 0 else _seats_to_move(position)
+        self._legal_moves_cache = {}
 
     def _legal_moves(self, seat: int) -> dict[str, int]:
         if seat not in self._legal_moves_cache:
-            self._legal_moves_cache[seat] = legal_moves(self.position, seat)
+            self._legal_moves_cache[seat] = self.spec.legal_moves(self.position, seat)
         return self._legal_moves_cache[seat]
 
     @property
@@ -312,6 +309,32 @@ class OpenSpielSpec(ListedSpec[State]):
         kind = self.spiel.get_type()
         is_deterministic = kind.chance_mode == pyspiel.GameType.ChanceMode.DETERMINISTIC
         self.is_fully_observed = is_deterministic and kind.information == _PERFECT_INFORMATION
+        self.in_turn: bool = kind.dynamics == _DYNAMICS.SEQUENTIAL
+        """Whether seats never move simultaneously."""
+        self.observe = observer_of(self.spiel)
+        """Text of what a seat knows in a position of the library."""
+        self._fixed_names: list[dict[int, str]] = [{} for _ in self.seats]
+        """Names of moves by seat and number, in games whose names do not depend on the position."""
+        self._has_fixed_names = not self.spiel.action_to_string(0, 0).startswith(_UNNAMED)
+
+    def legal_moves(self, position: Position, seat: int) -> dict[str, int]:
+        """Returns the seat's legal moves by name; ambiguous names include the move's number."""
+        numbers, name_of = position.legal_actions(seat), position.action_to_string
+        if self._has_fixed_names:
+            fixed = self._fixed_names[seat]
+            for number in numbers:
+                if number not in fixed:
+                    fixed[number] = name_of(seat, number)
+            found = {fixed[number]: number for number in numbers}
+        else:
+            found = {name_of(seat, number): number for number in numbers}
+        if len(found) == len(numbers):
+            return found
+        names = [name_of(seat, number) for number in numbers]
+        return {
+            name if names.count(name) == 1 else f"{name} #{number}": number
+            for name, number in zip(names, numbers, strict=True)
+        }
 
     def start(self, seed: int) -> State:
         """Returns the initial position, after any initial chance events."""

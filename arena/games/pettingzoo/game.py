@@ -13,6 +13,7 @@ import numpy as np
 from arena.enumerable import ListedGame, ListedSpec
 from arena.games.pettingzoo.wording import Environment, wording_of
 from arena.games.texts import LETTERS, Pieces, to_letters
+from arena.games.third_party import EnvironmentCall
 from schemas.errors import ConfigError, DecodeError, GameError, format_choices
 from schemas.ids import digest
 
@@ -72,7 +73,9 @@ class RunningEnvironment:
         """
         self._label = f"pettingzoo, {settings.env}"
         self._parallel = is_parallel(settings)
-        with self.translate_errors("does not begin"), _silence_warnings():
+        self._stepping = EnvironmentCall(self._label, "raises")
+        self.naming = EnvironmentCall(self._label, "cannot name its actions")
+        with EnvironmentCall(self._label, "does not begin"), _silence_warnings():
             self.env: Environment = make_environment(settings)
             self.agents: list[str] = list(self.env.possible_agents)
             self.totals = dict.fromkeys(self.agents, 0.0)
@@ -109,7 +112,7 @@ class RunningEnvironment:
         Raises:
             GameError: the environment raised, or gave a reward that is not a finite number; it is unusable afterwards.
         """
-        with self.translate_errors("raises"):
+        with self._stepping:
             if self._parallel:
                 self.observations, rewards, _, _, self._infos = self.env.step(dict(actions))
                 for agent, reward in rewards.items():
@@ -118,17 +121,6 @@ class RunningEnvironment:
                 (action,) = actions.values()
                 self.env.step(action)
             self._observe()
-
-    @contextmanager
-    def translate_errors(self, what: str) -> Iterator[None]:
-        """Makes a ``GameError`` of whatever the environment raises."""
-        try:
-            yield
-        except (GameError, ConfigError):
-            raise
-        except Exception as error:  # environments are third-party code and may raise anything
-            reason = " ".join(str(error).split())[:160]
-            raise GameError(f"{self._label}: the environment {what} ({type(error).__name__}: {reason})") from error
 
     def _observe(self) -> None:
         """Takes in observations and rewards; agents that are out of the game pass."""
@@ -261,7 +253,7 @@ class PettingZooGame(ListedGame[State]):
     def _legal_moves(self, seat: int) -> dict[str, int]:
         if seat not in self._moves:
             agent, env = self._running.agents[seat], self._running.env
-            with self._running.translate_errors("cannot name its actions"):
+            with self._running.naming:
                 numbers = self._running.legal_actions(agent)
                 names = wording_of(self.spec.settings.env).actions(env, agent, numbers)
                 self._moves[seat] = dict(zip(names, numbers, strict=True))

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from arena.enumerable import ListedGame, ListedSpec
+from arena.enumerable import InPlaceGame, ListedSpec
 from arena.games.base import Action, GameSpec
 from arena.games.textarena.language import TextArenaText, TextArenaWords, candidate_moves, clean_reply
 from arena.games.textarena.library import TextArenaEnvironment, check_name, resolve_player_count
@@ -58,7 +58,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Digest of all observations so far: detects a change of the environment."""
 
 
-class TextArenaGame(ListedGame[State]):
+class TextArenaGame(InPlaceGame[State]):
     """One play-through."""
 
     spec: "TextArenaSpec"
@@ -77,28 +77,24 @@ class TextArenaGame(ListedGame[State]):
         """
         super().__init__(spec, seed, start)
         self.environment = start.env
-        self._moves: list[str] | None = None
-        self._reset(start.seed, env)
+        self._said: list[str] = []
+        """All messages, those before ``start`` included."""
         try:
-            for said in start.said:
-                self._submit(said)
+            self._replay(start.said, env or TextArenaEnvironment(start.env, len(self.seats), start.seed))
         except GameError as error:
             raise DecodeError(f"textarena: a saved position cannot be reached ({error})") from None
-        if self._observation_digest != start.told:
+        if self._digest_after(len(start.said)) != start.told:
             raise DecodeError(
                 f"textarena: {start.env} does not come to the saved position; another version of TextArena?"
             )
+        talk = spec.settings.talk
+        self.talk: bool = not self._env.uses_brackets if talk is None else talk
+        """Whether other seats see whole messages, or only the parts in square brackets."""
 
     @property
     def clock(self) -> int:
         """Returns the number of turns played."""
-        return len(self.state.said)
-
-    @property
-    def talk(self) -> bool:
-        """Whether other seats see whole messages, or only the parts in square brackets."""
-        wanted: bool | None = self.spec.settings.talk
-        return not self._env.uses_brackets if wanted is None else wanted
+        return len(self._said)
 
     def to_move(self) -> Sequence[int]:
         """See ``Game.to_move``: always one seat; simultaneous choices are made one after the other."""
@@ -107,7 +103,7 @@ class TextArenaGame(ListedGame[State]):
     def moves(self, seat: int) -> Sequence[str]:
         """Returns the candidate moves that the environment accepts; none where they cannot be found."""
         if self._moves is None:
-            tried = candidate_moves(self.state.env, self._env.observation)
+            tried = candidate_moves(self.environment, self._env.observation)
             self._moves = [move for move in tried if not self._env.refuses(move)]
         return self._moves
 
@@ -130,25 +126,27 @@ class TextArenaGame(ListedGame[State]):
         """Whether the environment would reject this message from the seat to move."""
         return said not in (self._moves or ()) and self._env.refuses(said)
 
-    def after(self, moves: Mapping[int, str]) -> State:
-        """Returns the position after the environment's response.
+    def advance(self, moves: Mapping[int, str]) -> None:
+        """Goes on by the environment's response.
 
         Raises:
             GameError: the environment raised, or the maximum number of turns is reached.
         """
         if self.clock >= self.spec.settings.max_turns:
             raise GameError(
-                f"textarena, {self.state.env}: not over after {self.clock} turns; settings.max_turns allows no more"
+                f"textarena, {self.environment}: not over after {self.clock} turns; settings.max_turns allows no more"
             )
         (said,) = moves.values()
         try:
             self._submit(said)
         except GameError:
-            self._reset(self.state.seed)
-            for earlier in self.state.said:
-                self._submit(earlier)
+            self._replay(self._said, TextArenaEnvironment(self.environment, len(self.seats), self._start.seed))
             raise
-        return State(self.state.env, self.state.seed, [*self.state.said, said], self._observation_digest)
+
+    def state_after(self, turns: int) -> State:
+        """See ``InPlaceGame.state_after``."""
+        played = len(self._start.said) + turns
+        return State(self.environment, self._start.seed, self._said[:played], self._digest_after(played))
 
     def scores(self) -> Sequence[float]:
         """Returns the environment's rewards.
@@ -181,23 +179,33 @@ class TextArenaGame(ListedGame[State]):
         """Returns how the game ended."""
         return [self._env.reason() or "over"] if self._env.done else []
 
-    def _reset(self, seed: int, env: TextArenaEnvironment | None = None) -> None:
-        seats = len(self.seats)
-        self._env = env or TextArenaEnvironment(self.state.env, seats, seed)
-        self._turn_counts, self._refused_counts = [0] * seats, [0] * seats
+    def _replay(self, said: Sequence[str], env: TextArenaEnvironment) -> None:
+        """Submits messages to an environment in its first position."""
+        self._env, self._said = env, []
+        self._turn_counts, self._refused_counts = [0] * len(self.seats), [0] * len(self.seats)
         self._ended_by: int | None = None
-        self._observation_digest = digest(self._env.observation.encode())
+        self._observed: list[tuple[int, bool, str]] = []
+        """Mover, end and observation after each message."""
+        self._digests = [digest(env.observation.encode())]
+        """See ``State.told``; at the start and after messages, as far as they were needed."""
+        self._moves: list[str] | None = None
+        for each in said:
+            self._submit(each)
 
     def _submit(self, said: str) -> None:
-        seat = self._env.mover
-        refused = self._env.step(said)
+        env, seat = self._env, self._env.mover
+        refused = env.step(said)
+        self._said.append(said)
+        self._observed.append((env.mover, env.done, env.observation))
         self._turn_counts[seat] += 1
         self._refused_counts[seat] += refused
-        self._ended_by = seat if refused and self._env.done else None
-        self._observation_digest = digest(
-            f"{self._observation_digest} {self._env.mover} {self._env.done} {self._env.observation}".encode()
-        )
+        self._ended_by = seat if refused and env.done else None
         self._moves = None
+
+    def _digest_after(self, messages: int) -> str:
+        for mover, done, observation in self._observed[len(self._digests) - 1 : messages]:
+            self._digests.append(digest(f"{self._digests[-1]} {mover} {done} {observation}".encode()))
+        return self._digests[messages]
 
 
 class TextArenaSpec(ListedSpec[State]):

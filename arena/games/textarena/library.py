@@ -12,8 +12,7 @@ import random
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib import import_module
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from arena.games.third_party import EnvironmentCall
 from schemas.errors import ConfigError, GameError, format_choices
 
 with warnings.catch_warnings():
@@ -138,11 +138,14 @@ class TextArenaEnvironment:
         """Observation of the seat to move."""
         _import_environment(name)
         self._chance = GlobalRandomState(seed)
-        with self._translate_errors("cannot be made", EnvironmentUnavailableError):
+        self._label = f"textarena, {name}"
+        self._stepping = EnvironmentCall(self._label, "raises")
+        with self._chance, EnvironmentCall(self._label, "cannot be made", EnvironmentUnavailableError):
             self._env = textarena.make(name)
-        with self._translate_errors("does not begin"):
+        with self._chance, EnvironmentCall(self._label, "does not begin"):
             self._env.reset(num_players=players, seed=seed)
-            _count_refusals(self._env.state)
+            self._state = self._env.state
+            _count_refusals(self._state)
             self._observe()
         self.uses_brackets = _uses_brackets(self._env)
         """Whether text without square brackets gets some: only bracketed text counts as a move then."""
@@ -156,12 +159,12 @@ class TextArenaEnvironment:
         Raises:
             GameError: the environment raised; it is unusable afterwards.
         """
-        before = self._refusals
-        with self._translate_errors("raises"):
+        before: int = self._state.refusals
+        with self._chance, self._stepping:
             self.done = bool(self._env.step(action=said)[0])
             if not self.done:
                 self._observe()
-        return self._refusals > before
+        return before < self._state.refusals
 
     def refuses(self, said: str) -> bool:
         """Whether a message of the seat to move would be rejected, tested on a copy."""
@@ -177,37 +180,22 @@ class TextArenaEnvironment:
         Raises:
             GameError: it gives none, or not a number for each.
         """
-        with self._translate_errors("has no end"):
+        with self._chance, EnvironmentCall(self._label, "has no end"):
             rewards = self._env.close()[0] or {}
         scores = [rewards.get(player) for player in range(players)]
         if not all(isinstance(score, int | float) and math.isfinite(score) for score in scores):
-            raise GameError(
-                f"textarena, {self.name}: rewards {rewards}; expected a number for each of {players} players"
-            )
+            raise GameError(f"{self._label}: rewards {rewards}; expected a number for each of {players} players")
         return [float(score) for score in scores if score is not None]
 
     def reason(self) -> str:
         """Returns the reason for the end, in the environment's words."""
-        by_player = getattr(self._env.state, "game_info", {})
+        by_player = getattr(self._state, "game_info", {})
         return str(next((info["reason"] for info in by_player.values() if info.get("reason")), ""))
-
-    @property
-    def _refusals(self) -> int:
-        return int(getattr(self._env.state, "refusals", 0))
 
     def _observe(self) -> None:
         player, seen = self._env.get_observation()
         self.mover = int(player)
         self.observation = seen if isinstance(seen, str) else "\n".join(str(message[1]) for message in seen)
-
-    @contextmanager
-    def _translate_errors(self, what: str, kind: type[GameError] = GameError) -> Iterator[None]:
-        try:
-            with self._chance:
-                yield
-        except Exception as error:  # environments are third-party code and may raise anything
-            where = f"textarena, {self.name}: the environment {what}"
-            raise kind(f"{where} ({type(error).__name__}: {_shorten_error(error)})") from error
 
 
 def _uses_brackets(env: Any) -> bool:
@@ -263,7 +251,3 @@ def _count_refusals(state: Any) -> None:
 def _refuse_and_count(state: Any, *args: Any, **kwargs: Any) -> Any:
     state.refusals += 1
     return type(state).set_invalid_move(state, *args, **kwargs)
-
-
-def _shorten_error(error: Exception) -> str:
-    return " ".join(str(error).split())[:160]

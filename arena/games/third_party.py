@@ -1,0 +1,86 @@
+"""The boundary to environments of other packages: an error of theirs, or a call without an end, is a ``GameError``."""
+
+import signal
+import threading
+import time
+from types import TracebackType
+
+from schemas.errors import ConfigError, GameError
+
+CALL_LIMIT_S = 60.0
+"""Seconds that an environment has for one call; then its match fails."""
+_CHECK_INTERVAL_S = 0.5
+_MAIN_THREAD = threading.main_thread().ident
+
+
+class CallTimeoutError(BaseException):
+    """Raised within a call that takes too long. Not an ``Exception``, which environments catch."""
+
+
+class Watchdog:
+    """Interrupts a call of the main thread that takes too long: by a signal, which ends a wait too.
+
+    Calls of other threads, and code in C that never returns to Python, are not interrupted.
+    """
+
+    def __init__(self) -> None:
+        self.began: float | None = None
+        """When the main thread's call began; None outside of one."""
+        self._is_running = False
+
+    def run(self) -> None:
+        """Check now and then, in a thread of its own; begins once."""
+        if self._is_running:
+            return
+        self._is_running = True
+        signal.signal(signal.SIGUSR2, self._interrupt)
+        threading.Thread(target=self._check, name="environment-watchdog", daemon=True).start()
+
+    def _check(self) -> None:
+        while True:
+            time.sleep(_CHECK_INTERVAL_S)
+            if self._is_overdue() and _MAIN_THREAD is not None:
+                signal.pthread_kill(_MAIN_THREAD, signal.SIGUSR2)
+
+    def _is_overdue(self) -> bool:
+        began = self.began
+        return began is not None and time.monotonic() - began > CALL_LIMIT_S
+
+    def _interrupt(self, *_: object) -> None:
+        # The call may have ended since the signal was sent.
+        if self._is_overdue():
+            self.began = None
+            raise CallTimeoutError
+
+
+_WATCHDOG = Watchdog()
+
+
+class EnvironmentCall:
+    """A block that calls an environment; an error in it becomes a ``GameError``. Can be used again."""
+
+    def __init__(self, where: str, what: str, error_type: type[GameError] = GameError) -> None:
+        """``where`` and ``what`` begin the message: ``pettingzoo, classic/go-v5``, ``raises``."""
+        self._where = where
+        self._what = what
+        self._error_type = error_type
+
+    def __enter__(self) -> None:
+        if threading.get_ident() == _MAIN_THREAD:
+            _WATCHDOG.run()
+            _WATCHDOG.began = time.monotonic()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if threading.get_ident() == _MAIN_THREAD:
+            _WATCHDOG.began = None
+        if error is None or isinstance(error, GameError | ConfigError):
+            return
+        if isinstance(error, CallTimeoutError):
+            raise self._error_type(f"{self._where}: no answer of the environment within {CALL_LIMIT_S:g} s") from error
+        if isinstance(error, Exception):  # environments are third-party code and may raise anything
+            reason = " ".join(str(error).split())[:160]
+            raise self._error_type(
+                f"{self._where}: the environment {self._what} ({type(error).__name__}: {reason})"
+            ) from error
