@@ -1,19 +1,16 @@
 """GRPO in plain torch against opponents of a league: rock, paper, scissors over the OpenAI-compatible endpoint.
 
 Nothing of the league is imported: the loop plays sessions against ``league/pfsp`` over HTTP, reports their scores, and
-adds its own versions, which then stand on the league's leaderboard (``docs/17-opponent-pool.md``). In a league of
-rock_paper_scissors whose ``ratings.purposes`` include ``session``:
-
-    league worker inference --port 8000 &
-    python examples/grpo_opponent_pool.py --url http://127.0.0.1:8000 --steps 50
-
-The policy is a table: from the opponent's last move to a distribution over the next one.
+adds its own versions, which then stand on the league's leaderboard. ``docs/17-opponent-pool.md`` has the league's
+settings and all commands. The policy is a table: from the opponent's last move to a distribution over the next one.
 """
 
 import argparse
 import json
 import os
 import random
+import time
+import urllib.error
 import urllib.request
 
 import torch
@@ -25,12 +22,20 @@ ROUNDS = 3
 
 
 def post(url: str, path: str, body: dict) -> dict:
-    """The server's JSON answer to a JSON body."""
+    """The server's JSON answer to a JSON body; asks again while the server loads its model or is restarted."""
     token = os.environ.get("LEAGUE_INFERENCE_TOKEN", "none")
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     request = urllib.request.Request(url + path, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=300) as answer:
-        return json.load(answer)
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=300) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code != 503:
+                raise SystemExit(f"{url}{path}: {error.code} {error.read().decode()}") from error
+        except OSError as error:
+            print(f"{url}: {error}; again in a second", flush=True)
+        time.sleep(1)
 
 
 def play(args: argparse.Namespace, policy: torch.Tensor, session: str) -> tuple[list[int], list[int], float]:
@@ -40,23 +45,12 @@ def play(args: argparse.Namespace, policy: torch.Tensor, session: str) -> tuple[
         state = len(MOVES) if not seen else seen[-1]
         move = int(torch.multinomial(torch.softmax(policy[state], 0), 1))
         past = " ".join(f"{MOVES[mine]} {MOVES[theirs]}" for mine, theirs in zip(moves, seen, strict=True))
-        answer = post(
-            args.url,
-            "/v1/chat/completions",
-            {
-                "model": args.model,
-                "messages": [{"role": "user", "content": f"rock paper scissors {past}"}],
-                "structured_outputs": {"choice": list(MOVES)},
-                "seed": random.getrandbits(31),
-                "max_tokens": 8,
-                "league_session": session,
-                "league_agent": args.agent,
-            },
-        )
+        messages = [{"role": "user", "content": f"rock paper scissors {past}"}]
+        sampling = {"structured_outputs": {"choice": MOVES}, "seed": random.getrandbits(31), "max_tokens": 8}
+        body = {"model": args.model, "messages": messages, "league_session": session, "league_agent": args.agent}
+        answer = post(args.url, "/v1/chat/completions", body | sampling)
         theirs = MOVES.index(answer["choices"][0]["message"]["content"].strip())
-        states.append(state)
-        moves.append(move)
-        seen.append(theirs)
+        states, moves, seen = [*states, state], [*moves, move], [*seen, theirs]
         score += PAYOFFS[move][theirs]
     result = {"session": session, "agent": args.agent, "scores": [score, -score], "reason": "rounds", "length": ROUNDS}
     post(args.url, "/v1/league/results", result)

@@ -1,4 +1,4 @@
-"""The tutorial is followed to the letter: its files and commands, in an empty folder."""
+"""The tutorial, and the learner of the opponent pool's page, are followed to the letter, in an empty folder."""
 
 import os
 import re
@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from league.log.server_process import free_port
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 FILES: dict[str, str] = dict(re.findall(r"^`([\w/.]+)`\n\n```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE))
 COMMANDS: list[str] = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+POOL = (ROOT / "docs" / "17-opponent-pool.md").read_text(encoding="utf-8").partition("## A learner of one's own")[2]
 SHOWN: list[str] = re.findall(r"^```text\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
@@ -75,6 +78,18 @@ def test_the_whole_of_it_ends_with_a_trained_model_on_the_leaderboard(folder: Pa
     # By play that is no better than chance this happens once in a thousand runs.
     assert _benchmark(up, "main@40") > 34
     assert _benchmark(up, "base_model") < 66
+
+
+@pytest.mark.slow
+def test_the_learner_of_the_opponent_pool_stands_on_the_leaderboard(tmp_path: Path) -> None:
+    settings = re.findall(r"^```toml\n(.*?)^```$", POOL, re.DOTALL | re.MULTILINE)[0]
+    commands = re.findall(r"^```sh\n(.*?)^```$", POOL, re.DOTALL | re.MULTILINE)[0]
+    (tmp_path / "pool.toml").write_text(settings, encoding="utf-8")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    printed = follow(tmp_path, commands.replace("8000", str(free_port())).replace("--steps 20", "--steps 6"))
+    assert re.findall(r"^step (\d+): mean score", printed, re.MULTILINE) == [str(step) for step in range(6)]
+    board = printed.rpartition("step 5: mean score")[2]
+    assert all(re.search(rf"\b{name}\b", board) for name in ("grpo@0", "grpo@5", "grpo@6", "random_bot", "base_model"))
 
 
 def _benchmark(printed: str, agent: str) -> int:
