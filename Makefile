@@ -7,6 +7,7 @@ RUN ?= .league
 LEAGUE := $(VENV)/.installed-league
 STAMP := $(VENV)/.installed
 COMMA := ,
+HASH := \#
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-failed test-slow test-faults test-fuzz sim test-oracles test-environments test-vllm test-web test-s3 test-tinker check bench gpu docs hashes ablation ablation-short clean
@@ -67,16 +68,25 @@ test-oracles: $(STAMP)  ## write the figures of the package arena-rank anew, and
 	@build/oracles/bin/python tests/golden/boards/write.py
 	@$(BIN)/python -m pytest tests/unit/test_analysis_oracle.py
 
+# Environments that no registry has. Without a way to their repositories, their tests are skipped.
+define from_repository
+	@build/$(1)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps '$(2)' || \
+	  echo "skipped, since its repository cannot be reached: $(2)"
+endef
+
 # Environments of others, with hundreds of packages of their own, hence an environment of its own.
 build/environments/.installed: pyproject.toml
 	@test -x build/environments/bin/python || $(PYTHON) -m venv build/environments
+	@build/environments/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	@build/environments/bin/python -m pip install --quiet --disable-pip-version-check -e '.[diplomacy,openenv,openspiel,pettingzoo,reasoning-gym,textarena,train]' 'verifiers>=0.4,<0.5' hypothesis pytest pytest-xdist
+	$(call from_repository,environments,kuhn-poker @ git+https://github.com/PrimeIntellect-ai/verifiers@a60a606ecc4d309247edf9ff92c3eabca362781f$(HASH)subdirectory=environments/kuhn_poker)
 	@touch $@
 
 # Servers of OpenEnv pin other versions than verifiers.
 build/openenv/.installed:
 	@test -x build/openenv/bin/python || $(PYTHON) -m venv build/openenv
-	@build/openenv/bin/python -m pip install --quiet --disable-pip-version-check 'openenv-core>=0.3,<0.4'
+	@build/openenv/bin/python -m pip install --quiet --disable-pip-version-check 'openenv-core>=0.3,<0.4' 'open_spiel>=1.6'
+	$(call from_repository,openenv,openenv-openspiel-env @ git+https://github.com/meta-pytorch/OpenEnv@685de411e5f77286b0fd94798d42c4467cf8a1bc$(HASH)subdirectory=envs/openspiel_env)
 	@touch $@
 
 test-environments: build/environments/.installed build/openenv/.installed  ## environments of OpenEnv, PettingZoo, reasoning-gym and verifiers, whose packages `make install` leaves out

@@ -1,6 +1,7 @@
 """verifiers in both directions: equal transcripts and rewards on either side, opponents from a pool."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -42,10 +43,24 @@ def replier(spec: Any) -> Reply:
         rng = Random(crc32(f"{role} {said}".encode()))
         if isinstance(spec, ArenaSpec):
             return spec.improvise(role or None, [Message("user", said)], rng)
+        if "Legal orders" in said:
+            return diplomacy_orders(said, rng)
         moves = said.rpartition("Legal moves: ")[2].split(", ")
         return f"MOVE: {rng.choice(moves)}" if len(moves) > 1 else "nothing to say"
 
     return reply
+
+
+def diplomacy_orders(question: str, rng: Random) -> str:
+    """Legal orders by chance. A line lists the orders of a unit that begin alike; the last order of a unit counts."""
+    lines = question.rpartition("Legal orders")[2].splitlines()[1:]
+    rng.shuffle(lines)
+    orders = []
+    for line in lines:
+        first, *others = line.split(" | ")
+        beginning = " ".join(first.split()[:3])
+        orders.append(rng.choice([first, *(f"{beginning} {other}" for other in others)]))
+    return "\n".join(orders)
 
 
 class Server:
@@ -145,27 +160,40 @@ CASES = [
 ]
 
 
+Transcripts = list[tuple[str, str, list[str], float]]
+"""Episode, role, messages without the system's, and reward of each conversation."""
+
+
+def transcripts_of(episodes: Sequence[Any]) -> Transcripts:
+    """Those of verifiers' episodes, without the judge's."""
+    found = []
+    for trace in (trace for episode in episodes for trace in episode.traces if trace.agent.name != "judge"):
+        league = trace.info["league"]
+        texts = [node.message.content for node in trace.nodes if node.message.role != "system"]
+        found.append((league["episode"], league["role"], texts, trace.reward))
+    return sorted(found)
+
+
+def transcripts_here(name: str, seeds: int, **settings: Any) -> Transcripts:
+    """Those of the league's own episodes of the first seeds."""
+    found = []
+    for result in (play_here(name, seed, **settings) for seed in range(seeds)):
+        for rollout in [result.rollout, *(child.rollout for child in result.children)]:
+            assert not rollout.failure
+            for role in dict.fromkeys(step.role_id for step in rollout.steps):
+                steps = [step for step in rollout.steps if step.role_id == role]
+                texts = [text for step in steps for text in (step.prompt[-1].content, step.completion_text)]
+                found.append((rollout.id, role, texts, rollout.rewards.get(role, 0.0)))
+    return sorted(found)
+
+
 @pytest.mark.parametrize(("name", "settings"), CASES, ids=[name for name, _ in CASES])
 def test_equal_seeds_and_replies_give_the_transcripts_and_rewards_of_the_league(name: str, settings: dict[str, Any]):
     if name == "diplomacy":
         pytest.importorskip("diplomacy")
-    server = Server(replier(make_environment(name, settings)))
-    for seed, episode in enumerate(play(name, server, 2, **settings)):
-        assert (episode.ok, episode.errors) == (True, [])
-        here = play_here(name, seed, **settings)
-        assert not here.rollout.failure
-        rollouts = {rollout.id: rollout for rollout in [here.rollout, *(child.rollout for child in here.children)]}
-        told, ours = [], []
-        for trace in (trace for trace in episode.traces if trace.agent.name != "judge"):
-            facts = trace.info["league"]
-            said = [node.message.content for node in trace.nodes if node.message.role != "system"]
-            told.append((facts["episode"], facts["role"], said, trace.reward))
-        for rollout in rollouts.values():
-            for role in dict.fromkeys(step.role_id for step in rollout.steps):
-                steps = [step for step in rollout.steps if step.role_id == role]
-                said = [text for step in steps for text in (step.prompt[-1].content, step.completion_text)]
-                ours.append((rollout.id, role, said, rollout.rewards.get(role, 0.0)))
-        assert sorted(told) == sorted(ours)
+    episodes = play(name, Server(replier(make_environment(name, settings))), 2, **settings)
+    assert [(episode.ok, episode.errors) for episode in episodes] == [(True, [])] * 2
+    assert transcripts_of(episodes) == transcripts_here(name, 2, **settings)
 
 
 def test_the_pool_plays_all_other_seats_and_gets_each_result_once():
@@ -237,19 +265,27 @@ def test_every_module_is_listed_and_exports_its_environment():
     assert all(f'"league_{name}"' in listed for name in [*modules, "chat"])
 
 
-def test_the_evaluation_command_of_verifiers_ends_well(tmp_path: Path):
-    server = Server(replier(make_environment("kuhn_poker", {})))
+def run_evaluation(name: str, server: Server, folder: Path, **settings: Any) -> subprocess.CompletedProcess[bytes]:
+    """Two episodes by the command of verifiers; each role's model is called as the role."""
+    from league_environments import _roles
+
     command = Path(sys.executable).with_name("vf-eval")
     if not command.exists():
         pytest.skip("the command vf-eval is not beside this interpreter")
+    agents = _roles(make_environment(name, settings)).items()
+    models = [f"[env.{agent}]\nmodel = {json.dumps(role or 'judge')}" for role, agent in agents]
+    values = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    config = folder / "evaluation.toml"
+    env_id = f"league-{name.replace('_', '-')}"
+    taskset = ["[env.taskset]", f'id = "{env_id}"', "[env.taskset.settings]", *values]
+    config.write_text("\n".join([*taskset, *models]))
 
     async def evaluate() -> subprocess.CompletedProcess[bytes]:
         async with serving(server) as url:
-            arguments = f"league-kuhn-poker -n 2 -r 1 -c 1 -m m --client.base-url {url} --client.api-key-var NONE"
+            options = f"-n 2 -r 1 -c 1 -m m --client.base-url {url} --client.api-key-var NONE --no-push --no-rich"
             process = await asyncio.create_subprocess_exec(
                 command,
-                *arguments.split(),
-                *("--no-push", "--no-rich", "-o", str(tmp_path)),
+                *("@", str(config), *options.split(), "-o", str(folder / "evaluation")),
                 env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE), str(PACKAGE.parents[1])])},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -257,9 +293,25 @@ def test_the_evaluation_command_of_verifiers_ends_well(tmp_path: Path):
             output, _ = await process.communicate()
             return subprocess.CompletedProcess([], process.returncode or 0, output)
 
-    done = asyncio.run(evaluate())
+    return asyncio.run(evaluate())
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("kuhn_poker", {}), ("debate", {"rounds": 1}), ("diplomacy", {"max_year": 1901})]
+)
+def test_the_evaluation_command_of_verifiers_gives_the_transcripts_and_rewards_of_the_league(
+    name: str, settings: dict[str, Any], tmp_path: Path
+):
+    from verifiers.v1.episode import WireEpisode
+
+    if name == "diplomacy":
+        pytest.importorskip("diplomacy")
+    done = run_evaluation(name, Server(replier(make_environment(name, settings))), tmp_path, **settings)
     assert done.returncode == 0, done.stdout.decode()[-2000:]
-    assert len((next(tmp_path.rglob("traces.jsonl"))).read_text().splitlines()) > 0
+    (written,) = tmp_path.rglob("traces.jsonl")
+    episodes = [WireEpisode.model_validate_json(line) for line in written.read_text().splitlines()]
+    assert [episode.ok for episode in episodes] == [True, True]
+    assert transcripts_of(episodes) == transcripts_here(name, 2, **settings)
 
 
 HAGGLE = """
