@@ -172,7 +172,7 @@ class ListedGame(ABC, Generic[S]):
         """See ``Game.record``."""
         settings = msgspec.to_builtins(self.spec.settings)
         start = msgspec.Raw(encode_json(self._start))
-        turns = [{str(seat): (move,) for seat, move in turn.items()} for turn in self._turns]
+        turns: list[dict[str, Action]] = [{str(seat): (move,) for seat, move in turn.items()} for turn in self._turns]
         return encode_json(Record(self.name, settings, self._seed, start, turns, self._position_checksums()))
 
     def _position_checksums(self) -> list[str]:
@@ -192,7 +192,7 @@ class InPlaceGame(ListedGame[S]):
     """A play-through of another package's game, which goes on in place: states are made when they are asked for."""
 
     @property
-    def state(self) -> S:  # type: ignore[override]
+    def state(self) -> S:
         """The position."""
         return self.state_after(len(self._turns))
 

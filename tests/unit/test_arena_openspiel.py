@@ -17,6 +17,7 @@ pytest.importorskip("pyspiel")
 from arena.games.openspiel.responses import compute_best_responses, exploitability, tabular_policy, uniform_policy
 
 TURNS = ["kuhn_poker", "leduc_poker", "liars_dice", "tic_tac_toe", "kuhn_poker(players=3)", "hearts"]
+FIXED_NAMES = ["battleship", "mnk", "phantom_ttt", "tic_tac_toe"]
 AT_ONCE = ["matrix_rps", "goofspiel(num_cards=4,imp_info=True)", "oshi_zumo(coins=4)"]
 
 
@@ -40,6 +41,19 @@ def test_games_of_both_kinds_are_played_to_the_end_and_replayed(game: str):
         assert (again.save(), again.outcome()) == (played.save(), played.outcome())
         assert len(played.outcome().scores) == len(spec.seats)
         assert len(spec.transcript(played.record())) == played.outcome().length
+
+
+@pytest.mark.parametrize("game", [*FIXED_NAMES, "sheriff"])
+def test_moves_have_the_names_of_the_position(game: str):
+    spec = of(game)
+    played, rng = spec.new(1), Random(1)
+    for _ in range(30):
+        for seat in (moving := played.to_move()):
+            position: Any = played.position  # type: ignore[attr-defined]
+            names = [position.action_to_string(seat, number) for number in position.legal_actions(seat)]
+            assert list(played.moves(seat)) == names  # type: ignore[attr-defined]
+        if moving:
+            played.apply({seat: played.random_action(seat, rng) for seat in moving})
 
 
 @pytest.mark.parametrize("game", AT_ONCE)

@@ -140,7 +140,7 @@ class NimGame(ListedGame[State]):
     def record(self) -> bytes:
         """See ``Game.record``."""
         checks = self._position_checksums()
-        turns = [(move,) for turn in self._turns for move in turn.values()]
+        turns: list[Action] = [(move,) for turn in self._turns for move in turn.values()]
         settings: Any = self.spec.settings
         return encode_json(Record(self.name, settings, self._seed, self._start, turns, checks))
 

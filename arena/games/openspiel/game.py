@@ -21,6 +21,8 @@ SpielGame = Any
 """A ``pyspiel.Game``."""
 Position = Any
 """A ``pyspiel.State``."""
+Observer = Callable[[Position, int], str]
+"""Text of what a seat knows in a position."""
 
 _DYNAMICS = pyspiel.GameType.Dynamics
 _SAMPLED = pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC
@@ -71,7 +73,7 @@ def _seats_to_move(position: Position) -> tuple[int, ...]:
     return tuple(seat for seat in range(position.num_players()) if position.legal_actions(seat))
 
 
-def observer_of(game: SpielGame) -> Callable[[Position, int], str]:
+def observer_of(game: SpielGame) -> Observer:
     """Returns the function that gives a seat's observation: the board where nothing is hidden, else its information.
 
     If a game has neither text, the whole position if nothing is hidden.
@@ -79,9 +81,9 @@ def observer_of(game: SpielGame) -> Callable[[Position, int], str]:
     kind = game.get_type()
     nothing_hidden = kind.information == _PERFECT_INFORMATION
     if kind.provides_observation_string and (nothing_hidden or not kind.provides_information_state_string):
-        return cast(Any, pyspiel.State.observation_string)
+        return cast(Observer, pyspiel.State.observation_string)
     if kind.provides_information_state_string:
-        return cast(Any, pyspiel.State.information_state_string)
+        return cast(Observer, pyspiel.State.information_state_string)
     if nothing_hidden:
         return lambda position, seat: str(position)
 
@@ -89,6 +91,15 @@ def observer_of(game: SpielGame) -> Callable[[Position, int], str]:
         raise GameError(f"openspiel: {kind.short_name} has no text for what a seat knows")
 
     return refuse
+
+
+def _names_actions(game: SpielGame) -> bool:
+    """Whether the game names actions without a position, so that a name stays the same."""
+    try:
+        return not game.action_to_string(0, 0).startswith(_UNNAMED)
+    except pyspiel.SpielError:
+        # It names some, but not this one.
+        return False
 
 
 def _resolve_chance(position: Position, seed: int, history: list[int]) -> list[int]:
@@ -312,10 +323,9 @@ class OpenSpielSpec(ListedSpec[State]):
         self.in_turn: bool = kind.dynamics == _DYNAMICS.SEQUENTIAL
         """Whether seats never move simultaneously."""
         self.observe = observer_of(self.spiel)
-        """Text of what a seat knows in a position of the library."""
         self._fixed_names: list[dict[int, str]] = [{} for _ in self.seats]
         """Names of moves by seat and number, in games whose names do not depend on the position."""
-        self._has_fixed_names = not self.spiel.action_to_string(0, 0).startswith(_UNNAMED)
+        self._has_fixed_names = _names_actions(self.spiel)
 
     def legal_moves(self, position: Position, seat: int) -> dict[str, int]:
         """Returns the seat's legal moves by name; ambiguous names include the move's number."""

@@ -79,6 +79,7 @@ class TextArenaGame(InPlaceGame[State]):
         self.environment = start.env
         self._said: list[str] = []
         """All messages, those before ``start`` included."""
+        self._moves: list[str] | None = None
         try:
             self._replay(start.said, env or TextArenaEnvironment(start.env, len(self.seats), start.seed))
         except GameError as error:
@@ -188,7 +189,7 @@ class TextArenaGame(InPlaceGame[State]):
         """Mover, end and observation after each message."""
         self._digests = [digest(env.observation.encode())]
         """See ``State.told``; at the start and after messages, as far as they were needed."""
-        self._moves: list[str] | None = None
+        self._moves = None
         for each in said:
             self._submit(each)
 

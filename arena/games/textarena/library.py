@@ -159,12 +159,12 @@ class TextArenaEnvironment:
         Raises:
             GameError: the environment raised; it is unusable afterwards.
         """
-        before: int = self._state.refusals
+        before = self._state.refusals
         with self._chance, self._stepping:
             self.done = bool(self._env.step(action=said)[0])
             if not self.done:
                 self._observe()
-        return before < self._state.refusals
+        return bool(self._state.refusals > before)
 
     def refuses(self, said: str) -> bool:
         """Whether a message of the seat to move would be rejected, tested on a copy."""
