@@ -61,7 +61,8 @@ class Membership:
         """
         context = self._context
         while True:
-            newest = await context.fold_newest(self._subject)
+            # A replica that lags may not have what this process has folded, its own joining among it.
+            newest = max(await context.fold_newest(self._subject), context.joined_sequence)
             before = self._running_process(context.name)
             if before is not None and before.incarnation == context.incarnation:
                 # Appended in the last round: the broker's reply was lost.

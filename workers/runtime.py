@@ -80,6 +80,8 @@ class Context:
         """Events about this process that are appended again when it joins again."""
         self.membership_changed = asyncio.Event()
         """Set when an event about this worker's joining or leaving was folded."""
+        self.joined_sequence = 0
+        """Sequence of the newest joining of a process of this name that was folded here."""
         self.gauges = Gauges()
         """Gauges for this process's heartbeats."""
         self.published_ns: dict[str, tuple[int, int]] = {}
@@ -111,6 +113,7 @@ class Context:
             if self.state.config is not before:
                 self._log_restart_keys(before)
             if isinstance(event, WorkerJoined | WorkerLeft) and event.worker == self.name:
+                self.joined_sequence = recorded.sequence if isinstance(event, WorkerJoined) else self.joined_sequence
                 self.membership_changed.set()
             self.wake()
 

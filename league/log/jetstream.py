@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import nats.js.errors
 from nats.aio.client import Client
@@ -83,26 +83,28 @@ class JetStreamLog:
             messages[1:2] = [each._replace(headers={**each.headers, **condition}) for each in messages[1:2]]
             condition = {EXPECTED_HEADER: str(expected)}
         what = events[0].key if len(events) == 1 else f"{len(events)} events from {events[0].key} on"
-        with self._explain_fence(expected), translate_broker_errors(f"recording {what}"):
-            # A repetition has no effect: it is published under the same id.
-            return await retry_until_ready(lambda: self._publisher.publish(messages, condition))
+        try:
+            with translate_broker_errors(f"recording {what}"):
+                # A repetition has no effect: it is published under the same id.
+                return await retry_until_ready(lambda: self._publisher.publish(messages, condition))
+        except ConflictError as error:
+            if not await self._has_fence_failed(len(events), expected):
+                raise
+            raise WorkerConflictError(
+                f"{self.producer}: another process has taken this name over, and the history accepts nothing more from "
+                "this one; expected one live process per name"
+            ) from error
 
     def _fence_headers(self) -> dict[str, str]:
         if self.fence is None:
             return {}
         return {EXPECTED_HEADER: str(self.fence[1]), EXPECTED_SUBJECT_HEADER: self.fence[0]}
 
-    @contextlib.contextmanager
-    def _explain_fence(self, expected: int | None) -> Iterator[None]:
-        try:
-            yield
-        except ConflictError as error:
-            if self.fence is None or expected is not None:
-                raise
-            raise WorkerConflictError(
-                f"{self.producer}: another process has taken this name over, and the history accepts nothing more from "
-                "this one; expected one live process per name"
-            ) from error
+    async def _has_fence_failed(self, count: int, expected: int | None) -> bool:
+        """Whether the fence is why a condition of ``count`` events has failed; of a batch it may be either condition."""
+        if self.fence is None or (expected is not None and count == 1):
+            return False
+        return expected is None or await self.last_sequence(self.fence[0]) > self.fence[1]
 
     def _encode(self, event: Event) -> bytes:
         return encode_event(event) if self.signer is None else self.signer.encode(event)

@@ -3,18 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from league.auth.tokens import UserIdentity
+from league.log.access import FailFastClient
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
 from league.log.streams import ensure_streams
-from schemas.config import ExperienceConfig
+from league.run import Run
+from schemas.config import ExperienceConfig, LeagueConfig
 from schemas.errors import LogUnavailableError
+from schemas.subjects import LEAGUE_STREAM
 from simulation.broker.cluster import SERVERS
 from simulation.broker.server import URL
 from simulation.standalone import World, run_with_broker
-from tests.builders import checkpoint_added
+from tests.builders import checkpoint_added, opening_events
+from workers.membership import Membership
+from workers.runtime import Context, beside
 
 EVENTS = 40
 
@@ -73,3 +80,24 @@ def test_events_are_recorded_once_while_leaders_change(seed: int) -> None:
             return sorted(task.result() for task in appends)
 
     assert run_with_broker(body, seed, is_clustered=True) == list(range(1, EVENTS + 1))
+
+
+@pytest.mark.parametrize("seed", [0, 4])
+def test_a_process_works_by_its_own_joining_where_replicas_lag(tmp_path: Path, seed: int) -> None:
+    async def body(world: World) -> tuple[int, int]:
+        assert world.broker.cluster is not None
+        async with open_log("w") as log:
+            await log.append_batch(opening_events(LeagueConfig(), log.league))
+            # As a worker with credentials, it reads from the replica of whatever server hosts its consumer.
+            assert isinstance(log.client, FailFastClient)
+            log.client.identity = UserIdentity("w", "", None, "rollout")
+            for server in SERVERS:
+                world.broker.cluster.delay(server, 20.0)
+            context = Context(Run(tmp_path), log.client, log, "w")
+            async with beside(context.follow()):
+                await Membership(context, "rollout").join()
+            assert log.fence is not None
+            return log.fence[1], world.disk.streams[LEAGUE_STREAM].last
+
+    fence, joined = run_with_broker(body, seed, is_clustered=True)
+    assert fence == joined
