@@ -4,7 +4,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from simulation.broker.api import Disk
-from simulation.broker.server import Broker, Conditions
+from simulation.broker.conditions import Conditions
+from simulation.broker.server import Broker
 from simulation.broker.stream import Acknowledgements
 from simulation.loop import SimulatedLoop, run_simulated
 from simulation.network import Network

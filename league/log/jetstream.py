@@ -101,7 +101,7 @@ class JetStreamLog:
         return {EXPECTED_HEADER: str(self.fence[1]), EXPECTED_SUBJECT_HEADER: self.fence[0]}
 
     async def _has_fence_failed(self, count: int, expected: int | None) -> bool:
-        """Whether the fence is why a condition of ``count`` events has failed; of a batch it may be either condition."""
+        """Whether it was the fence's condition that failed; a batch of ``count`` events may have one of its own too."""
         if self.fence is None or (expected is not None and count == 1):
             return False
         return expected is None or await self.last_sequence(self.fence[0]) > self.fence[1]
