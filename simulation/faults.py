@@ -1,4 +1,4 @@
-"""Faults: what may happen to a league on real machines, drawn by the seed before the run.
+"""Faults: what may happen to a league on real machines, drawn by the seed before the run; commands of its operator too.
 
 Every fault is permitted by the contracts of its part: TCP may delay and reset but not reorder, the broker may lose what
 it has not acknowledged but nothing that is flushed, a queue may deliver twice, clocks may be wrong, messages between
@@ -23,6 +23,8 @@ HORIZON_S_PER_STEP = 6.0
 _STEPS = 20
 """Steps of a league that the intervals of the kinds are meant for; shorter ones have as many faults in less time."""
 WORKERS = ("rollout-1", "evaluator-1", "trainer-1", "rater-1", "archivist-1")
+SECOND_WORKERS = ("rollout-2", "evaluator-2", "trainer-2", "rater-2", "archivist-2", "rollout-1", "trainer-1")
+"""Workers that somebody starts beside those of the league; two of them under the names of running ones."""
 LONGEST_CONDITION_S = 30.0
 """Length of the longest change of the broker's or the network's conditions."""
 LONGER_THAN_EVERY_WINDOW_S = 700.0
@@ -165,6 +167,19 @@ def _upgrade(simulation: "Simulation", fault: Fault) -> None:
     simulation.upgrade(int(fault.amount))
 
 
+def _command(name: str) -> Callable[["Simulation", Fault], None]:
+    """A command of the operator."""
+
+    def apply(simulation: "Simulation", fault: Fault) -> None:
+        simulation.run_command(name, fault.seconds, fault.amount)
+
+    return apply
+
+
+def _second_worker(simulation: "Simulation", fault: Fault) -> None:
+    simulation.start_second(fault.target, fault.seconds)
+
+
 def _pause_length(rng: Random) -> float:
     if rng.random() < 0.05:
         return LONGER_THAN_EVERY_WINDOW_S
@@ -239,6 +254,13 @@ KINDS: dict[str, FaultKind] = {
         ),
         FaultKind("lost_deliveries", 30.0, lambda rng: ("", rng.uniform(0.1, 10), 0.1), _lost_deliveries),
         FaultKind("upgrade", 60.0, lambda rng: ("", 0.0, rng.choice([SIGTERM, SIGKILL])), _upgrade),
+        FaultKind("void", 25.0, lambda rng: ("", 0.0, rng.random()), _command("void")),
+        FaultKind("pause_league", 40.0, lambda rng: ("", rng.uniform(1, 20), 0.0), _command("pause")),
+        FaultKind("configure", 40.0, lambda rng: ("", 0.0, rng.random()), _command("configure")),
+        FaultKind("retire", 60.0, lambda rng: ("", rng.uniform(1, 20), 0.0), _command("retire")),
+        FaultKind(
+            "second_worker", 40.0, lambda rng: (rng.choice(SECOND_WORKERS), rng.uniform(5, 60), 0.0), _second_worker
+        ),
     )
 }
 

@@ -169,7 +169,12 @@ def the_ledger_is_balanced(remains: Remains) -> Iterator[str]:
 
 
 def ratings_are_the_formula(remains: Remains) -> Iterator[str]:
-    """Every rated match moves its two agents by Elo's formula, from where the match before left them."""
+    """Every rated match moves its two agents by Elo's formula, from where the match before left them.
+
+    After a void a correction replaces all ratings; then the fold alone says what is right.
+    """
+    if remains.of(e.MatchVoided):
+        return
     matches = {event.match_id: event for event in remains.of(e.MatchFinished)}
     rated = Counter(event.match_id for event in remains.of(e.RatingUpdated))
     for match in matches.values():

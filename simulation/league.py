@@ -73,7 +73,7 @@ async def run_program(folder: Path, args: list[str]) -> int:
     run = Run(folder, nats=URL, name=NAME, access=_credentials(folder, name))
     serve = importlib.import_module(f"workers.{role}").serve
     policy = args[args.index("--policy") + 1] if "--policy" in args else None
-    supervisor = int(args[args.index("--supervisor") + 1])
+    supervisor = int(args[args.index("--supervisor") + 1]) if "--supervisor" in args else None
     if policy is not None:
         serve = partial(serve, policy=policy)
     try:

@@ -308,13 +308,18 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     async def subprocess_exec(self, protocol_factory: Any, program: Any, *args: Any, **_: Any) -> Any:
         """Start a simulated process: ``programs`` runs its command line."""
-        child = self.spawn(args[args.index("--name") + 1])
-        child.parent = _current.get() or self.root
         protocol = protocol_factory()
+        child = self.start_program(list(args))
         transport = _SubprocessTransport(self, child)
         protocol.connection_made(transport)
-        self.start(child, self._run_program(child, list(args)))
         return transport, protocol
+
+    def start_program(self, args: list[str]) -> Process:
+        """Start a child of the current process: ``programs`` runs its command line, which has a ``--name``."""
+        child = self.spawn(args[args.index("--name") + 1])
+        child.parent = _current.get() or self.root
+        self.start(child, self._run_program(child, args))
+        return child
 
     async def _run_program(self, child: Process, args: list[str]) -> None:
         code = await self.programs(args)

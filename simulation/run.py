@@ -16,9 +16,12 @@ from typing import Any
 import msgspec
 import structlog
 
+from league.run import Run
+from schemas.errors import LeagueError, UsageError
 from schemas.subjects import LEAGUE_STREAM
 from simulation import league, upgrade
 from simulation.broker.roles import Role
+from simulation.broker.server import URL
 from simulation.broker.stream import Incoming, Stored, Stream
 from simulation.disks import LocalDisks
 from simulation.faults import (
@@ -26,6 +29,7 @@ from simulation.faults import (
     KINDS,
     LONGER_THAN_EVERY_WINDOW_S,
     LONGEST_CONDITION_S,
+    SECOND_WORKERS,
     WORKERS,
     Fault,
     draw_faults,
@@ -33,6 +37,7 @@ from simulation.faults import (
 )
 from simulation.invariants import check_league
 from simulation.loop import Process, SimulatedLoop, SimulationStuckError, run_simulated
+from simulation.operator import COMMANDS
 from simulation.seams import simulated_machine
 from simulation.standalone import World
 from simulation.trace import Trace
@@ -43,7 +48,9 @@ _OPERATOR_WAITS_S = 5.0
 """Time after which the operator starts a league again that has ended early."""
 _ORPHANS_END_WITHIN_S = LONGER_THAN_EVERY_WINDOW_S + 300.0
 """Time in which a worker notices that its supervisor is gone, finishes its matches and ends, pauses included."""
-_SUPERVISOR = "supervisor"
+_SUPERVISOR, _OPERATOR = "supervisor", "operator"
+_CREDENTIALS = tuple(dict.fromkeys((*WORKERS, *SECOND_WORKERS)))
+"""Workers that have credentials of their own."""
 
 
 class Outcome(msgspec.Struct):
@@ -98,6 +105,8 @@ class Simulation(World):
         self.loop.on_spawn = self._spawned
         self._draw_speeds(Random(f"speeds:{seed}"))
         self._conditions: dict[str, tuple[float, Any]] = {}
+        self._commands: list[Process] = []
+        """Of the operator."""
 
     def _draw_speeds(self, rng: Random) -> None:
         """How fast this seed's machine is: leagues of a second and of minutes."""
@@ -108,7 +117,7 @@ class Simulation(World):
 
     def _spawned(self, process: Process) -> None:
         process.skew_s = self.skews.get(process.name, 0.0)
-        process.schema = self.schema if process.name in (_SUPERVISOR, *WORKERS) else upgrade.NEW
+        process.schema = self.schema
         self.trace.note(f"{process.name} starts as process {process.pid}")
         process.on_end.append(lambda code: self.trace.note(f"{process.name} ({process.pid}) ends with code {code}"))
 
@@ -143,6 +152,31 @@ class Simulation(World):
         self.schema = upgrade.NEW
         if (process := self.find(_SUPERVISOR)) is not None:
             self.loop.signal(process, sig) if sig == SIGTERM else self.loop.kill(process)
+
+    def run_command(self, name: str, seconds: float, share: float) -> None:
+        """Run a command of the operator in a process of its own, again and again until it succeeds or is refused."""
+        process = self.loop.spawn(_OPERATOR)
+        self._commands.append(process)
+        self.loop.start(process, self._run_command(process, name, seconds, share))
+
+    async def _run_command(self, process: Process, name: str, seconds: float, share: float) -> None:
+        run, is_done = Run(self.folder, nats=URL, name=league.NAME), False
+        while not is_done:
+            try:
+                async with run.open_log(_OPERATOR) as history:
+                    await COMMANDS[name](run, history, seconds, share)
+                is_done = True
+            except UsageError:
+                is_done = True
+            except LeagueError:
+                await asyncio.sleep(_OPERATOR_WAITS_S)
+        self.loop.call_soon(self.loop.kill, process, 0, context=self.loop.root.context)
+
+    def start_second(self, name: str, seconds: float) -> None:
+        """Start a worker beside those of the league, as on another terminal, and stop it after a while."""
+        role = name.partition("-")[0]
+        process = self.loop.start_program(["worker", role, "--name", name])
+        self.later(seconds, self.loop.signal, process, SIGTERM)
 
     def set_condition(self, name: str, value: Any, seconds: float) -> None:
         """Change a condition of the broker for a while."""
@@ -192,20 +226,21 @@ class Simulation(World):
         for fault in self.faults:
             self.loop.call_at(fault.at_s, self._strike, fault, context=self.loop.root.context)
         if self._has_credentials:
-            league.issue_credentials(self.folder, WORKERS)
+            league.issue_credentials(self.folder, _CREDENTIALS)
             self.conditions.role_of = self._role_of
         await self._run_league()
         # Faults that are still to come hit a league that is done; the checks need a broker without them.
         await asyncio.sleep(max(self._quiet_from_s - self.loop.time(), 0.0))
-        left, violations = self._workers(), []
+        left, violations = [*self._workers(), *self._commands], []
         if left:
-            # Results of workers that outlive their supervisor are rated when the league is started again.
+            # Results of workers that outlive their supervisor are rated when the league is started again, and what a
+            # command has changed after its end is taken into account then.
             violations = await self._wait_for_end(left)
             await self._run_league()
         return violations + await check_league(self.config, self.disk, self.acknowledged, self.folder)
 
     def _role_of(self, process: str) -> Role | None:
-        return Role(process, league.NAME, self.trace.unexpected.append) if process in WORKERS else None
+        return Role(process, league.NAME, self.trace.unexpected.append) if process in _CREDENTIALS else None
 
     async def _run_league(self) -> None:
         while await self._run_supervisor() != 0:  # noqa: ASYNC110 - virtual time
@@ -215,14 +250,13 @@ class Simulation(World):
     def _workers(self) -> list[Process]:
         return [process for process in self.loop.processes if process.parent is not None]
 
-    async def _wait_for_end(self, workers: list[Process]) -> list[str]:
-        """Wait for the end of workers without a supervisor; return a violation for each one that stays."""
+    async def _wait_for_end(self, processes: list[Process]) -> list[str]:
+        """Wait for the end of processes without a supervisor; return a violation for each one that stays."""
         until = self.loop.time() + _ORPHANS_END_WITHIN_S
-        while (alive := [process for process in workers if process.is_alive]) and self.loop.time() < until:  # noqa: ASYNC110
+        while (alive := [process for process in processes if process.is_alive]) and self.loop.time() < until:  # noqa: ASYNC110
             await asyncio.sleep(1.0)
         return [
-            f"workers_end_with_their_supervisor: {process.name} ({process.pid}) is still there after "
-            f"{_ORPHANS_END_WITHIN_S:g} s"
+            f"processes_end: {process.name} ({process.pid}) is still there after {_ORPHANS_END_WITHIN_S:g} s"
             for process in alive
         ]
 

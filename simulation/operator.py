@@ -1,0 +1,61 @@
+"""Commands of a league's operator: to void a match, pause the league, change a setting, retire an agent."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from league.log.jetstream import JetStreamLog
+from league.run import Run
+from lifecycle import control
+from lifecycle.void_matches import VoidImpact, void_matches
+from schemas import events as e
+
+SETTINGS = (
+    "rollout.games_in_flight=2",
+    "rollout.ahead_steps=0.5",
+    "evaluation.every=3",
+    "evaluation.gatekeeper_games=4",
+    "trainer.rollouts_per_step=6",
+    "history.seal_events=30",
+)
+"""Values that differ from those of the league; a worker takes each one at once, or when it is started again."""
+_RETIRED = "random_bot"
+
+Command = Callable[[Run, JetStreamLog, float, float], Coroutine[Any, Any, None]]
+"""A command by a connection: seconds that its effect lasts, and a share in [0, 1) that selects what it is about."""
+
+
+async def _void(run: Run, history: JetStreamLog, seconds: float, share: float) -> None:
+    """Void a match that has a result."""
+    results = [r for r in [r async for r in history.read()] if isinstance(r.event, e.MatchFinished)]
+    if results:
+        chosen = results[int(share * len(results))]
+        assert isinstance(chosen.event, e.MatchFinished)
+        impact = VoidImpact([chosen.event.match_id], [chosen.sequence], 0, [], [], [])
+        await void_matches(run, history, impact, "simulated")
+
+
+async def _pause(run: Run, history: JetStreamLog, seconds: float, share: float) -> None:
+    """Pause the league for a while."""
+    await control.append_decision(run, history, e.LeaguePaused, lambda state: control.pause(state, "", "simulated"))
+    await asyncio.sleep(seconds)
+    await control.append_decision(run, history, e.LeagueResumed, lambda state: control.resume(state, "", "simulated"))
+
+
+async def _configure(run: Run, history: JetStreamLog, seconds: float, share: float) -> None:
+    """Change a setting."""
+    setting = SETTINGS[int(share * len(SETTINGS))]
+    await control.append_decision(run, history, e.LeagueConfigured, lambda state: control.configure(state, [setting]))
+
+
+async def _retire(run: Run, history: JetStreamLog, seconds: float, share: float) -> None:
+    """Retire an agent for a while."""
+    reason = "simulated"
+    await control.append_decision(run, history, e.AgentRetired, lambda state: control.retire(state, _RETIRED, reason))
+    await asyncio.sleep(seconds)
+    await control.append_decision(
+        run, history, e.AgentActivated, lambda state: control.activate(state, _RETIRED, reason)
+    )
+
+
+COMMANDS: dict[str, Command] = {"void": _void, "pause": _pause, "configure": _configure, "retire": _retire}
