@@ -25,7 +25,7 @@ from league.log.connection import connect
 from league.log.jetstream import flush_and_close
 from league.run import Run
 from schemas.errors import LogError
-from schemas.events import GradientStepTaken, MatchFinished, OpponentsSampled, RatingUpdated, WorkerJoined
+from schemas.events import GradientStepTaken, MatchFailed, MatchFinished, OpponentsSampled, RatingUpdated, WorkerJoined
 from schemas.subjects import event_type_filter
 from ui.cli import app
 
@@ -272,11 +272,12 @@ class Harassed:
         taken = [r.event for r in history if isinstance(r.event, GradientStepTaken)]
         used = [match for step in taken for match in step.matches]
         assert len(used) == len(set(used))
-        # Experience comes before the result, so a worker that is killed in between leaves rollouts without one.
+        # Experience comes before the result: that of a worker that is killed in between ends as a failure.
         drawn = {r.event.match_id for r in history if isinstance(r.event, OpponentsSampled)}
+        failed = {r.event.match_id for r in history if isinstance(r.event, MatchFailed)}
         left = [match for step in taken for group in step.dropped for match in group.matches]
         unrecorded = {*used, *left} - set(finished)
-        assert unrecorded <= drawn
+        assert unrecorded <= drawn & failed
         assert [step.step for step in taken] == list(range(1, len(taken) + 1))
         assert verify_events(history).is_identical
         assert self.audit()["sound"]

@@ -450,6 +450,26 @@ def test_wrong_words_to_the_authority_are_refused(tmp_path: Path) -> None:
         parse_identity("no such thing", "here")
 
 
+def test_keys_that_open_every_league_say_so_and_users_are_listed_with_their_league(tmp_path: Path) -> None:
+    def run(*words: str) -> str:
+        result = CliRunner().invoke(app, ["auth", *words], env={"COLUMNS": "200"})
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    for keys, options, is_told in (("all", [], True), ("one", ["--league", "nim"], False)):
+        folder = str(tmp_path / keys)
+        assert ("they open every league of a broker; --league NAME" in run("init", "--dir", folder, *options)) == is_told
+        run("add", "rollout", "r", "--dir", folder)
+    run("add", "rollout", "s", "--league", "go", "--dir", str(tmp_path / "all"))
+    listed = {keys: json.loads(run("list", "--json", "--dir", str(tmp_path / keys))) for keys in ("all", "one")}
+    assert {(keys, user["name"]): user["league"] for keys, users in listed.items() for user in users} == {
+        ("all", "r"): "*",
+        ("all", "s"): "go",
+        ("one", "r"): "nim",
+    }
+    assert "nim" in run("list", "--dir", str(tmp_path / "one"))
+
+
 def test_every_kind_of_event_has_a_subject_where_it_belongs() -> None:
     for kind in e.EVENT_TYPES.values():
         if kind not in (e.MatchFinished, e.MatchFailed):

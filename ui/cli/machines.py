@@ -216,6 +216,8 @@ def init(
     """Make the keys that issue credentials, and the brokers' configuration for them."""
     made = Authority.create(folder, league)
     print(f"keys in {folder}: keep them only where credentials are issued")
+    if league == "*":
+        print("they open every league of a broker; --league NAME, here or of `league auth add`, confines them to one")
     print(f"every broker's configuration includes {made.broker_config_path}; `league nats --auth {folder}` does")
 
 
@@ -264,13 +266,14 @@ def list_users(folder: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> 
         (
             user.name,
             user.role,
+            user.league or "*",
             user.status(now),
             f"{datetime.fromtimestamp(user.expires, UTC):%Y-%m-%d %H:%M}",
             user.public,
         )
         for user in users
     ]
-    print_table(Console(), ["name", "role", "standing", "until (UTC)", "public key"], cells, ("public key", "role"))
+    print_table(Console(), ["name", "role", "league", "standing", "until (UTC)", "public key"], cells, ("public key", "role"))
 
 
 def nats(
