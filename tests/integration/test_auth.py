@@ -458,7 +458,7 @@ def test_keys_that_open_every_league_say_so_and_users_are_listed_with_their_leag
 
     for keys, options, is_told in (("all", [], True), ("one", ["--league", "nim"], False)):
         folder = str(tmp_path / keys)
-        assert ("they open every league of a broker; --league NAME" in run("init", "--dir", folder, *options)) == is_told
+        assert ("they open every league of a broker" in run("init", "--dir", folder, *options)) == is_told
         run("add", "rollout", "r", "--dir", folder)
     run("add", "rollout", "s", "--league", "go", "--dir", str(tmp_path / "all"))
     listed = {keys: json.loads(run("list", "--json", "--dir", str(tmp_path / keys))) for keys in ("all", "one")}

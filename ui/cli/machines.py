@@ -273,7 +273,8 @@ def list_users(folder: DirOption = DEFAULT_DIR, as_json: JsonOption = False) -> 
         )
         for user in users
     ]
-    print_table(Console(), ["name", "role", "league", "standing", "until (UTC)", "public key"], cells, ("public key", "role"))
+    columns = ["name", "role", "league", "standing", "until (UTC)", "public key"]
+    print_table(Console(), columns, cells, ("public key", "role"))
 
 
 def nats(
