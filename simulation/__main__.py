@@ -148,4 +148,7 @@ def _run_many(options: argparse.Namespace, model: Path) -> int:
 
 if __name__ == "__main__":
     _pin_environment()
-    sys.exit(main())
+    code = main()
+    sys.stdout.flush()
+    # Objects of extensions are frozen in memory for the forked processes; their clean-up would complain of them.
+    os._exit(code)

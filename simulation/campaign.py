@@ -21,6 +21,10 @@ _WALL_LIMIT_S = 300.0
 """Real seconds after which a seed counts as stuck."""
 
 
+_PRELOADED = [Fault(number, kind, 10.0 + number) for number, kind in enumerate(("void", "configure"), 1)]
+"""Faults whose code is imported on use."""
+
+
 class Bug(NamedTuple):
     """A defect that the simulator has to find."""
 
@@ -39,7 +43,7 @@ def preload(model: Path) -> None:
     child = os.fork()
     if child == 0:
         os.close(receiving)
-        simulate(0, model, steps=1, faults=[])
+        simulate(0, model, steps=1, faults=_PRELOADED)
         names = sorted(name for name in sys.modules if name != "__main__")
         os.write(sending, msgspec.json.encode(names))
         os._exit(0)
