@@ -46,6 +46,8 @@ LIMIT_S = 3600.0
 """Virtual time by which every league must be done."""
 _OPERATOR_WAITS_S = 5.0
 """Time after which the operator starts a league again that has ended early."""
+_COMMAND_STEPS = 600
+"""Callbacks within which a command of the operator is killed, if it is."""
 _ORPHANS_END_WITHIN_S = LONGER_THAN_EVERY_WINDOW_S + 300.0
 """Time in which a worker notices that its supervisor is gone, finishes its matches and ends, pauses included."""
 _SUPERVISOR, _OPERATOR = "supervisor", "operator"
@@ -153,9 +155,16 @@ class Simulation(World):
         if (process := self.find(_SUPERVISOR)) is not None:
             self.loop.signal(process, sig) if sig == SIGTERM else self.loop.kill(process)
 
-    def run_command(self, name: str, seconds: float, share: float) -> None:
-        """Run a command of the operator in a process of its own, again and again until it succeeds or is refused."""
-        process = self.loop.spawn(_OPERATOR)
+    def run_command(self, name: str, seconds: float, share: float, is_killed: bool = False) -> None:
+        """Run a command of the operator in a process of its own, again and again until it succeeds or is refused.
+
+        Half of the commands are killed at some await, and started again.
+        """
+        process, rng = self.loop.spawn(_OPERATOR), Random(f"operator:{self.seed}:{self.loop.time()}")
+        if not is_killed and rng.random() < 0.5:
+            process.kill_at_step = rng.randint(1, _COMMAND_STEPS)
+            again = partial(self.later, _OPERATOR_WAITS_S, self.run_command, name, seconds, share, True)
+            process.on_end.append(lambda code: again() if code else None)
         self._commands.append(process)
         self.loop.start(process, self._run_command(process, name, seconds, share))
 

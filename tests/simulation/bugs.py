@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+import league.history.corrections
 import league.log.access
 import league.log.connection
 import league.log.jetstream
@@ -150,6 +151,13 @@ def end_at_an_id_in_process() -> None:
     league.log.connection._IN_PROCESS = 0
 
 
+def leave_ratings_after_a_void() -> None:
+    async def none_due(*_: Any) -> list[Any]:
+        return []
+
+    league.history.corrections.make_corrections = none_due
+
+
 BUGS = (
     Bug("a batch is appended event by event", split_batches, ("kill", "crash_broker"), 20),
     Bug("a duplicate is believed without a look at its bytes", trust_duplicates, ("false_duplicate",), 10),
@@ -196,4 +204,5 @@ BUGS = (
         ("crash_server", "slow_disk"),
         20,
     ),
+    Bug("ratings are never corrected after a void", leave_ratings_after_a_void, ("void",), 10),
 )
