@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import structlog
@@ -29,7 +30,8 @@ _SHAPE = {"hidden": 8, "layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 8, "m
 
 
 def make_config(seed: int, steps: int) -> LeagueConfig:
-    """A league of Nim with a model of some hundred parameters."""
+    """A league of Nim with a model of some hundred parameters; some settings are drawn by the seed."""
+    drawn = Random(f"settings:{seed}")
     settings: dict[str, Any] = {
         "name": NAME,
         "seed": seed,
@@ -39,10 +41,10 @@ def make_config(seed: int, steps: int) -> LeagueConfig:
             "random_bot": {"kind": "bot", "rating": 800.0, "baseline": True},
         },
         "model": {"shape": _SHAPE, "cloning": {"sequences": 32, "batch": 16}, "lora_rank": 2},
-        "rollout": {"workers": 1, "games_in_flight": 3},
+        "rollout": {"workers": drawn.choice([1, 1, 1, 2]), "games_in_flight": 3},
         "evaluation": {"every": 5, "gatekeeper_games": 2, "benchmark_games": 2, "games_in_flight": 2},
         "schedule": {"recent_every": 5, "recent_window": 10, "landmark_every": 10},
-        "trainer": {"rollouts_per_step": 4},
+        "trainer": {"rollouts_per_step": 4, "state_interval": drawn.choice([1, 3])},
         "experience": {"max_messages": 24},
         "history": {"seal_events": 50, "snapshot_events": 80},
         "stop": {"steps": steps},
