@@ -87,13 +87,15 @@ def history_is_readable(remains: Remains) -> Iterator[str]:
 
 
 def facts_are_recorded_once(remains: Remains) -> Iterator[str]:
-    """No event is doubled within the deduplication window.
+    """No process's event is doubled within the deduplication window.
 
-    Accounts of one fact that differ may be, since folds take the first: two evaluators may play one match.
+    Accounts of one fact by two processes may be recorded, since folds take the first: two evaluators may request one
+    evaluation, or play one match.
     """
-    seen: dict[tuple[str, bytes], Any] = {}
+    seen: dict[tuple[str, str, bytes], Any] = {}
     for message in remains.disk.streams[LEAGUE_STREAM].messages.values():
-        first = seen.setdefault((message.subject, message.data), message)
+        producer = parse_headers(message.headers).get("League-Producer", "") if message.headers else ""
+        first = seen.setdefault((producer, message.subject, message.data), message)
         if first is not message and message.time_ns - first.time_ns < _DUPLICATE_WINDOW_NS:
             yield f"event {message.sequence} on {message.subject} repeats event {first.sequence}"
 
@@ -232,10 +234,12 @@ def no_job_is_left(remains: Remains) -> Iterator[str]:
 def workers_leave_with_reason(remains: Remains) -> Iterator[str]:
     """No worker leaves for an error of the broker that is in no class, or since its name was taken, and records that.
 
-    The history refuses every record of a worker whose name another process has.
+    The history refuses every record of a worker whose name another process has. A trainer may find that another one,
+    which was started while it was paused, has published its version.
     """
     for left in remains.of(e.WorkerLeft):
-        if left.reason.startswith((f"{WorkerConflictError.__name__}:", f"{LogError.__name__}:")):
+        is_rival = "was published by" in left.reason and f"by {left.worker} already" not in left.reason
+        if left.reason.startswith((f"{WorkerConflictError.__name__}:", f"{LogError.__name__}:")) and not is_rival:
             yield f"{left.worker} left: {left.reason}"
 
 

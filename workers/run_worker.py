@@ -13,7 +13,7 @@ import structlog
 import uvloop
 
 from league.integrity.signatures import Signer
-from league.log.jetstream import JetStreamLog
+from league.log.jetstream import JetStreamLog, find_league
 from league.run import Run
 from schemas.errors import (
     AccessError,
@@ -111,7 +111,14 @@ async def _open_log(
     backoff, logged_at = Backoff(_FIRST_RETRY_S, _MAX_RETRY_S), -math.inf
     while not _has_lost(supervisor):
         try:
-            return await stack.enter_async_context(run.open_log(name))
+            async with contextlib.AsyncExitStack() as attempt:
+                history = await attempt.enter_async_context(run.open_log(name))
+                if await find_league(history.client, history.league) is None:
+                    raise NoLeagueError(
+                        f"no league {history.league} was opened on this broker; start it with `league up`"
+                    )
+                stack.push_async_exit(attempt.pop_all())
+                return history
         except (LogUnavailableError, NoLeagueError) as error:
             if time.monotonic() - logged_at > _WAIT_LOG_INTERVAL_S:
                 logged_at = time.monotonic()

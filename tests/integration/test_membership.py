@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -40,7 +40,7 @@ from workers.learner_state import append_published
 from workers.membership import Membership, has_ended_here, machine_digest
 from workers.monitoring.metrics import HeartbeatPublisher
 from workers.process import WorkerProcess, WorkerSpec
-from workers.run_worker import _serve_until_done, _stop_with_supervisor, worker_main
+from workers.run_worker import _open_log, _serve_until_done, _stop_with_supervisor, worker_main
 from workers.runtime import Context, beside
 from workers.silence import SilenceDetector, SilenceRecorder
 
@@ -400,6 +400,34 @@ def test_an_ended_process_of_this_machine_is_known_to_have_ended(monkeypatch: py
     assert has_ended_here(here) == bool(here.machine)
     assert not has_ended_here(msgspec.structs.replace(here, pid=os.getppid()))
     assert not has_ended_here(msgspec.structs.replace(here, machine="elsewhere"))
+
+
+def waits(logs: Sequence[Mapping[str, object]]) -> list[object]:
+    """The reasons for which a worker waits for its league, as it logs them."""
+    return [line["found"] for line in logs if line["event"] == "waiting for the league to be opened"]
+
+
+def test_a_worker_of_a_named_league_waits_for_that_one_beside_others(tmp_path: Path) -> None:
+    async def body() -> None:
+        with EmbeddedServer(tmp_path / "nats") as server, structlog.testing.capture_logs() as logs:
+            client = await connect(server.url, "opener")
+            await ensure_streams(client.jetstream(), LeagueConfig().experience)
+            await JetStreamLog(client, "other", "opener").append_batch(opening_events(LeagueConfig(), "other"))
+
+            async def open_once_waited_for() -> None:
+                while not waits(logs):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                await JetStreamLog(client, LEAGUE, "opener").append_batch(opening_events(LeagueConfig(), LEAGUE))
+
+            async with contextlib.AsyncExitStack() as stack, beside(open_once_waited_for()):
+                run = Run(tmp_path / "worker", nats=server.url, name=LEAGUE)
+                history = await _open_log(run, "early", None, stack)
+                assert history is not None
+                assert await history.newest(e.LeagueOpened) is not None
+            await flush_and_close(client)
+        assert waits(logs) == [f"no league {LEAGUE} was opened on this broker; start it with `league up`"]
+
+    asyncio.run(asyncio.wait_for(body(), 300))
 
 
 def test_a_worker_waits_for_the_league_to_be_opened(tmp_path: Path) -> None:
