@@ -201,6 +201,8 @@ class RatingVerifier:
             for through in corrected
         }
         self._pending_updates: dict[tuple[str, str, str], RatingUpdated] = {}
+        self._first_due: dict[tuple[str, str, int], int] = {}
+        """By game, system and void: sequence of the oldest match that a correction through that void leaves out."""
         self._rated = self._corrections = self._different = 0
         self._compared_through: dict[tuple[str, str], int] = {}
         self._differences: list[RatingDifference] = []
@@ -216,6 +218,10 @@ class RatingVerifier:
             event = self._check_correction(recorded.sequence, event)
         for refolded in self._fold.apply(recorded.sequence, event):
             self._pending_updates[refolded.game, refolded.system, refolded.match_id] = refolded
+        if isinstance(event, MatchVoided):
+            # A later void of an older match may come between a correction and its recording.
+            for place, due in self._fold.pending_corrections.items():
+                self._first_due[*place, due.through] = due.first
         if isinstance(event, RatingUpdated):
             self._check_update(recorded.sequence, event)
 
@@ -273,7 +279,8 @@ class RatingVerifier:
         for agent in wrong:
             states = _state_numbers(recorded_ratings.get(agent)), _state_numbers(refolded_ratings.get(agent))
             self._add_difference(_make_difference(sequence, "", agent, recorded.system, *states))
-        itself = (recorded.first, recorded.voided) == (due.first, refold.skipped_counts.get(place, 0))
+        expected = self._first_due.get((*place, recorded.through)), refold.skipped_counts.get(place, 0)
+        itself = (recorded.first, recorded.voided) == expected
         if not itself or (not wrong and recorded.ratings != right):
             self._add_difference(RatingDifference(sequence, "", "", None, None))
         return msgspec.structs.replace(recorded, ratings=right)

@@ -226,6 +226,26 @@ def test_of_two_raters_only_one_records_a_correction() -> None:
     asyncio.run(run())
 
 
+def test_an_older_match_may_be_voided_while_a_correction_is_on_its_way() -> None:
+    async def run() -> None:
+        log = await a_log(HISTORY)
+        await void(log, 3)
+        fold = RatingFold()
+        async for recorded in log.read():
+            apply_checked(fold, recorded)
+        [correction] = await make_corrections(log, fold)
+        await void(log, 1)
+        await log.append(correction, expected=fold.recorded_sequence)
+        await record_pending(log, fold)
+        firsts = [r.event.first async for r in log.read() if isinstance(r.event, RatingsCorrected)]
+        assert firsts == [RATED[3].sequence, RATED[1].sequence]
+        assert await recorded_standings(log) == await standings(log, voided_ids(1, 3))
+        report = await verify_log(log)
+        assert (report.is_identical, report.corrections, report.pending) == (True, 2, 0)
+
+    asyncio.run(run())
+
+
 def test_two_that_settle_at_once_leave_one_correction() -> None:
     async def run() -> None:
         log = await a_log(HISTORY)
