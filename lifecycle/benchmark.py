@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from arena.environments import ArenaSpec, EnvironmentSpec, make_environment
+from arena.games.texts import evaluation_spec, seat_counts
 from league.evaluation.benchmarks import BenchmarkGames, BenchmarkTerms, SeatSummary, summarize_seats
 from league.integrity.signatures import Signer
 from league.log.metrics import MetricsStream
@@ -144,7 +145,7 @@ async def _read(
         async for recorded in context.log.match_ends(BENCHMARK_PURPOSE)
         if isinstance(recorded.event, MatchFinished | MatchFailed)
     ]
-    seats, is_voided = len(environment.seats), context.state.is_voided
+    seats, is_voided = seat_counts(evaluation_spec(environment)), context.state.is_voided
     return [BenchmarkGames(terms, seats, games, requests, ends, is_voided) for terms in all_terms]
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from arena.environments import make_environment
+from arena.environments import evaluation_seat_counts, make_environment
+from arena.games.texts import evaluation_spec, seat_counts
 from league.evaluation.outlook import EvaluationOutlook, make_outlook, rater_decisions
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog
@@ -215,15 +216,17 @@ def make_requested_jobs(
 ) -> list[PlayMatch]:
     """Returns the jobs of ``request_matches``; ``name`` is the prefix of the match ids."""
     config = _require_config(state)
-    needed = len(make_environment(config.game.name, config.game.settings).seats)
-    if len(seats) != needed:
-        raise UsageError(f"--seats: found {len(seats)}; expected an agent for each of {needed} seats, with commas")
+    environment, needed = make_environment(config.game.name, config.game.settings), len(seats)
+    counts = seat_counts(environment if purpose == "training" else evaluation_spec(environment))
+    if counts.fitting_seed(0, needed) is None:
+        numbers = format_choices(sorted({str(each.seats) for each in counts.environments}))
+        raise UsageError(f"--seats: found {needed}; expected an agent for each of {numbers} seats, with commas")
     line_up = [resolve_agent(state, agent, "--seats") for agent in seats]
     jobs = []
     for number in range(count):
         by = number % needed if rotate else 0
         match_id = f"{name}-{number}"
-        seed = derive_seed(config.seed, "request", match_id)
+        seed = counts.fitting_seed(derive_seed(config.seed, "request", match_id), needed) or 0
         jobs.append(PlayMatch(match_id, purpose, line_up[needed - by :] + line_up[: needed - by], seed))
     return jobs
 
@@ -286,7 +289,7 @@ async def apply_promotion_rules(run: Run, dry_run: bool) -> tuple[EvaluationOutl
     async with run.open_log() as history:
         state = await load_state_at(history, run.open_blob_store(history.client))
         game = (state.config or LeagueConfig()).game
-        outlook = make_outlook(state, len(make_environment(game.name, game.settings).seats))
+        outlook = make_outlook(state, evaluation_seat_counts(game.name, game.settings))
         return outlook, [] if dry_run else await _append_decisions(history, state)
 
 

@@ -5,7 +5,7 @@ replies and their parsing are in ``reply_formats``. In free replies the action i
 a rule decides what is played without one: as for remote agents, legality is learnt from rewards, not from a constraint.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import Constraint
 from arena.games.base import Action, Game, GameSpec
-from arena.games.texts import SupportsBrief, SupportsGrammar, TextFormat, Words, words_of
+from arena.games.texts import SupportsBrief, SupportsEnvironments, SupportsGrammar, TextFormat, Words, words_of
 from arena.prompts import (
     Chat,
     Message,
@@ -65,6 +65,22 @@ class FreeTextPrompter:
         return FreeTextPrompt(self, self._encode_prompt(game, seat), game, seat)
 
 
+class EnvironmentPrompter:
+    """Prompts for free replies in a game of several environments, some of which are asked in a way of their own."""
+
+    free_tokens = 0
+    reports_metrics = True
+
+    def __init__(self, default: FreeTextPrompter, by_environment: Mapping[str, FreeTextPrompter]) -> None:
+        self.reply_tokens = default.reply_tokens
+        self._default, self._by_environment = default, by_environment
+
+    def make_prompt(self, game: Game, seat: int) -> "FreeTextPrompt":
+        """The seat's next decision."""
+        environment = getattr(game, "environment", "")
+        return self._by_environment.get(environment, self._default).make_prompt(game, seat)
+
+
 class FreeTextPrompt(BoundPrompt[FreeTextPrompter]):
     """A ``DecisionPrompt`` whose reply is free text."""
 
@@ -114,8 +130,11 @@ def make_prompter(tokenizer: Tokenizer, game: GameSpec, config: PromptsConfig) -
         ConfigError: the model or the game does not support the configuration; the message names the key.
         ModelError: the tokenizer's vocabulary cannot be read, or cannot write the tag.
     """
+    configs = _environment_configs(game, config)
     if config.reply == "free":
-        return _make_free_text_prompter(tokenizer, game, config)
+        default = _make_free_text_prompter(tokenizer, game, config)
+        own = {name: _make_free_text_prompter(tokenizer, game, each) for name, each in configs.items()}
+        return EnvironmentPrompter(default, own) if own else default
     return make_constrained_prompter(tokenizer, _resolve_text_format(game, config), config)
 
 
@@ -140,16 +159,9 @@ def check_prompts_config(config: PromptsConfig, game: GameSpec, made: bool) -> N
     Raises:
         ConfigError: the game does not support it, or it has an unknown name; the message names the key.
     """
-    check_prompt_names(config)
-    if (
-        config.observation
-        and get_observation_template(config.observation).closing
-        and config.extractor not in INSTRUCTIONS
-    ):
-        raise ConfigError(
-            f"prompts.extractor: {config.extractor!r}, but {config.observation!r} asks for the move in a "
-            f"box; expected {format_choices(INSTRUCTIONS)}"
-        )
+    for each in (config, *_environment_configs(game, config).values()):
+        check_prompt_names(each)
+        _check_extractor(each)
     if made and (odd := [key for key in _CONVERSATION_KEYS if getattr(config, key) != getattr(PromptsConfig(), key)]):
         raise ConfigError(
             f"prompts.{odd[0]}: {getattr(config, odd[0])!r} with model.base = 'made', which knows the game's pieces "
@@ -163,6 +175,30 @@ def check_prompts_config(config: PromptsConfig, game: GameSpec, made: bool) -> N
         raise ConfigError(
             "prompts.thinking: true, but the reply begins with what is constrained; expected free_tokens above 0, or "
             "reply = 'free'"
+        )
+
+
+def _environment_configs(game: GameSpec, config: PromptsConfig) -> dict[str, PromptsConfig]:
+    """The environments of a game that are asked in a way of their own.
+
+    Raises:
+        ConfigError: the keys do not go together, or replies are constrained.
+    """
+    if not isinstance(game, SupportsEnvironments):
+        return {}
+    try:
+        return {name: msgspec.structs.replace(config, **keys) for name, keys in game.environment_prompts().items()}
+    except ConfigError as error:
+        raise ConfigError(f"game.settings.env: in place of {error}") from None
+
+
+def _check_extractor(config: PromptsConfig) -> None:
+    """Raise ``ConfigError`` where the observation asks for a form that the extractor does not read."""
+    in_box = config.observation and get_observation_template(config.observation).closing
+    if in_box and config.extractor not in INSTRUCTIONS:
+        raise ConfigError(
+            f"prompts.extractor: {config.extractor!r}, but {config.observation!r} asks for the move in a "
+            f"box; expected {format_choices(INSTRUCTIONS)}"
         )
 
 

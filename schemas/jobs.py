@@ -1,9 +1,11 @@
 """Requests on the work queue: imperative, gone once acknowledged, not part of the history."""
 
-from typing import Annotated, Any
+from itertools import count
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from schemas.ids import derive_seed
 from schemas.numbers import Int64
 
 SubjectToken = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}\Z")]
@@ -40,3 +42,40 @@ class PlayMatch(msgspec.Struct, frozen=True, tag_field="type", tag=True):
     def key(self) -> str:
         """Deterministic identity of the request."""
         return f"play:{self.match_id}"
+
+
+class EnvironmentSeats(NamedTuple):
+    """An environment of a game that has several, and its number of seats."""
+
+    name: str
+    """Empty for a game that is one environment."""
+    seats: int
+
+
+class SeatCounts(msgspec.Struct, frozen=True):
+    """The environments of a game. The seed of a match chooses among them, and so decides its number of seats."""
+
+    environments: tuple[EnvironmentSeats, ...]
+    """At least one."""
+
+    @property
+    def most(self) -> int:
+        """Number of seats of the largest environment."""
+        return max(environment.seats for environment in self.environments)
+
+    @classmethod
+    def constant(cls, seats: int) -> "SeatCounts":
+        """Counts of a game that has as many seats in all matches."""
+        return cls((EnvironmentSeats("", seats),))
+
+    def choose(self, seed: int) -> EnvironmentSeats:
+        """The environment of a match with this seed."""
+        several = len(self.environments) > 1
+        return self.environments[derive_seed(seed, "env") % len(self.environments) if several else 0]
+
+    def fitting_seed(self, seed: int, seats: int) -> int | None:
+        """The first of ``seed`` and seeds derived from it whose match has this number of seats; None if none has."""
+        if all(environment.seats != seats for environment in self.environments):
+            return None
+        seeds = (derive_seed(seed, "seats", number) if number else seed for number in count())
+        return next(each for each in seeds if self.choose(each).seats == seats)

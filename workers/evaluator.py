@@ -71,7 +71,9 @@ class Evaluator:
                 await self._context.wait_for_sequence(await self._context.append(finished))
             self._log_cuts()
             for requested in (
-                evaluations.plan_evaluations(state, self._executor.seat_count) if state.active_pause() is None else []
+                evaluations.plan_evaluations(state, self._executor.evaluation_seat_counts)
+                if state.active_pause() is None
+                else []
             ):
                 await self._context.wait_for_sequence(await self._context.append(requested))
                 # As recorded: another evaluator may have requested it first, when it knew of other opponents.
@@ -97,13 +99,13 @@ class Evaluator:
                 await self._submit(evaluation.requested)
 
     def _log_cuts(self) -> None:
-        for cut in evaluations.capped_evaluations(self._context.state, self._executor.seat_count):
+        for cut in evaluations.capped_evaluations(self._context.state, self._executor.evaluation_seat_counts):
             if cut not in self._logged_cuts:
                 self._logged_cuts.add(cut)
-                log.info("evaluation.max_games leaves less", **msgspec.structs.asdict(cut))
+                log.info("a cap of evaluations leaves less", **msgspec.structs.asdict(cut))
 
     async def _submit(self, requested: EvaluationRequested) -> None:
-        for job in evaluations.evaluation_jobs(self._context.state, requested, self._executor.seat_count):
+        for job in evaluations.evaluation_jobs(self._context.state, requested, self._executor.evaluation_seat_counts):
             await self._context.persistently(partial(self._context.work_queue.submit, job))
 
     async def play_jobs(self) -> None:

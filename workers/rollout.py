@@ -78,7 +78,7 @@ class RolloutWorker:
             sampler,
             context.name,
             self._next_match_index,
-            executor.seat_count,
+            executor.seat_counts,
             self._policy,
         )
         self._next_match_index += 1

@@ -10,7 +10,7 @@ import structlog
 from rich.console import Console
 from rich.live import Live
 
-from arena.environments import make_environment
+from arena.environments import evaluation_seat_counts
 from league.evaluation import plan as evaluations
 from league.evaluation import promotion
 from league.log.metrics import count_messages
@@ -81,7 +81,7 @@ class LeagueWorkerPool:
     def __init__(self, context: Context) -> None:
         self._context = context
         game = context.config.game
-        self._seats = len(make_environment(game.name, game.settings).seats)
+        self._seats = evaluation_seat_counts(game.name, game.settings)
         self.initial_specs = make_worker_specs(context.config)
 
     def bounds(self, config: LeagueConfig) -> dict[str, WorkerBounds]:

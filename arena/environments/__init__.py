@@ -17,7 +17,7 @@ from arena.clients import InferenceClient
 from arena.enumerable import ListedGame, ListedSpec
 from arena.games import game_names, make_game
 from arena.games.base import GameSpec, Turn
-from arena.games.texts import words_of
+from arena.games.texts import evaluation_spec, seat_counts, words_of
 from arena.model_call import Limits
 from arena.records import make_transcript
 from arena.stores import ArtifactStore, Sink
@@ -26,6 +26,7 @@ from schemas.config import check_at_least as check_at_least
 from schemas.config import convert
 from schemas.episodes import Artifact, ArtifactAdded, EpisodeRequest, GenerateResult, Message
 from schemas.errors import ConfigError, format_choices, suggest
+from schemas.jobs import SeatCounts
 from schemas.plugins import F, FactoryRegistry
 
 RANDOM_BOT = "random_bot"
@@ -211,6 +212,11 @@ def make_environment(name: str, settings: Mapping[str, Any]) -> EnvironmentSpec:
         f"an arena ({format_choices(arena_names())}), or one of your own in a folder that LEAGUE_PLUGINS names"
         f"{suggest(name, (*game_names(), *arena_names()))}"
     )
+
+
+def evaluation_seat_counts(name: str, settings: Mapping[str, Any]) -> SeatCounts:
+    """Numbers of seats of a league's evaluation matches, by their seeds; raises as ``make_environment``."""
+    return seat_counts(evaluation_spec(make_environment(name, settings)))
 
 
 def reports_progress(spec: EnvironmentSpec) -> bool:

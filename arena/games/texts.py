@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import msgspec
 
@@ -14,6 +14,9 @@ from arena.games.base import Pieces as Pieces
 from arena.games.base import TextFormat as TextFormat
 from arena.games.base import Words as Words
 from schemas.errors import GameError
+from schemas.jobs import SeatCounts
+
+SpecT = TypeVar("SpecT")
 
 MAX_REPLY_LENGTH = 20_000
 """Number of characters of a plain-language reply that are read."""
@@ -52,8 +55,32 @@ class SupportsEvaluationSpec(Protocol):
     def for_evaluation(self) -> GameSpec:
         """Returns the game of evaluation matches.
 
-        It has as many seats with the same names; both read each other's records and prompt models by the same text.
+        Its seats are the first of this game's; both read each other's records and prompt models by the same text.
         """
+
+
+def evaluation_spec(spec: SpecT) -> SpecT:
+    """The game of evaluation matches; by default the game itself."""
+    return cast(SpecT, spec.for_evaluation()) if isinstance(spec, SupportsEvaluationSpec) else spec
+
+
+@runtime_checkable
+class SupportsEnvironments(Protocol):
+    """A ``GameSpec`` of several environments, among which the seed of a play-through chooses by ``SeatCounts.choose``.
+
+    Its ``seats`` are those of the environment with the most.
+    """
+
+    def seat_counts(self) -> SeatCounts:
+        """Returns the environments with their numbers of seats."""
+
+    def environment_prompts(self) -> Mapping[str, Mapping[str, str]]:
+        """Returns, by environment, keys of the table ``prompts`` that differ there; evaluation's environments too."""
+
+
+def seat_counts(spec: Any) -> SeatCounts:
+    """Numbers of seats of a game's or an arena's matches, by their seeds."""
+    return spec.seat_counts() if isinstance(spec, SupportsEnvironments) else SeatCounts.constant(len(spec.seats))
 
 
 @runtime_checkable

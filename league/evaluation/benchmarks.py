@@ -5,7 +5,8 @@ that follows from the benchmark's alone: all agents and opponents meet the same 
 request it was played for, so that a repeated benchmark plays only what is missing.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,7 +15,7 @@ from league.analysis.summary import wilson_interval
 from schemas.codec import canonical_json
 from schemas.events import BenchmarkRequested, MatchFailed, MatchFinished, SeatResult
 from schemas.ids import derive_seed, digest
-from schemas.jobs import BENCHMARK_PURPOSE, PlayMatch
+from schemas.jobs import BENCHMARK_PURPOSE, PlayMatch, SeatCounts
 
 SOLO = "solo"
 """Reason of a game that ended by a solo victory, which in Diplomacy is 18 of 34 centres."""
@@ -60,7 +61,7 @@ class BenchmarkGames:
 
     Args:
         terms: The benchmark.
-        seats: Number of seats of the game.
+        seats: Numbers of seats of the evaluated game.
         games: Number of games.
         requests: All requests of the league.
         ends: Ends of all matches of this purpose.
@@ -70,7 +71,7 @@ class BenchmarkGames:
     def __init__(
         self,
         terms: BenchmarkTerms,
-        seats: int,
+        seats: SeatCounts,
         games: int,
         requests: Iterable[BenchmarkRequested],
         ends: Iterable[MatchFinished | MatchFailed],
@@ -79,7 +80,7 @@ class BenchmarkGames:
         self.terms = terms
         self._seats = seats
         self._requests = [request for request in requests if request.benchmark_id.rpartition("-")[0] == terms.name]
-        self._wanted = [_Place(derive_seed(terms.seed, "benchmark", i // seats), i % seats) for i in range(games)]
+        self._wanted = list(islice(_iterate_places(terms.seed, seats), games))
         own = {match_id: place for request in self._requests for match_id, place in _places(request).items()}
         self._waiting = {match_id: place for match_id, place in own.items() if place in set(self._wanted)}
         self._played: dict[_Place, GameResult] = {}
@@ -123,9 +124,15 @@ class BenchmarkGames:
         return [self._make_job(match_id, place, owner[match_id]) for match_id, place in self._waiting.items()]
 
     def _make_job(self, match_id: str, place: _Place, benchmark_id: str) -> PlayMatch:
-        seats = [self.terms.opponent] * self._seats
+        seats = [self.terms.opponent] * self._seats.choose(place.seed).seats
         seats[place.seat] = self.terms.agent
         return PlayMatch(match_id, BENCHMARK_PURPOSE, seats, place.seed, benchmark_id, dict(self.terms.settings))
+
+
+def _iterate_places(seed: int, seats: SeatCounts) -> Iterator[_Place]:
+    for number in count():
+        own = derive_seed(seed, "benchmark", number)
+        yield from (_Place(own, seat) for seat in range(seats.choose(own).seats))
 
 
 def _make_request(terms: BenchmarkTerms, name: str, places: Sequence[_Place]) -> BenchmarkRequested:

@@ -14,6 +14,7 @@ from league.state.evaluation_table import PROMOTION, Evaluation
 from schemas.config import PromotionConfig
 from schemas.events import AnyEvent, EvaluationRequested, RegressionNoticed
 from schemas.events.rating import SprtConfig
+from schemas.jobs import SeatCounts
 
 
 class PromotionTest(msgspec.Struct, frozen=True):
@@ -71,13 +72,13 @@ class EvaluationOutlook(msgspec.Struct, frozen=True):
     requests: list[EvaluationRequested]
     """Promotion tests that an evaluator would request now."""
     cuts: list[CappedEvaluation]
-    """Evaluations reduced or prevented by ``evaluation.max_games``."""
+    """Evaluations reduced or prevented by a cap of the table ``evaluation``."""
     alarms: dict[str, RegressionNoticed]
     """By policy: its newest version rated below a baseline."""
 
 
-def make_outlook(state: LeagueState, seats: int) -> EvaluationOutlook:
-    """Forecast the decisions that follow from a state, which is not changed, in a game of this many seats."""
+def make_outlook(state: LeagueState, seats: int | SeatCounts) -> EvaluationOutlook:
+    """Forecast the decisions that follow from a state, which is not changed; ``seats`` as of ``plan_evaluations``."""
     terms = state.config.promotion if state.config is not None else PromotionConfig()
     is_off = state.config is not None and not state.config.schedule.elite
     less = capped_evaluations(state, seats)
@@ -167,4 +168,4 @@ def _waiting_candidates(state: LeagueState, less: list[CappedEvaluation]) -> lis
 def _waiting_reason(agent: str, at_once: set[str], prevented: set[str]) -> str:
     if agent in at_once:
         return "is to be promoted without a test"
-    return "evaluation.max_games leaves no test" if agent in prevented else "waits for its test"
+    return "a cap of evaluations leaves no test" if agent in prevented else "waits for its test"

@@ -1,18 +1,23 @@
 """Plan and results of evaluations: pure functions of the state.
 
-Three suites. ``gatekeepers`` places a version among bots and checkpoints; ``benchmark`` puts the agent in one seat and
-the same opponent in all others, before and after training, for the share of games it wins; ``promotion`` is the test of
-a candidate against the incumbent (``league.evaluation.promotion``). All have the purpose ``evaluation``, so by default
-all affect the ratings: the benchmark rates the base model.
+Four suites. ``gatekeepers`` places a version among bots and checkpoints; ``benchmark`` puts the agent in one seat and
+the same opponent in all others, before and after training, for the share of games it wins; ``newest`` keeps a number of
+matches of the newest version in play; ``promotion`` is the test of a candidate against the incumbent
+(``league.evaluation.promotion``). All have the purpose ``evaluation``, so by default all affect the ratings: the
+benchmark rates the base model.
 
 Matches are paired by their seeds. In a tournament the games of one round, as many as there are seats, share a seed
 while the agent goes through all seats, and the seeds don't depend on the agent: two versions meet the same luck (common
 random numbers), which cancels when they are compared. Games of one round are therefore not quite independent of each
-other. In a promotion test the two matches of a pair share a seed, and the agents exchange their seats.
+other. In a promotion test the two matches of a pair share a seed, and the agents exchange their seats. In a game of
+several environments the seed of a round or pair chooses its environment, and with it the number of seats.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import count, groupby
+from operator import itemgetter
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,18 +25,18 @@ from league.analysis.summary import wilson_interval
 from league.evaluation.promotion import candidates_to_test
 from league.matchmaking.pool import is_over_budget
 from league.state import LeagueState
-from league.state.evaluation_table import BENCHMARK, GATEKEEPERS, PROMOTION, Evaluation
+from league.state.evaluation_table import BENCHMARK, GATEKEEPERS, NEWEST, PROMOTION, Evaluation
 from schemas.config import LeagueConfig
 from schemas.events import EvaluationFinished, EvaluationRequested
 from schemas.ids import agent_name, derive_seed, split_agent
-from schemas.jobs import PlayMatch
+from schemas.jobs import PlayMatch, SeatCounts
 from schemas.standings import Agent
 
 PURPOSE = "evaluation"
 
 
 class CappedEvaluation(msgspec.Struct, frozen=True):
-    """An evaluation that ``evaluation.max_games`` reduces or prevents."""
+    """An evaluation that a cap of the table ``evaluation`` reduces or prevents."""
 
     evaluation_id: str
     agent: str
@@ -42,21 +47,26 @@ class CappedEvaluation(msgspec.Struct, frozen=True):
     """Number of matches left; with 0 it is not requested."""
 
 
-def plan_evaluations(state: LeagueState, seats: int) -> list[EvaluationRequested]:
-    """Plan the evaluations that are due and not requested yet, for a game of this many seats.
+def plan_evaluations(state: LeagueState, seats: int | SeatCounts) -> list[EvaluationRequested]:
+    """Plan the evaluations that are due and not requested yet.
 
     The base agent's benchmark comes first; then, for each policy, the gatekeepers of every version that is a multiple
     of ``evaluation.every`` and of every checkpoint (with the benchmark of the stop criterion beside the former); the
-    last version's gatekeepers and benchmark once its training has finished; and at most one promotion test at a time.
-    No agent is evaluated twice. A remote agent whose budget is spent is not used: gatekeepers proceed without it, and
-    its benchmarks wait until the budget is raised.
+    last version's gatekeepers and benchmark once its training has finished; at most one promotion test at a time; and
+    further matches of each newest version while fewer than ``evaluation.newest_games`` are unfinished. In no other
+    suite is an agent evaluated twice. A remote agent whose budget is spent is not used: gatekeepers proceed without it,
+    and its benchmarks wait until the budget is raised.
+
+    Args:
+        state: The league's state.
+        seats: Number of seats of the evaluated game, or of each of its environments.
     """
     return [request for request, _ in _planned_requests(state, seats) if request.matches]
 
 
-def capped_evaluations(state: LeagueState, seats: int) -> list[CappedEvaluation]:
-    """Requests that ``plan_evaluations`` reduces or omits because of ``evaluation.max_games``."""
-    if state.config is None or state.config.evaluation.max_games is None:
+def capped_evaluations(state: LeagueState, seats: int | SeatCounts) -> list[CappedEvaluation]:
+    """Requests that ``plan_evaluations`` reduces or omits because of a cap of the table ``evaluation``."""
+    if state.config is None or not _has_cap(state.config):
         return []
     return [
         CappedEvaluation(request.evaluation_id, request.agent, request.suite, uncapped, len(request.matches))
@@ -65,13 +75,16 @@ def capped_evaluations(state: LeagueState, seats: int) -> list[CappedEvaluation]
     ]
 
 
-def evaluation_jobs(state: LeagueState, requested: EvaluationRequested, seats: int) -> list[PlayMatch]:
+def _has_cap(config: LeagueConfig) -> bool:
+    return (config.evaluation.max_games, config.evaluation.max_games_per_environment) != (None, None)
+
+
+def evaluation_jobs(state: LeagueState, requested: EvaluationRequested, seats: int | SeatCounts) -> list[PlayMatch]:
     """The matches of an evaluation, folded yet or not, that have neither finished nor failed.
 
-    Match i seats the agent at ``i % seats`` and the opponents in turn in the other seats, beginning one further in
-    each round of seats, so that every seat and every opponent comes up equally often. In pair p of a promotion test the
-    candidate sits at p, p + 2, p + 4 … (modulo the seats), half of them rounded up, and in its second match in the
-    others.
+    Match i of a round seats the agent at i and the opponents in turn in the other seats, beginning one further in each
+    round, so that every seat and every opponent comes up equally often. In pair p of a promotion test the candidate
+    sits at p, p + 2, p + 4 … (modulo the seats), half of them rounded up, and in its second match in the others.
     """
     known = state.evaluations.get(requested.evaluation_id)
     waiting = set(requested.matches) if known is None else known.waiting
@@ -80,11 +93,11 @@ def evaluation_jobs(state: LeagueState, requested: EvaluationRequested, seats: i
         PlayMatch(
             match_id=match_id,
             purpose=PURPOSE,
-            seats=_line_up(requested, index, seats),
-            seed=_seed(master, requested, index, seats),
+            seats=_line_up(requested, unit, index - unit.first),
+            seed=unit.seed,
             evaluation_id=requested.evaluation_id,
         )
-        for index, match_id in enumerate(requested.matches)
+        for match_id, index, unit in _locate_matches(master, requested, seats)
         if match_id in waiting
     ]
 
@@ -142,42 +155,80 @@ def _decision_summary(evaluation: Evaluation) -> str:
     return f"{decision.verdict} after {len(decision.scores)} pairs"
 
 
-def _planned_requests(state: LeagueState, seats: int) -> list[tuple[EvaluationRequested, int]]:
-    """Requests, reduced to their agents' remaining matches, each with its number of matches without the cap."""
+def _planned_requests(state: LeagueState, seats: int | SeatCounts) -> list[tuple[EvaluationRequested, int]]:
+    """Requests, reduced to their agents' remaining matches, each with its number of matches without the caps."""
     if state.config is None:
         return []
-    allowance = _Allowance(state, state.config.evaluation.max_games)
+    allowance = _Allowance(state, state.config, _seat_counts(seats))
     requests = list(_initial_benchmarks(state, state.config))
     for policy in state.policies:
         requests += _version_evaluations(state, state.config, policy)
         requests += _final_evaluations(state, state.config, policy)
     distinct = {request.evaluation_id: request for request in requests}.values()
-    planned = [(allowance.cut(request, seats), len(request.matches)) for request in distinct]
+    planned = [(allowance.cut(request), len(request.matches)) for request in distinct]
     # With one seat there is no opponent: a test would compare nothing.
-    for request in _promotion_requests(state, state.config) if seats > 1 else ():
-        planned.append((allowance.cut(request, 2, 2 * state.config.promotion.test.least_pairs), len(request.matches)))
+    for request in _promotion_requests(state, state.config) if allowance.counts.most > 1 else ():
+        planned.append((allowance.cut(request, 2 * state.config.promotion.test.least_pairs), len(request.matches)))
         if planned[-1][0].matches:
             break
+    if state.config.evaluation.newest_games:
+        newest = [_newest_request(state, state.config, policy, allowance) for policy in state.policies]
+        planned += [(request, len(request.matches)) for request in newest if request is not None]
     return planned
 
 
 class _Allowance:
-    """Remaining matches of every agent."""
+    """Remaining matches of every agent, in all and in each environment."""
 
-    def __init__(self, state: LeagueState, most: int | None) -> None:
-        self._most = most
-        self._used = Counter[str]()
-        if most is not None:
-            for evaluation in state.evaluations.values():
-                self._used[evaluation.agent] += len(evaluation.requested.matches)
+    def __init__(self, state: LeagueState, config: LeagueConfig, counts: SeatCounts) -> None:
+        self.counts = counts
+        self._state, self._master, self._has_cap = state, config.seed, _has_cap(config)
+        self._most, self._most_each = config.evaluation.max_games, config.evaluation.max_games_per_environment
+        self._used: dict[str, Counter[str]] = {}
+        """Matches by agent and environment."""
 
-    def cut(self, request: EvaluationRequested, unit: int, least: int = 0) -> EvaluationRequested:
-        """Reduce a request to the matches left: whole units, and none if fewer than ``least``."""
-        games = len(request.matches)
-        if self._most is not None and games > (left := max(self._most - self._used[request.agent], 0)):
-            games = left - left % unit if left >= least else 0
-        self._used[request.agent] += games
-        return msgspec.structs.replace(request, matches=request.matches[:games])
+    def cut(self, request: EvaluationRequested, least: int = 0) -> EvaluationRequested:
+        """Reduce a request to the matches left: whole rounds or pairs, and none if fewer than ``least``."""
+        if not self._has_cap:
+            return request
+        kept: list[tuple[str, int, _Unit]] = []
+        looked_at = 0
+        for unit, group in groupby(_locate_matches(self._master, request, self.counts), key=itemgetter(2)):
+            located = list(group)
+            is_whole = len(located) == unit.size or len(kept) == looked_at
+            looked_at += len(located)
+            if is_whole and self.take(request.agent, unit.environment, len(located)):
+                kept += located
+        if len(kept) < min(least, looked_at):
+            self._matches_of(request.agent).subtract(unit.environment for _, _, unit in kept)
+            kept = []
+        return _with_matches(request, {index: match_id for match_id, index, _ in kept})
+
+    def take(self, agent: str, environment: str, games: int) -> bool:
+        """Take matches from what is left; False where fewer are, and then none is taken."""
+        if not self._has_room(agent, environment, games):
+            return False
+        self._matches_of(agent)[environment] += games
+        return True
+
+    def is_spent(self, agent: str) -> bool:
+        """Whether no round is left to the agent in any environment."""
+        return not any(self._has_room(agent, *environment) for environment in self.counts.environments)
+
+    def _has_room(self, agent: str, environment: str, games: int) -> bool:
+        used = self._matches_of(agent)
+        limits = ((used.total(), self._most), (used[environment], self._most_each))
+        return all(most is None or taken + games <= most for taken, most in limits)
+
+    def _matches_of(self, agent: str) -> Counter[str]:
+        if agent not in self._used:
+            requests = [one.requested for one in self._state.evaluations.values() if one.agent == agent]
+            self._used[agent] = Counter(
+                unit.environment
+                for request in requests
+                for _, _, unit in _locate_matches(self._master, request, self.counts)
+            )
+        return self._used[agent]
 
 
 def _initial_benchmarks(state: LeagueState, config: LeagueConfig) -> Iterator[EvaluationRequested]:
@@ -217,8 +268,7 @@ def _benchmark_request(
     state: LeagueState, config: LeagueConfig, agent: str, opponent: str
 ) -> Iterator[EvaluationRequested]:
     slug = _slug(agent, BENCHMARK, opponent)
-    is_there = opponent in state.agents and not is_over_budget(state, opponent)
-    if slug not in state.evaluations and is_there and opponent != agent:
+    if slug not in state.evaluations and _is_available(state, opponent) and opponent != agent:
         yield from _make_request(agent, BENCHMARK, slug, [opponent], config.evaluation.benchmark_games)
 
 
@@ -229,10 +279,40 @@ def _promotion_requests(state: LeagueState, config: LeagueConfig) -> Iterator[Ev
             yield from _make_request(agent, PROMOTION, slug, [incumbent], games)
 
 
+def _newest_request(
+    state: LeagueState, config: LeagueConfig, policy: str, allowance: _Allowance
+) -> EvaluationRequested | None:
+    """Whole rounds that bring a policy's unfinished matches of this suite to ``evaluation.newest_games``."""
+    live = state.live_version(policy)
+    if live is None or not live.version or state.training_finished(policy) is not None:
+        return None
+    agent = agent_name(policy, live.version)
+    known = [one for one in state.evaluations.values() if (one.suite, one.agent.rpartition("@")[0]) == (NEWEST, policy)]
+    missing = config.evaluation.newest_games - sum(len(one.waiting) for one in known)
+    earlier = [one.requested for one in known if one.agent == agent]
+    first = max((index + 1 for request in earlier for index in _indices(request)), default=0)
+    opponents = [name for name in config.evaluation.benchmark_opponents if _is_available(state, name) and name != agent]
+    matches: list[int] = []
+    for unit in _units(config.seed, NEWEST, "", allowance.counts) if opponents else ():
+        if len(matches) >= missing or allowance.is_spent(agent):
+            break
+        if unit.first >= first and allowance.take(agent, unit.environment, unit.size):
+            matches += range(unit.first, unit.first + unit.size)
+    slug = _slug(agent, NEWEST, str(len(earlier)))
+    request = EvaluationRequested(evaluation_id=slug, agent=agent, suite=NEWEST, opponents=opponents, matches=[])
+    return _with_matches(request, {index: f"eval-{slug}-{index}" for index in matches}) if matches else None
+
+
 def _make_request(agent: str, suite: str, slug: str, opponents: list[str], games: int) -> Iterator[EvaluationRequested]:
     if opponents and games > 0:
         matches = [f"eval-{slug}-{index}" for index in range(games)]
         yield EvaluationRequested(evaluation_id=slug, agent=agent, suite=suite, opponents=opponents, matches=matches)
+
+
+def _with_matches(request: EvaluationRequested, matches: dict[int, str]) -> EvaluationRequested:
+    """A request for other matches, given by their indices."""
+    indices = [] if list(matches) == list(range(len(matches))) else list(matches)
+    return msgspec.structs.replace(request, matches=list(matches.values()), indices=indices)
 
 
 def _slug(*parts: str) -> str:
@@ -246,7 +326,11 @@ def _resolve_gatekeeper(state: LeagueState, rule: str, agent: str) -> str | None
         return max(others, key=_strength).name if others else None
     if rule == "recent":
         return others[-1].name if others else None
-    return rule if rule in state.agents and rule != agent and not is_over_budget(state, rule) else None
+    return rule if rule != agent and _is_available(state, rule) else None
+
+
+def _is_available(state: LeagueState, agent: str) -> bool:
+    return agent in state.agents and not is_over_budget(state, agent)
 
 
 def _strength(agent: Agent) -> tuple[float, bool, int, str]:
@@ -254,19 +338,57 @@ def _strength(agent: Agent) -> tuple[float, bool, int, str]:
     return agent.rating, agent.games > 0, agent.version, agent.name
 
 
-def _seed(master: int, requested: EvaluationRequested, index: int, seats: int) -> int:
-    if requested.suite == PROMOTION:
-        return derive_seed(master, "pair", requested.evaluation_id, index // 2)
-    return derive_seed(master, "round", requested.suite, index // seats)
+class _Unit(NamedTuple):
+    """A round, or in a promotion test a pair: matches with the same seed."""
+
+    number: int
+    first: int
+    """Index of its first match."""
+    size: int
+    seed: int
+    environment: str
+    seats: int
 
 
-def _line_up(requested: EvaluationRequested, index: int, seats: int) -> list[str]:
+def _units(master: int, suite: str, evaluation_id: str, counts: SeatCounts) -> Iterator[_Unit]:
+    first = 0
+    for number in count():
+        is_pair = suite == PROMOTION
+        purpose = ("pair", evaluation_id) if is_pair else ("round", suite)
+        seed = derive_seed(master, *purpose, number)
+        environment, seats = counts.choose(seed)
+        unit = _Unit(number, first, 2 if is_pair else seats, seed, environment, seats)
+        yield unit
+        first += unit.size
+
+
+def _locate_matches(
+    master: int, requested: EvaluationRequested, seats: int | SeatCounts
+) -> Iterator[tuple[str, int, _Unit]]:
+    """The matches of a request, each with its index and the round or pair that it is in."""
+    units = _units(master, requested.suite, requested.evaluation_id, _seat_counts(seats))
+    unit = next(units)
+    for match_id, index in zip(requested.matches, _indices(requested), strict=False):
+        while index >= unit.first + unit.size:
+            unit = next(units)
+        yield match_id, index, unit
+
+
+def _indices(requested: EvaluationRequested) -> Sequence[int]:
+    return requested.indices or range(len(requested.matches))
+
+
+def _seat_counts(seats: int | SeatCounts) -> SeatCounts:
+    return SeatCounts.constant(seats) if isinstance(seats, int) else seats
+
+
+def _line_up(requested: EvaluationRequested, unit: _Unit, place: int) -> list[str]:
+    """Agents of the match at a place in its round or pair."""
     if requested.suite == PROMOTION:
-        return _paired_line_up(requested, *divmod(index, 2), seats)
-    turn, own_seat = divmod(index, seats)
+        return _paired_line_up(requested, unit.number, place, unit.seats)
     opponents = requested.opponents
-    line_up = [opponents[(turn + place) % len(opponents)] for place in range(seats - 1)]
-    line_up.insert(own_seat, requested.agent)
+    line_up = [opponents[(unit.number + other) % len(opponents)] for other in range(unit.seats - 1)]
+    line_up.insert(place, requested.agent)
     return line_up
 
 

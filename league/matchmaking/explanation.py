@@ -18,7 +18,7 @@ from schemas.config import LeagueConfig
 from schemas.errors import ReplayError
 from schemas.events import EvaluationRequested, MatchFinished, OpponentsSampled, SessionOpened
 from schemas.ids import SESSION_PREFIX
-from schemas.jobs import SESSION_PURPOSE, PlayMatch
+from schemas.jobs import SESSION_PURPOSE, PlayMatch, SeatCounts
 from schemas.standings import Standings
 
 
@@ -113,17 +113,27 @@ async def _find_session(history: EventReader, match_id: str) -> SessionOpened:
 
 
 async def explain_evaluation(
-    history: EventReader, artifacts: BlobReader, match_id: str, played: MatchFinished | None, seats: int
+    history: EventReader,
+    artifacts: BlobReader,
+    match_id: str,
+    played: MatchFinished | None,
+    count_seats: Callable[[LeagueConfig], int | SeatCounts],
 ) -> EvaluationExplanation | None:
     """Explain an evaluation match; None when no evaluation requested it.
 
-    ``artifacts`` hold the snapshots; ``played`` is the finished match, if known.
+    Args:
+        history: The league's history.
+        artifacts: The blobs, with the snapshots.
+        match_id: The match.
+        played: The finished match, if known.
+        count_seats: Numbers of seats of the evaluated game of a configuration.
     """
     async for recorded in history.read(only=EvaluationRequested):
         event = recorded.event
         if isinstance(event, EvaluationRequested) and match_id in event.matches:
             # Right after the request none of its matches has ended, so all of its jobs can be computed.
             state = await load_state_at(history, artifacts, recorded.sequence)
+            seats = count_seats(state.config or LeagueConfig())
             match = next(job for job in evaluation_jobs(state, event, seats) if job.match_id == match_id)
             index = event.matches.index(match_id)
             return EvaluationExplanation(event, recorded.sequence, index, match, _differences(match, played))

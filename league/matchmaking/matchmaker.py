@@ -17,7 +17,7 @@ from schemas.config import LeagueConfig
 from schemas.errors import UsageError
 from schemas.events import Event, OpponentPick, OpponentsSampled
 from schemas.ids import derive_seed, digest, split_agent
-from schemas.jobs import PlayMatch
+from schemas.jobs import PlayMatch, SeatCounts
 from schemas.standings import Standings
 
 PURPOSE = "training"
@@ -49,7 +49,7 @@ def make_match(
     sampler: OpponentSampler,
     worker: str,
     index: int,
-    seats: int,
+    seats: int | SeatCounts,
     policy: str | None = None,
 ) -> tuple[PlayMatch, OpponentsSampled]:
     """Makes the ``index``-th training match of a worker.
@@ -60,7 +60,7 @@ def make_match(
         sampler: Built from ``roles.sampler_of`` the hero's policy.
         worker: Name of the rollout worker.
         index: From ``LeagueState.next_match_index``, then counted up. The hero's seat rotates with it.
-        seats: Number of seats of the game.
+        seats: Number of seats of the game, or of each of its environments.
         policy: The hero's policy; None for ``config.trainer.policy``.
 
     Returns:
@@ -72,6 +72,8 @@ def make_match(
     match_id = f"{worker}-{index}"
     policy = policy or config.trainer.policy
     hero, _ = live_hero(standings, policy)
+    match_seed = derive_seed(config.seed, "match", match_id)
+    seats = seats if isinstance(seats, int) else seats.choose(match_seed).seats
     hero_seat = index // config.rollout.same_seat % seats
     seed = derive_seed(config.seed, "opponents", match_id)
     others = [seat for seat in range(seats) if seat != hero_seat]
@@ -81,7 +83,7 @@ def make_match(
         match_id=match_id,
         purpose=PURPOSE,
         seats=[agents[seat] for seat in range(seats)],
-        seed=derive_seed(config.seed, "match", match_id),
+        seed=match_seed,
     )
     sampled = OpponentsSampled(
         match_id=match_id,

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
-from functools import singledispatch
+from functools import partial, singledispatch
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from arena.environments import evaluation_seat_counts
 from arena.games import make_game
 from arena.games.base import Bot, Outcome, Turn
 from arena.match import Resimulation, resimulate
@@ -19,8 +20,10 @@ from league.matchmaking.explanation import DrawExplanation, EvaluationExplanatio
 from league.queries.matches import MatchEvents, event_position, load_record, void_fields
 from league.queries.text_table import number_columns, print_table
 from league.run import Run
-from schemas.errors import LeagueError, UsageError, VersionError
+from schemas.config import LeagueConfig
+from schemas.errors import ConfigError, LeagueError, UsageError, VersionError
 from schemas.events import AgentRegistered, MatchFinished
+from schemas.jobs import SeatCounts
 from schemas.metrics import REMOTE_METRICS, REPLY_METRICS
 
 MatchExplanation = DrawExplanation | EvaluationExplanation
@@ -181,6 +184,14 @@ async def read_transcript(
         return None, str(error)
 
 
+def _count_seats(played: MatchFinished, config: LeagueConfig) -> SeatCounts:
+    """Numbers of seats of the evaluated game; those of the match where the game cannot be made on this machine."""
+    try:
+        return evaluation_seat_counts(config.game.name, config.game.settings)
+    except ConfigError:
+        return SeatCounts.constant(len(played.seats))
+
+
 async def explain_match(history: EventReader, artifacts: BlobReader, found: MatchEvents) -> MatchExplanation:
     """Recompute a match's draw, or its place in the evaluation that requested it.
 
@@ -189,8 +200,11 @@ async def explain_match(history: EventReader, artifacts: BlobReader, found: Matc
     """
     if found.draw is not None:
         return await explain_draw(history, artifacts, found.draw, found.result)
-    seats = len(found.result.seats) if found.result is not None else 0
-    explained = await explain_evaluation(history, artifacts, found.match_id, found.result, seats) if seats else None
+    played = found.result
+    explained = None
+    if played is not None:
+        count_seats = partial(_count_seats, played)
+        explained = await explain_evaluation(history, artifacts, found.match_id, played, count_seats)
     if explained is None:
         purpose = found.result.purpose if found.result is not None else "unknown, since it failed"
         raise UsageError(

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from arena.environments import ArenaSpec, EnvironmentSpec, make_environment, rules_in_words
+from arena.games.texts import evaluation_spec, seat_counts
 from league.auth.permissions import permissions
 from league.run import Run
 from league.state import LeagueState
@@ -88,7 +89,7 @@ def match_options(state: LeagueState) -> dict[str, Any]:
     return {
         "game": contest.name,
         "spoken": isinstance(contest, ArenaSpec),
-        "seats": list(contest.seats),
+        "seats": list(contest.seats)[: seat_counts(evaluation_spec(contest)).most],
         "agents": agents,
         "usual": max(learned, key=_active_rating)["agent"] if learned else None,
         "why_not": why_not,

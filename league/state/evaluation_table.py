@@ -7,7 +7,7 @@ from schemas.errors import UsageError
 from schemas.events import EvaluationFinished, EvaluationRequested, MatchFinished, PromotionDecided
 from schemas.events.rating import SprtConfig
 
-GATEKEEPERS, BENCHMARK, PROMOTION = "gatekeepers", "benchmark", "promotion"
+GATEKEEPERS, BENCHMARK, NEWEST, PROMOTION = "gatekeepers", "benchmark", "newest", "promotion"
 
 
 class EvaluationVerdict(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class Evaluation(msgspec.Struct):
 
     @property
     def suite(self) -> str:
-        """``gatekeepers``, ``benchmark`` or ``promotion``."""
+        """``gatekeepers``, ``benchmark``, ``newest`` or ``promotion``."""
         return self.requested.suite
 
     @property

@@ -45,6 +45,12 @@ class EvaluationConfig(Table, frozen=True):
     max_games: int | None = None
     """The most evaluation matches of one agent, all suites together; None for no cap. A suite that would pass it is cut
     to whole rounds of seats, or to whole pairs."""
+    max_games_per_environment: int | None = None
+    """The same for each environment of a game with several (TextArena's ``evaluation_env``): rounds and pairs in an
+    environment that has reached it are left out."""
+    newest_games: int = 0
+    """Matches of the newest version of every trained policy against ``benchmark_opponents`` that are kept waiting or in
+    play throughout training, besides all other evaluations. Needs a cap, which ends them when training stands still."""
     benchmark_opponents: tuple[str, ...] = ("random_bot",)
     """Before and after training, the hero plays each of these in all other seats."""
     benchmark_games: int = 210
@@ -57,8 +63,14 @@ class EvaluationConfig(Table, frozen=True):
         check_worker_bounds("evaluation", self.workers_min, self.workers_max)
         if self.tries < 1:
             raise ConfigError(f"evaluation.tries: {self.tries}; expected 1 or more")
-        if self.max_games is not None and self.max_games < 0:
-            raise ConfigError(f"evaluation.max_games: {self.max_games}; expected 0 or more")
+        for key in ("max_games", "max_games_per_environment", "newest_games"):
+            if (found := getattr(self, key)) is not None and found < 0:
+                raise ConfigError(f"evaluation.{key}: {found}; expected 0 or more")
+        if self.newest_games and self.max_games is None and self.max_games_per_environment is None:
+            raise ConfigError(
+                f"evaluation.newest_games: {self.newest_games} without a cap; expected max_games or "
+                "max_games_per_environment with it"
+            )
 
 
 class PromotionConfig(Table, frozen=True):

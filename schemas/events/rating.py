@@ -110,10 +110,13 @@ class EvaluationRequested(Event, frozen=True, tag=True):
     evaluation_id: str
     agent: str
     suite: str
-    """``gatekeepers`` (bots and checkpoints in the other seats), ``benchmark`` (one opponent in all of them) or
-    ``promotion`` (pairs of matches against the incumbent, seats exchanged)."""
+    """``gatekeepers`` (bots and checkpoints in the other seats), ``benchmark`` (one opponent in all of them),
+    ``newest`` (matches of the newest version throughout training) or ``promotion`` (pairs of matches against the
+    incumbent, seats exchanged)."""
     opponents: list[str]
     matches: list[str]
+    indices: list[int] = []
+    """Index of each match in the sequence of rounds or pairs of its suite; empty for 0, 1, 2 …"""
 
     @property
     def key(self) -> str:

@@ -139,7 +139,7 @@ def test_every_recorded_draw_and_line_up_is_reproduced(nim: Path, history: list[
             result = results.get(recorded.event.match_id)
             differences.append((await explain_draw(log, artifacts, recorded.event, result)).differences)
         for match in matches(history, "evaluation"):
-            explained = await explain_evaluation(log, artifacts, match.match_id, match, 3)
+            explained = await explain_evaluation(log, artifacts, match.match_id, match, lambda _: 3)
             assert explained is not None
             differences.append(explained.differences)
         return differences

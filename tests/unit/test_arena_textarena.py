@@ -15,7 +15,7 @@ import pytest
 
 from arena.games import make_game, third_party
 from arena.games.base import Game, GameSpec
-from arena.games.texts import SupportsEvaluationSpec, words_of
+from arena.games.texts import SupportsEvaluationSpec, evaluation_spec, seat_counts, words_of
 from arena.match import BotPlayer, play
 from schemas.errors import ConfigError, DecodeError, GameError
 
@@ -25,7 +25,7 @@ from arena.games.textarena.language import clean_reply, extract_bracketed_move
 from arena.games.textarena.library import ENV_REGISTRY, GlobalRandomState, textarena
 
 
-def of(env: str, **settings: Any) -> GameSpec:
+def of(env: Any, **settings: Any) -> GameSpec:
     return make_game("textarena", {"env": env, **settings})
 
 
@@ -295,12 +295,39 @@ def test_of_several_environments_the_seed_chooses_and_evaluation_has_its_own():
     [
         ({"env": []}, r"game\.settings\.env: found none"),
         ({"evaluation_env": "Tak"}, r"game\.settings\.evaluation_env: TextArena has no 'Tak'"),
-        ({"evaluation_env": ["ThreePlayerGOPS-v0-train"]}, r"game\.settings\.env: players .*as many players each"),
+        ({"env": [{"name": "SimpleTak-v0-train", "players": 3}]}, r"SimpleTak-v0-train does not begin with 3 players"),
+        ({"env": [{"name": "Nim-v0-train", "extractor": "boxed"}, "Nim-v0-train"]}, r"Nim-v0-train.* two prompts"),
     ],
 )
 def test_environments_that_do_not_go_together_are_refused(settings: dict[str, Any], named: str):
     with pytest.raises(ConfigError, match=named):
         make_game("textarena", settings)
+
+
+def test_environments_may_have_different_numbers_of_players() -> None:
+    listed = ["TicTacToe-v0-train", {"name": "LiarsDice-v0-train", "players": 3}]
+    more = [{"name": "LiarsDice-v0-train", "players": 5}, "ThreePlayerIPD-v0-train"]
+    spec = make_game("textarena", {"env": listed, "evaluation_env": more})
+    evaluated = evaluation_spec(spec)
+    assert spec.seats == tuple(f"Player {seat}" for seat in range(5))
+    assert seat_counts(spec).environments == (("TicTacToe-v0-train", 2), ("LiarsDice-v0-train", 3))
+    assert seat_counts(evaluated).environments == (("LiarsDice-v0-train", 5), ("ThreePlayerIPD-v0-train", 3))
+    for each in (spec, evaluated):
+        for seed in range(6):
+            game = each.new(seed)
+            assert (game.environment, len(game.seats)) == seat_counts(each).choose(seed)  # type: ignore[attr-defined]
+            outcome = asyncio.run(play(game, [BotPlayer(each.bot("random_bot"))] * len(game.seats), seed))
+            assert len(outcome.scores) == len(game.seats)
+            assert spec.replay(game.record()).outcome() == outcome
+    assert "3 to 5 players" in words_of(evaluated).rules()
+
+
+def test_an_environment_with_several_numbers_of_players_keeps_the_number_with_the_position() -> None:
+    spec = of([{"name": "LiarsDice-v0-train", "players": number} for number in (2, 4)])
+    saved = [(seed, spec.new(seed).save()) for seed in range(8)]
+    assert {len(spec.load(data).seats) for _, data in saved} == {2, 4}
+    assert all(len(spec.load(data).seats) == seat_counts(spec).choose(seed).seats for seed, data in saved)
+    assert b"players" not in of("LiarsDice-v0-train", players=4).new(1).save()
 
 
 def test_numpys_generator_of_an_environment_is_its_own_and_is_copied_with_it() -> None:

@@ -9,7 +9,7 @@ import schemas.events as e
 from league.evaluation.benchmarks import BenchmarkGames, BenchmarkTerms, summarize_seats
 from league.state.standings_rows import PolicyRecords
 from schemas.codec import decode_event, encode_event
-from schemas.jobs import BENCHMARK_PURPOSE
+from schemas.jobs import BENCHMARK_PURPOSE, SeatCounts
 from tests.builders import match_finished
 
 SEATS = 3
@@ -23,7 +23,7 @@ def games(
     voided: tuple[str, ...] = (),
     terms: BenchmarkTerms = TERMS,
 ) -> BenchmarkGames:
-    return BenchmarkGames(terms, SEATS, number, requests, ends, voided.__contains__)
+    return BenchmarkGames(terms, SeatCounts.constant(SEATS), number, requests, ends, voided.__contains__)
 
 
 def requested(number: int = 6, *before: e.BenchmarkRequested, **more: Any) -> e.BenchmarkRequested:

@@ -1,6 +1,7 @@
 """Evaluations: what is asked for and when, who sits where, what is reported, when training may stop."""
 
 from collections import Counter
+from itertools import groupby
 
 import msgspec
 import pytest
@@ -15,9 +16,11 @@ from league.evaluation.plan import (
 from league.history.simulation import Simulation
 from league.state import LeagueState
 from schemas import events as e
+from schemas.codec import decode_event, encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, StopConfig, StopCriterion, to_builtins
 from schemas.errors import ConfigError
 from schemas.ids import derive_seed
+from schemas.jobs import EnvironmentSeats, PlayMatch, SeatCounts
 from tests.builders import apply_events, checkpoint_added, league_state, policy_published
 
 CONFIG = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=14, benchmark_games=21))
@@ -206,6 +209,86 @@ def test_a_cap_leaves_whole_pairs_and_enough_of_them_or_no_promotion_test(most: 
     )
     apply_events(state, *finished_evaluations(state))
     assert [len(r.matches) for r in plan_evaluations(state, 7) if r.suite == "promotion"] == ([games] if games else [])
+
+
+SEVERAL = SeatCounts((EnvironmentSeats("two", 2), EnvironmentSeats("three", 3)))
+
+
+def test_rounds_of_several_environments_have_the_seats_of_the_one_that_their_seed_chooses() -> None:
+    jobs = evaluation_jobs(state_with(), request_of("main@5", "gatekeepers", ["a", "b"], 40), SEVERAL)
+    assert {len(job.seats) for job in jobs} == {2, 3}
+    rounds = [list(group) for _, group in groupby(jobs, key=lambda job: job.seed)][:-1]
+    for played in rounds:
+        assert {len(job.seats) for job in played} == {len(played)} == {SEVERAL.choose(played[0].seed).seats}
+        assert [job.seats.index("main@5") for job in played] == list(range(len(played)))
+    pairs = evaluation_jobs(state_with(), request_of("main@5", "promotion", ["main@1"], 40), SEVERAL)
+    for first, second in zip(pairs[::2], pairs[1::2], strict=True):
+        assert first.seed == second.seed
+        exchanged = {"main@5": "main@1", "main@1": "main@5"}
+        assert [exchanged[agent] for agent in first.seats] == second.seats
+
+
+def test_a_cap_of_each_environment_leaves_out_its_further_rounds() -> None:
+    config = LeagueConfig(
+        seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=60, max_games_per_environment=9)
+    )
+    state = state_with(policy_published(5), config=config)
+    (request,) = [each for each in plan_evaluations(state, SEVERAL) if each.agent == "main@5"]
+    jobs = evaluation_jobs(state, request, SEVERAL)
+    assert Counter(SEVERAL.choose(job.seed).name for job in jobs) == {"two": 8, "three": 9}
+    all_jobs = {
+        job.match_id: job
+        for job in evaluation_jobs(state, request_of("main@5", "gatekeepers", ["random_bot"], 60), SEVERAL)
+    }
+    assert all(
+        all_jobs[job.match_id] == msgspec.structs.replace(job, evaluation_id="main-5-gatekeepers") for job in jobs
+    )
+    (cut,) = [each for each in capped_evaluations(state, SEVERAL) if each.agent == "main@5"]
+    assert (cut.wanted, cut.matches) == (60, 17)
+    apply_events(state, decode_event(encode_event(request)))
+    assert evaluation_jobs(state, request, SEVERAL) == jobs
+    apply_events(state, e.TrainingFinished(policy="main", version=5, reason="steps"))
+    assert [each.agent for each in plan_evaluations(state, SEVERAL)] == ["base_model"], "nothing is left of main@5"
+
+
+def test_matches_of_the_newest_version_are_kept_in_play_up_to_its_cap_until_training_ends() -> None:
+    config = LeagueConfig(
+        seed=4,
+        evaluation=EvaluationConfig(newest_games=8, max_games=20, gatekeepers=(), benchmark_opponents=("random_bot",)),
+    )
+    state, seen = state_with(policy_published(0), policy_published(3), config=config), list[PlayMatch]()
+
+    def ask() -> list[PlayMatch]:
+        requests = [each for each in plan_evaluations(state, 2) if each.suite == "newest"]
+        apply_events(state, *requests)
+        return [job for request in requests for job in evaluation_jobs(state, request, 2)]
+
+    def fail(*jobs: PlayMatch) -> None:
+        apply_events(
+            state, *(e.MatchFailed(match_id=j.match_id, purpose="evaluation", worker="w", error="") for j in jobs)
+        )
+
+    seen += ask()
+    assert (len(seen), ask()) == (8, [])
+    assert {frozenset(job.seats) for job in seen} == {frozenset(("main@3", "random_bot"))}
+    fail(seen[0])
+    more = ask()
+    assert len(more) == 2, "whole rounds"
+    assert {job.seed for job in more}.isdisjoint(job.seed for job in seen)
+    fail(*seen[1:], *more)
+    assert [len(ask()) for _ in range(2)] == [8, 0]
+    fail(*(job for one in state.evaluations.values() for job in evaluation_jobs(state, one.requested, 2)))
+    assert [len(ask()) for _ in range(2)] == [2, 0], "18 of the 20 were asked for before"
+    apply_events(state, policy_published(4))
+    assert len(ask()) == 6, "two of the version before still wait"
+    fail(*(job for one in state.evaluations.values() for job in evaluation_jobs(state, one.requested, 2)))
+    apply_events(state, e.TrainingFinished(policy="main", version=4, reason="steps"))
+    assert ask() == []
+
+
+def test_matches_of_the_newest_version_need_a_cap() -> None:
+    with pytest.raises(ConfigError, match=r"evaluation\.newest_games: 8 without a cap; expected max_games or"):
+        EvaluationConfig(newest_games=8)
 
 
 def test_a_negative_cap_is_refused() -> None:

@@ -472,7 +472,7 @@ def test_the_outlook_says_why_a_candidate_is_not_tested() -> None:
     capped = msgspec.structs.replace(CONFIG, evaluation=EvaluationConfig(every=10, max_games=8))
     second = make_outlook(rivals(capped), 7)
     assert [(one.agent, one.incumbent, one.why) for one in second.waiting] == [
-        ("main@10", "main@1", "evaluation.max_games leaves no test")
+        ("main@10", "main@1", "a cap of evaluations leaves no test")
     ]
     assert [(cut.suite, cut.matches, cut.wanted) for cut in second.cuts if cut.agent == "main@10"] == [
         ("promotion", 0, 24)

@@ -80,7 +80,7 @@ def test_every_evaluation_match_is_reproduced_from_its_request(
         log = await log_of(simulation)
         played = [match for match in finished(simulation).values() if match.purpose == "evaluation"]
         for match in played[::5]:
-            explained = await explain_evaluation(log, artifacts, match.match_id, match, 7)
+            explained = await explain_evaluation(log, artifacts, match.match_id, match, lambda _: 7)
             assert explained is not None
             assert explained.agrees, explained.differences
             assert explained.requested.evaluation_id == match.evaluation_id
@@ -106,7 +106,7 @@ def test_an_altered_match_is_told_from_its_draw_and_from_its_request(
         assert not (await explain_draw(log, artifacts, other, None)).agrees
         rated = next(match for match in results.values() if match.purpose == "evaluation")
         swapped = msgspec.structs.replace(rated, seats=[*rated.seats[1:], rated.seats[0]])
-        explained = await explain_evaluation(log, artifacts, rated.match_id, swapped, 7)
+        explained = await explain_evaluation(log, artifacts, rated.match_id, swapped, lambda _: 7)
         assert explained is not None
         assert explained.differences[0].startswith("line-up of the match")
 
@@ -116,7 +116,7 @@ def test_an_altered_match_is_told_from_its_draw_and_from_its_request(
 def test_what_nobody_asked_for_is_not_explained(simulation: Simulation, artifacts: FolderBlobStore) -> None:
     async def main() -> None:
         log = await log_of(simulation)
-        assert await explain_evaluation(log, artifacts, "imported-1", None, 7) is None
+        assert await explain_evaluation(log, artifacts, "imported-1", None, lambda _: 7) is None
         draw = next(r.event for r in simulation.history if isinstance(r.event, OpponentsSampled))
         assert isinstance(draw, OpponentsSampled)
         with pytest.raises(UsageError, match="expected <worker>-<number>"):

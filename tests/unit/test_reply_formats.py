@@ -279,6 +279,27 @@ def test_free_question_is_the_games_rules_and_position_and_the_form_of_the_answe
     assert zero_sum.endswith(r"as \boxed{move}.<|im_end|>" + "\n<|im_start|>assistant\n")
 
 
+def test_environments_of_a_game_may_be_asked_and_read_in_ways_of_their_own(qwen: Path) -> None:
+    pytest.importorskip("textarena")
+    own = {"name": "KuhnPoker-v0-train", "observation": "qwen3-sp", "extractor": "boxed"}
+    game = make_game("textarena", {"env": "TicTacToe-v0-train", "evaluation_env": ["TicTacToe-v0-train", own]})
+    config, tokenizer = prompts(reply="free"), Tokenizer(qwen)
+    check_prompts_config(config, game, made=False)
+    prompter = make_prompter(tokenizer, game, config)
+    for environment in ("TicTacToe-v0-train", "KuhnPoker-v0-train"):
+        table = make_game("textarena", {"env": environment}).new(0)
+        question = prompter.make_prompt(table, table.to_move()[0])
+        is_own = environment == "KuhnPoker-v0-train"
+        assert ("You play a game alone." in tokenizer.decode(question.prompt_ids)) == is_own
+        reply = question.parse_reply(tokenizer.encode_text(r"I think. \boxed{[Pass]}"), True, Random(5))
+        assert (reply.action == ("[Pass]",)) == is_own
+    with pytest.raises(ConfigError, match=r"game\.settings\.env: .*prompts\.observation.*reply = 'free' only"):
+        check_prompts_config(prompts(), game, made=False)
+    odd = make_game("textarena", {"env": {"name": "KuhnPoker-v0-train", "observation": "qwen"}})
+    with pytest.raises(ConfigError, match=r"prompts\.observation: .*'qwen'.*'qwen3-zs'"):
+        check_prompts_config(config, odd, made=False)
+
+
 @pytest.mark.parametrize("reply", ["constrained", "free"])
 def test_reduced_question_is_the_short_one_of_a_game_that_has_one(reply: str, qwen: Path):
     egocentric = make_game("diplomacy", {"text": "egocentric"})

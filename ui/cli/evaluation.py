@@ -227,7 +227,7 @@ def _print_outlook(found: EvaluationOutlook, recorded: list[AnyEvent], dry_run: 
             f"to be tested: {request.agent} against {request.opponents[0]}, {len(request.matches) // 2} pairs at most"
         )
     for cut in found.cuts:
-        print(f"cut by evaluation.max_games: {cut.evaluation_id}, {cut.matches} of {cut.wanted} matches")
+        print(f"cut by a cap of evaluations: {cut.evaluation_id}, {cut.matches} of {cut.wanted} matches")
     for policy, alarm in found.alarms.items():
         print(f"last alarm of {policy}: {describe_event(alarm)}")
     events = found.due if dry_run else recorded

@@ -120,17 +120,17 @@ class HumanMatchLobby:
         return self._runner
 
     def _make_job(self, executor: MatchExecutor, seat: int, agents: Sequence[str]) -> PlayMatch:
-        if len(agents) != executor.seat_count or not 0 <= seat < executor.seat_count:
-            raise UsageError(
-                f"{len(agents)} agents and seat {seat}; expected an agent for each of {executor.seat_count} seats"
-            )
+        counts, needed = executor.evaluation_seat_counts, len(agents)
+        if counts.fitting_seed(0, needed) is None or not 0 <= seat < needed:
+            raise UsageError(f"{needed} agents and seat {seat}; expected an agent for each of {counts.most} seats")
         known = [row["agent"] for row in match_options(self._context.state)["agents"]]
         seats = [HUMAN if place == seat else agent for place, agent in enumerate(agents)]
         for agent in seats:
             if agent != HUMAN and agent not in known:
                 raise UsageError(f"{agent!r} cannot be played with; expected {format_choices(known)}")
         match_id = f"play-{self._context.name}-{secrets.token_hex(5)}"
-        return PlayMatch(match_id, PURPOSE, seats, derive_seed(self._context.config.seed, "match", match_id))
+        seed = derive_seed(self._context.config.seed, "match", match_id)
+        return PlayMatch(match_id, PURPOSE, seats, counts.fitting_seed(seed, needed) or 0)
 
     def _on_match_ended(self, match_id: str, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)

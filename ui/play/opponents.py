@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from arena.clients import InferenceClient
 from arena.environments import ArenaSpec, EnvironmentSpec
 from arena.games.base import Game, GameSpec
-from arena.games.texts import SupportsEvaluationSpec, words_of
+from arena.games.texts import evaluation_spec, words_of
 from arena.match import BotPlayer, SeatPlayer, play
 from players.human import HumanClient, HumanPlayer, HumanSeat
 from players.prompt_builder import make_prompter
@@ -87,7 +87,7 @@ class HumanGameRunner(HumanRunner):
         super().__init__(context, spec, remotes, people)
         self.spec: GameSpec = spec
         self.words = words_of(spec)
-        self._evaluation_game: GameSpec = spec.for_evaluation() if isinstance(spec, SupportsEvaluationSpec) else spec
+        self._evaluation_game = evaluation_spec(spec)
 
     async def _play(self, job: PlayMatch, live: Collection[int]) -> CompletedGame:
         started, people = time.monotonic(), self._seated(job).values()

@@ -9,7 +9,7 @@ import zstandard
 
 from arena.environments import ArenaSpec, make_environment
 from arena.games.base import Game, GameSpec, Outcome
-from arena.games.texts import SupportsEvaluationSpec, words_of
+from arena.games.texts import evaluation_spec, words_of
 from arena.match import BotPlayer, SeatPlayer, play
 from league.state.saved_state import PublishedVersion
 from players.prompt_builder import make_prompter
@@ -97,7 +97,7 @@ class CompletedGame(msgspec.Struct, frozen=True):
     def ngram_sketch(self, ngram: int) -> str:
         """See ``CompletedMatch``."""
         turns = self.spec.open_record(zstandard.decompress(self.record)).turns
-        return make_sketch(turns, len(self.spec.seats), ngram).encode()
+        return make_sketch(turns, len(self.job.seats), ngram).encode()
 
 
 class _Variant(NamedTuple):
@@ -118,16 +118,15 @@ class GameRunner(AgentMatchRunner[Game, list[SeatPlayer], Outcome]):
         """By the settings that replace the league's."""
 
     def _make_variant(self, game: GameSpec) -> _Variant:
-        evaluation_game = game.for_evaluation() if isinstance(game, SupportsEvaluationSpec) else game
         prompter = make_prompter(self._models.tokenizer, game, self._context.config.prompts)
-        return _Variant(game, evaluation_game, prompter)
+        return _Variant(game, evaluation_spec(game), prompter)
 
     def _find_variant(self, job: PlayMatch) -> _Variant:
         key = canonical_json(job.settings)
         if key not in self._variants:
             league = self._context.config.game
             game = make_environment(league.name, league.settings | job.settings)
-            if isinstance(game, ArenaSpec) or len(game.seats) != len(job.seats):
+            if isinstance(game, ArenaSpec) or len(job.seats) > len(game.seats):
                 raise GameError(f"match {job.match_id}: {job.settings} do not fit its {len(job.seats)} seats")
             self._variants[key] = self._make_variant(game)
         return self._variants[key]

@@ -11,6 +11,7 @@ import structlog
 
 from arena.environments import EnvironmentSpec, make_environment
 from arena.games.base import Outcome
+from arena.games.texts import evaluation_spec, seat_counts
 from inference.statistics import RateMeter
 from league.blobs import open_blobs
 from league.state.saved_state import PublishedVersion
@@ -155,6 +156,9 @@ class MatchExecutor:
         self._context = context
         self.environment = make_environment(context.config.game.name, context.config.game.settings)
         """The game or arena that the league plays."""
+        self.seat_counts = seat_counts(self.environment)
+        """Numbers of seats of training matches."""
+        self.evaluation_seat_counts = seat_counts(evaluation_spec(self.environment))
         self._records = open_blobs(context.client, context.log.league)
         self._remote_agents = RemoteAgents(context.config.agents, lambda agent: context.state.budget_left(agent))
         self._runner = make_runner(self.environment, self._remote_agents)
@@ -170,7 +174,7 @@ class MatchExecutor:
 
     @property
     def seat_count(self) -> int:
-        """Number of seats of the environment."""
+        """Number of seats of the environment; of several, of the one with the most."""
         return len(self.environment.seats)
 
     async def run(self, job: PlayMatch, live: Collection[int] = ()) -> CompletedMatch | None:

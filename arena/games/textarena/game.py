@@ -12,7 +12,8 @@ from arena.games.textarena.language import TextArenaText, TextArenaWords, candid
 from arena.games.textarena.library import TextArenaEnvironment, check_name, resolve_player_count
 from arena.games.texts import LETTERS, Pieces, to_letters
 from schemas.errors import ConfigError, DecodeError, GameError
-from schemas.ids import derive_seed, digest
+from schemas.ids import digest
+from schemas.jobs import EnvironmentSeats, SeatCounts
 
 MAX_OBSERVATION_LETTERS = 1_200
 """Maximum length of an observation that a small model reads; only its end is kept."""
@@ -20,15 +21,33 @@ PASS_MOVE = "[pass]"
 """A bot's message where no move was found."""
 
 
+class EnvironmentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """One of several environments, with what differs from the others."""
+
+    name: str
+    players: int | None = None
+    """Number of players; None for that of all environments."""
+    observation: str = ""
+    """In place of ``prompts.observation``."""
+    extractor: str = ""
+    """In place of ``prompts.extractor``."""
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """Keys of the table ``prompts``."""
+        return {key: value for key in ("observation", "extractor") if (value := getattr(self, key))}
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The ``[game]`` settings."""
 
-    env: str | tuple[str, ...] = "TicTacToe-v0-train"
-    """TextArena's id, or several with the same number of players, among which the seed chooses. The observations of
-    those with ``-train`` omit the reasons for rejections and all but the newest board.
+    env: str | EnvironmentSettings | tuple[str | EnvironmentSettings, ...] = "TicTacToe-v0-train"
+    """TextArena's id, or several, among which the seed chooses: each an id, or a table with it (``name``) and with its
+    own ``players``, ``observation`` and ``extractor``. The observations of those with ``-train`` omit the reasons for
+    rejections and all but the newest board.
     """
-    evaluation_env: str | tuple[str, ...] = ()
-    """Environment of evaluation matches; empty for the same one."""
+    evaluation_env: str | EnvironmentSettings | tuple[str | EnvironmentSettings, ...] = ()
+    """Environments of evaluation matches; empty for the same ones."""
     players: int | None = None
     """Number of players; None for the smallest from two on that the environment accepts."""
     talk: bool | None = None
@@ -40,14 +59,18 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def __post_init__(self) -> None:
         """Raises ``ConfigError`` with the key, the value found and the expected range."""
-        if not environment_names(self.env):
+        if not list_environments(self.env):
             raise ConfigError("env: found none; expected an environment that TextArena registers")
+        prompts: dict[str, dict[str, str]] = {}
+        for each in (*list_environments(self.env), *list_environments(self.evaluation_env)):
+            if prompts.setdefault(each.name, each.prompts) != each.prompts:
+                raise ConfigError(f"env: {each.name} is there with two prompts; expected one of each environment")
         for key in ("max_turns", "longest"):
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key}: found {getattr(self, key)}; expected 1 or more")
 
 
-class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
     """A position, represented by the messages that lead to it."""
 
     env: str
@@ -56,6 +79,8 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Messages, turn by turn; the environment knows whose turn it was."""
     told: str
     """Digest of all observations so far: detects a change of the environment."""
+    players: int | None = None
+    """Number of players, where the settings list the environment with several numbers."""
 
 
 class TextArenaGame(InPlaceGame[State]):
@@ -77,6 +102,7 @@ class TextArenaGame(InPlaceGame[State]):
         """
         super().__init__(spec, seed, start)
         self.environment = start.env
+        self.seats = spec.seats[: start.players or spec.player_count(start.env)]
         self._said: list[str] = []
         """All messages, those before ``start`` included."""
         self._moves: list[str] | None = None
@@ -147,7 +173,9 @@ class TextArenaGame(InPlaceGame[State]):
     def state_after(self, turns: int) -> State:
         """See ``InPlaceGame.state_after``."""
         played = len(self._start.said) + turns
-        return State(self.environment, self._start.seed, self._said[:played], self._digest_after(played))
+        return State(
+            self.environment, self._start.seed, self._said[:played], self._digest_after(played), self._start.players
+        )
 
     def scores(self) -> Sequence[float]:
         """Returns the environment's rewards.
@@ -217,21 +245,32 @@ class TextArenaSpec(ListedSpec[State]):
 
     def __init__(self, settings: Any) -> None:
         super().__init__(settings)
-        self._environment_names = environment_names(settings.env)
-        players = {name: _player_count("env", name, settings) for name in self._environment_names}
-        players |= {
-            name: _player_count("evaluation_env", name, settings) for name in environment_names(settings.evaluation_env)
-        }
-        if len(set(players.values())) > 1:
-            raise ConfigError(f"game.settings.env: players {players}; expected environments of as many players each")
-        self.seats = tuple(f"Player {seat}" for seat in range(players[self._environment_names[0]]))
+        self._counts = SeatCounts(_count_players("env", settings))
+        evaluated = _count_players("evaluation_env", settings)
+        self._players = dict((*evaluated, *self._counts.environments))
+        largest = max(each.seats for each in (*evaluated, *self._counts.environments))
+        self.seats = tuple(f"Player {seat}" for seat in range(largest))
 
     def for_evaluation(self) -> GameSpec:
         """Returns the environments of evaluation matches."""
-        names = environment_names(self.settings.evaluation_env)
-        if not names:
+        env = self.settings.evaluation_env
+        if not env:
             return self
-        return TextArenaSpec(msgspec.structs.replace(self.settings, env=names, evaluation_env=()))
+        listed = env if isinstance(env, tuple) else (env,)
+        return TextArenaSpec(msgspec.structs.replace(self.settings, env=listed, evaluation_env=()))
+
+    def player_count(self, environment: str) -> int:
+        """Returns the number of players of an environment, evaluation's included."""
+        return self._players.get(environment, len(self.seats))
+
+    def seat_counts(self) -> SeatCounts:
+        """See ``SupportsEnvironments``."""
+        return self._counts
+
+    def environment_prompts(self) -> Mapping[str, Mapping[str, str]]:
+        """See ``SupportsEnvironments``."""
+        listed = (*list_environments(self.settings.env), *list_environments(self.settings.evaluation_env))
+        return {each.name: each.prompts for each in listed if each.prompts}
 
     def start(self, seed: int) -> State:
         """Returns the initial position; the seed chooses among several environments.
@@ -239,16 +278,20 @@ class TextArenaSpec(ListedSpec[State]):
         Raises:
             GameError: the environment does not begin with this seed.
         """
-        return _first_state(self._start_environment(seed), seed)
+        return self._first_state(self._start_environment(seed), seed)
 
     def new(self, seed: int) -> TextArenaGame:
         """See ``GameSpec.new``; makes the environment once."""
         env = self._start_environment(seed)
-        return TextArenaGame(self, seed, _first_state(env, seed), env)
+        return TextArenaGame(self, seed, self._first_state(env, seed), env)
 
     def _start_environment(self, seed: int) -> TextArenaEnvironment:
-        name = self._environment_names[derive_seed(seed, "env") % len(self._environment_names)]
-        return TextArenaEnvironment(name, len(self.seats), seed)
+        return TextArenaEnvironment(*self._counts.choose(seed), seed)
+
+    def _first_state(self, env: TextArenaEnvironment, seed: int) -> State:
+        players = {each.seats for each in self._counts.environments if each.name == env.name}
+        number = self._counts.choose(seed).seats if len(players) > 1 else None
+        return State(env.name, seed, [], digest(env.observation.encode()), number)
 
     def pieces(self) -> Sequence[str]:
         """Returns the letters."""
@@ -260,7 +303,9 @@ class TextArenaSpec(ListedSpec[State]):
 
     def rules(self) -> str:
         """Returns the game's origin; an environment explains its rules in its prompts."""
-        return f"You are playing a game of TextArena with {len(self.seats)} player{'s'[: len(self.seats) > 1]}."
+        fewest, most = min(each.seats for each in self._counts.environments), self._counts.most
+        players = f"{most} player{'s'[: most > 1]}" if fewest == most else f"{fewest} to {most} players"
+        return f"You are playing a game of TextArena with {players}."
 
     def text(self) -> TextArenaText:
         """Returns the format with observations letter by letter, and candidate moves or any text in square brackets."""
@@ -271,15 +316,19 @@ class TextArenaSpec(ListedSpec[State]):
         return TextArenaWords(self, self.settings.longest)
 
 
-def _first_state(env: TextArenaEnvironment, seed: int) -> State:
-    return State(env.name, seed, [], digest(env.observation.encode()))
+def list_environments(
+    env: str | EnvironmentSettings | Sequence[str | EnvironmentSettings],
+) -> tuple[EnvironmentSettings, ...]:
+    """Returns the environments that a setting lists."""
+    several = (env,) if isinstance(env, str | EnvironmentSettings) else env
+    return tuple(EnvironmentSettings(name=each) if isinstance(each, str) else each for each in several)
 
 
-def environment_names(env: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the environments that a setting names."""
-    return (env,) if isinstance(env, str) else tuple(env)
-
-
-def _player_count(key: str, name: str, settings: Settings) -> int:
-    check_name(name, key)
-    return resolve_player_count(name, settings.players)
+def _count_players(key: str, settings: Settings) -> tuple[EnvironmentSeats, ...]:
+    environments = list_environments(getattr(settings, key))
+    for each in environments:
+        check_name(each.name, key)
+    return tuple(
+        EnvironmentSeats(each.name, resolve_player_count(each.name, each.players or settings.players))
+        for each in environments
+    )
