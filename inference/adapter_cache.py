@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from inference.base import InferenceBackend
+from inference.base import BackgroundLoader, InferenceBackend
 from schemas.errors import MemoryShortError
 
 FetchAdapter = Callable[[str, Path], Awaitable[None]]
@@ -111,7 +111,10 @@ class AdapterCache:
                 self._evict_idle(requested, instead)
                 try:
                     for adapter in missing:
-                        self._backend.load_adapter(adapter, Path(folder) / adapter)
+                        if isinstance(self._backend, BackgroundLoader):
+                            await self._backend.load_in_background(adapter, Path(folder) / adapter)
+                        else:
+                            self._backend.load_adapter(adapter, Path(folder) / adapter)
                         self._loaded[adapter] = None
                     return
                 except MemoryShortError as error:

@@ -154,6 +154,14 @@ class RemoteBackend(InferenceBackend, Protocol):
         """
 
 
+@runtime_checkable
+class BackgroundLoader(InferenceBackend, Protocol):
+    """A backend that loads adapters while its requests, and all else in the event loop, go on."""
+
+    async def load_in_background(self, digest: str, folder: Path) -> None:
+        """As ``load_adapter``; the adapter can be used once this has returned. Not twice at a time."""
+
+
 _ALLOCATORS = ("DefaultCPUAllocator", "not enough memory")
 """Parts of the messages of torch's allocators on a CPU when they have no memory."""
 

@@ -99,7 +99,7 @@ class LocalBackend:
         self._config = config or LocalConfig()
         torch.set_num_threads(self._config.threads)
         self._decoder = Decoder.load(folder, device=self._config.device, dtype=DTYPES[self._config.dtype])
-        self._eos = Tokenizer(folder).eos
+        self._ends = Tokenizer(folder).ends
         self._merge = max(out * into for out, into in self._decoder.shape.linears().values()) <= MERGE_LIMIT
         self._adapters: dict[str | None, LoadedAdapter] = {None: LoadedAdapter(None, None, 0)}
         self._swaps = 0
@@ -215,7 +215,7 @@ class LocalBackend:
         self._find_adapter(request.adapter)
         check_request(request, self._max_positions)
         room = min(request.sampling.max_tokens, self._max_positions - len(request.prompt_ids))
-        return ActiveSequence(request, self._get_weights(request.adapter), room, self._eos, future)
+        return ActiveSequence(request, self._get_weights(request.adapter), room, self._ends, future)
 
     @torch.inference_mode()
     def _get_weights(self, name: str | None) -> PreparedWeights:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Collection
 from math import isfinite
 from random import Random
 
@@ -44,7 +45,12 @@ class ActiveSequence:
     )
 
     def __init__(
-        self, request: Request, ready: PreparedWeights, limit: int, eos: int | None, future: asyncio.Future[Generation]
+        self,
+        request: Request,
+        ready: PreparedWeights,
+        limit: int,
+        ends: Collection[int],
+        future: asyncio.Future[Generation],
     ) -> None:
         """Follow the tokens forced at the beginning; a constraint that raises does so here or in ``accept_token``.
 
@@ -52,7 +58,7 @@ class ActiveSequence:
             request: The request.
             ready: Weights of its adapter.
             limit: Most completion tokens, from the request and the model.
-            eos: Token that ends a completion without a constraint.
+            ends: Tokens that end a completion without a constraint.
             future: Receives the result.
 
         Raises:
@@ -81,7 +87,7 @@ class ActiveSequence:
         self.finished: str | None = None
         self.torn = False
         """Whether its log-probabilities were not finite, so that its keys and values may not be either."""
-        self._place: Constraint = UntilStopToken((eos,)) if request.constraint is None else request.constraint
+        self._place: Constraint = UntilStopToken(ends) if request.constraint is None else request.constraint
         self._next: float | None = None
         self._uniform = Random(request.sampling.seed).random
         self._limit = limit

@@ -164,6 +164,10 @@ def _check_colocation(config: LeagueConfig) -> None:
             f"{place}: the backend {inference.backend!r} cannot release what it holds on {inference.device!r}; "
             "expected 'vllm'"
         )
+    if (ranks := inference.options.get("tensor_parallel_size", 1)) != 1:
+        raise ConfigError(
+            f"{place}: inference.tensor_parallel_size is {ranks}; expected 1, on the one GPU that both share"
+        )
     if inference.device != trainer.device:
         raise ConfigError(
             f"{place}: inference on {inference.device!r}, the trainer on {trainer.device!r}; expected the same device"

@@ -8,13 +8,16 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from inference import backend_settings
 from schemas.config import LeagueConfig, convert
 from workers.supervisor import make_worker_specs
+
+if TYPE_CHECKING:
+    from inference.vllm.settings import VllmConfig
 
 FLOAT32_BYTES, BFLOAT16_BYTES = 4, 2
 """Bytes of a number in float32 and in bfloat16."""
@@ -281,9 +284,10 @@ def _device_estimates(
 ) -> Iterator[DeviceEstimate]:
     parts: dict[str, list[MemoryItem]] = {}
     for role in _playing_roles(config) if config.inference.device != "cpu" else ():
-        parts.setdefault(_device_name(config.inference.device), []).extend(
-            part for _ in range(roles[role]) for part in _playing_memory(config, role, sizes, gpu_gb)
-        )
+        for device in _inference_devices(config):
+            parts.setdefault(device, []).extend(
+                part for _ in range(roles[role]) for part in _playing_memory(config, role, sizes, gpu_gb)
+            )
     if config.trainer.device != "cpu":
         for device in _trainer_devices(config):
             held = trainer_device_memory(config, sizes)
@@ -308,6 +312,11 @@ def _device_name(device: str) -> str:
     return "cuda:0" if device == "cuda" else device
 
 
+def _inference_devices(config: LeagueConfig) -> list[str]:
+    count = _vllm_config(config).tensor_parallel_size if config.inference.backend.startswith("vllm") else 1
+    return [_device_name(config.inference.device)] if count == 1 else [f"cuda:{rank}" for rank in range(count)]
+
+
 def _trainer_devices(config: LeagueConfig) -> list[str]:
     if config.trainer.device == "cuda" and config.trainer.ranks > 1:
         return [f"cuda:{rank}" for rank in range(config.trainer.ranks)]
@@ -324,29 +333,36 @@ def _playing_memory(
                 f"{role}: the base model", weights, f"{_parameters_text(sizes)} in bfloat16; keys and values come to it"
             )
         return
+    engine = _vllm_config(config)
+    if gpu_gb is None:
+        return
+    share, ranks = engine.gpu_memory_utilization, engine.tensor_parallel_size
+    where = f"{share:g} of the GPU" if ranks == 1 else f"{share:g} of each of {ranks} GPUs, all together"
+    gb = share * gpu_gb
+    text = where + _engine_share_text(config, engine.max_loras, sizes, ranks * gb, ranks)
+    yield MemoryItem(f"{role}: vLLM", gb, text)
+
+
+def _vllm_config(config: LeagueConfig) -> "VllmConfig":
+    """Settings of vLLM, without those of a server's client."""
     from inference.vllm.settings import VllmConfig
 
     known = {field.name for field in msgspec.structs.fields(VllmConfig)}
     settings = {name: value for name, value in backend_settings(config).items() if name in known}
-    engine = convert(settings, VllmConfig, "inference")
-    if gpu_gb is None:
-        return
-    share = engine.gpu_memory_utilization
-    yield MemoryItem(
-        f"{role}: vLLM",
-        share * gpu_gb,
-        f"{share:g} of the GPU" + _engine_share_text(config, engine.max_loras, sizes, share * gpu_gb),
-    )
+    return convert(settings, VllmConfig, "inference")
 
 
-def _engine_share_text(config: LeagueConfig, loras: int, sizes: ModelDimensions | None, gb: float) -> str:
-    """Explanation of an engine's share of memory."""
+def _engine_share_text(
+    config: LeagueConfig, loras: int, sizes: ModelDimensions | None, gb: float, ranks: int = 1
+) -> str:
+    """Explanation of the memory of an engine on ``ranks`` GPUs."""
     if sizes is None:
         return ""
     weights, adapters, left = _engine_parts(sizes, loras, config.max_lora_rank, gb)
+    left -= (ranks - 1) * _WORKSPACE_GB
     return (
         f": {weights:.1f} weights ({_parameters_text(sizes)} in bfloat16), {adapters:.1f} for {loras} adapters of rank "
-        f"{config.max_lora_rank}, {_WORKSPACE_GB} to work with, {max(left, 0.0):.1f} for keys and values of "
+        f"{config.max_lora_rank}, {ranks * _WORKSPACE_GB:g} to work with, {max(left, 0.0):.1f} for keys and values of "
         f"{max(int(left * GB / sizes.kv_bytes_per_token), 0):,} tokens at {sizes.kv_bytes_per_token:,} bytes"
     )
 

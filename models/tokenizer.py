@@ -47,6 +47,8 @@ class Tokenizer:
         self._memo: dict[str, tuple[int, ...]] = {}
         self._exact: dict[str, tuple[int, ...]] = {}
         self.eos = self._special("eos_token")
+        self.ends = self._find_ends()
+        """Tokens that end a completion, the tokenizer's own first, then those of ``generation_config.json``."""
 
     def encode_piece(self, piece: str) -> tuple[int, ...]:
         """The token ids of one piece; the same on every call.
@@ -154,6 +156,11 @@ class Tokenizer:
         text = found.get("content") if isinstance(found, dict) else found
         token = self._tokens.token_to_id(text) if isinstance(text, str) else None
         return None if token is None else int(token)
+
+    def _find_ends(self) -> tuple[int, ...]:
+        found = self._settings("generation_config.json").get("eos_token_id")
+        listed = [self.eos, *(found if isinstance(found, list) else [found])]
+        return tuple(dict.fromkeys(token for token in listed if isinstance(token, int) and not isinstance(token, bool)))
 
     def _settings(self, name: str) -> dict[str, Any]:
         path = self.folder / name

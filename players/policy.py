@@ -248,7 +248,7 @@ class BackendClient:
 
     def _reply_text(self, generation: Generation) -> str:
         """The reply without marks and thoughts."""
-        ids = [token for token in generation.completion_ids if token != self._tokenizer.eos]
+        ids = [token for token in generation.completion_ids if token not in self._tokenizer.ends]
         return self._encoder.template.answer(self._tokenizer.decode(ids))
 
 

@@ -97,7 +97,7 @@ class FreeTextPrompt(BoundPrompt[FreeTextPrompter]):
             GameError: the reply has no legal action, and the rule is to fail.
         """
         way = self._prompter
-        text = way.tokenizer.decode([token for token in ids if token != way.tokenizer.eos])
+        text = way.tokenizer.decode([token for token in ids if token not in way.tokenizer.ends])
         answer = way.extract(way.template.answer(text))
         action, choices, illegal = way.words.understand(self._game, self._seat, answer.text, rng)
         if illegal and way.rule == "fail":
@@ -115,12 +115,11 @@ class FreeTextPrompt(BoundPrompt[FreeTextPrompter]):
 
 
 def end_of_turn_constraint(tokenizer: Tokenizer, template: Template) -> Constraint | None:
-    """The constraint that ends a turn; None where the model's end token ends its turns too."""
+    """The constraint that ends a turn; None where one of the model's end tokens ends its turns too."""
     if not template.end or not tokenizer.is_token(template.end):
         return None
     (mark,) = tokenizer.encode_text(template.end)
-    ends = [token for token in (tokenizer.eos, mark) if token is not None]
-    return None if mark == tokenizer.eos else UntilStopToken(ends)
+    return None if mark in tokenizer.ends else UntilStopToken((*tokenizer.ends, mark))
 
 
 def make_prompter(tokenizer: Tokenizer, game: GameSpec, config: PromptsConfig) -> Prompter:

@@ -131,7 +131,7 @@ class ModelManager:
         self._live: dict[str, tuple[int, str | None]] = {}
         self._attempted: dict[str, int] = {}
         self._adapter_cache = AdapterCache(
-            self.backend,
+            backend,
             lambda: context.config.inference.max_adapters,
             self._pinned,
             self._fetch,

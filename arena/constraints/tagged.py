@@ -13,6 +13,9 @@ from arena.constraints.token_walk import ANY_TOKEN, Constraint
 from arena.constraints.vocabulary import Vocabulary
 from schemas.errors import ModelError
 
+MAX_SPAN_TOKENS = 1 << 20
+"""Room of free text that only a stop token ends: more than any model's."""
+
 
 class TaggedConstraints:
     """Constraints with free text before the answer, over one vocabulary."""
@@ -134,7 +137,7 @@ class UntilStopToken:
 
     __slots__ = ("_stops", "_tokens")
 
-    def __init__(self, stops: Collection[int | None], tokens: Sequence[int] = ANY_TOKEN) -> None:
+    def __init__(self, stops: Collection[int], tokens: Sequence[int] = ANY_TOKEN) -> None:
         self._stops = stops
         self._tokens = tokens
 
@@ -145,6 +148,10 @@ class UntilStopToken:
     def advance(self, token: int) -> Constraint:
         """See ``Constraint.advance``."""
         return UntilStopToken((), ()) if token in self._stops else self
+
+    def free_span(self) -> FreeSpan:
+        """See ``SupportsFreeSpan``: up to a stop token."""
+        return FreeSpan(sorted(self._stops), MAX_SPAN_TOKENS)
 
 
 class _FreeTextState:

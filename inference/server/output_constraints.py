@@ -167,7 +167,7 @@ class TextCodec:
     def _allowed_tokens(self, body: CommonRequest) -> Constraint | None:
         if body.allowed_token_ids is None:
             return None
-        return UntilStopToken((self.tokenizer.eos,), sorted(set(body.allowed_token_ids)))
+        return UntilStopToken(self.tokenizer.ends, sorted(set(body.allowed_token_ids)))
 
     @property
     def _grammar_cache(self) -> GrammarCompiler:

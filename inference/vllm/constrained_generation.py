@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, NamedTuple
 
-from arena.constraints.constraint_slices import ConstraintSlice, SliceState, free_span_of
+from arena.constraints.constraint_slices import ConstraintSlice, FreeSpan, SliceState, free_span_of
 from arena.constraints.token_walk import ANY_TOKEN, Constraint
 from inference.base import Generation, Request, Timing
 from inference.completion import CompletionBuilder, check_request, check_token_ids
@@ -22,8 +22,18 @@ from schemas.errors import ModelError
 MAX_NUCLEUS_VOCABULARY = 4096
 """Largest vocabulary for which every token's probability is requested at every position of a free completion."""
 
+NUCLEUS_TOKENS = 64
+"""Likeliest tokens among which the nucleus of a free completion is taken where the vocabulary is larger. vLLM reports a
+distribution by its tokens: so truncated, all of them come back, and can be trained on."""
+
+NUCLEUS_TIES = 64
+"""Further tokens that are requested then, since all that are as likely as the last one belong to the nucleus too."""
+
 MAX_STRETCH_TOKENS = 16
 """Tokens of free text sampled by one request, where a constraint may end it at any token."""
+
+MAX_STOP_TOKENS = 128
+"""Most stop tokens of one request: the bound of vLLM's second model runner."""
 
 IMPOSSIBLE_LOGPROB = -9000.0
 """Log-probabilities below are those of tokens that could not come: vLLM's server writes -9999 for minus infinity."""
@@ -33,9 +43,12 @@ class ModelLimits(NamedTuple):
     """Limits of the model."""
 
     vocabulary: int
-    eos: int | None
+    ends: tuple[int, ...]
+    """Tokens that end a completion without a constraint."""
     limit: int
     """Longest prompt and completion together."""
+    seeded: bool = True
+    """Whether each request gets the seed of a generator of its own."""
 
 
 class CompletionSampler:
@@ -77,13 +90,12 @@ class CompletionSampler:
         return await (self._sample_free() if self._constraint is None else self._sample_constrained(self._constraint))
 
     async def _sample_free(self) -> str:
-        eos = self._model.eos
         while len(self.completion) < self._max_tokens:
             left = self._max_tokens - len(self.completion)
-            drawn = await self._request(left, self._logprob_count(self._model.vocabulary), stop=eos)
+            drawn = await self._request(left, self._model.vocabulary, stops=self._model.ends)
             for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True):
                 self._record(token, logprobs, [])
-            if self.completion.completion_ids[-1:] == [eos]:
+            if drawn.tokens and drawn.tokens[-1] in self._model.ends:
                 return "stop"
         return "length"
 
@@ -93,23 +105,22 @@ class CompletionSampler:
                 return "length"
             if len(allowed) == 1:
                 place, _ = self.completion.follow_forced(place, self._max_tokens, self._model.vocabulary)
+            elif allowed is ANY_TOKEN and (span := _stoppable_span(place)) is not None:
+                # What ends the span ends the request: nothing is sampled behind it.
+                place = await self._sample_free_stretch(place, span.room, tuple(span.breaks))
             elif self._excerpt is not None:
                 place = await self._sample_excerpt(place, self._excerpt(place))
+            elif allowed is ANY_TOKEN:
+                place = await self._sample_free_stretch(place, MAX_STRETCH_TOKENS)
             else:
-                place = await (
-                    self._sample_free_stretch(place)
-                    if allowed is ANY_TOKEN
-                    else self._sample_choice(place, list(allowed))
-                )
+                place = await self._sample_choice(place, list(allowed))
         return "stop"
 
-    async def _sample_free_stretch(self, place: Constraint) -> Constraint:
+    async def _sample_free_stretch(self, place: Constraint, most: int, stops: tuple[int, ...] = ()) -> Constraint:
         """Sample a stretch of free text, and discard what is behind its end, which did not follow the constraint."""
-        check_nucleus(self._sampling.top_p, self._model.vocabulary)
-        most = min(MAX_STRETCH_TOKENS, self._max_tokens - len(self.completion))
         span = free_span_of(place)
-        tokens = most if span is None else min(most, span.room)
-        drawn = await self._request(tokens, self._logprob_count(self._model.vocabulary))
+        tokens = min(most, self._max_tokens - len(self.completion), most if span is None else span.room)
+        drawn = await self._request(tokens, self._model.vocabulary, stops=stops)
         for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True):
             if place.allowed() is not ANY_TOKEN:
                 break
@@ -120,7 +131,7 @@ class CompletionSampler:
     async def _sample_choice(self, place: Constraint, allowed: list[int]) -> Constraint:
         """Sample one of the allowed tokens."""
         check_token_ids(allowed[0], allowed[-1], self._model.vocabulary)
-        drawn = await self._request(1, self._logprob_count(len(allowed)), allowed=allowed)
+        drawn = await self._request(1, len(allowed), allowed=allowed)
         if not drawn.tokens:
             return place
         self._record(drawn.tokens[0], drawn.logprobs[0], allowed)
@@ -130,12 +141,10 @@ class CompletionSampler:
         """Sample all tokens up to the end of the excerpt."""
         named = [token for tokens in excerpt.allowed for token in tokens]
         check_token_ids(min(named, default=0), max(named, default=0), self._model.vocabulary)
-        if excerpt.free_span:
-            check_nucleus(self._sampling.top_p, self._model.vocabulary)
         widest = self._model.vocabulary if excerpt.free_span else max(map(len, excerpt.allowed))
-        stop = self._model.vocabulary - 1 if self._model.eos is None else self._model.eos
+        stop = self._model.ends[0] if self._model.ends else self._model.vocabulary - 1
         tokens = min(max_excerpt_tokens(excerpt) or self._max_tokens, self._max_tokens - len(self.completion))
-        drawn = await self._request(tokens, self._logprob_count(widest), excerpt=excerpt, stop=stop)
+        drawn = await self._request(tokens, widest, excerpt=excerpt, stops=(stop,))
         at = SliceState(excerpt)
         for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True):
             allowed = at.allowed()
@@ -145,17 +154,22 @@ class CompletionSampler:
             self._record(token, logprobs, list(allowed))
         return place
 
-    def _logprob_count(self, of: int) -> int:
-        """Log-probabilities to request: below a top_p of 1 those of all allowed tokens, which give the nucleus."""
+    def _nucleus_limits(self, choices: int) -> dict[str, int]:
+        """Log-probabilities to request for a nucleus of so many allowed tokens, and its truncation."""
         if self._sampling.top_p == 1:
-            return 0
-        return -1 if of == self._model.vocabulary else of
+            return {}
+        if choices < self._model.vocabulary:
+            return {"logprobs": choices}
+        if choices <= MAX_NUCLEUS_VOCABULARY:
+            return {"logprobs": -1}
+        return {"logprobs": min(NUCLEUS_TOKENS + NUCLEUS_TIES, choices), "top_k": NUCLEUS_TOKENS}
 
     async def _request(self, tokens: int, choices: int, **limits: Any) -> VllmSample:
+        """Send a request in which at most ``choices`` tokens are allowed at any place."""
         ids = [*self._prompt, *self.completion.completion_ids]
-        drawn = await self._client(
-            VllmRequest(ids, tokens, self._rng.getrandbits(62), self._sampling, choices, **limits)
-        )
+        seed = self._rng.getrandbits(62) if self._model.seeded else None
+        limits |= self._nucleus_limits(choices)
+        drawn = await self._client(VllmRequest(ids, tokens, seed, self._sampling, **limits))
         complete = all(token in logprobs for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True))
         if not complete or not (drawn.tokens or drawn.cut):
             raise ModelError("inference: vLLM answered without tokens, or without the log-probabilities of its tokens")
@@ -171,8 +185,20 @@ class CompletionSampler:
     def _record(self, token: int, logprobs: Mapping[int, float], allowed: list[int]) -> None:
         """Append a sampled token; it was forced where the nucleus is that token alone."""
         if self._sampling.top_p < 1 and len(allowed) != 1:
+            is_truncated = not allowed and self._model.vocabulary > MAX_NUCLEUS_VOCABULARY
             allowed = sorted(other for other, logprob in logprobs.items() if logprob > IMPOSSIBLE_LOGPROB)
+            if is_truncated and len(allowed) >= NUCLEUS_TOKENS + NUCLEUS_TIES:
+                raise ModelError(
+                    f"inference: top_p is {self._sampling.top_p}, and {len(allowed)} or more tokens are among the "
+                    f"{NUCLEUS_TOKENS} likeliest, since many are equally likely: the nucleus cannot be reported"
+                )
         self.completion.append(token, logprobs[token], list(allowed))
+
+
+def _stoppable_span(place: Constraint) -> FreeSpan | None:
+    """The free span from a place, where few tokens end it, so that vLLM can stop at them."""
+    span = free_span_of(place)
+    return span if span is not None and 0 < len(span.breaks) <= MAX_STOP_TOKENS else None
 
 
 async def run_sampler(sampler: CompletionSampler, request: Request, counter: RequestCounter) -> Generation:
@@ -196,24 +222,7 @@ def check_vllm_request(request: Request, model: ModelLimits) -> None:
     """Check what vLLM would refuse with messages of its own, or not at all.
 
     Raises:
-        ModelError: as ``check_request``; a token that the model does not have, or a nucleus that vLLM cannot report.
+        ModelError: as ``check_request``, or a token that the model does not have.
     """
     check_request(request, model.limit)
-    if request.constraint is None:
-        check_nucleus(request.sampling.top_p, model.vocabulary)
     check_token_ids(min(request.prompt_ids), max(request.prompt_ids), model.vocabulary)
-
-
-def check_nucleus(top_p: float, vocabulary: int) -> None:
-    """Refuse a nucleus of a vocabulary too large for its probabilities to be sent.
-
-    Raises:
-        ModelError: the vocabulary is too large.
-    """
-    if top_p < 1 and vocabulary > MAX_NUCLEUS_VOCABULARY:
-        raise ModelError(
-            f"inference: top_p is {top_p} where every token may come; vLLM reports the tokens of the nucleus only with "
-            f"every token's probability, too much for a vocabulary of {vocabulary} (at most "
-            f"{MAX_NUCLEUS_VOCABULARY}), and "
-            "without them nothing can be trained on the sample"
-        )

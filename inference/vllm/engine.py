@@ -66,7 +66,7 @@ class VllmBackend:
         self._config = config or VllmConfig()
         self._shape = read_model_shape(Path(folder))
         limit = self._config.max_length(self._shape.max_positions)
-        self._model = ModelLimits(self._shape.vocab_size, Tokenizer(folder).eos, limit)
+        self._model = ModelLimits(self._shape.vocab_size, Tokenizer(folder).ends, limit, self._config.is_seeded)
         self._owned = engine is None
         self._engine = engine or VllmEngine(Path(folder), self._config)
         self._copies = Path(tempfile.mkdtemp(prefix="league-adapters-"))
@@ -81,6 +81,12 @@ class VllmBackend:
         """Check an adapter, keep a copy of it, and have vLLM read it; see ``InferenceBackend``."""
         if digest not in self._adapters:
             self._adapters[digest] = _AdapterAlias(self._load(digest, folder))
+
+    async def load_in_background(self, digest: str, folder: Path) -> None:
+        """See ``BackgroundLoader``."""
+        if digest not in self._adapters:
+            weights = await asyncio.to_thread(self._load, digest, folder)
+            self._adapters[digest] = _AdapterAlias(weights)
 
     def swap_adapter(self, name: str, digest: str, folder: Path) -> None:
         """Replace the weights under a name, also for completions that run: what follows is sampled from the new ones.

@@ -163,7 +163,9 @@ async def _detect_mask_support(dispatch: LoadBalancer, url: str, vocabulary: int
         )
     # A server without the mask would hardly sample these, and never with these log-probabilities.
     chain, way = ConstraintSlice([[last], [0], [last], []], [[1], [2], [3], []]), [last, 0, last]
-    along = await _sample_base(dispatch, VllmRequest([0], len(way), 0, sampling, excerpt=chain, stop=max(last - 1, 0)))
+    along = await _sample_base(
+        dispatch, VllmRequest([0], len(way), 0, sampling, excerpt=chain, stops=(max(last - 1, 0),))
+    )
     pairs = zip(along.tokens, along.logprobs, strict=True)
     return list(along.tokens) == way and all(abs(its.get(token, 1)) <= LOGPROB_TOLERANCE for token, its in pairs)
 

@@ -2,14 +2,18 @@
 
 vLLM applies it before temperature and nucleus, so that its ``processed_logprobs`` are those of the distribution that
 was sampled. Where a path through the excerpt ends, the request's stop token is forced, which ends the request. Several
-constrained requests, and others, share a batch: what is not allowed is masked in one write for all rows.
+constrained requests, and others, share a batch: what is not allowed is masked in one write for all rows, from one
+transfer out of pinned memory, and nothing is read back from the device.
+
+Under asynchronous scheduling, vLLM plans a step before the last one's tokens are known, and lists -1 in their places.
+It fills them in right before it calls ``apply``, so that only there they are read.
 """
 
 from base64 import b64decode
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 from vllm.v1.sample.logits_processor import LogitsProcessor
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates
@@ -35,6 +39,7 @@ class ExcerptMask(LogitsProcessor):  # type: ignore[misc]
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self._vocabulary = vllm_config.model_config.get_vocab_size()
         self._device = device
+        self._pin_memory = is_pin_memory
         self._places: dict[int, _ExcerptCursor] = {}
 
     def is_argmax_invariant(self) -> bool:
@@ -47,19 +52,24 @@ class ExcerptMask(LogitsProcessor):  # type: ignore[misc]
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         """Mask the (B, V) logits of each excerpt's row to the tokens that its place allows."""
-        masked, rows, columns = list[int](), list[int](), list[int]()
-        for row, place in self._places.items():
-            allowed = place.allowed()
-            if allowed is not ANY_TOKEN:
-                masked.append(row)
-                rows.extend([row] * len(allowed))
-                columns.extend(allowed)
-        if masked:
-            at = torch.tensor([rows, columns], device=self._device)
-            kept = logits[at[0], at[1]]
-            logits[torch.tensor(masked, device=self._device)] = -torch.inf
-            logits[at[0], at[1]] = kept
+        allowed = {row: tokens for row, place in self._places.items() if (tokens := place.allowed()) is not None}
+        if allowed:
+            masked = np.fromiter(allowed, np.int64, len(allowed))
+            columns = np.concatenate(list(allowed.values()))
+            rows = np.repeat(masked, [len(tokens) for tokens in allowed.values()])
+            indices = self._to_device(np.concatenate([rows, columns, masked]))
+            at = indices[: len(rows)], indices[len(rows) : 2 * len(rows)]
+            kept = logits[at]
+            logits.index_fill_(0, indices[2 * len(rows) :], -torch.inf)
+            logits[at] = kept
         return logits
+
+    def _to_device(self, indices: np.ndarray) -> torch.Tensor:
+        staged = torch.from_numpy(indices)
+        if self._pin_memory:
+            # From pageable memory the copy would wait for all work that is queued on the device.
+            staged = staged.pin_memory()
+        return staged.to(self._device, non_blocking=True)
 
     def _place(self, params: Any, prompt_ids: list[int] | None, output_ids: list[int]) -> "_ExcerptCursor | None":
         mask = _read_mask(params)
@@ -71,15 +81,15 @@ class _ExcerptCursor:
 
     def __init__(self, mask: MaskParameters, output_ids: list[int], vocabulary: int) -> None:
         self._place = SliceState(mask.excerpt)
-        self._end = (mask.end % vocabulary,)
+        self._end = np.array([mask.end % vocabulary])
         self._output_ids = output_ids
         """vLLM's own list, which grows as tokens are sampled."""
         self._vocabulary = vocabulary
         self._read = 0
         self._over = False
 
-    def allowed(self) -> Sequence[int]:
-        """The allowed tokens; never none, which would end vLLM's engine."""
+    def allowed(self) -> np.ndarray | None:
+        """The allowed tokens, at least one, since none would end vLLM's engine; None for all."""
         for token in self._output_ids[self._read :]:
             self._read += 1
             self._over = self._over or not self._place.allowed()
@@ -87,8 +97,11 @@ class _ExcerptCursor:
                 self._place = self._place.advance(token)
         allowed = () if self._over else self._place.allowed()
         if allowed is ANY_TOKEN:
-            return allowed
-        return [token for token in allowed if token < self._vocabulary] or self._end
+            return None
+        tokens = np.asarray(allowed, np.int64)
+        # Ascending, so that those which the model does not have are the last.
+        known = tokens[: np.searchsorted(tokens, self._vocabulary)]
+        return known if len(known) else self._end
 
 
 def _read_mask(params: Any) -> MaskParameters | None:

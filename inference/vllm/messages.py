@@ -28,36 +28,40 @@ class VllmRequest(msgspec.Struct, frozen=True):
     """Tokens to read: the prompt, and the completion so far."""
     tokens: int
     """Most tokens to sample."""
-    seed: int
+    seed: int | None
+    """Seed of a generator of its own; None samples with the engine's."""
     sampling: SamplingParameters
     logprobs: int = 0
     """Tokens whose log-probabilities are returned, besides the sampled one; -1 for the whole vocabulary."""
     allowed: list[int] | None = None
     """Allowed tokens; None for all."""
-    stop: int | None = None
-    """The stop token."""
+    stops: tuple[int, ...] = ()
+    """The stop tokens."""
+    top_k: int = 0
+    """Likeliest tokens among which the nucleus is taken; 0 for all."""
     excerpt: ConstraintSlice | None = None
-    """Followed inside vLLM, which forces ``stop`` at its end."""
+    """Followed inside vLLM, which forces the first of ``stops`` at its end."""
 
     def sampling_fields(self) -> dict[str, Any]:
         """Fields of vLLM's ``SamplingParams`` and of its server's requests, without the excerpt."""
         return {
             "temperature": self.sampling.temperature,
             "top_p": self.sampling.top_p,
+            "top_k": self.top_k,
             "seed": self.seed,
             "max_tokens": self.tokens,
             "logprobs": self.logprobs,
             "allowed_token_ids": self.allowed,
-            "stop_token_ids": [] if self.stop is None else [self.stop],
+            "stop_token_ids": list(self.stops),
             # Its own end token ends nothing: a constraint may go on behind it.
             "ignore_eos": True,
         }
 
     def mask_argument(self) -> dict[str, Any] | None:
         """The argument of ``mask``, as text, since vLLM's server takes no bytes."""
-        if self.excerpt is None or self.stop is None:
+        if self.excerpt is None or not self.stops:
             return None
-        return {MASK_FIELD: b64encode(msgspec.msgpack.encode(MaskParameters(self.excerpt, self.stop))).decode()}
+        return {MASK_FIELD: b64encode(msgspec.msgpack.encode(MaskParameters(self.excerpt, self.stops[0]))).decode()}
 
 
 class VllmSample(NamedTuple):

@@ -4,6 +4,7 @@ The servers find adapters by digest (``resolver``) when they are first asked for
 ``serve`` says how to start them.
 """
 
+import asyncio
 import shutil
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,8 @@ class VllmServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mask_places: int = 64
     """Places of a constraint that are sent with a request to servers that run ``mask``; at 0, and to others, each
     branch is a request."""
+    request_seeds: bool | None = None
+    """As of ``VllmConfig``."""
 
     def __post_init__(self) -> None:
         """Check what types alone cannot say."""
@@ -88,7 +91,8 @@ class VllmServerBackend:
         self._shape = read_model_shape(Path(folder))
         most = self._shape.max_positions
         limit = min(self._config.max_model_len or most, most)
-        self._model = ModelLimits(self._shape.vocab_size, Tokenizer(folder).eos, limit)
+        own = VllmConfig(device=self._config.device, request_seeds=self._config.request_seeds)
+        self._model = ModelLimits(self._shape.vocab_size, Tokenizer(folder).ends, limit, own.is_seeded)
         self._known: set[str] = set()
         self._counter = RequestCounter()
         limits = RetryPolicy(
@@ -97,7 +101,7 @@ class VllmServerBackend:
             self._config.tries,
             silence_s=self._config.timeout_s / 10,
         )
-        base = ZERO_ADAPTER if VllmConfig(device=self._config.device).needs_zero_adapter else None
+        base = ZERO_ADAPTER if own.needs_zero_adapter else None
         self._client = VllmHttpClient(self._config.urls, limits, self._model.vocabulary, base)
         self._closed = False
 
@@ -110,6 +114,10 @@ class VllmServerBackend:
             _copy_atomically(Path(folder), Path(self._config.adapters) / digest)
         self._known.add(digest)
         self._counter.swaps += 1
+
+    async def load_in_background(self, digest: str, folder: Path) -> None:
+        """See ``BackgroundLoader``."""
+        await asyncio.to_thread(self.load_adapter, digest, folder)
 
     def drop_adapter(self, digest: str) -> None:
         """Forget an adapter. The servers keep the newest that fit, which other processes may use."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_cpu_loras: int = 32
     """Adapters that vLLM keeps in memory; others it reads again from a copy that this backend keeps on disk."""
     gpu_memory_utilization: float = 0.6
+    """Share of each GPU's memory."""
+    tensor_parallel_size: int = 1
+    """GPUs that the model is spread over; on a CPU processes."""
     kv_cache_gib: float = 0.0
     """Memory for keys and values; 0 lets vLLM take what ``gpu_memory_utilization`` leaves, and on a CPU means 1."""
     enable_prefix_caching: bool = True
@@ -48,13 +52,16 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """No compiled graphs: starts sooner and decodes more slowly. A CPU with adapters never has them."""
     enable_sleep_mode: bool = False
     """Whether its memory can be released between two turns on a GPU; on a CPU there is nothing to release."""
-    mask_places: int = 0
+    mask_places: int = 64
     """Places of a constraint that a request to vLLM carries, which then samples along them (``mask``); at 0 each choice
     is a request of its own."""
+    request_seeds: bool | None = None
+    """Whether each request is sampled with a generator of its own, so that a repeated one gives the same completion.
+    None for on a CPU only: on a GPU each generator is a kernel launch a token."""
 
     def __post_init__(self) -> None:
         check_at_least(self, "inference", threads=1, max_rows=1, max_loras=1, max_lora_rank=1)
-        check_at_least(self, "inference", kv_cache_gib=0, max_model_len=0, mask_places=0)
+        check_at_least(self, "inference", kv_cache_gib=0, max_model_len=0, mask_places=0, tensor_parallel_size=1)
         if self.max_lora_rank > SUPPORTED_RANKS[-1]:
             raise ConfigError(
                 f"inference.max_lora_rank: {self.max_lora_rank}; vLLM takes at most {SUPPORTED_RANKS[-1]}"
@@ -81,6 +88,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         return self.device == "cpu"
 
+    @property
+    def is_seeded(self) -> bool:
+        """Whether each request is sampled with a generator of its own."""
+        return self.device == "cpu" if self.request_seeds is None else self.request_seeds
+
     def max_length(self, model: int) -> int:
         """Longest prompt and completion together, of a model that itself takes ``model`` tokens."""
         return min(self.max_model_len or model, model)
@@ -100,6 +112,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "max_lora_rank": next(rank for rank in SUPPORTED_RANKS if rank >= self.max_lora_rank),
             "max_cpu_loras": self.max_cpu_loras + nothing,
             "gpu_memory_utilization": self.gpu_memory_utilization,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            # The default is the same in all processes, which would then draw the same numbers.
+            "seed": 0 if self.is_seeded else secrets.randbits(31),
             "kv_cache_memory_bytes": int(memory * 2**30) or None,
             "enable_prefix_caching": self.enable_prefix_caching,
             "enable_sleep_mode": self.enable_sleep_mode and not on_cpu,
@@ -128,6 +143,10 @@ def vllm_environment(config: VllmConfig) -> dict[str, str]:
         # Forking would copy the locks of this process's threads as they are.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     }
+    if config.mask_places:
+        # The logits processor implements the interface of vLLM's first model runner; the second, its default on GPUs,
+        # refuses such processors.
+        variables["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     if config.device == "cpu":
         # With adapters only a rank that is never requested would be compiled, for half a minute.
         variables |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from arena.games import game_names
+from inference.base import backend_config, backend_settings
 from lifecycle.config_checks import check_config
 from lifecycle.hardware import CARDS_GB, HARDWARE, fit_card
 from lifecycle.resource_estimate import KNOWN_MODELS, estimate_resources, model_dimensions, trainer_host_memory
@@ -148,6 +149,26 @@ def test_a_trainers_process_on_a_cpu_is_estimated_at_its_measured_peak(tmp_path:
 def test_simpletak_fits_the_card_that_it_is_for() -> None:
     (device,) = estimate_resources(load_config(PRESETS.parent / "simpletak.toml"), 80.0).devices
     assert device.taken_gb <= 0.92 * 80
+
+
+def test_a_model_spread_over_several_gpus_takes_its_share_of_each(tmp_path: Path) -> None:
+    options = {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.5, "max_loras": 8}
+    inference = {"backend": "vllm", "device": "cuda", "servers": 1, "options": options}
+    config = league(model={"base": "Qwen/Qwen3-14B"}, inference=inference, trainer={"device": "cpu"})
+    devices = estimate_resources(config, 24.0).devices
+    assert [(device.name, device.taken_gb) for device in devices] == [(f"cuda:{rank}", 12.0) for rank in range(4)]
+    assert "0.5 of each of 4 GPUs, all together: 29.5 weights" in devices[0].parts[0].of
+    shared = league(
+        model={"base": "Qwen/Qwen3-14B"}, inference=inference | {"colocate": True}, trainer={"device": "cuda"}
+    )
+    with pytest.raises(ConfigError, match=r"colocate: inference\.tensor_parallel_size is 4; expected 1"):
+        check_config(shared)
+
+
+@pytest.mark.parametrize("file", [*sorted(PRESETS.glob("gpu-*.toml")), PRESETS.parent / "simpletak.toml"])
+def test_vllm_follows_constraints_by_itself_in_every_configuration_for_a_gpu(file: Path) -> None:
+    config = load_config(file)
+    assert backend_config(config.inference.backend, backend_settings(config)).mask_places > 0  # type: ignore[attr-defined]
 
 
 def test_enter_takes_the_default_and_answers_are_taken(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arena.constraints.tagged import TaggedConstraints
+from arena.constraints.constraint_slices import slice_constraint, state_after
+from arena.constraints.tagged import TaggedConstraints, UntilStopToken
 from arena.constraints.token_walk import ANY_TOKEN, Constraint, ListConstraint, read_choices
 from arena.constraints.vocabulary import Vocabulary
 from schemas.errors import ModelError
@@ -109,3 +110,11 @@ def test_long_walks_at_random_come_to_an_end() -> None:
     for _ in range(200):
         ids = said(tagged(INNER), [rng.randrange(len(TEXTS)) for _ in range(80)])
         assert len(ids) <= 40 + 4 + 3 + 5
+
+
+def test_text_up_to_a_stop_token_is_one_place_of_a_slice() -> None:
+    excerpt = slice_constraint(UntilStopToken((9, 4)), 8)
+    assert (len(excerpt.allowed), excerpt.free_span[0].breaks) == (1, [4, 9])
+    assert state_after(excerpt, [1] * 5000).allowed() is ANY_TOKEN
+    for stop in (4, 9):
+        assert state_after(excerpt, [1, 2, stop]).is_truncated

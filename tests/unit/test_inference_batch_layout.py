@@ -33,7 +33,7 @@ def readies(weights) -> list[PreparedWeights]:
 def row(ready: PreparedWeights, prompt: int) -> ActiveSequence:
     future: Any = Future()  # nobody waits on it
     return ActiveSequence(
-        Request([1] * prompt, ready.adapter, None, SamplingParameters(seed=1, max_tokens=50)), ready, 50, None, future
+        Request([1] * prompt, ready.adapter, None, SamplingParameters(seed=1, max_tokens=50)), ready, 50, (), future
     )
 
 

@@ -1,6 +1,8 @@
 """What is particular to the local engine: joining, bounds, the ways adapters are applied, figures."""
 
 import asyncio
+import json
+import shutil
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -14,7 +16,7 @@ from inference import engine as engine_module
 from inference import local as local_module
 from inference import lora_linear as linears_module
 from inference.local import LocalBackend, LocalConfig
-from models import BaseShape, make_base
+from models import BaseShape, Tokenizer, make_base
 from models.adapters import Lora, LoraConfig, create, load, save
 from models.decoder import Decoder
 from schemas.errors import ConfigError, ModelError
@@ -42,6 +44,26 @@ def start(folders: dict[str, Path], **settings: object) -> LocalBackend:
     for name in ("a0", "a1"):
         backend.load_adapter(name, folders[name])
     return backend
+
+
+def test_completion_ends_with_any_end_token_of_the_generation_config(folders, tmp_path) -> None:
+    base = shutil.copytree(folders["base"], tmp_path / "base")
+    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 7, 7]}))
+    tokenizer = Tokenizer(base)
+    assert (tokenizer.eos, tokenizer.ends) == (1, (1, 7))
+    (base / "generation_config.json").write_text(json.dumps({"eos_token_id": 8}))
+    assert Tokenizer(base).ends == (1, 8)
+
+    async def run() -> list[Generation]:
+        backend = LocalBackend(base)
+        sampling = [SamplingParameters(1.0, seed, 40) for seed in range(24)]
+        generations = await asyncio.gather(*(backend.generate(Request([3, 4], None, None, each)) for each in sampling))
+        await backend.close()
+        return generations
+
+    generations = asyncio.run(run())
+    assert {each.completion_ids[-1] for each in generations if each.finish_reason == "stop"} == {1, 8}
+    assert all({1, 8}.isdisjoint(each.completion_ids[:-1]) for each in generations)
 
 
 def test_weights_that_overflow_when_they_are_used_fail_their_own_requests(folders, tmp_path) -> None:

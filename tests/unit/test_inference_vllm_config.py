@@ -10,7 +10,7 @@ import pytest
 
 from inference import make_backend
 from inference.vllm.process import capture_output, translate_error
-from inference.vllm.settings import VllmConfig
+from inference.vllm.settings import VllmConfig, vllm_environment
 from models import make_base
 from schemas.errors import ConfigError, MemoryShortError, ModelError
 
@@ -20,6 +20,7 @@ FAULTS = {
     "max_cpu_loras": (3, "at least max_loras, which is 8"),
     "gpu_memory_utilization": (1.5, "0 to 1"),
     "max_model_len": (-1, "0 or more"),
+    "tensor_parallel_size": (0, "1 or more"),
 }
 
 
@@ -43,6 +44,23 @@ def test_log_probabilities_are_asked_for_as_sampled_in_full_precision_on_a_cpu()
     cpu, gpu = (VllmConfig(device=device).engine_arguments(Path("model"), 2048) for device in ("cpu", "cuda"))
     assert (cpu["logprobs_mode"], gpu["logprobs_mode"]) == ("processed_logprobs", "processed_logprobs")
     assert (cpu["dtype"], gpu["dtype"]) == ("float32", "bfloat16")
+
+
+def test_settings_for_gpus_reach_vllm():
+    config = VllmConfig(device="cuda", tensor_parallel_size=2)
+    arguments = config.engine_arguments(Path("model"), 2048)
+    assert arguments["tensor_parallel_size"] == 2
+    assert arguments["logits_processors"] == ["inference.vllm.mask:ExcerptMask"]
+    # Its processors have another interface in the second model runner, which is the default there.
+    assert vllm_environment(config)["VLLM_USE_V2_MODEL_RUNNER"] == "0"
+    assert "VLLM_USE_V2_MODEL_RUNNER" not in vllm_environment(VllmConfig(device="cuda", mask_places=0))
+
+
+def test_engines_that_sample_without_seeds_of_requests_draw_different_numbers():
+    engines = [VllmConfig(device="cuda").engine_arguments(Path("model"), 2048)["seed"] for _ in range(4)]
+    assert len(set(engines)) > 1
+    seeded = VllmConfig(device="cuda", request_seeds=True)
+    assert (seeded.is_seeded, seeded.engine_arguments(Path("model"), 2048)["seed"]) == (True, 0)
 
 
 def test_rank_is_rounded_up_to_one_that_vllm_has_kernels_for():

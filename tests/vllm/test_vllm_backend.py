@@ -1,19 +1,28 @@
 """What vLLM adds to the contract: adapter slots, the prefix cache, files, failures at the start."""
 
 import asyncio
+import json
 import shutil
+from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import ListConstraint
 from inference import Generation, Request, SamplingParameters
+from inference.adapter_cache import AdapterCache
 from inference.base import SleepingBackend
 from inference.vllm import constrained_generation
 from inference.vllm.engine import VllmBackend
 from inference.vllm.process import translate_error
 from inference.vllm.settings import VllmConfig
+from models import Tokenizer
+from models.decoder import Decoder
+from players.policy import make_model_call
 from schemas.errors import MemoryShortError, ModelError
+from trainer.loss_inputs import recompute_logprobs
 
 VOCABULARY = 40
 CHOICE = ListConstraint([(5, 6, 7), (9, 6, 7), (21, 8, 9), (21, 8, 10)])
@@ -149,12 +158,69 @@ def test_adapter_of_larger_rank_is_refused(base, engine, adapter):
     asyncio.run(backend.close())
 
 
-def test_nucleus_of_a_large_vocabulary_is_refused_without_a_constraint(base, engine, monkeypatch):
+def test_nucleus_of_a_large_vocabulary_is_taken_among_the_likeliest_tokens_and_reported(base, engine, monkeypatch):
     backend = VllmBackend(base, engine=engine)
     monkeypatch.setattr(constrained_generation, "MAX_NUCLEUS_VOCABULARY", VOCABULARY - 1)
-    with pytest.raises(ModelError, match=r"top_p is 0\.5 where every token"):
-        run(backend, request_of(1, constraint=None, sampling=SamplingParameters(top_p=0.5)))
+    monkeypatch.setattr(constrained_generation, "NUCLEUS_TOKENS", 6)
+    monkeypatch.setattr(constrained_generation, "NUCLEUS_TIES", 3)
+    sampling = [SamplingParameters(1.3, seed, 12, top_p) for seed in range(8) for top_p in (0.2, 0.99)]
+    requests = [request_of(1, constraint=None, sampling=each) for each in sampling]
+    generations = run(backend, *requests)
+    sizes = [len(allowed) for generation in generations for allowed in generation.allowed]
+    assert 2 <= min(sizes) < max(sizes) == 6
+    calls = [make_model_call(PROMPT, each, 0, 1.3) for each in generations]
+    learnt, stated = recompute_logprobs(Decoder.load(base), None, calls)
+    assert abs(learnt - stated).max() < 1e-5
     assert run(backend, request_of(1, sampling=SamplingParameters(top_p=0.5)))[0].finish_reason == "stop"
+    monkeypatch.setattr(constrained_generation, "NUCLEUS_TIES", 0)
+    with pytest.raises(ModelError, match=r"top_p is 0\.99, and 6 or more tokens are among the 6 likeliest"):
+        run(backend, *requests)
+    asyncio.run(backend.close())
+
+
+def test_free_completion_ends_with_any_end_token_of_the_generation_config(base, engine, tmp_path):
+    folder = shutil.copytree(base, tmp_path / "base")
+    own, other = Tokenizer(folder).eos, 7
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [own, other]}))
+    backend = VllmBackend(folder, engine=engine)
+    sampling = [SamplingParameters(1.0, seed, 200) for seed in range(24)]
+    for constraint in (None, UntilStopToken((own, other))):
+        generations = run(backend, *(request_of(1, constraint=constraint, sampling=each) for each in sampling))
+        ended = [each for each in generations if each.finish_reason == "stop"]
+        assert {each.completion_ids[-1] for each in ended} == {own, other}
+        assert all({own, other}.isdisjoint(each.completion_ids[:-1]) for each in generations)
+    asyncio.run(backend.close())
+
+
+def test_seeds_are_left_out_where_no_request_has_to_be_repeated(base, engine):
+    backend = VllmBackend(base, VllmConfig(request_seeds=False), engine=engine)
+    free = request_of(1, constraint=None, sampling=SamplingParameters(1.0, 1, 20))
+    assert len({tuple(generation.completion_ids) for generation in run(backend, *[free] * 4)}) > 1
+    assert (VllmConfig().is_seeded, VllmConfig(device="cuda").is_seeded) == (True, False)
+    asyncio.run(backend.close())
+
+
+def test_event_loop_goes_on_while_an_adapter_is_loaded(base, engine, adapter):
+    backend, loading = VllmBackend(base, engine=engine), asyncio.Event()
+
+    async def fetch(digest: str, folder: Path) -> None:
+        shutil.copytree(adapter(4), folder)
+        loading.set()
+
+    async def load() -> int:
+        ticks = 0
+        cache = AdapterCache(backend, lambda: 4, set, fetch, AsyncMock())
+        task = asyncio.create_task(cache.ensure(["late"]))
+        await loading.wait()
+        while not task.done():
+            await asyncio.sleep(0)
+            ticks += 1
+        await task
+        return ticks
+
+    # Loaded within the event loop, it would have been there at the first look.
+    assert asyncio.run(load()) > 3
+    assert run(backend, request_of(1, "late"))[0].spans[0].adapter == "late"
     asyncio.run(backend.close())
 
 

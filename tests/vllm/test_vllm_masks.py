@@ -2,9 +2,11 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from arena.constraints.constraint_slices import ConstraintSlice
 from arena.constraints.tagged import TaggedConstraints
@@ -112,11 +114,82 @@ def test_excerpt_with_tokens_that_the_model_does_not_have_does_not_end_the_engin
     from vllm import SamplingParams
 
     extra = VllmRequest(
-        [3], 2, 0, SamplingParameters(), excerpt=ConstraintSlice([[5000, 6000], []], [[1, 1], []]), stop=9
+        [3], 2, 0, SamplingParameters(), excerpt=ConstraintSlice([[5000, 6000], []], [[1, 1], []]), stops=(9,)
     ).mask_argument()
     params = SamplingParams(max_tokens=2, seed=0, logprobs=0, detokenize=False, extra_args=extra, stop_token_ids=[9])
     output = engine.submit(engine.complete([3, 4], params, None)).result()
     assert list(output.outputs[0].token_ids) == [9]
+
+
+def test_tokens_of_a_step_that_was_planned_before_they_were_known_are_read_when_it_samples():
+    """vLLM's own batch under asynchronous scheduling, which lists -1 until the tokens have been copied."""
+    from vllm import SamplingParams
+    from vllm.v1.sample.logits_processor import LogitsProcessors
+    from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
+
+    from inference.vllm.mask import ExcerptMask
+
+    size, cpu = 12, torch.device("cpu")
+    config: Any = SimpleNamespace(model_config=SimpleNamespace(get_vocab_size=lambda: size))
+    mask = ExcerptMask(config, cpu, False)
+    batch = InputBatch(4, 64, 64, cpu, size, [16], [4], LogitsProcessors([mask]), True)
+    # After 1 comes 3, after 2 comes 4; then the end.
+    chain = ConstraintSlice([[1, 2], [3], [4], []], [[1, 2], [3], [3], []])
+    outputs: dict[str, list[int]] = {}
+    for name in ("masked", "free", "late"):
+        draw = VllmRequest([5], 9, 0, SamplingParameters(), excerpt=chain, stops=(11,))
+        extra = None if name == "free" else draw.mask_argument()
+        params = SamplingParams(max_tokens=9, seed=0, extra_args=extra)
+        state = CachedRequestState(name, [5], [], params, None, ([0],), 0, [])
+        outputs[name] = state.output_token_ids
+        batch.add_request(state)
+    generator, sampled = torch.Generator().manual_seed(0), dict[str, list[int]]()
+    for step in range(4):
+        if step == 2:
+            batch.remove_request("free")
+            batch.condense()
+        batch.refresh_metadata()
+        assert all(not ids or ids[-1] == -1 for name, ids in outputs.items() if name in batch.req_id_to_index)
+        batch.update_async_output_token_ids()
+        logits = mask.apply(torch.randn((batch.num_reqs, size), generator=generator))
+        tokens = logits.argmax(dim=1, keepdim=True)
+        for row, name in enumerate(batch.req_ids):
+            sampled.setdefault(name, []).append(int(tokens[row, 0]))
+            outputs[name].append(-1)
+        batch.prev_req_id_to_index = dict(batch.req_id_to_index)
+        batch.set_async_sampled_token_ids(tokens, SimpleNamespace(synchronize=lambda: None))
+    for name in ("masked", "late"):
+        first = sampled[name][0]
+        assert sampled[name] == [first, {1: 3, 2: 4}[first], 11, 11]
+        assert outputs[name][:-1] == sampled[name][:-1]
+
+
+def test_rows_are_masked_in_one_write_and_tokens_that_the_model_lacks_are_left_out():
+    from vllm import SamplingParams
+    from vllm.v1.sample.logits_processor import BatchUpdate
+
+    from inference.vllm.mask import ExcerptMask
+
+    size = 50_000
+    config: Any = SimpleNamespace(model_config=SimpleNamespace(get_vocab_size=lambda: size))
+    mask = ExcerptMask(config, torch.device("cpu"), False)
+    wide = list(range(0, size + 5_000, 2))
+    slices = [
+        ConstraintSlice([wide], [[]]),
+        None,
+        ConstraintSlice([[3, 7, size]], [[]]),
+        ConstraintSlice([[size]], [[]]),
+    ]
+    added = []
+    for row, excerpt in enumerate(slices):
+        extra = VllmRequest([5], 1, 0, SamplingParameters(), excerpt=excerpt, stops=(9,)).mask_argument()
+        added.append((row, SamplingParams(max_tokens=1, seed=0, extra_args=extra), [5], []))
+    mask.update_state(BatchUpdate(batch_size=4, removed=[], added=added, moved=[]))
+    logits = torch.randn((4, size))
+    masked = mask.apply(logits.clone())
+    for row, expected in ((0, wide[: size // 2]), (1, list(range(size))), (2, [3, 7]), (3, [9])):
+        assert torch.isfinite(masked[row]).nonzero().flatten().tolist() == expected
+        assert torch.equal(masked[row][expected], logits[row][expected])
 
 
 def test_longest_way_through_an_excerpt_is_known_where_nothing_leads_back():
