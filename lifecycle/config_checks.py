@@ -1,6 +1,7 @@
 """Checks of a whole configuration before anything is started, every plugin's own settings included."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from arena.environments import ArenaSpec, EnvironmentSpec, make_environment, reports_progress, rules_in_words
@@ -8,6 +9,7 @@ from inference import backend_config, backend_settings
 from league.matchmaking.roles import sampler_of
 from league.ratings.base import make_rating_system
 from league.samplers.base import make_sampler
+from lifecycle.families import check_family
 from models import BaseShape
 from models.adapters import TARGETS, LoraConfig
 from models.behaviour_cloning import CloningConfig
@@ -35,7 +37,9 @@ def check_config(config: LeagueConfig) -> None:
     """Build every plugin once.
 
     Raises:
-        ConfigError: an invalid plugin name or setting, or an agent that cannot be played; the message names the key.
+        ConfigError: an invalid plugin name or setting, an agent that cannot be played, or a base model in a folder that
+            the learner or the inference backend does not compute; the message names the key.
+        ModelError: that folder has no readable configuration.
     """
     contest = make_environment(config.game.name, config.game.settings)
     for plugin in config.ratings.systems:
@@ -55,6 +59,8 @@ def check_config(config: LeagueConfig) -> None:
     _check_backend(config, contest)
     backend_config(config.inference.backend, backend_settings(config))
     _check_colocation(config)
+    if (Path(config.model.base) / "config.json").is_file():
+        check_family(config, Path(config.model.base))
     make_servers_config(config)
     if config.inference.urls:
         make_vllm_servers_config(config)
@@ -103,11 +109,13 @@ def _check_search(agent: str, search: SearchConfig, contest: EnvironmentSpec) ->
 
 
 def check_tokenizer(tokenizer: Tokenizer, config: LeagueConfig) -> EnvironmentSpec:
-    """Check that a base model can be prompted with the league's game or conversations; returns the game.
+    """Check that a base model can be computed and prompted with the league's game or conversations; returns the game.
 
     Raises:
+        ConfigError: the learner or the inference backend does not compute it.
         ModelError: words are missing in its vocabulary.
     """
+    check_family(config, tokenizer.folder)
     contest = make_environment(config.game.name, config.game.settings)
     if isinstance(contest, ArenaSpec):
         make_conversation_encoder(tokenizer, config.prompts)

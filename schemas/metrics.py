@@ -57,6 +57,10 @@ class MatchMetrics(msgspec.Struct, frozen=True):
     failed: int = 0
     games_s: float = 0.0
     """Lately."""
+    record_bytes: int = 0
+    """Of game records that the process has stored, compressed."""
+    record_s: float = 0.0
+    """Spent storing them, in seconds of all matches together."""
 
 
 class TrainingMetrics(msgspec.Struct, frozen=True):

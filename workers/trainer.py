@@ -247,11 +247,17 @@ class TrainerWorker:
         is_whole = isinstance(state, bytes)
         previous = self._old_step.state if self._old_step is not None else ""
         state_data = state if isinstance(state, bytes) else await asyncio.to_thread(state.pack, previous)
+        packed = time.monotonic()
         adapter = await self._context.persistently(lambda: self._context.blobs.put(adapter_data))
+        halfway = time.monotonic()
         name = await self._context.persistently(lambda: self._states.put(state_data))
         stored = {
             "store_bytes": float(len(adapter_data) + len(state_data)),
             "store_s": round(time.monotonic() - began, 3),
+            "adapter_bytes": float(len(adapter_data)),
+            "adapter_store_s": round(halfway - packed, 3),
+            "state_bytes": float(len(state_data)),
+            "state_store_s": round(time.monotonic() - halfway, 3),
         }
         step = msgspec.structs.replace(step, state=name, metrics=step.metrics | stored)
         parent = agent_name(self._policy, step.step - 1)

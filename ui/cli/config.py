@@ -73,6 +73,13 @@ def cards() -> None:
     typer.echo(card_table())
 
 
+def families() -> None:
+    """Print the tested families of base models, and what each cannot do, as a Markdown table."""
+    from lifecycle.families import family_table
+
+    typer.echo(family_table())
+
+
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A settings file.")],
     gpu_gb: Annotated[

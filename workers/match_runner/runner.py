@@ -164,13 +164,15 @@ class MatchExecutor:
         self._runner = make_runner(self.environment, self._remote_agents)
         self._usage = RemoteUsageRecorder(context, self._remote_agents)
         self._consecutive_failures = 0
-        self._in_flight = self._played = self._failed = 0
+        self._in_flight = self._played = self._failed = self._record_bytes = 0
+        self._record_s = 0.0
         self._match_rate = RateMeter()
         context.gauges.play = self._read_metrics
 
     def _read_metrics(self) -> MatchMetrics:
         rate = round(self._match_rate.rate(self._played), 3)
-        return MatchMetrics(self._in_flight, self._played, self._failed, rate)
+        stored = self._record_bytes, round(self._record_s, 3)
+        return MatchMetrics(self._in_flight, self._played, self._failed, rate, *stored)
 
     @property
     def seat_count(self) -> int:
@@ -272,7 +274,11 @@ class MatchExecutor:
     async def _store_game_record(self, record: bytes) -> str:
         if self._context.config.history.records == "digest":
             return digest(record)
-        return await self._context.persistently(lambda: self._records.put(record))
+        began = time.monotonic()
+        name = await self._context.persistently(lambda: self._records.put(record))
+        self._record_bytes += len(record)
+        self._record_s += time.monotonic() - began
+        return name
 
     async def append_failure(self, job: PlayMatch, error: str) -> None:
         """Append a ``MatchFailed``."""

@@ -160,6 +160,8 @@ _PLAY = {
     "games": ("league_play_games_total", "counter", "Matches that the process completed."),
     "failed": ("league_play_failed_total", "counter", "Matches of the process that failed."),
     "games_s": ("league_play_games_per_second", "gauge", "Matches played, lately."),
+    "record_bytes": ("league_play_record_bytes_total", "counter", "Bytes of game records that were stored."),
+    "record_s": ("league_play_record_seconds_total", "counter", "Seconds spent storing game records."),
 }
 _GPU = {
     "busy_share": ("league_gpu_busy_share", "Share of the time in which a GPU of the worker computed, lately."),
