@@ -1,5 +1,6 @@
 """``trainer.backend = "tinker"``: the steps of ``native`` on a server process that speaks the Tinker API."""
 
+import contextlib
 import gc
 import os
 import re
@@ -11,15 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from msgspec.structs import replace
 
-from models import make_base
+from arena.environments import make_environment
+from league.analysis.summary import wilson_interval
+from models import BaseShape, make_base
 from schemas.config import Plugin, TrainerConfig
 from schemas.errors import ConfigError, ModelError
+from schemas.events import EvaluationFinished, GradientStepTaken, WorkerJoined
 from schemas.trajectories import Trajectory
 from tests.builders import model_call
+from tests.integration.conftest import League
 from trainer.backends import AdapterSpec, LearnerBackend, load_backend
 from trainer.learner import Learner
 from trainer.losses import LossInputs, LossValue
@@ -30,6 +36,42 @@ pytest.importorskip("tinker", reason="the extra 'tinker'")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
+NIM = {"seats": 2, "heaps": [3]}
+LEAGUE = """
+name = "nim"
+seed = 3
+game = {{ name = "nim", settings = {{ seats = 2, heaps = [3] }} }}
+
+[agents]
+base_model = {{ kind = "base", rating = 1000.0, baseline = true }}
+random_bot = {{ kind = "bot", rating = 800.0, baseline = true }}
+
+[model]
+base = "{base}"
+lora_rank = 8
+lora_alpha = 32.0
+
+[rollout]
+games_in_flight = 16
+
+[evaluation]
+every = 50
+gatekeeper_games = 4
+benchmark_games = 160
+
+[trainer]
+backend = {{ name = "tinker", settings = {{ base_model = "{base}", url = "{url}" }} }}
+rollouts_per_step = 24
+reward = "outcome"
+advantage = "leave_one_out"
+learner = {{ learning_rate = 3e-2, minibatch_sequences = 40 }}
+
+[stop]
+steps = {steps}
+"""
+STEPS = 24
+
+
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_base(tmp_path_factory.mktemp("model") / "base", [f"w{number}" for number in range(40)])
@@ -37,6 +79,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(base: Path) -> Iterator[str]:
+    with serve(base) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def serve(base: Path) -> Iterator[str]:
+    """The address of a server of that base model, until the block ends."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     command = [sys.executable, str(ROOT / "tests" / "tinker_server.py"), str(base)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -54,6 +103,34 @@ def key(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     # The client leaves a connection open; it is collected here, where its warning is no error.
     gc.collect()
+
+
+@pytest.mark.slow
+def test_a_league_learns_on_the_server_and_goes_on_after_its_trainer_was_killed(tmp_path: Path) -> None:
+    spec: Any = make_environment("nim", NIM)
+    made = make_base(tmp_path / "base", spec.text().vocabulary(), BaseShape(max_positions=256), seed=1)
+    with serve(made) as address, contextlib.ExitStack() as stack:
+        (tmp_path / "league.toml").write_text(LEAGUE.format(base=made, url=address, steps=STEPS))
+        league = League(tmp_path / "run", tmp_path / "league.toml")
+        stack.callback(league.end)
+        league.wait_for_steps(3)
+        for process in psutil.Process(league.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                if {"worker", "trainer"} <= set(process.cmdline()):
+                    process.kill()
+        out, _ = league.finish(3600)
+    assert "identical" in out
+    events = [recorded.event for recorded in league.history()]
+    assert [event.step for event in events if isinstance(event, GradientStepTaken)] == list(range(1, STEPS + 1))
+    assert sum(isinstance(event, WorkerJoined) and event.role == "trainer" for event in events) >= 2
+    results = {
+        event.agent: wilson_interval(event.wins, event.games)
+        for event in events
+        if isinstance(event, EvaluationFinished) and event.suite == "benchmark"
+    }
+    # Chance is a half: the random bot sits in the other seat.
+    assert results["base_model"][0] < 0.5, results
+    assert results[f"main@{STEPS}"][0] > 0.55, results
 
 
 def trajectories(seed: int = 0, free: bool = False) -> list[Trajectory]:

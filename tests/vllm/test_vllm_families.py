@@ -10,28 +10,52 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import torch
 
 from arena.environments import make_environment
+from inference import Generation, Request, SamplingParameters
+from inference.vllm.engine import VllmBackend
+from inference.vllm.settings import VllmConfig
 from league.analysis.summary import wilson_interval
 from league.history.replay import verify_events
 from league.log.base import RecordedEvent
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
 from league.log.server import EmbeddedServer
+from lifecycle.families import FAMILIES
 from models import BaseShape, make_base
+from players.policy import make_model_call
+from schemas.config import Plugin
 from schemas.events import EvaluationFinished, GradientStepTaken, PolicyPublished, WorkerJoined
+from trainer.backends import AdapterSpec, load_backend
+from trainer.learner_config import LearnerConfig
+from trainer.loss_inputs import recompute_choices
 
 STEPS, GAMES = 24, 160
 TIMEOUT_S = 3600
 """Of each part; a busy machine takes twenty times as long as a quiet one."""
 GAME = {"seats": 2, "heaps": [3]}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "mistral": {},
-    "gemma3_text": {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]},
+LEAGUES = ("mistral", "gemma3_text")
+WINDOWS = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
+SIZES: dict[str, dict[str, Any]] = {
+    "gemma3_text": WINDOWS,
+    "olmo3": WINDOWS,
+    "granitemoehybrid": {
+        "layer_types": ["mamba", "attention"],
+        "mamba_n_heads": 8,
+        "mamba_d_head": 16,
+        "mamba_d_state": 8,
+        "mamba_n_groups": 1,
+        "mamba_chunk_size": 8,
+        "mamba_expand": 2,
+        "num_local_experts": 0,
+        "shared_intermediate_size": 96,
+    },
 }
+"""What a family has beside the sizes of all."""
 
 
 def make_model(folder: Path, family: str) -> Path:
@@ -56,7 +80,7 @@ def make_model(folder: Path, family: str) -> Path:
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=1,
-        **FAMILIES[family],
+        **SIZES.get(family, {}),
     )
     AutoModelForCausalLM.from_config(config).save_pretrained(folder)
     return folder
@@ -121,8 +145,41 @@ async def read(run: Path) -> list[RecordedEvent]:
         return events
 
 
+@pytest.mark.parametrize("family", [name for name, family in FAMILIES.items() if not family.has_experts])
+def test_vllm_serves_a_familys_adapters_with_the_learners_log_probabilities(family: str, tmp_path: Path) -> None:
+    base = make_model(tmp_path / family, family)
+    learner = load_backend(Plugin("peft"), base, "cpu", "float32")
+    adapter = learner.new_adapter(AdapterSpec(4, 8.0, ()), 7)
+    with torch.no_grad():
+        adapter.flat_P.add_(0.1 * torch.randn(adapter.flat_P.shape, generator=torch.Generator().manual_seed(3)))
+    adapter.save(tmp_path / "adapter", str(base))
+    config = VllmConfig(max_loras=2, max_cpu_loras=2, enable_prefix_caching=not FAMILIES[family].has_state)
+    backend = VllmBackend(base, config)
+    backend.load_adapter("trained", tmp_path / "adapter")
+
+    async def sample() -> dict[str | None, list[Generation]]:
+        requests = {
+            name: [
+                Request([3, 5, 4, 6, 7 + seed % 3], name, None, SamplingParameters(1.0, seed, 12)) for seed in range(8)
+            ]
+            for name in (None, "trained")
+        }
+        return {name: await asyncio.gather(*map(backend.generate, each)) for name, each in requests.items()}
+
+    sampled = asyncio.run(sample())
+    asyncio.run(backend.close())
+    found = {}
+    for name, generations in sampled.items():
+        calls = [make_model_call([3, 5, 4, 6, 7 + seed % 3], each, 0, 1.0) for seed, each in enumerate(generations)]
+        with torch.no_grad():
+            evaluate = adapter.begin(LearnerConfig(), enabled=name is not None).loss_inputs
+        found[name], stated = recompute_choices(evaluate, learner.shape, adapter.device, calls)
+        assert abs(found[name] - stated).max() < 1e-5
+    assert not np.array_equal(found[None], found["trained"])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", LEAGUES)
 def test_a_league_learns_on_peft_and_vllm_through_kills(family: str, tmp_path: Path) -> None:
     run, file = tmp_path / "run", league(tmp_path, make_model(tmp_path / family, family))
     with (tmp_path / "up.log").open("wb") as log:
