@@ -142,11 +142,10 @@ def vllm_environment(config: VllmConfig) -> dict[str, str]:
         "VLLM_LOGGING_LEVEL": "WARNING",
         # Forking would copy the locks of this process's threads as they are.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        # The logits processor implements the interface of vLLM's first model runner. The second one, the default on
+        # GPUs, refuses to start with it, and ends over a request that allows more than 1,024 tokens.
+        "VLLM_USE_V2_MODEL_RUNNER": "0",
     }
-    if config.mask_places:
-        # The logits processor implements the interface of vLLM's first model runner; the second, its default on GPUs,
-        # refuses such processors.
-        variables["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     if config.device == "cpu":
         # With adapters only a rank that is never requested would be compiled, for half a minute.
         variables |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
