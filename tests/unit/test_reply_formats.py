@@ -291,7 +291,7 @@ def test_environments_of_a_game_may_be_asked_and_read_in_ways_of_their_own(qwen:
         question = prompter.make_prompt(table, table.to_move()[0])
         is_own = environment == "KuhnPoker-v0-train"
         assert ("You play a game alone." in tokenizer.decode(question.prompt_ids)) == is_own
-        reply = question.parse_reply(tokenizer.encode_text(r"I think. \boxed{[Pass]}"), True, Random(5))
+        reply = question.parse_reply(tokenizer.encode_text(r"[Bet] or \boxed{[Pass]}"), True, Random(5))
         assert (reply.action == ("[Pass]",)) == is_own
     with pytest.raises(ConfigError, match=r"game\.settings\.env: .*prompts\.observation.*reply = 'free' only"):
         check_prompts_config(prompts(), game, made=False)
