@@ -219,7 +219,7 @@ def make_requested_jobs(
     environment, needed = make_environment(config.game.name, config.game.settings), len(seats)
     counts = seat_counts(environment if purpose == "training" else evaluation_spec(environment))
     if counts.fitting_seed(0, needed) is None:
-        numbers = format_choices(sorted({str(each.seats) for each in counts.environments}))
+        numbers = " or ".join(map(str, sorted({each.seats for each in counts.environments})))
         raise UsageError(f"--seats: found {needed}; expected an agent for each of {numbers} seats, with commas")
     line_up = [resolve_agent(state, agent, "--seats") for agent in seats]
     jobs = []

@@ -161,6 +161,7 @@ def test_every_family_learns_in_rectangles_and_packed_or_is_refused(models: Path
 def league(folder: Path, layout: str = "rectangles", trainer: str = "auto", **inference: Any) -> LeagueConfig:
     table = {
         "game": {"name": "nim", "settings": {"text": "json"}},
+        "agents": {"base_model": {"kind": "base", "rating": 1000.0}, "random_bot": {"kind": "bot", "rating": 800.0}},
         "model": {"base": str(folder)},
         "inference": inference,
         "trainer": {"backend": trainer, "learner": {"layout": layout}},
