@@ -1,21 +1,32 @@
 """Settings files to start from, by game, hardware, model and training time.
 
 ``configs/presets`` holds what ``league config init`` writes when only the hardware is given. For a model on a card of
-some size, the settings are computed with the estimate of ``league config check`` (``lifecycle.hardware``).
+some size, the settings are computed with the estimate of ``league config check`` (``lifecycle.hardware``). For an arena
+of this package on a made model they are those of its own file in ``configs``.
 """
 
+import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from arena.environments import arena_names, make_environment, reports_progress
+from arena.environments import (
+    ADAPTERS,
+    ArenaSpec,
+    EnvironmentSpec,
+    arena_names,
+    make_environment,
+    reports_progress,
+)
 from arena.games import game_names
 from lifecycle.hardware import HARDWARE, MADE, Hardware, fit_card
 from lifecycle.resource_estimate import KNOWN_MODELS, known_model
 from schemas.config import LeagueConfig, convert
 from schemas.config.base import toml_value
+from schemas.config.league import config_path
 from schemas.errors import ConfigError, UsageError, format_choices
 from schemas.subjects import check_name
 
@@ -65,12 +76,22 @@ _GAME_SETTINGS: dict[str, dict[str, Any]] = {
     "openspiel": {"game": "kuhn_poker"},
     "textarena": {"env": "SimpleTak-v0-train"},
 }
-_OUTCOME_REWARD_LINES = (
-    "# The final score: this game tells nothing on the way.",
-    "[trainer.reward]",
-    'name = "outcome"',
-    "",
-)
+_OUTCOME_REWARD = """\
+# The final score: {} tells nothing on the way.
+[trainer.reward]
+name = "outcome"
+"""
+_EPISODES = """
+# An empty reply is scored as others are: a match that failed would cost nothing.
+[episodes]
+empty = "count"
+"""
+_FREE_TEXT_LOSS = """
+# Without an entropy bonus: among all tokens of a text it pays for nonsense.
+[trainer.loss]
+name = {name}
+settings = {settings}
+"""
 _BOTS = {"random_bot": (800.0, True), "chaos_bot": (900.0, True)}
 """Initial rating, and whether the bot is a baseline of the success criteria; a game's other bots have neither."""
 
@@ -83,13 +104,16 @@ def check_options(answers: PresetOptions) -> None:
     """
     if answers.card_gb is None and answers.hardware not in HARDWARE:
         raise UsageError(f"--hardware {answers.hardware}: no such preset; expected {format_choices(HARDWARE)}")
-    if answers.game in arena_names():
+    if answers.game in ADAPTERS:
         raise UsageError(
-            f"--game {answers.game}: an arena; expected a game ({format_choices(game_names())}), or begin with the "
-            f"configuration of an arena: configs/{answers.game.replace('_', '-')}.toml"
+            f"--game {answers.game}: it needs settings that name an environment, which cannot be given here; "
+            "expected a settings file as in docs/18-environments.md"
         )
-    if answers.game not in game_names():
-        raise UsageError(f"--game {answers.game}: no such game; expected {format_choices(game_names())}")
+    if answers.game not in (known := [*game_names(), *arena_names()]):
+        raise UsageError(
+            f"--game {answers.game}: no such game or arena, nor one in a folder that LEAGUE_PLUGINS names; expected "
+            f"{format_choices(known, answers.game)}"
+        )
     if not 0 < answers.minutes < float("inf"):
         raise UsageError(f"--minutes {answers.minutes:g}: expected more than 0")
     if not answers.model.strip() or not answers.model.isprintable():
@@ -132,6 +156,10 @@ def _parse_body(body: str) -> LeagueConfig:
 
 def _body(answers: PresetOptions, hardware: Hardware) -> str:
     is_made = answers.model == MADE
+    tuned = config_path(Path("configs", f"{answers.game.replace('_', '-')}.toml"))
+    if is_made and answers.game in arena_names() and tuned.is_file():
+        stop = "\n".join(_stop_lines(answers))
+        return re.sub(r"\[stop\]\n(.*\n)+", lambda _: stop, tuned.read_text(encoding="utf-8"))
     settings = _GAME_SETTINGS.get(answers.game, {}) | (
         {} if is_made else _PRETRAINED_GAME_SETTINGS.get(answers.game, {})
     )
@@ -161,13 +189,32 @@ def _body(answers: PresetOptions, hardware: Hardware) -> str:
             *_model_lines(answers, hardware),
             hardware.lines.rstrip(),
             "",
-            *([] if reports_progress(contest) else _OUTCOME_REWARD_LINES),
-            "[stop]",
-            "# Of training, summed over restarts.",
-            f"minutes = {answers.minutes:g}",
-            "",
+            *_learning_lines(contest),
+            *_stop_lines(answers),
         )
     )
+
+
+def _learning_lines(contest: EnvironmentSpec) -> Iterable[str]:
+    """Tables on what is learnt from; an arena's replies are free text, and only its score says how good they were."""
+    if not isinstance(contest, ArenaSpec):
+        return () if reports_progress(contest) else (_OUTCOME_REWARD.format("this game"),)
+    # Attempts at one task are compared with each other; opponents' results with what the role has earned so far.
+    advantage, loss, settings = (
+        ("group_relative", "ppo_clip", {"entropy": 0.0})
+        if len(contest.seats) == 1
+        else ("rae", "grpo", {"entropy": 0.0, "kl": {"weight": 0.04}})
+    )
+    return (
+        _OUTCOME_REWARD.format("this arena"),
+        f"[trainer.advantage]\nname = {toml_value(advantage)}",
+        _FREE_TEXT_LOSS.format(name=toml_value(loss), settings=toml_value(settings)).rstrip("\n"),
+        _EPISODES,
+    )
+
+
+def _stop_lines(answers: PresetOptions) -> Iterable[str]:
+    return ("[stop]", "# Of training, summed over restarts.", f"minutes = {answers.minutes:g}", "")
 
 
 def _model_lines(answers: PresetOptions, hardware: Hardware) -> list[str]:

@@ -174,6 +174,12 @@ _PACKAGED = Path(__file__).resolve().parents[2]
 """The folder of the installed packages; ``configs`` is beside them, as in the repository."""
 
 
+def config_path(path: Path) -> Path:
+    """The file of a configuration: ``configs/NAME.toml`` is the package's own where there is no such file."""
+    own = _PACKAGED / path
+    return own if path.parts[:1] == ("configs",) and not path.exists() and own.is_file() else path
+
+
 def load_config(path: Path) -> LeagueConfig:
     """Read a league's configuration; without such a file, ``configs/NAME.toml`` is the package's own.
 
@@ -181,10 +187,7 @@ def load_config(path: Path) -> LeagueConfig:
         ConfigError: no such file, not TOML, or a key or value that is not what it should be.
     """
     try:
-        own = _PACKAGED / path
-        is_own = path.parts[:1] == ("configs",) and not path.exists() and own.is_file()
-        tables = tomllib.loads((own if is_own else path).read_text(encoding="utf-8"))
-        return convert(tables, LeagueConfig, "")
+        return convert(tomllib.loads(config_path(path).read_text(encoding="utf-8")), LeagueConfig, "")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); expected a TOML file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

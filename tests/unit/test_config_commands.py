@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import arena.environments
+from arena.environments import arena_names
 from arena.games import game_names
 from inference.base import backend_config, backend_settings
 from lifecycle.config_checks import check_config
@@ -58,6 +60,34 @@ def test_every_game_can_be_begun_with(game: str, hardware: str, tmp_path: Path) 
     config = load_config(file)
     check_config(config)
     assert (config.game.name, config.stop.minutes) == (game, HARDWARE[hardware].minutes)
+
+
+@pytest.mark.parametrize("name", arena_names())
+@pytest.mark.parametrize("hardware", ["laptop", "gpu-24gb"])
+def test_every_arena_can_be_begun_with(name: str, hardware: str, tmp_path: Path) -> None:
+    file = tmp_path / "new.toml"
+    run("init", str(file), "--yes", "--game", name, "--hardware", hardware)
+    config = load_config(file)
+    assert (config.game.name, config.stop.minutes) == (name, HARDWARE[hardware].minutes)
+    assert (config.stop.steps, config.episodes.empty) == (None, "count")
+
+
+def test_arenas_of_plugins_can_be_begun_with_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = tmp_path / "plugins" / "arena" / "environments" / "own_arena.py"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_text(
+        "from arena.environments import register\nfrom arena.environments.negotiation import NegotiationSpec\n"
+        'make = register("own_arena")(NegotiationSpec.of)\n'
+    )
+    monkeypatch.setattr(arena.environments, "__path__", [*arena.environments.__path__])
+    monkeypatch.setenv("LEAGUE_PLUGINS", str(tmp_path / "plugins"))
+    for hardware in ("laptop", "gpu-24gb"):
+        file = tmp_path / f"{hardware}.toml"
+        run("init", str(file), "--yes", "--game", "own_arena", "--hardware", hardware)
+        config = load_config(file)
+        assert (config.game.name, config.trainer.advantage.name) == ("own_arena", "rae")
+    with pytest.raises(UsageError, match=r"no such game or arena.*did you mean 'own_arena'\?"):
+        run("init", str(tmp_path / "new.toml"), "--yes", "--game", "own_arean")
 
 
 @pytest.mark.parametrize("game", ["kuhn_poker", "leduc_poker", "textarena"])
@@ -180,8 +210,11 @@ def test_enter_takes_the_default_and_answers_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--game", "chess"], "--game chess: no such game; expected 'diplomacy'"),
-        (["--game", "word_problems"], "configs/word-problems.toml"),
+        (
+            ["--game", "chess"],
+            "--game chess: no such game or arena, nor one in a folder that LEAGUE_PLUGINS names; expected",
+        ),
+        (["--game", "openenv"], "--game openenv: it needs settings that name an environment"),
         (["--hardware", "tpu"], "--hardware tpu: no such preset; expected 'gpu-24gb'"),
         (["--hardware", "gpu-24gb", "--model", "made"], "too small to keep a GPU busy"),
         (["--minutes", "0"], "--minutes 0: expected more than 0"),

@@ -23,7 +23,9 @@ _TEXT_WIDTH = 116
 
 def init(
     out: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; must not exist.")] = Path("league.toml"),
-    game: Annotated[str | None, typer.Option("--game", help="Game or environment; by default diplomacy.")] = None,
+    game: Annotated[
+        str | None, typer.Option("--game", help="Game or arena, also of LEAGUE_PLUGINS; by default diplomacy.")
+    ] = None,
     hardware: Annotated[
         str | None,
         typer.Option("--hardware", help="laptop, gpu-24gb, gpu-80gb or trainer-and-rollouts; by default laptop."),
