@@ -16,7 +16,6 @@ from pathlib import Path
 
 import duckdb
 import msgspec
-import pyarrow as pa
 import uvloop
 
 from benchmarks.sizes import size
@@ -128,7 +127,7 @@ def make_archive(folder: Path, count: int) -> None:
 def make_segment(folder: Path, first: int, end: int, marks: DedupIndex) -> SegmentFiles:
     """An empty segment whose three large files are then filled."""
     files = write_segment(first + 2, end + 1, [], marks, folder)
-    marks.add("played", pa.array([f"r-{n % 8}-{n // 8}" for n in range(first, end)]))
+    marks.add("played", [f"r-{n % 8}-{n // 8}" for n in range(first, end)])
     parts = {"matches": _MATCHES, "match_seats": _SEATS}
     queries = {part: query.format(first=first, end=end) for part, query in parts.items()}
     queries["events_bulky"] = events_sql(first, end)

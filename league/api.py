@@ -6,6 +6,7 @@ that needs it, and ends with the call.
 """
 
 import asyncio
+import importlib.util
 import os
 import subprocess
 import sys
@@ -188,9 +189,9 @@ class RunReader:
 
     def sql(self, statement: str, *, timeout_s: float = 60.0, memory: str = "1GB") -> Table:
         """Rows of one statement that reads, over the tables that ``league sql "SHOW TABLES"`` lists."""
-        result = _wait(query_run(self._run, statement, QueryLimits(timeout_s, memory, arrow=True)))
-        assert result.arrow is not None
-        return Table(result.arrow)
+        # Arrow keeps the types of all columns and is faster; without it, rows hold Python's values.
+        arrow = importlib.util.find_spec("pyarrow") is not None
+        return Table(_wait(query_run(self._run, statement, QueryLimits(timeout_s, memory, arrow=arrow))))
 
     def matches(self) -> Table:
         """All finished matches, oldest first; voided ones have a ``voided_sequence``."""

@@ -221,6 +221,7 @@ class ReplayError(LeagueError):
 EXTRAS = {
     "matplotlib": "plots",
     "peft": "train",
+    "pyarrow": "arrow",
     "safetensors": "train",
     "torch": "train",
     "transformers": "train",
@@ -252,9 +253,9 @@ def check_package(name: str) -> None:
     """
     if importlib.util.find_spec(name) is None:
         extra = EXTRAS[name]
-        use = "pictures need" if extra == "plots" else "models and training need"
+        use = {"arrow": "Arrow tables", "plots": "pictures"}.get(extra, "models and training")
         raise MissingPackageError(
-            f"{use} {name}, which is not installed; expected: pip install 'event-sourced-league[{extra}]'"
+            f"{use} need {name}, which is not installed; expected: pip install 'event-sourced-league[{extra}]'"
         )
 
 

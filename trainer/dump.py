@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas.config import TrainerConfig
+from schemas.errors import translate_missing_package
 from trainer.buffer.base import BatchItem
 from trainer.learner import Learner
 from trainer.multi_agent_credit import credit_units, merge_units
@@ -29,10 +30,12 @@ def write_batch(folder: Path, policy: str, learner: Learner, drawn: Sequence[Bat
 
     Raises:
         OSError: it cannot be written.
+        MissingPackageError: pyarrow is not installed.
     """
     # Imported here: only dumps need Arrow.
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    with translate_missing_package():
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{policy}-{learner.steps + 1:08d}.parquet"

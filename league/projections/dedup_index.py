@@ -4,14 +4,13 @@ A match id counts once, however often it was recorded. Searching all earlier row
 history is long, so the ids are kept in bitmaps: a bit per match, in small chunks of which a batch touches a few.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 import zstandard
 
 from schemas.errors import DecodeError
@@ -23,7 +22,7 @@ IDS_PER_CHUNK = 2048
 """Ids per bitmap: small, since an evaluation has a prefix of its own and a few dozen matches."""
 
 # Only the canonical spelling ("7", not "07"), so that different ids never share a bit.
-_NUMBERED = r"(?s)^(?P<prefix>.+)-(?P<number>0|[1-9][0-9]{0,8})$"
+_NUMBERED = re.compile(r"(?s)(.+)-(0|[1-9][0-9]{0,8})")
 
 
 class BitmapChunk(NamedTuple):
@@ -49,19 +48,21 @@ class DedupIndex:
         self._bits: dict[tuple[IdKind, str, int], bytes] = {}
         self._touched: set[tuple[IdKind, str, int]] = set()
 
-    def add(self, kind: IdKind, ids: pa.Array) -> npt.NDArray[np.bool_]:
+    def add(self, kind: IdKind, ids: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Add ids; returns a mask of the new ones: neither seen before nor earlier in ``ids``."""
         new = np.ones(len(ids), bool)
-        parts = pc.extract_regex(ids, _NUMBERED)
-        plain = parts.is_null().to_numpy(zero_copy_only=False)
-        for place in np.flatnonzero(plain).tolist():
-            new[place] = self._add_plain(kind, ids[place].as_py())
-        places = np.flatnonzero(~plain)
-        if len(places):
-            parts = parts.take(pa.array(places))
-            prefixes = pc.struct_field(parts, "prefix").dictionary_encode()
-            numbers = pc.struct_field(parts, "number").cast(pa.int64()).to_numpy(zero_copy_only=False)
-            self._add_numbered(kind, prefixes, numbers, places, new)
+        chunks: dict[tuple[str, int], tuple[list[int], list[int]]] = {}
+        for place, name in enumerate(ids):
+            if (match := _NUMBERED.fullmatch(name)) is None:
+                new[place] = self._add_plain(kind, name)
+                continue
+            prefix, number = match.groups()
+            chunk, bit = divmod(int(number), IDS_PER_CHUNK)
+            places, bits = chunks.setdefault((prefix, chunk), ([], []))
+            places.append(place)
+            bits.append(bit)
+        for (prefix, chunk), (places, bits) in chunks.items():
+            new[places] = self._add_to_chunk((kind, prefix, chunk), np.array(bits))
         return new
 
     def _add_plain(self, kind: IdKind, name: str) -> bool:
@@ -71,23 +72,6 @@ class DedupIndex:
         self._bits[key] = b""
         self._touched.add(key)
         return True
-
-    def _add_numbered(
-        self,
-        kind: IdKind,
-        prefixes: pa.DictionaryArray,
-        numbers: npt.NDArray[np.int64],
-        places: npt.NDArray[np.intp],
-        new: npt.NDArray[np.bool_],
-    ) -> None:
-        names = prefixes.dictionary.to_pylist()
-        codes = prefixes.indices.to_numpy().astype(np.int64)
-        groups = codes * 2**32 + numbers // IDS_PER_CHUNK
-        order = np.argsort(groups, kind="stable")
-        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-        for group in np.split(order, starts[1:]):
-            code, chunk = divmod(int(groups[group[0]]), 2**32)
-            new[places[group]] = self._add_to_chunk((kind, names[code], chunk), numbers[group] % IDS_PER_CHUNK)
 
     def _add_to_chunk(self, key: tuple[IdKind, str, int], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         packed = np.frombuffer(self._bits.get(key, b"").ljust(IDS_PER_CHUNK // 8, b"\0"), np.uint8)

@@ -1,18 +1,17 @@
 """Loads batches of events: DuckDB parses them while Python reads on, and nothing is done row by row here.
 
-The batch is an Arrow table called ``batch``. Every event type in it is parsed into a temporary table of the type's
-name, in the order of the history; duplicates are removed from there (``DedupIndex``); then the statements run.
+The batch is registered as ``batch``, a NumPy array per column, which DuckDB scans about as fast as Arrow. Every event
+type in it is parsed into a temporary table of the type's name, in the order of the history; duplicates are removed from
+there (``DedupIndex``); then the statements run.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import duckdb
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from league.fold_primitives import ConfigFold
 from league.log.base import RecordedEvent
@@ -24,35 +23,32 @@ from schemas.codec import SCHEMA_VERSION, encode_event
 from schemas.config import LeagueConfig
 from schemas.events import EVENT_TYPES, LeagueConfigured, LeagueOpened
 
-BATCH_SCHEMA = pa.schema(
-    [
-        ("sequence", pa.int64()),
-        ("time_ns", pa.int64()),
-        ("subject", pa.string()),
-        ("producer", pa.string()),
-        ("schema", pa.int64()),
-        ("payload", pa.string()),
-        ("raw", pa.binary()),
-    ]
-)
-"""Columns of a batch; ``raw`` is set where the payload is not text."""
+Columns = dict[str, npt.NDArray[Any]]
+"""Arrays of one length by column; texts are arrays of objects."""
 
-_FACTS = pa.schema([("sequence", pa.int64()), ("time_ns", pa.int64()), ("type", pa.string()), ("payload", pa.string())])
+_BATCH = ("sequence", "time_ns", "subject", "producer", "schema")
+_FACTS = ("sequence", "time_ns", "type", "payload")
 
 _KNOWN = ", ".join(f"'{name}'" for name in sorted(EVENT_TYPES))
 
 _INCOMING = f"""
     CREATE OR REPLACE TEMP TABLE incoming AS
     SELECT sequence, time_ns, CASE WHEN valid THEN coalesce(head, payload->>'$.type') END AS type,
-           subject, producer, schema, payload, CASE WHEN valid THEN NULL ELSE coalesce(raw, encode(payload)) END AS raw,
+           subject, producer, schema, payload, CASE WHEN NOT valid THEN encode(payload) END AS raw,
            coalesce(valid AND schema = {SCHEMA_VERSION} AND head IN ({_KNOWN}), false) AS readable
     FROM (
         SELECT *, nullif(regexp_extract(payload, '^{{"type":"(\\w+)"', 1), '') AS head,
-               raw IS NULL AND json_valid(payload) AS valid
+               is_text AND json_valid(payload) AS valid
         FROM batch
     )
 """
 """Payloads that begin as we write them are of a known type; Python judges the rest."""
+
+_KEEP_BYTES = """
+    UPDATE incoming SET raw = bytes FROM (SELECT unnest(?::BIGINT[]) AS place, unnest(?::BLOB[]) AS bytes)
+    WHERE sequence = place
+"""
+"""Restore payloads that are not text."""
 
 _RENAME = """
     UPDATE incoming SET type = facts.type FROM facts
@@ -76,47 +72,21 @@ _PAIRS = (("MatchFinished", "MatchFailed"), ("RatingUpdated", "RatingsCorrected"
 """Types that share their duplicates: where one occurs, both have a table."""
 
 
-def to_arrow(batch: Sequence[RecordedEvent]) -> pa.Table:
-    """The batch as Arrow columns; decodes no event."""
-    payload = _join_payloads([r.payload for r in batch])
-    raw = pa.nulls(len(batch), pa.binary())
-    if payload is None:
-        texts = [r.payload.decode("utf-8", "replace") for r in batch]
-        raws = [r.payload if text.encode() != r.payload else None for r, text in zip(batch, texts, strict=True)]
-        payload, raw = pa.array(texts, pa.string()), pa.array(raws, pa.binary())
-    return pa.table(
-        [
-            pa.array([r.sequence for r in batch], pa.int64()),
-            pa.array([r.time_ns for r in batch], pa.int64()),
-            pa.array([r.subject for r in batch], pa.string()),
-            pa.array([r.producer for r in batch], pa.string()),
-            pa.array([r.schema for r in batch], pa.int64()),
-            payload,
-            raw,
-        ],
-        schema=BATCH_SCHEMA,
-    )
-
-
-def _join_payloads(payloads: list[bytes]) -> pa.StringArray | None:
-    """Payloads as one text column, several times faster than one by one; None when some are not UTF-8."""
-    ends = np.zeros(len(payloads) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, payloads), np.int32, len(payloads)), out=ends[1:])
-    array = pa.StringArray.from_buffers(len(payloads), pa.py_buffer(ends), pa.py_buffer(b"".join(payloads)))
+def _decode_payloads(batch: Sequence[RecordedEvent]) -> tuple[list[str], list[bool]]:
+    """Payloads as texts, and which of them are UTF-8; the others have replacement characters."""
     try:
-        array.validate(full=True)
-    except pa.ArrowInvalid:
-        return None
-    return array
+        return [recorded.payload.decode() for recorded in batch], [True] * len(batch)
+    except UnicodeDecodeError:
+        texts = [recorded.payload.decode("utf-8", "replace") for recorded in batch]
+        return texts, [text.encode() == recorded.payload for recorded, text in zip(batch, texts, strict=True)]
 
 
-def to_recorded(batch: pa.Table) -> list[RecordedEvent]:
-    """Events from Arrow columns."""
-    columns = [batch.column(name).to_pylist() for name in BATCH_SCHEMA.names]
-    return [
-        RecordedEvent(sequence, time_ns, subject, producer, payload.encode() if raw is None else raw, schema)
-        for sequence, time_ns, subject, producer, schema, payload, raw in zip(*columns, strict=True)
-    ]
+def _columns(names: Iterable[str], rows: Iterable[tuple[Any, ...]]) -> Columns:
+    """Rows that are whole numbers and texts as an array for each column; there must be one row at least."""
+    return {
+        name: np.array(column, np.int64 if isinstance(column[0], int) else object)
+        for name, column in zip(names, zip(*rows, strict=True), strict=True)
+    }
 
 
 class Loader:
@@ -124,23 +94,31 @@ class Loader:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
-        self._batch = BATCH_SCHEMA.empty_table()
+        self._batch: Sequence[RecordedEvent] = ()
+        self._sequences = np.empty(0, np.int64)
         self._unreadable: list[int] = []
         self._opening: int | None = None
 
-    def load(self, batch: pa.Table, marks: DedupIndex | None, *, small: bool = True) -> None:
+    def load(self, batch: Sequence[RecordedEvent], marks: DedupIndex | None, *, small: bool = True) -> None:
         """Load a batch.
 
         Args:
-            batch: From ``to_arrow``.
+            batch: In order of sequence, not empty.
             marks: The dedup index, which is advanced; None leaves out the events and all bulky tables.
             small: Whether to fill the small tables.
         """
-        self._batch, self._unreadable = batch, []
+        columns = _columns(_BATCH, ((r.sequence, r.time_ns, r.subject, r.producer, r.schema) for r in batch))
+        payloads, is_text = _decode_payloads(batch)
+        self._batch, self._sequences, self._unreadable = batch, columns["sequence"], []
         statements = [*(BULKY_STATEMENTS if marks is not None else ()), *(SMALL_STATEMENTS if small else ())]
-        self._connection.register("batch", batch)
+        self._connection.register(
+            "batch", {**columns, "payload": np.array(payloads, object), "is_text": np.array(is_text)}
+        )
         try:
             self._connection.execute(_INCOMING)
+            if not all(is_text):
+                damaged = [r for r, decoded in zip(batch, is_text, strict=True) if not decoded]
+                self._connection.execute(_KEEP_BYTES, [[r.sequence for r in damaged], [r.payload for r in damaged]])
             # Storing the events includes recording those of any type that cannot be decoded.
             types = {name for statement in statements for name in statement.events}
             present = self._parse(set(EVENT_TYPES) if marks is not None else types)
@@ -162,18 +140,19 @@ class Loader:
     def _parse(self, types: set[str]) -> set[str]:
         """Create the temporary tables of the types that occur; returns their names."""
         facts = self._decode_in_python(self._column("SELECT sequence FROM incoming WHERE NOT readable"))
-        self._connection.register("facts", facts)
-        if len(facts):
+        source, decoded = READABLE, set()
+        if facts:
+            self._connection.register("facts", facts)
             self._connection.execute(_RENAME)
+            source, decoded = f"{READABLE} UNION ALL {DECODED}", set(facts["type"])
         found = self._connection.execute("SELECT DISTINCT type FROM incoming WHERE readable").fetchall()
-        present = types & ({name for (name,) in found} | set(facts.column("type").to_pylist()))
+        present = types & ({name for (name,) in found} | decoded)
         for name in sorted(present.union(*(pair for pair in _PAIRS if present.intersection(pair)))):
-            self._connection.execute(
-                f"CREATE OR REPLACE TEMP TABLE {name} AS {parse_statement(name, f'{READABLE} UNION ALL {DECODED}')}"
-            )
-        self._connection.unregister("facts")
+            self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {parse_statement(name, source)}")
+        if facts:
+            self._connection.unregister("facts")
         for name in sorted(present):
-            if self._resolve_doubtful(name) or len(facts):
+            if self._resolve_doubtful(name) or facts:
                 self._sort(name)
         return present
 
@@ -191,26 +170,26 @@ class Loader:
         if not len(places):
             return False
         self._delete(name, places)
-        facts = self._decode_in_python(places)
-        self._connection.register("facts", facts)
-        self._connection.execute(f"INSERT INTO {name} {parse_statement(name, DECODED)}")
-        self._connection.unregister("facts")
+        if facts := self._decode_in_python(places):
+            self._connection.register("facts", facts)
+            self._connection.execute(f"INSERT INTO {name} {parse_statement(name, DECODED)}")
+            self._connection.unregister("facts")
         return True
 
-    def _decode_in_python(self, places: npt.NDArray[np.int64]) -> pa.Table:
-        """Events at these sequences, re-encoded by this version."""
+    def _events_at(self, sequences: npt.NDArray[np.int64]) -> Iterator[RecordedEvent]:
+        """Events of the batch, in the order of the history."""
+        return (self._batch[place] for place in np.searchsorted(self._sequences, np.sort(sequences)).tolist())
+
+    def _decode_in_python(self, sequences: npt.NDArray[np.int64]) -> Columns:
+        """Events at these sequences, re-encoded by this version; empty when none can be decoded."""
         rows = []
-        found = np.isin(self._batch.column("sequence").to_numpy(), places)
-        for recorded in to_recorded(self._batch.filter(pa.array(found))):
+        for recorded in self._events_at(sequences):
             if recorded.event is None:
                 self._unreadable.append(recorded.sequence)
                 continue
             text = encode_event(recorded.event).decode()
             rows.append((recorded.sequence, recorded.time_ns, type(recorded.event).__name__, text))
-        columns = zip(*rows, strict=True) if rows else [()] * 4
-        return pa.table(
-            [pa.array(column, kind) for column, kind in zip(columns, _FACTS.types, strict=True)], schema=_FACTS
-        )
+        return _columns(_FACTS, rows) if rows else {}
 
     def _drop_seen(self, marks: DedupIndex, present: set[str]) -> None:
         """Remove duplicates from the temporary tables."""
@@ -222,19 +201,18 @@ class Loader:
             self._keep_ascending(marks)
 
     def _keep_first(self, select: str, tables: tuple[str, ...], marks: DedupIndex) -> None:
-        rows = self._connection.sql(f"{select} ORDER BY sequence").to_arrow_table()
-        names = rows.column("match_id").combine_chunks()
-        new = marks.add("sampled" if tables == ("OpponentsSampled",) else "played", names)
+        rows = self._fetch(f"{select} ORDER BY sequence")
+        new = marks.add("sampled" if tables == ("OpponentsSampled",) else "played", rows["match_id"].tolist())
         for table in tables:
-            self._delete(table, rows.column("sequence").to_numpy()[~new])
+            self._delete(table, rows["sequence"][~new])
 
     def _keep_ascending(self, marks: DedupIndex) -> None:
-        rows = self._connection.sql(f"{_RATED} ORDER BY sequence").to_arrow_table()
-        for game, system in sorted(set(zip(rows["game"].to_pylist(), rows["system"].to_pylist(), strict=True))):
-            own = rows.filter(pc.and_(pc.equal(rows["game"], game), pc.equal(rows["system"], system)))
-            new = marks.advance_rated((game, system), own["upto"].to_numpy())
+        rows = self._fetch(f"{_RATED} ORDER BY sequence")
+        for game, system in sorted(set(zip(rows["game"].tolist(), rows["system"].tolist(), strict=True))):
+            own = (rows["game"] == game) & (rows["system"] == system)
+            new = marks.advance_rated((game, system), rows["upto"][own])
             for table in ("RatingUpdated", "RatingsCorrected"):
-                self._delete(table, own["sequence"].to_numpy()[~new])
+                self._delete(table, rows["sequence"][own][~new])
 
     def _note_unreadable(self) -> None:
         self._connection.execute(
@@ -247,11 +225,8 @@ class Loader:
 
     def _insert_configurations(self) -> None:
         """Store configurations that take effect and that this version can read, like ``LeagueState``."""
-        sequences = self._column(
-            "SELECT sequence FROM incoming WHERE type IN ('LeagueOpened', 'LeagueConfigured') ORDER BY sequence"
-        )
-        places = pc.index_in(pa.array(sequences, pa.int64()), self._batch.column("sequence").combine_chunks())
-        for recorded in to_recorded(self._batch.take(places)):
+        sequences = self._column("SELECT sequence FROM incoming WHERE type IN ('LeagueOpened', 'LeagueConfigured')")
+        for recorded in self._events_at(sequences):
             event = recorded.event
             if not isinstance(event, LeagueOpened | LeagueConfigured):
                 continue
@@ -295,7 +270,10 @@ class Loader:
         )
 
     def _column(self, select: str) -> npt.NDArray[np.int64]:
-        found: npt.NDArray[np.int64] = self._connection.execute(select).fetchnumpy()["sequence"]
+        return self._fetch(select)["sequence"]
+
+    def _fetch(self, select: str) -> Columns:
+        found: Columns = self._connection.execute(select).fetchnumpy()
         return found
 
     def _delete(self, table: str, sequences: npt.NDArray[np.int64]) -> None:

@@ -9,11 +9,10 @@ from types import TracebackType
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from league.log.base import EventLog, RecordedEvent
 from league.projections.dedup_index import BitmapChunk, DedupIndex
-from league.projections.load import Loader, to_arrow
+from league.projections.load import Loader
 from league.projections.segments import SegmentFiles, read_event_batches
 from league.projections.tables import (
     LOADER_SETTINGS,
@@ -157,7 +156,7 @@ class Projection:
     def _insert(self, batch: list[RecordedEvent]) -> None:
         if self._marks is None:
             self._marks = self._read_dedup_index()
-        self._loader.load(to_arrow(batch), self._marks)
+        self._loader.load(batch, self._marks)
         self._set_position(batch[-1].sequence, batch[-1].time_ns)
 
     def _attach(self, segments: Sequence[SegmentFiles], marks: DedupIndex) -> None:
@@ -187,14 +186,16 @@ class Projection:
 
     def _write_dedup_index(self, marks: DedupIndex, chunks: list[BitmapChunk]) -> None:
         if chunks:
-            columns = zip(*chunks, strict=True)
-            names = ("kind", "prefix", "chunk", "bits")
-            self.connection.register("chunks", pa.table(dict(zip(names, map(pa.array, columns), strict=True))))
+            kinds, prefixes, numbers, bits = map(list, zip(*chunks, strict=True))
+            keys = "unnest(?::VARCHAR[]) AS kind, unnest(?::VARCHAR[]) AS prefix, unnest(?::BIGINT[]) AS chunk"
             self.connection.execute(
-                "DELETE FROM kept.seen WHERE (kind, prefix, chunk) IN (SELECT (kind, prefix, chunk) FROM chunks)"
+                "DELETE FROM kept.seen WHERE (kind, prefix, chunk) IN "
+                f"(SELECT (kind, prefix, chunk) FROM (SELECT {keys}))",
+                [kinds, prefixes, numbers],
             )
-            self.connection.execute("INSERT INTO kept.seen FROM chunks")
-            self.connection.unregister("chunks")
+            self.connection.execute(
+                f"INSERT INTO kept.seen SELECT {keys}, unnest(?::BLOB[])", [kinds, prefixes, numbers, bits]
+            )
         self.connection.execute("DELETE FROM kept.rated_to")
         for (game, system), sequence in sorted(marks.rated_to.items()):
             self.connection.execute("INSERT INTO kept.rated_to VALUES (?, ?, ?)", [game, system, sequence])

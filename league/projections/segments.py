@@ -7,17 +7,16 @@ projections load in one file, those that the bulky tables were made of in anothe
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 
 import duckdb
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from league.log.base import RecordedEvent
 from league.projections.dedup_index import DedupIndex
-from league.projections.load import BATCH_SCHEMA, Loader, to_arrow, to_recorded
+from league.projections.load import Loader
 from league.projections.tables import (
     BULK_EVENTS,
     BULK_TABLES,
@@ -70,7 +69,7 @@ def write_segment(
         loader = Loader(connection)
         for batch in split_batches(_check_range(batches, first, last), BATCH):
             connection.begin()
-            loader.load(to_arrow(batch), marks, small=False)
+            loader.load(batch, marks, small=False)
             connection.commit()
         marks.pop_touched_chunks()
         for part, path in files.items():
@@ -103,35 +102,34 @@ def read_segment(files: SegmentFiles) -> Iterator[list[RecordedEvent]]:
     Raises:
         DecodeError: a file is damaged.
     """
-    parts = [_read_events(files.files[part]) for part in ("events_bulky", "events_rest")]
+    parts = [chain.from_iterable(read_event_batches(files.files[part])) for part in ("events_bulky", "events_rest")]
     return split_batches(merge(*parts, key=attrgetter("sequence")), BATCH)
 
 
-def _read_events(path: Path) -> Iterator[RecordedEvent]:
-    for batch in read_event_batches(path):
-        yield from to_recorded(batch)
+_STORED_EVENTS = """
+    SELECT sequence::BIGINT, time_ns::BIGINT, subject::VARCHAR, producer::VARCHAR,
+           if(payload IS NULL, NULL, coalesce(raw::BLOB, encode(payload::VARCHAR))), schema::BIGINT
+    FROM read_parquet(?)
+"""
+"""Events with the fields of ``RecordedEvent``, in order; none may be missing."""
 
 
-_REQUIRED_COLUMNS = ("sequence", "time_ns", "subject", "producer", "schema", "payload")
-
-
-def read_event_batches(path: Path) -> Iterator[pa.Table]:
-    """The events in a file, in batches of columns for ``Loader``.
+def read_event_batches(path: Path) -> Iterator[list[RecordedEvent]]:
+    """The events in a file, in batches.
 
     Raises:
         DecodeError: the file is damaged.
     """
     try:
-        for batch in pq.ParquetFile(path).iter_batches(BATCH, columns=BATCH_SCHEMA.names):
-            # Validates text too: damaged text would fail later in another way.
-            batch.validate(full=True)
-            table = pa.Table.from_batches([batch]).select(BATCH_SCHEMA.names).cast(BATCH_SCHEMA)
-            if any(table.column(name).null_count for name in _REQUIRED_COLUMNS):
-                raise DecodeError(
-                    f"{path}: not the events of a segment: expected each to have {', '.join(_REQUIRED_COLUMNS)}"
-                )
-            yield table
-    except (pa.ArrowException, OSError, UnicodeDecodeError, KeyError) as error:
+        # A connection of its own: some errors of reading end it.
+        with connect_duckdb(None, LOADER_SETTINGS) as connection:
+            rows = connection.execute(_STORED_EVENTS, [str(path)])
+            while batch := rows.fetchmany(BATCH):
+                if any(None in row for row in batch):
+                    raise DecodeError(f"{path}: not the events of a segment: expected each to have all columns but raw")
+                yield [RecordedEvent(*row) for row in batch]
+    # The second: DuckDB's message holds damaged text.
+    except (duckdb.Error, UnicodeDecodeError) as error:
         raise DecodeError(f"{path}: not the events of a segment: {error}") from error
 
 

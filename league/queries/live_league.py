@@ -317,7 +317,7 @@ async def open_live_league(run: Run, history: JetStreamLog) -> AsyncIterator[Liv
 
 
 def _open_projection(run: Run) -> Projection:
-    run.folder.mkdir(parents=True, exist_ok=True)
+    run.make_folder()
     try:
         return Projection(run.folder / "web.duckdb", threads=2)
     except BusyError as error:

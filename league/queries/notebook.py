@@ -1,47 +1,69 @@
-"""Results of ``league.open`` as notebooks show them: Arrow tables, and matches with a slider over their turns."""
+"""Results of ``league.open`` as notebooks show them: tables, and matches with a slider over their turns."""
 
 import html
 import types
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-import pyarrow as pa
 
 from arena.games.base import Turn
+from league.projections.query import QueryResult
 from league.queries.matches import MatchEvents
 from league.queries.replays import EpisodeNode, MapPosition, MatchReplay, layered_maps
-from schemas.errors import UsageError
+from schemas.errors import UsageError, translate_missing_package
+from schemas.events import SeatResult
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+    import pyarrow as pa
 
 _SHOWN_ROWS = 50
 S = TypeVar("S", bound=msgspec.Struct)
-_ARROW_TYPES: dict[Any, pa.DataType] = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
+_TYPES: dict[Any, str] = {int: "int64", float: "float64", bool: "bool", str: "string"}
+"""Arrow's names of the types of fields."""
 
 
 class Table:
-    """Rows of a result as an Arrow table, for pandas, polars, DuckDB, and the notebook.
+    """Rows of a result, for pandas, polars, Arrow, and the notebook.
 
-    Iterating yields rows as dicts by column. Libraries that read Arrow's C stream interface (polars, pandas 3, DuckDB)
-    take the object itself.
+    Iterating yields rows as dicts by column. Where Arrow is installed (the extra ``arrow``), libraries that read its C
+    stream interface (polars, pandas 3, DuckDB) take the object itself.
 
     Args:
-        arrow: The rows.
+        data: The rows: an Arrow table, or the result of a query.
         title: Text above the table in a notebook; may be empty.
     """
 
-    def __init__(self, arrow: pa.Table, title: str = "") -> None:
-        self.arrow = arrow
+    def __init__(self, data: "pa.Table | QueryResult", title: str = "") -> None:
+        self._result = data if isinstance(data, QueryResult) else QueryResult(data.column_names, [], [], arrow=data)
         self.title = title
+
+    @cached_property
+    def arrow(self) -> "pa.Table":
+        """The rows as an Arrow table.
+
+        Raises:
+            MissingPackageError: pyarrow is not installed.
+        """
+        result = self._result
+        if result.arrow is not None:
+            return result.arrow
+        with translate_missing_package():
+            import pyarrow as pa
+        arrays = [
+            pa.array([row[place] for row in result.rows], kind if kind in _TYPES.values() else None)
+            for place, kind in enumerate(result.types)
+        ]
+        return pa.table(arrays, result.columns)
 
     @property
     def columns(self) -> list[str]:
         """Names of the columns."""
-        names: list[str] = self.arrow.column_names
-        return names
+        return self._result.columns
 
     def to_pandas(self) -> "pd.DataFrame":
         """The rows as a pandas DataFrame.
@@ -50,10 +72,14 @@ class Table:
             UsageError: pandas is not installed.
         """
         try:
-            import pandas  # noqa: F401
+            import pandas
         except ImportError:
             raise _missing("to_pandas", "pandas") from None
-        frame: pd.DataFrame = self.arrow.to_pandas()
+        frame: pd.DataFrame
+        if self._result.arrow is not None:
+            frame = self._result.arrow.to_pandas()
+        else:
+            frame = pandas.DataFrame(self._result.rows, columns=self.columns)
         return frame
 
     def to_polars(self) -> "pl.DataFrame":
@@ -66,47 +92,55 @@ class Table:
             import polars
         except ImportError:
             raise _missing("to_polars", "polars") from None
-        frame: pl.DataFrame = polars.from_arrow(self.arrow)
+        frame: pl.DataFrame
+        if self._result.arrow is not None:
+            frame = polars.from_arrow(self._result.arrow)
+        else:
+            frame = polars.DataFrame(self._result.rows, self.columns, orient="row", infer_schema_length=None)
         return frame
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.arrow.__arrow_c_stream__(requested_schema)
 
     def __len__(self) -> int:
-        return int(self.arrow.num_rows)
+        arrow = self._result.arrow
+        return len(self._result.rows) if arrow is None else int(arrow.num_rows)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for batch in self.arrow.to_batches():
-            yield from batch.to_pylist()
+        return (dict(zip(self.columns, row, strict=True)) for row in self._rows())
+
+    def _rows(self) -> Iterator[Sequence[Any]]:
+        yield from self._result.rows
+        for batch in self._result.arrow.to_batches() if self._result.arrow is not None else ():
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
     def __repr__(self) -> str:
         return f"{self.title.strip() or 'Table'} ({len(self):,} rows: {', '.join(self.columns)})"
 
     def _repr_html_(self) -> str:
-        rows = [list(row.values()) for row in self.arrow.slice(0, _SHOWN_ROWS).to_pylist()]
         title = f"<p>{html.escape(self.title)}</p>" if self.title else ""
         more = f"<p>{_SHOWN_ROWS} of {len(self):,} rows</p>" if len(self) > _SHOWN_ROWS else ""
-        return f"{title}{_table_html(self.columns, rows)}{more}"
+        return f"{title}{_table_html(self.columns, islice(self._rows(), _SHOWN_ROWS))}{more}"
 
 
 def _missing(method: str, package: str) -> UsageError:
     return UsageError(
-        f"{method}: {package} is not installed; expected `pip install {package}`, or the Arrow table in `.arrow`"
+        f"{method}: {package} is not installed; expected `pip install {package}`, or the rows: iterating yields dicts"
     )
 
 
 def struct_table(kind: type[S], rows: Iterable[S], columns: Sequence[str] = (), title: str = "") -> Table:
     """A table of structs whose fields are numbers, texts or None; ``columns`` selects fields, by default all."""
     hints = get_type_hints(kind)
-    names = columns or kind.__struct_fields__
-    schema = pa.schema([(name, _arrow_type(hints[name])) for name in names])
-    return Table(pa.Table.from_pylist([{name: getattr(row, name) for name in names} for row in rows], schema), title)
+    names = list(columns or kind.__struct_fields__)
+    found = [tuple(getattr(row, name) for name in names) for row in rows]
+    return Table(QueryResult(names, [_type_name(hints[name]) for name in names], found), title)
 
 
-def _arrow_type(hint: Any) -> pa.DataType:
+def _type_name(hint: Any) -> str:
     if get_origin(hint) in (Union, types.UnionType):
         hint = next(part for part in get_args(hint) if part is not type(None))
-    return _ARROW_TYPES[hint]
+    return _TYPES[hint]
 
 
 def _table_html(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
@@ -147,10 +181,8 @@ class Match:
     def seats(self) -> Table:
         """Seat, role, agent, score, rank and whether it was trained on; empty unless it finished."""
         result = self.events.result
-        columns = {"seat": int, "role": str, "agent": str, "score": float, "rank": int, "trainable": bool}
-        schema = pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in columns.items()])
-        rows = [{name: getattr(seat, name) for name in columns} for seat in (result.seats if result else ())]
-        return Table(pa.Table.from_pylist(rows, schema))
+        seats = result.seats if result else ()
+        return struct_table(SeatResult, seats, ("seat", "role", "agent", "score", "rank", "trainable"))
 
     def __repr__(self) -> str:
         return self._headline()

@@ -168,6 +168,8 @@ async def update_projection(run: Run, history: "JetStreamLog") -> None:
 
     mark = _store_fingerprint(run)
     newest = await history.last_sequence()
+    # The league of another machine: its tables are the first files here.
+    run.make_folder()
     with Projection(run.projection) as projection:
         await load_projection(projection, run, history)
         if projection.position >= newest:

@@ -1,7 +1,7 @@
 """Loads matches from a projection's tables into arrays, streamed: ten million seven-seat matches need 3 GB."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,32 +40,28 @@ def load_matches(connection: Any, where: str = NOT_VOIDED, *, with_roles: bool =
         where: SQL condition on the columns of ``matches``, inserted into a query as it is: never pass untrusted text.
         with_roles: Fill ``role_S`` and ``roles`` too.
     """
-    agents, games, purposes, roles = _NameCodes(), _NameCodes(), _NameCodes(), _NameCodes()
-    sequence_M, game_M, purpose_M = _load_matches(connection, where, games, purposes)
-    role_codes = roles if with_roles else None
-    seats = _load_seats(connection, agents, role_codes)
-    if seats is None:
-        seats = _load_seats(connection, agents, role_codes, " ORDER BY sequence, seat")
+    matches = _load_matches(connection, where)
+    seats = _load_seats(connection, with_roles) or _load_seats(connection, with_roles, " ORDER BY sequence, seat")
     assert seats is not None
-    place_M = np.searchsorted(seats.sequence_U, sequence_M)
-    there_M = np.append(seats.sequence_U, -1)[place_M] == sequence_M
-    there_M &= ~np.isin(sequence_M, seats.twice)
+    place_M = np.searchsorted(seats.sequence_U, matches.sequence_M)
+    there_M = np.append(seats.sequence_U, -1)[place_M] == matches.sequence_M
+    there_M &= ~np.isin(matches.sequence_M, seats.twice)
     return MatchArrays(
-        sequence_M=sequence_M,
-        game_M=game_M,
-        purpose_M=purpose_M,
+        sequence_M=matches.sequence_M,
+        game_M=matches.game_M,
+        purpose_M=matches.purpose_M,
         begin_M=np.where(there_M, seats.begin_U[place_M], 0),
         end_M=np.where(there_M, np.append(seats.begin_U[1:], 0)[place_M], 0),
         agent_S=seats.agent_S,
         score_S=seats.score_S,
-        agents=list(agents.codes),
-        games=list(games.codes),
-        purposes=list(purposes.codes),
+        agents=seats.agents,
+        games=matches.games,
+        purposes=matches.purposes,
         starts=_load_starts(connection),
         base=_load_base(connection),
         rules=load_rules(connection),
         role_S=seats.role_S,
-        roles=list(roles.codes),
+        roles=seats.roles,
         resets=_load_resets(connection),
     )
 
@@ -82,40 +78,44 @@ class _SeatColumns(NamedTuple):
     """Empty unless roles were requested."""
     twice: Array
     """Sequences of matches that list a seat twice."""
+    agents: list[str]
+    roles: list[str]
 
 
-class _NameCodes:
-    """Integer codes for names, in the order of first appearance."""
-
-    def __init__(self) -> None:
-        self.codes: dict[str, int] = {}
-
-    def encode(self, column: Any) -> Array:
-        encoded = column.dictionary_encode()
-        mine = [self.codes.setdefault(name, len(self.codes)) for name in encoded.dictionary.to_pylist()]
-        codes: Array = np.array(mine, np.int32)[_view(encoded.indices)]
-        return codes
+_SPAN = 2**18
+"""Sequences whose rows are fetched at a time, so that text and copies of a long history are never in memory at once."""
 
 
-def _column_batches(connection: Any, query: str) -> Iterator[list[Any]]:
-    """Columns of a result in batches, so that its text is never in memory as a whole."""
-    import pyarrow as pa
+class _Rows:
+    """Rows of a table, by sequence, as of now: others may append to it meanwhile."""
 
-    for batch in pa.RecordBatchReader.from_stream(connection.sql(query)):
-        yield batch.columns
+    def __init__(self, connection: Any, table: str, condition: str = "true") -> None:
+        self._connection = connection
+        self._table, self._condition = table, condition
+        [(first, self._last)] = connection.execute(f"SELECT min(sequence), max(sequence) FROM {table}").fetchall()
+        self._starts = range(first, self._last + 1, _SPAN) if first is not None else range(0)
 
+    def names(self, column: str, order: str = "min(sequence)") -> list[str]:
+        """Distinct texts of a column, in the order of first appearance."""
+        select = f"SELECT {column} FROM {self._table} WHERE {self._condition} AND sequence <= ?"
+        found = self._connection.execute(f"{select} GROUP BY {column} ORDER BY {order}", [self._last])
+        return [name for (name,) in found.fetchall()]
 
-def _view(column: Any) -> Array:
-    """A column of numbers as an array, without a copy unless some are missing.
-
-    Not by its own ``to_numpy``: that imports pandas where it is installed, half of the time of a leaderboard.
-    """
-    return np.from_dlpack(column) if not column.null_count else column.to_numpy(zero_copy_only=False)
-
-
-def _to_numpy(column: Any, kind: type[np.generic]) -> Array:
-    # A copy: a view would keep the whole batch in memory, text included.
-    return _view(column).astype(kind)
+    def batches(self, columns: Sequence[str], names: Mapping[str, list[str]], order: str = "") -> Iterator[list[Array]]:
+        """Arrays of the columns, span by span; those in ``names`` as int32 codes: places in the list."""
+        chosen = ", ".join(f"{column}_code" if column in names else column for column in columns)
+        joined = "".join(
+            f" JOIN (SELECT unnest(?::VARCHAR[]) AS {name}, unnest(range(?))::INTEGER AS {name}_code) USING ({name})"
+            for name in names
+        )
+        lists = [parameter for listed in names.values() for parameter in (listed, len(listed))]
+        span = f"WHERE {self._condition} AND sequence BETWEEN ? AND ?"
+        for start in self._starts:
+            found = self._connection.execute(
+                f"SELECT {chosen} FROM {self._table}{joined} {span}{order}",
+                [*lists, start, min(start + _SPAN - 1, self._last)],
+            )
+            yield list(found.fetchnumpy().values())
 
 
 def _concatenate(pieces: list[Array], kind: type[np.generic]) -> Array:
@@ -124,23 +124,28 @@ def _concatenate(pieces: list[Array], kind: type[np.generic]) -> Array:
     return whole
 
 
-def _load_matches(connection: Any, where: str, games: _NameCodes, purposes: _NameCodes) -> tuple[Array, Array, Array]:
-    sequences: list[Array] = []
-    game_codes: list[Array] = []
-    purpose_codes: list[Array] = []
-    for sequence, game, purpose in _column_batches(
-        connection, f"SELECT sequence, game, purpose FROM matches WHERE {where}"
-    ):
-        sequences.append(_to_numpy(sequence, np.int64))
-        game_codes.append(games.encode(game))
-        purpose_codes.append(purposes.encode(purpose))
-    sequence_M = _concatenate(sequences, np.int64)
+class _MatchColumns(NamedTuple):
+    sequence_M: Array
+    game_M: Array
+    purpose_M: Array
+    games: list[str]
+    purposes: list[str]
+
+
+def _load_matches(connection: Any, where: str) -> _MatchColumns:
+    rows = _Rows(connection, "matches", where)
+    names = {"game": rows.names("game"), "purpose": rows.names("purpose")}
+    batches = list(rows.batches(("sequence", *names), names))
+    sequence_M, game_M, purpose_M = (
+        _concatenate([batch[place] for batch in batches], kind)
+        for place, kind in enumerate((np.int64, np.int32, np.int32))
+    )
     # Tables are kept in the order of the history, but a query need not return them so.
     order = slice(None) if (np.diff(sequence_M) > 0).all() else np.argsort(sequence_M, kind="stable")
-    return sequence_M[order], _concatenate(game_codes, np.int32)[order], _concatenate(purpose_codes, np.int32)[order]
+    return _MatchColumns(sequence_M[order], game_M[order], purpose_M[order], names["game"], names["purpose"])
 
 
-def _load_seats(connection: Any, agents: _NameCodes, roles: _NameCodes | None, order: str = "") -> _SeatColumns | None:
+def _load_seats(connection: Any, with_roles: bool, order: str = "") -> _SeatColumns | None:
     """Seats in the order of the history; None when the query returned them in another."""
     sequences: list[Array] = []
     firsts: list[Array] = []
@@ -149,9 +154,14 @@ def _load_seats(connection: Any, agents: _NameCodes, roles: _NameCodes | None, o
     role_codes: list[Array] = []
     twice: list[Array] = []
     count, last = 0, (-1, -1)
-    columns = "sequence, seat, agent, score" + (", role" if roles is not None else "")
-    for match, seat, agent, score, *role in _column_batches(connection, f"SELECT {columns} FROM match_seats{order}"):
-        match_S, seat_S = _to_numpy(match, np.int64), _to_numpy(seat, np.int64)
+    rows = _Rows(connection, "match_seats")
+    names = {
+        column: rows.names(column, "min(sequence), arg_min(seat, sequence)")
+        for column in ("agent", *(["role"] * with_roles))
+    }
+    for match_S, seat_S, score_S, agent_S, *role_S in rows.batches(("sequence", "seat", "score", *names), names, order):
+        if not len(match_S):
+            continue
         step, seat_step = np.diff(match_S, prepend=last[0]), np.diff(seat_S, prepend=last[1])
         if ((step < 0) | ((step == 0) & (seat_step < 0))).any():
             return None
@@ -159,10 +169,9 @@ def _load_seats(connection: Any, agents: _NameCodes, roles: _NameCodes | None, o
         begins = np.flatnonzero(step)
         sequences.append(match_S[begins])
         firsts.append(begins + count)
-        codes.append(agents.encode(agent))
-        scores.append(_to_numpy(score, np.float64))
-        if roles is not None:
-            role_codes.append(roles.encode(role[0]))
+        codes.append(agent_S)
+        scores.append(score_S)
+        role_codes += role_S
         count, last = count + len(match_S), (int(match_S[-1]), int(seat_S[-1]))
     return _SeatColumns(
         sequence_U=_concatenate(sequences, np.int64),
@@ -171,6 +180,8 @@ def _load_seats(connection: Any, agents: _NameCodes, roles: _NameCodes | None, o
         score_S=_concatenate(scores, np.float64),
         role_S=_concatenate(role_codes, np.int32),
         twice=_concatenate(twice, np.int64),
+        agents=names["agent"],
+        roles=names.get("role", []),
     )
 
 

@@ -38,7 +38,7 @@ from schemas.config import (
     to_builtins,
 )
 from schemas.config.base import toml_document
-from schemas.errors import LeagueError, NoLeagueError, UsageError
+from schemas.errors import LeagueError, MissingPackageError, NoLeagueError, UsageError
 from tests.builders import match_finished
 from ui.cli import app
 
@@ -127,6 +127,20 @@ def test_tables_are_arrow_and_become_pandas(folder: Path) -> None:
     assert pa.table(matches).num_rows == len(matches)
     assert list(run.sql("SELECT 1 AS one, NULL::DOUBLE AS none")) == [{"one": 1, "none": None}]
     assert run.sql("SELECT agent FROM agents WHERE false").columns == ["agent"]
+
+
+def test_without_arrow_tables_hold_the_same_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = league.open(folder)
+    calls = [run.matches, lambda: run.leaderboard(draws=0), run.match("nim-1").seats.__iter__]
+    with_arrow = [list(call()) for call in calls]
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert [list(call()) for call in calls] == with_arrow
+    matches = run.matches()
+    assert len(matches) == len(with_arrow[0])
+    assert matches.to_pandas().match_id.tolist() == [row["match_id"] for row in with_arrow[0]]
+    assert "<td>nim-1</td>" in matches._repr_html_()
+    with pytest.raises(MissingPackageError, match=r"Arrow tables need pyarrow.*event-sourced-league\[arrow\]"):
+        matches.arrow  # noqa: B018
 
 
 @pytest.mark.parametrize(("method", "package"), [("to_pandas", "pandas"), ("to_polars", "polars")])
