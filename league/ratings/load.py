@@ -136,10 +136,8 @@ def _load_matches(connection: Any, where: str) -> _MatchColumns:
     rows = _Rows(connection, "matches", where)
     names = {"game": rows.names("game"), "purpose": rows.names("purpose")}
     batches = list(rows.batches(("sequence", *names), names))
-    sequence_M, game_M, purpose_M = (
-        _concatenate([batch[place] for batch in batches], kind)
-        for place, kind in enumerate((np.int64, np.int32, np.int32))
-    )
+    sequence_M = _concatenate([batch[0] for batch in batches], np.int64)
+    game_M, purpose_M = (_concatenate([batch[place] for batch in batches], np.int32) for place in (1, 2))
     # Tables are kept in the order of the history, but a query need not return them so.
     order = slice(None) if (np.diff(sequence_M) > 0).all() else np.argsort(sequence_M, kind="stable")
     return _MatchColumns(sequence_M[order], game_M[order], purpose_M[order], names["game"], names["purpose"])
