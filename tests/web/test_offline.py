@@ -6,11 +6,14 @@ import csv
 import hashlib
 import json
 import re
+import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -246,6 +249,15 @@ def test_a_site_goes_into_no_folder_with_other_files_and_removes_only_its_own(tm
     assert sorted(path.name for path in forged.iterdir()) == ["index.html", "matches", "site.json"]
 
 
+def downloaded(file: Path) -> bytes:
+    """A file that the browser writes, once it is there."""
+    deadline = time.monotonic() + 300
+    while not (file.exists() and file.stat().st_size):
+        assert time.monotonic() < deadline, f"no {file.name}; there are {sorted(p.name for p in file.parent.iterdir())}"
+        time.sleep(0.05)
+    return file.read_bytes()
+
+
 @pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
 def test_a_browser_pages_through_a_match_by_keyboard_without_a_request(tmp_path: Path) -> None:
     from selenium.webdriver import ActionChains
@@ -272,7 +284,19 @@ def test_a_browser_pages_through_a_match_by_keyboard_without_a_request(tmp_path:
         style = "return getComputedStyle(document.querySelector('.phase-0')).getPropertyValue(arguments[0])"
         assert browser.run_script(style, variable), "each phase colours the one map"
         kinds = "return [...document.querySelectorAll('.menu button')].map(n => n.textContent)"
-        assert browser.run_script(kinds) == ["CSV", "SVG", "PNG"], "downloads of the table of seats"
+        offered = Counter(browser.run_script(kinds))
+        assert offered == {"CSV": 1, "SVG": 1 + count, "PNG": 1 + count}, "the table of seats, and each map"
+        browser.run_command("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+        for kind in ("SVG", "PNG"):
+            menu = browser.driver.find_element("css selector", ".phase.current .menu")
+            menu.find_element("tag name", "summary").click()
+            menu.find_element("xpath", f".//button[.='{kind}']").click()
+        picture, pixels = (downloaded(tmp_path / f"map-of-spring-1901-moves.{kind}") for kind in ("svg", "png"))
+        drawn = ElementTree.fromstring(picture)
+        names = {node.get("id") for node in drawn.iter()}
+        assert {node.get("href") for node in drawn.iter("{http://www.w3.org/2000/svg}use")} <= {f"#{n}" for n in names}
+        assert b"var(" not in picture, "the file has the colours themselves"
+        assert pixels.startswith(b"\x89PNG")
         frame = tmp_path / "page.html"
         frame.write_text('<title>x</title><iframe src="dip.html#phase-1" sandbox="allow-scripts"></iframe>')
         browser.driver.get(frame.as_uri())

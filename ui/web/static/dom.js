@@ -59,9 +59,14 @@ export function figures(pairs) {
   return h("dl", { class: "figures" }, pairs.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
 }
 
-/** What went wrong, in place of what was asked: what stands in backticks is code, and lines stay lines. */
+/** A text whose parts in backticks are code. */
+export function marked(text) {
+  const parts = String(text).split("`");
+  return parts.length % 2 ? parts.map((part, i) => (i % 2 ? h("code", null, part) : part)) : text;
+}
+
+/** What went wrong, in place of what was asked; lines stay lines. */
 export function problem(error) {
-  const parts = String(error.message ?? error).split("`");
-  const text = parts.length % 2 ? parts.map((part, i) => (i % 2 ? h("code", null, part) : part)) : parts.join("`");
-  return h("p", { class: ["problem", parts.join("").includes("\n") && "lines"].filter(Boolean).join(" "), role: "alert" }, text);
+  const text = String(error.message ?? error);
+  return h("p", { class: ["problem", text.includes("\n") && "lines"].filter(Boolean).join(" "), role: "alert" }, marked(text));
 }

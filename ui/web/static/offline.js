@@ -10,6 +10,32 @@ for (const node of document.querySelectorAll("main table, main svg.chart")) {
   framed.append(downloads(title, () => node, hasFile ? null : () => cells(node)), frame);
 }
 
+/** A map as a file of its own: with the shapes that all maps of this page share, and the styles and colours that it has here. */
+function mapFile(node) {
+  const root = node.cloneNode(true);
+  const { width, height } = node.viewBox.baseVal;
+  const style = getComputedStyle(node);
+  root.classList.remove("battlefield");
+  root.prepend(...document.querySelector("#land").closest("svg").cloneNode(true).childNodes);
+  const uses = ({ selectorText }) => selectorText && (root.matches(selectorText) || root.querySelector(selectorText));
+  const rules = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]).filter(uses).map((rule) => rule.cssText).join("");
+  const written = document.createElementNS(root.namespaceURI, "style");
+  written.textContent = rules.replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name));
+  const sea = document.createElementNS(root.namespaceURI, "rect");
+  for (const [name, value] of Object.entries({ width, height, fill: style.backgroundColor })) sea.setAttribute(name, value);
+  root.prepend(written, sea);
+  for (const [name, value] of Object.entries({ width, height })) root.setAttribute(name, value);
+  return { text: new XMLSerializer().serializeToString(root), width, height };
+}
+
+for (const node of document.querySelectorAll(".battlefield")) {
+  const framed = document.createElement("div");
+  const title = `Map of ${node.closest(".phase").querySelector("h3").textContent}`;
+  framed.className = "framed mapped";
+  node.replaceWith(framed);
+  framed.append(downloads(title, () => mapFile(node), null), node);
+}
+
 for (const node of document.querySelectorAll(".embed")) {
   const address = () => (location.protocol === "file:" ? location.pathname.split("/").at(-1) : location.href.split("#")[0]) + location.hash;
   node.addEventListener("toggle", () => {

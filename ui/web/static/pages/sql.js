@@ -2,7 +2,7 @@
 
 import { bars, lines } from "../charts.js";
 import { remember } from "../choices.js";
-import { fill, h, link, part, problem } from "../dom.js";
+import { fill, h, link, marked, part, problem } from "../dom.js";
 import { downloads } from "../export.js";
 import { clock, isNumeric, whole } from "../format.js";
 import { get, post, send } from "../league.js";
@@ -167,10 +167,10 @@ async function tables(text) {
   const found = await get("/sql/tables");
   const column = (c) => h("li", null, h("code", null, c.name), " ", h("span", { class: "soft" }, c.type.toLowerCase()));
   const table = (t) => h("details", null,
-    h("summary", null, h("code", null, t.name), " ", h("span", { class: "soft" }, t.comment ?? "")),
+    h("summary", null, h("code", null, t.name), " ", h("span", { class: "soft" }, marked(t.comment ?? ""))),
     h("button", { type: "button", onclick: () => put(text, `FROM ${t.name} LIMIT 100`) }, "look at it"),
     h("ul", { class: "plain" }, t.columns.map(column)));
-  const macro = (m) => h("li", null, h("code", null, m.name), " ", h("span", { class: "soft" }, m.comment));
+  const macro = (m) => h("li", null, h("code", null, m.name), " ", h("span", { class: "soft" }, marked(m.comment)));
   return h("section", null, h("h2", null, "Tables"), found.tables.map(table), h("h2", null, "Macros"), h("ul", { class: "plain" }, found.macros.map(macro)));
 }
 
