@@ -33,7 +33,7 @@ from schemas.episodes import EpisodeRequest, Message
 from schemas.errors import ConfigError, GameError
 
 MATCHES = size(100, 2)
-REPEATS = size(5, 1)
+REPEATS = size(3, 1)
 LONG = ("pettingzoo classic/chess-v6", "pettingzoo classic/go-v5")
 """Environments that take a second a match: only by name."""
 
@@ -48,8 +48,9 @@ ENVIRONMENTS: dict[str, Sequence[str]] = {
         )
     ],
     "openspiel": [
-        *("breakthrough(rows=6,columns=6)", "connect_four", "goofspiel(num_cards=4,imp_info=True)", "hearts"),
-        *("kuhn_poker(players=3)", "leduc_poker", "liars_dice", "matrix_rps", "oware", "tic_tac_toe"),
+        *("backgammon", "breakthrough(rows=6,columns=6)", "checkers", "connect_four", "crazy_eights", "cribbage"),
+        *("euchre", "gin_rummy", "go(board_size=9)", "goofspiel", "goofspiel(num_cards=4,imp_info=True)", "hearts"),
+        *("kuhn_poker(players=3)", "leduc_poker", "liars_dice", "matrix_rps", "oware", "spades", "tic_tac_toe"),
     ],
     "textarena": [
         f"{name}-v0-train"

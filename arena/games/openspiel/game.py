@@ -27,7 +27,7 @@ Observer = Callable[[Position, int], str]
 _DYNAMICS = pyspiel.GameType.Dynamics
 _SAMPLED = pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC
 _PERFECT_INFORMATION = pyspiel.GameType.Information.PERFECT_INFORMATION
-_CHANCE = int(pyspiel.PlayerId.CHANCE)
+_CHANCE, _SIMULTANEOUS = int(pyspiel.PlayerId.CHANCE), int(pyspiel.PlayerId.SIMULTANEOUS)
 _UNNAMED = "Action(id="
 """Begins the names of actions that a game does not give without a position."""
 
@@ -63,14 +63,6 @@ def first_position(game: SpielGame, seed: int) -> Position:
     position = game.new_initial_state()
     _resolve_chance(position, seed, [])
     return position
-
-
-def _seats_to_move(position: Position) -> tuple[int, ...]:
-    if (seat := position.current_player()) >= 0:
-        return (seat,)
-    if position.is_terminal():
-        return ()
-    return tuple(seat for seat in range(position.num_players()) if position.legal_actions(seat))
 
 
 def observer_of(game: SpielGame) -> Observer:
@@ -170,21 +162,15 @@ class OpenSpielGame(InPlaceGame[State]):
             DecodeError: the moves are not valid in this game.
         """
         super().__init__(spec, seed, start)
-        self._in_turn = spec.in_turn
         self._max_turns: int = spec.settings.max_turns - len(start.turns)
         self._chosen: list[dict[int, int]] = []
         """Numbers of the moves since ``start``, by seat, turn by turn."""
         self._written: list[dict[str, int]] = []
         """The first of them as a state has them."""
-        try:
-            self._replay(first_position(spec.spiel, start.seed) if position is None else position)
-        except (GameError, ValueError) as error:
-            raise DecodeError(f"openspiel: a saved position cannot be reached ({error})") from None
-        if self._history != start.history:
-            raise DecodeError(
-                f"openspiel: a saved position is not what the rules give; found {start.history[:20]}, expected "
-                f"{self._history[:20]}"
-            )
+        if position is not None:
+            self._begin(position)
+        else:
+            self._restore(start)
         self._history_lengths = [len(self._history)]
 
     @property
@@ -222,7 +208,7 @@ class OpenSpielGame(InPlaceGame[State]):
         try:
             self._play(chosen)
         except GameError:
-            self._replay(first_position(self.spec.spiel, self._start.seed))
+            self._replay()
             raise
         self._chosen.append(chosen)
         self._history_lengths.append(len(self._history))
@@ -254,17 +240,25 @@ class OpenSpielGame(InPlaceGame[State]):
         """Returns the whole position."""
         return str(self.position).splitlines()
 
-    def _replay(self, first: Position) -> None:
-        """Plays all moves so far again from the library's first position, which is played on.
+    def _restore(self, start: State) -> None:
+        try:
+            self._replay()
+        except (GameError, ValueError) as error:
+            raise DecodeError(f"openspiel: a saved position cannot be reached ({error})") from None
+        if self._history != start.history:
+            raise DecodeError(
+                f"openspiel: a saved position is not what the rules give; found {start.history[:20]}, expected "
+                f"{self._history[:20]}"
+            )
+
+    def _replay(self) -> None:
+        """Plays all moves so far from the library's first position.
 
         Raises:
             GameError: a seat is missing or not to move, a move is illegal, or the library refuses.
             ValueError: a seat is not a number.
         """
-        self.position: Position = first
-        self._history: list[int] = first.history()
-        self._to_move = _seats_to_move(first)
-        self._legal_moves_cache: dict[int, dict[str, int]] = {}
+        self._begin(first_position(self.spec.spiel, self._start.seed))
         earlier = [{int(seat): move for seat, move in turn.items()} for turn in self._start.turns]
         for chosen in (*earlier, *self._chosen):
             if sorted(chosen) != list(self._to_move) or any(
@@ -272,6 +266,11 @@ class OpenSpielGame(InPlaceGame[State]):
             ):
                 raise GameError(f"openspiel: found the moves {chosen}; expected legal ones of seats {self._to_move}")
             self._play(chosen)
+
+    def _begin(self, first: Position) -> None:
+        self.position: Position = first
+        self._history: list[int] = first.history()
+        self._find_movers(first.current_player())
 
     def _play(self, chosen: Mapping[int, int]) -> None:
         """Plays legal moves of all seats to move, and the chance events that follow.
@@ -281,21 +280,31 @@ class OpenSpielGame(InPlaceGame[State]):
         """
         position, history = self.position, self._history
         try:
-            if self._in_turn or not position.is_simultaneous_node():
+            if self._is_simultaneous:
+                joint = [chosen.get(seat, pyspiel.INVALID_ACTION) for seat in range(len(self.seats))]
+                position.apply_actions(joint)
+                history.extend(joint)
+            else:
                 (move,) = chosen.values()
                 position.apply_action(move)
                 history.append(move)
-            else:
-                position.apply_actions([chosen.get(seat, pyspiel.INVALID_ACTION) for seat in range(len(self.seats))])
-                history[:] = position.history()
             mover = position.current_player()
             if mover == _CHANCE:
                 _resolve_chance(position, self._start.seed, history)
                 mover = position.current_player()
         except pyspiel.SpielError as error:
             raise GameError(f"openspiel: {_first_line(error)}") from None
-        self._to_move = (mover,) if mover >= 0 else _seats_to_move(position)
-        self._legal_moves_cache = {}
+        self._find_movers(mover)
+
+    def _find_movers(self, mover: int) -> None:
+        """Keeps the seats that must act; ``mover`` is the library's number of one, of several or of none."""
+        self._is_simultaneous = mover == _SIMULTANEOUS
+        self._legal_moves_cache: dict[int, dict[str, int]] = {}
+        self._to_move: tuple[int, ...] = (mover,) if mover >= 0 else ()
+        if self._is_simultaneous:
+            legal = {seat: self.spec.legal_moves(self.position, seat) for seat in range(len(self.seats))}
+            self._legal_moves_cache = {seat: moves for seat, moves in legal.items() if moves}
+            self._to_move = tuple(self._legal_moves_cache)
 
     def _legal_moves(self, seat: int) -> dict[str, int]:
         if seat not in self._legal_moves_cache:
@@ -320,8 +329,6 @@ class OpenSpielSpec(ListedSpec[State]):
         kind = self.spiel.get_type()
         is_deterministic = kind.chance_mode == pyspiel.GameType.ChanceMode.DETERMINISTIC
         self.is_fully_observed = is_deterministic and kind.information == _PERFECT_INFORMATION
-        self.in_turn: bool = kind.dynamics == _DYNAMICS.SEQUENTIAL
-        """Whether seats never move simultaneously."""
         self.observe = observer_of(self.spiel)
         self._fixed_names: list[dict[int, str]] = [{} for _ in self.seats]
         """Names of moves by seat and number, in games whose names do not depend on the position."""
