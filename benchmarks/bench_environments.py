@@ -48,9 +48,10 @@ ENVIRONMENTS: dict[str, Sequence[str]] = {
         )
     ],
     "openspiel": [
-        *("backgammon", "breakthrough(rows=6,columns=6)", "checkers", "connect_four", "crazy_eights", "cribbage"),
-        *("euchre", "gin_rummy", "go(board_size=9)", "goofspiel", "goofspiel(num_cards=4,imp_info=True)", "hearts"),
-        *("kuhn_poker(players=3)", "leduc_poker", "liars_dice", "matrix_rps", "oware", "spades", "tic_tac_toe"),
+        *("backgammon", "breakthrough(rows=6,columns=6)", "checkers", "chess", "connect_four", "crazy_eights"),
+        *("cribbage", "dark_chess", "euchre", "gin_rummy", "go(board_size=9)", "goofspiel"),
+        *("goofspiel(num_cards=4,imp_info=True)", "hearts", "kuhn_poker(players=3)", "leduc_poker", "liars_dice"),
+        *("matrix_rps", "oh_hell", "oware", "skat", "spades", "tic_tac_toe"),
     ],
     "textarena": [
         f"{name}-v0-train"
