@@ -9,6 +9,7 @@ import datetime as datetimes
 import os
 import platform
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -89,15 +90,32 @@ def _patches(loop: SimulatedLoop, seed: int) -> dict[tuple[Any, str], Callable[.
     }
 
 
+def _on_this_thread(replacement: Callable[..., Any], module: Any, name: str) -> Callable[..., Any]:
+    """The replacement when this thread calls it, the original when another one does."""
+    original, thread = getattr(module, name), threading.get_ident()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (replacement if threading.get_ident() == thread else original)(*args, **kwargs)
+
+    return call
+
+
 @contextlib.contextmanager
 def simulated_machine(
     loop: SimulatedLoop, seed: int, further: Mapping[tuple[Any, str], Callable[..., Any]] = MappingProxyType({})
 ) -> Iterator[None]:
-    """Replace the sources of time, ids and randomness for a block, and ``further`` names of modules."""
+    """Replace the sources of time, ids and randomness for a block, and ``further`` names of modules.
+
+    Other threads of this process keep the real ones: one that sleeps now and then would move the virtual clock.
+    """
     state = random.getstate()
     random.seed(f"global:{seed}")
     with contextlib.ExitStack() as stack:
-        for (module, name), replacement in {**_patches(loop, seed), **further}.items():
+        own = {
+            (module, name): replacement if isinstance(replacement, type) else _on_this_thread(replacement, module, name)
+            for (module, name), replacement in _patches(loop, seed).items()
+        }
+        for (module, name), replacement in {**own, **further}.items():
             stack.enter_context(mock.patch.object(module, name, replacement))
         try:
             yield

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import cast
@@ -293,3 +295,19 @@ def test_a_log_says_how_many_events_it_holds(on_log):
         assert await log.held() == len(await collect(log.read())) == 4
 
     on_log(body)
+
+
+def test_threads_beside_a_simulation_keep_the_real_clock() -> None:
+    ended = threading.Event()
+
+    async def main(_: object) -> float:
+        def sleep() -> None:
+            time.sleep(0.001)
+            ended.set()
+
+        threading.Thread(target=sleep).start()
+        assert ended.wait(60)
+        return asyncio.get_running_loop().time()
+
+    # Real waiting takes no virtual time, and neither does the other thread's.
+    assert run_with_broker(main) < 0.001
