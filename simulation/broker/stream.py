@@ -344,6 +344,8 @@ class Stream:
 
     def count_after(self, pattern: str, sequence: int) -> int:
         """The number of messages on matching subjects beyond a sequence."""
+        if sequence >= self.last:
+            return 0
         is_gapless = len(self.messages) == self.last - self.first + 1
         if is_gapless and self.all_match(pattern):
             return self.last - max(sequence, self.first - 1)
