@@ -160,7 +160,7 @@ def test_vllm_serves_a_familys_adapters_with_the_learners_log_probabilities(fami
     async def sample() -> dict[str | None, list[Generation]]:
         requests = {
             name: [
-                Request([3, 5, 4, 6, 7 + seed % 3], name, None, SamplingParameters(1.0, seed, 12)) for seed in range(8)
+                Request([3, 5, 4, 6, 6 + seed % 3], name, None, SamplingParameters(1.0, seed, 12)) for seed in range(8)
             ]
             for name in (None, "trained")
         }
@@ -170,7 +170,7 @@ def test_vllm_serves_a_familys_adapters_with_the_learners_log_probabilities(fami
     asyncio.run(backend.close())
     found = {}
     for name, generations in sampled.items():
-        calls = [make_model_call([3, 5, 4, 6, 7 + seed % 3], each, 0, 1.0) for seed, each in enumerate(generations)]
+        calls = [make_model_call([3, 5, 4, 6, 6 + seed % 3], each, 0, 1.0) for seed, each in enumerate(generations)]
         with torch.no_grad():
             evaluate = adapter.begin(LearnerConfig(), enabled=name is not None).loss_inputs
         found[name], stated = recompute_choices(evaluate, learner.shape, adapter.device, calls)
