@@ -8,14 +8,12 @@ import json
 import os
 import pty
 import re
-import select
 import shlex
 import signal
 import subprocess
 import sys
 import termios
 import threading
-import time
 import tomllib
 import urllib.request
 import venv
@@ -170,26 +168,25 @@ class Terminal:
 
     def __init__(self) -> None:
         self._side, self.process_side = pty.openpty()
-        self._drawn = b""
+        self._drawn, self._changed = b"", threading.Condition()
         termios.tcsetwinsize(self._side, (40, 120))
+        # From the beginning: a process waits at a terminal that is full.
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError):
+            while read := os.read(self._side, 2**16):
+                with self._changed:
+                    self._drawn += read
+                    self._changed.notify()
 
     def wait_for(self, text: bytes, timeout_s: float = 300.0) -> None:
-        """Read what is drawn until a text occurs."""
-        deadline = time.monotonic() + timeout_s
-        while text not in self._drawn:
-            readable, _, _ = select.select([self._side], [], [], max(deadline - time.monotonic(), 0.0))
-            assert readable, (text, self._drawn[-2000:])
-            self._drawn += os.read(self._side, 2**16)
+        """Wait until a text is drawn."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: text in self._drawn, timeout_s), (text, self._drawn[-2000:])
 
     def press(self, key: bytes) -> None:
         os.write(self._side, key)
-        # What else is drawn must not fill the terminal, at which a process would wait.
-        threading.Thread(target=self._drain, daemon=True).start()
-
-    def _drain(self) -> None:
-        with contextlib.suppress(OSError):
-            while os.read(self._side, 2**16):
-                pass
 
 
 @pytest.mark.parametrize("by_address", [False, True], ids=["stopped", "nats"])
