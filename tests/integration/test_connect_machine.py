@@ -159,6 +159,10 @@ class Broker:
     def revoke(self, name: str) -> None:
         self.authority.revoke(name)
         self._configure()
+        self.reload()
+
+    def reload(self) -> None:
+        """Have the broker read its configuration anew; one that is still starting may refuse to."""
         os.kill(self._pid, signal.SIGHUP)
 
     def stop(self) -> None:
@@ -210,6 +214,7 @@ def test_credentials_that_are_refused_or_missing_say_so(broker: Broker, tmp_path
         with pytest.raises((AccessError, UsageError)) as failure:
             refused(broker.url, tmp_path / "a", creds=creds)
         said = str(failure.value)
+        broker.reload()
     assert "refuses the credentials of rollout-3" in said
     with pytest.raises(UsageError, match="--workers 2: found credentials for 1; expected a file for each worker"):
         refused(broker.url, tmp_path / "a", creds=creds, workers=(1, 2))

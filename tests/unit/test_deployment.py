@@ -64,8 +64,9 @@ def check_command(words: list[str], is_mention: bool = False) -> None:
             assert value is not None, f"{command.name}: lacks {param.name}"
     if command.name in ("worker", "join") and not is_mention:
         assert (given.get("role") or "rollout") in ROLE_MODULES
-    if "/" in str(given.get("config", "")):
-        assert (ROOT / given["config"]).is_file(), given["config"]
+    paths = given.get("config") or []
+    for path in [paths] if isinstance(paths, str) else paths:
+        assert "/" not in path or (ROOT / path).is_file(), path
 
 
 @pytest.mark.parametrize(
