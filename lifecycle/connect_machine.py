@@ -25,7 +25,7 @@ from workers.autoscaler import WorkerBounds
 from workers.compatibility import check_rules, check_versions, older_deciders, resolve_policy
 from workers.credentials import WorkerIdentities, lock_folder, read_credentials, read_machine_token
 from workers.discover_servers import uses_inference_servers
-from workers.logs import configure_logging
+from workers.logs import configure_logging, show_progress
 from workers.process import WorkerProcess, WorkerSpec
 from workers.runtime import Context, beside
 from workers.supervisor import Supervisor, make_announcer, stop_on_signals
@@ -130,7 +130,7 @@ async def _connect_workers(
     async with beside(context.follow()):
         await context.wait_for_sequence(await context.log.last_sequence())
         say("league", f"{context.log.league}, {context.state.sequence:,} events")
-        loaded = await _check_machine(context, options, say)
+        loaded = await _check_machine(context, options, say, console)
         context.refuses_newer = False
         identities = WorkerIdentities(options.role, options.policy, creds, read_machine_token(context.run.folder))
         bounds = _resolve_bounds(options, loaded, identities.max_count)
@@ -159,7 +159,7 @@ async def _resolve_league(client: Client, nats: str, name: str | None) -> str:
 
 
 async def _check_machine(
-    context: Context, options: ConnectOptions, say: Callable[[str, str], None]
+    context: Context, options: ConnectOptions, say: Callable[[str, str], None], console: Console
 ) -> ModelFootprint | None:
     """Check whether workers of the role can run here; return the footprint of one, if it loads a model.
 
@@ -181,7 +181,7 @@ async def _check_machine(
             "(--room-gb)"
         )
     say("space", f"{free_gb:.1f} GB of disk, {psutil.virtual_memory().available / 1e9:.1f} GB of memory free")
-    return await _check_model(context, options.role, say)
+    return await _check_model(context, options.role, say, console)
 
 
 def _check_match_requirements(config: LeagueConfig, role: str) -> Iterator[str]:
@@ -193,7 +193,9 @@ def _check_match_requirements(config: LeagueConfig, role: str) -> Iterator[str]:
         yield f"keys of {', '.join(remote_agents)}"
 
 
-async def _check_model(context: Context, role: str, say: Callable[[str, str], None]) -> ModelFootprint | None:
+async def _check_model(
+    context: Context, role: str, say: Callable[[str, str], None], console: Console
+) -> ModelFootprint | None:
     config = context.config
     if role not in _MODEL_ROLES:
         return None
@@ -201,7 +203,8 @@ async def _check_model(context: Context, role: str, say: Callable[[str, str], No
     from inference import backend_settings
     from workers.policy_weights import fetch_base_model
 
-    folder = await fetch_base_model(context)
+    with show_progress(console, "the base model") as report:
+        folder = await fetch_base_model(context, report)
     if role in _SCALABLE_ROLES and uses_inference_servers(config):
         say("model", "inference processes have it")
         return None

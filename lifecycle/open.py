@@ -1,7 +1,10 @@
 """Opens a league: streams, base model, first events. Opening an open league changes nothing but its settings."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -26,6 +29,8 @@ from schemas.events import HistoryImported, LeagueOpened
 from workers.logs import ProgressReporter
 
 log = structlog.get_logger()
+
+Model = TypeVar("Model")
 
 
 async def open_league(
@@ -85,7 +90,7 @@ async def _locate_base_model(
 ) -> str:
     """Returns the source from which workers load the base model; a model made here reaches them through the broker."""
     if config.model.base != "made":
-        base = load_base(config.model.base)
+        base = await _report_from_thread(partial(load_base, config.model.base), report)
         _check_sampling(config, base.folder)
         # Checked here rather than by the first workers: the game's words may be missing in the model's vocabulary.
         check_tokenizer(base.tokenizer, config)
@@ -93,7 +98,7 @@ async def _locate_base_model(
     if not (run.model / "config.json").exists():
         if not make_model:
             return ""
-        await _make_model_in_thread(run, config, report)
+        await _report_from_thread(partial(make_base_model, run.model, config), report)
     return "artifact:" + await run.open_blob_store(client, config.name).put(pack_folder(run.model))
 
 
@@ -115,18 +120,18 @@ def _check_sampling(config: LeagueConfig, folder: Path) -> None:
         raise ConfigError(f"inference.backend: 'local' does not compute this model; expected 'vllm' ({reason})")
 
 
-async def _make_model_in_thread(run: Run, config: LeagueConfig, report: ProgressReporter) -> None:
-    """Make the base model in a thread: it takes minutes, after which the broker would drop a silent connection."""
+async def _report_from_thread(get_model: Callable[[ProgressReporter], Model], report: ProgressReporter) -> Model:
+    """Get a base model in a thread: it takes minutes, after which the broker would drop a silent connection."""
     is_stopped = False
 
     def on_progress(text: str, share: float | None) -> None:
         # A thread cannot be killed, and stopping the program would wait for it.
         if is_stopped:
-            raise UsageError("stopped while the base model was being made")
+            raise UsageError("stopped before the base model was there")
         report(text, share)
 
     try:
-        await asyncio.to_thread(make_base_model, run.model, config, on_progress)
+        return await asyncio.to_thread(get_model, on_progress)
     except asyncio.CancelledError:
         is_stopped = True
         raise

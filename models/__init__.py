@@ -14,6 +14,9 @@
 - ``behaviour_cloning``  trains a model on the play of scripted bots by cross-entropy
 """
 
+import io
+from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from models.tokenizer import Tokenizer
@@ -30,6 +33,11 @@ from schemas.errors import ModelError
 
 MODEL_FILES = ("*.json", "*.jinja", "*.safetensors", "*.txt", "*.model")
 """Files that are downloaded of a hub model: no weights in other formats."""
+OTHER_COPIES = ("*/*", "consolidated*")
+"""Files that are not: some models have their weights a second time, in the layout of their makers' own code."""
+
+DownloadReporter = Callable[[str, float | None], None]
+"""Called with a description and the completed share, 0 to 1, or None if unknown."""
 
 
 class BaseModel(msgspec.Struct, frozen=True):
@@ -40,19 +48,24 @@ class BaseModel(msgspec.Struct, frozen=True):
     tokenizer: Tokenizer
 
 
-def load_base(source: str | Path) -> BaseModel:
+def load_base(source: str | Path, report: DownloadReporter | None = None) -> BaseModel:
     """Load the model that ``source`` names: a folder if there is one, else a hub id (cache first, then the hub).
+
+    ``report`` is called during a download.
 
     Raises:
         ModelError: no such model here or on the hub, or a folder that is not a model directory.
     """
-    folder = find_base(source)
+    folder = find_base(source, report)
     _check_model_files(folder)
     return BaseModel(folder=folder, shape=read_model_shape(folder), tokenizer=Tokenizer(folder))
 
 
-def find_base(source: str | Path) -> Path:
+def find_base(source: str | Path, report: DownloadReporter | None = None) -> Path:
     """Returns the folder of a local model, or of a hub model's snapshot.
+
+    A hub model is downloaded once on a machine, also where several processes need it at once: each file is locked while
+    it is fetched, and a download that was interrupted goes on. ``report`` is called meanwhile; None draws a bar.
 
     Raises:
         ModelError: neither a folder nor a hub model that is cached or can be fetched.
@@ -64,19 +77,21 @@ def find_base(source: str | Path) -> Path:
         raise ModelError(
             f"base model: no folder {source}; expected a model directory or a hub id like 'Qwen/Qwen3-0.6B'"
         )
-    return _from_hub(str(source))
+    return _from_hub(str(source), report)
 
 
-def _from_hub(name: str) -> Path:
+def _from_hub(name: str, report: DownloadReporter | None) -> Path:
     from huggingface_hub import snapshot_download  # slow to import, and local models never need it
     from huggingface_hub.constants import HF_HUB_CACHE
 
+    files: dict[str, Any] = {"allow_patterns": [*MODEL_FILES], "ignore_patterns": [*OTHER_COPIES]}
     try:
-        return Path(snapshot_download(name, allow_patterns=list(MODEL_FILES), local_files_only=True))
+        return Path(snapshot_download(name, **files, local_files_only=True))
     except (OSError, ValueError):  # not cached, or no valid id: the hub's own answer says more
         pass
+    shown = {} if report is None else {"tqdm_class": _progress_bar(name, report)}
     try:
-        return Path(snapshot_download(name, allow_patterns=list(MODEL_FILES)))
+        return Path(snapshot_download(name, **files, **shown))
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ModelError(
@@ -84,6 +99,27 @@ def _from_hub(name: str) -> Path:
             f"(looked in {HF_HUB_CACHE}) or can be fetched: {type(error).__name__}: {reason} "
             f"Expected a model directory, or a hub id like 'Qwen/Qwen3-0.6B' and a way to reach the hub."
         ) from error
+
+
+def _progress_bar(name: str, report: DownloadReporter) -> Any:
+    """A class of tqdm's that reports downloaded bytes in place of drawing a bar."""
+    from tqdm import tqdm
+
+    class ReportedBar(tqdm):  # type: ignore[misc]
+        monitor_interval = 0
+
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            super().__init__(*args, **settings | {"file": io.StringIO(), "mininterval": 1.0})
+
+        def display(self, *_: Any, **__: Any) -> None:
+            # Other bars count files, or bytes that are sent but not written yet.
+            if self.unit == "B" and self.n and self.total:
+                rate = self.format_dict["rate"] or self.n / max(self.format_dict["elapsed"], 1e-6)
+                left = timedelta(seconds=round(max(self.total - self.n, 0) / rate))
+                amount = f"{self.n / 1e9:.2f} of {self.total / 1e9:.2f} GB, {rate / 1e6:.0f} MB/s, {left} left,"
+                report(f"downloading {name}: {amount}", min(self.n / self.total, 1.0))
+
+    return ReportedBar
 
 
 def _check_model_files(folder: Path) -> None:

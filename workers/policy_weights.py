@@ -26,14 +26,15 @@ from schemas.events import AdapterSlotsReduced
 from schemas.ids import split_agent
 from schemas.jobs import PlayMatch
 from workers.discover_servers import connect_servers, uses_inference_servers
+from workers.logs import ProgressReporter
 from workers.monitoring.metrics import BackendGauge
 from workers.runtime import Context
 
 log = structlog.get_logger()
 
 
-async def fetch_base_model(context: Context) -> Path:
-    """Returns the folder of the league's base model, fetched if it is stored as a blob.
+async def fetch_base_model(context: Context, report: ProgressReporter | None = None) -> Path:
+    """Returns the folder of the league's base model, fetched if it is stored as a blob or was not downloaded yet.
 
     Raises:
         ModelError: the model cannot be used.
@@ -44,7 +45,7 @@ async def fetch_base_model(context: Context) -> Path:
         raise ModelError("this league has no base model yet; expected `league up` before, which makes it")
     kind, _, digest = source.partition(":")
     if kind != "artifact":
-        return find_base(source)
+        return await asyncio.to_thread(find_base, source, report)
     folder = context.run.folder / "models" / digest[:16]
     if not folder.exists():
         await unpack_blob(context, digest, folder)

@@ -195,10 +195,14 @@ def test_a_model_spread_over_several_gpus_takes_its_share_of_each(tmp_path: Path
         check_config(shared)
 
 
-@pytest.mark.parametrize("file", [*sorted(PRESETS.glob("gpu-*.toml")), PRESETS.parent / "simpletak.toml"])
-def test_vllm_follows_constraints_by_itself_in_every_configuration_for_a_gpu(file: Path) -> None:
-    config = load_config(file)
-    assert backend_config(config.inference.backend, backend_settings(config)).mask_places > 0  # type: ignore[attr-defined]
+def test_vllm_follows_constraints_by_itself_in_every_configuration_for_a_gpu(tmp_path: Path) -> None:
+    run("init", str(tmp_path / "card.toml"), "--yes", "--game", "nim", "--model", "Qwen3-8B", "--card", "141")
+    deployed = PRESETS.parents[1] / "deploy"
+    files = [*PRESETS.rglob("*.toml"), *PRESETS.parent.glob("*.toml"), *deployed.rglob("*.toml"), *tmp_path.glob("*")]
+    on_gpus = {file.name: config for file in files if (config := load_config(file)).inference.backend == "vllm"}
+    assert {"gpu-24gb.toml", "gpu-80gb.toml", "trainer-and-rollouts.toml", "simpletak.toml", "card.toml"} <= {*on_gpus}
+    for config in on_gpus.values():
+        assert backend_config(config.inference.backend, backend_settings(config)).mask_places > 0  # type: ignore[attr-defined]
 
 
 def test_enter_takes_the_default_and_answers_are_taken(tmp_path: Path) -> None:

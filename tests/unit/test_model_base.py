@@ -1,5 +1,13 @@
 """A made base is a real model directory; one that is not is refused in a paragraph."""
 
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -7,6 +15,9 @@ import torch
 
 from models import BaseShape, Tokenizer, load_base, make_base
 from schemas.errors import ModelError
+from schemas.ids import digest
+
+ROOT = Path(__file__).parents[2]
 
 WORDS = ["A", "B", "<orders>", "via C", "X-Y"]
 
@@ -101,6 +112,89 @@ def test_model_that_is_nowhere_says_where_it_was_looked_for(monkeypatch: pytest.
         load_base("nobody/nothing")
     with pytest.raises(ModelError, match="no folder"):
         load_base(tmp_path / "gone")
+
+
+class Hub(ThreadingHTTPServer):
+    """The part of the hub's interface that a download needs, for one model; counts what was sent of each file."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), HubRequest)
+        self.folder = folder
+        self.sent: Counter[str] = Counter()
+
+
+class HubRequest(BaseHTTPRequestHandler):
+    server: Hub
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.answer(has_body=False)
+
+    def do_GET(self) -> None:
+        self.answer(has_body=True)
+
+    def answer(self, has_body: bool) -> None:
+        folder, place = self.server.folder, self.path.partition("?")[0]
+        files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.*"))}
+        name = place.partition(f"/resolve/{COMMIT}/")[2]
+        if place.startswith("/api/models/somebody/tiny/revision/"):
+            data = json.dumps({"id": "somebody/tiny", "sha": COMMIT}).encode()
+        elif place.startswith("/api/models/somebody/tiny/tree/"):
+            rows = [{"type": "file", "path": each, "size": path.stat().st_size} for each, path in files.items()]
+            data = json.dumps([row | {"oid": digest(str(row["path"]).encode())[:40]} for row in rows]).encode()
+        elif name in files:
+            data = files[name].read_bytes()
+            self.server.sent[name] += has_body
+        else:
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.send_header("ETag", f'"{digest(name.encode())[:40]}"')
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if has_body:
+            self.wfile.write(data)
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+DOWNLOAD = """
+from models import load_base
+shown = []
+print(load_base("somebody/tiny", lambda text, share: shown.append((text, share))).folder)
+print(*shown[-1:])
+"""
+
+
+def test_hub_model_is_downloaded_once_on_a_machine_with_its_progress_shown(base: Path, tmp_path: Path):
+    folder = Path(shutil.copytree(base, tmp_path / "published"))
+    for copy in ("consolidated.safetensors", "original/model.safetensors", "pytorch_model.bin"):
+        (folder / copy).parent.mkdir(exist_ok=True)
+        (folder / copy).write_bytes(b"the same again")
+    hub = Hub(folder)
+    serving = threading.Thread(target=hub.serve_forever)
+    serving.start()
+    address = f"http://127.0.0.1:{hub.server_port}"
+    variables = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_DISABLE_XET": "1"}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HF_")} | variables
+
+    command, pipes = [sys.executable, "-c", DOWNLOAD], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    try:
+        both = [subprocess.Popen(command, env=environment, cwd=ROOT, text=True, **pipes) for _ in range(2)]
+        printed = [process.communicate(timeout=300) for process in both]
+    finally:
+        hub.shutdown()
+        serving.join()
+        hub.server_close()
+    assert [process.returncode for process in both] == [0, 0], printed
+    # Once for both processes, and no second copy of the weights.
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= hub.sent.keys() <= {*os.listdir(base)}
+    assert set(hub.sent.values()) == {1}
+    (found,) = {out.splitlines()[0] for out, _ in printed}
+    assert found.startswith(str(tmp_path / "cache"))
+    assert any("downloading somebody/tiny: 0.00 of 0.00 GB" in out and "1.0)" in out for out, _ in printed)
 
 
 def test_sub_word_tokenizer_writes_a_piece_the_same_way_each_time(tmp_path: Path):

@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import threading
+from functools import partial
 from pathlib import Path
 
 from league.run import Run
-from lifecycle.open import _make_model_in_thread
+from lifecycle.league_models import make_base_model
+from lifecycle.open import _report_from_thread
 from schemas.config import LeagueConfig, ModelConfig, Plugin
 
 
@@ -16,7 +18,8 @@ def test_a_base_model_under_way_is_given_up(tmp_path: Path) -> None:
     config = LeagueConfig(game=Plugin(name="nim"), model=endless)
 
     async def stopped() -> None:
-        making = asyncio.create_task(_make_model_in_thread(run, config, lambda text, share: told.set()))
+        make = partial(make_base_model, run.model, config)
+        making = asyncio.create_task(_report_from_thread(make, lambda text, share: told.set()))
         assert await asyncio.to_thread(told.wait, 300)
         making.cancel()
         with contextlib.suppress(asyncio.CancelledError):

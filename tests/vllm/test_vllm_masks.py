@@ -121,6 +121,33 @@ def test_excerpt_with_tokens_that_the_model_does_not_have_does_not_end_the_engin
     assert list(output.outputs[0].token_ids) == [9]
 
 
+def test_engine_that_schedules_steps_ahead_samples_along_masks_what_the_other_engine_samples(base, engine, monkeypatch):
+    """vLLM's own asynchronous scheduler, which it turns off on a CPU and which works there all the same."""
+    from vllm.platforms.cpu import CpuPlatform
+
+    from inference.vllm.process import VllmEngine
+
+    synchronous = CpuPlatform.check_and_update_config
+
+    def schedule_ahead(config: Any) -> None:
+        synchronous(config)
+        config.scheduler_config.async_scheduling = True
+
+    monkeypatch.setattr(CpuPlatform, "check_and_update_config", staticmethod(schedule_ahead))
+    ahead = VllmEngine(base, VllmConfig(max_loras=2, max_cpu_loras=2, mask_places=16))
+    monkeypatch.undo()
+    try:
+        schedulers = [each._llm.vllm_config.scheduler_config.get_scheduler_cls() for each in (engine, ahead)]
+        assert [each.__name__ for each in schedulers] == ["Scheduler", "AsyncScheduler"]
+        crowd = [request_of(seed, constraint=None if seed % 3 == 2 else ORDERS) for seed in range(18)]
+        expected, found = (run(backend(base, each, 100), *crowd) for each in (engine, ahead))
+        for one, other in zip(expected, found, strict=True):
+            assert other.completion_ids == one.completion_ids
+            assert other.logprobs == pytest.approx(one.logprobs, abs=1e-5)
+    finally:
+        ahead.close()
+
+
 def test_tokens_of_a_step_that_was_planned_before_they_were_known_are_read_when_it_samples():
     """vLLM's own batch under asynchronous scheduling, which lists -1 until the tokens have been copied."""
     from vllm import SamplingParams
