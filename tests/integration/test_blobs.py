@@ -19,6 +19,8 @@ from league.log.streams import ensure_streams, tighten_streams
 from schemas.config import ExperienceConfig
 from schemas.errors import ArtifactError
 from schemas.ids import digest
+from simulation.broker.server import URL
+from simulation.standalone import run_with_broker
 
 LARGE = bytes(range(256)) * 8192
 """Several chunks."""
@@ -39,6 +41,14 @@ async def broker_store(folder: Path) -> AsyncIterator[BlobStore]:
 
 
 @contextlib.asynccontextmanager
+async def simulated_store(_: Path) -> AsyncIterator[BlobStore]:
+    client = await connect(URL, "test")
+    await ensure_streams(client.jetstream(), ExperienceConfig())
+    yield BrokerBlobStore(client, "nim")
+    await flush_and_close(client)
+
+
+@contextlib.asynccontextmanager
 async def cached_store(folder: Path) -> AsyncIterator[BlobStore]:
     yield CachedBlobStore(FolderBlobStore(folder / "store"), FolderBlobStore(folder / "cache"))
 
@@ -46,14 +56,22 @@ async def cached_store(folder: Path) -> AsyncIterator[BlobStore]:
 Body = Callable[[BlobStore], Awaitable[None]]
 
 
-@pytest.fixture(params=[folder_store, broker_store, cached_store], ids=["folder", "broker", "cached"])
+@pytest.fixture(
+    params=[(folder_store, 0), (broker_store, 0), (cached_store, 0), (simulated_store, 1), (simulated_store, 3)],
+    ids=["folder", "broker", "cached", "simulated", "simulated cluster"],
+)
 def on_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], None]:
-    def run(body: Body) -> None:
-        async def main() -> None:
-            async with request.param(tmp_path) as store:
-                await body(store)
+    make_store, servers = request.param
 
-        asyncio.run(asyncio.wait_for(main(), 300))
+    def run(body: Body) -> None:
+        async def main(_: object = None) -> None:
+            async with make_store(tmp_path) as store:
+                await asyncio.wait_for(body(store), 300)
+
+        if servers:
+            run_with_broker(main, is_clustered=servers > 1)
+        else:
+            asyncio.run(main())
 
     return run
 

@@ -1,4 +1,7 @@
-"""Message ids: no client can take another's, a duplicate is compared with what is stored, and no fact is split."""
+"""Message ids: no client can take another's, a duplicate is compared with what is stored, and no fact is split.
+
+Jobs are delivered until they are acknowledged. The simulated broker has to behave as the real one.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -24,6 +27,8 @@ from schemas.errors import MessageIdError
 from schemas.events import Event, GradientStepTaken, PolicyPublished
 from schemas.jobs import PlayMatch
 from schemas.subjects import event_subject, experience_subject, work_subject
+from simulation.broker.server import URL
+from simulation.standalone import run_with_broker
 from tests.builders import checkpoint_added, gradient_step, policy_published, trajectory
 
 STEP: list[Event] = [policy_published(3), gradient_step(3), checkpoint_added(3)]
@@ -34,28 +39,38 @@ Body = Callable[[Client, Client], Awaitable[None]]
 
 @pytest.fixture(
     scope="module",
-    params=[EmbeddedServer, pytest.param(LocalCluster, marks=pytest.mark.slow)],
-    ids=["one broker", "cluster"],
+    params=[EmbeddedServer, pytest.param(LocalCluster, marks=pytest.mark.slow), 1, 3],
+    ids=["one broker", "cluster", "simulated", "simulated cluster"],
 )
-def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | int]:
+    """Address of a broker, or the number of servers of a simulated one, which each test has for itself."""
+    if isinstance(request.param, int):
+        yield request.param
+        return
     with request.param(tmp_path_factory.mktemp("ids")) as running:
         yield running.url
 
 
 @pytest.fixture
-def run(url: str) -> Callable[[Body], None]:
+def run(broker: str | int) -> Callable[[Body], None]:
     """Runs a body with two connections: a worker's, and that of another client."""
 
-    async def main(body: Body) -> None:
+    async def main(body: Body, url: str) -> None:
         worker, other = await connect(url, "trainer"), await connect(url, "other")
         await ensure_streams(worker.jetstream(), ExperienceConfig())
         try:
-            await body(worker, other)
+            await asyncio.wait_for(body(worker, other), 300)
         finally:
             await flush_and_close(worker)
             await flush_and_close(other)
 
-    return lambda body: asyncio.run(asyncio.wait_for(main(body), 300))
+    def run_body(body: Body) -> None:
+        if isinstance(broker, int):
+            run_with_broker(lambda _: main(body, URL), is_clustered=broker > 1)
+        else:
+            asyncio.run(main(body, broker))
+
+    return run_body
 
 
 def messages(league: str, events: list[Event]) -> list[tuple[str, bytes]]:
@@ -245,6 +260,27 @@ def test_jobs_of_several_evaluators_are_stored_once(run: Callable[[Body], None])
         await worker.flush()
         await queue.submit(JOB)
         assert await queue.fetch(10, timeout_s=0.3) == [], "played, and not requested again"
+
+    run(body)
+
+
+def test_a_job_is_delivered_again_until_it_is_acknowledged(
+    run: Callable[[Body], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("league.log.work.ACK_WAIT_S", 1.0)
+
+    async def body(worker: Client, other: Client) -> None:
+        queue, second = WorkQueue(worker, "leases"), WorkQueue(other, "leases")
+        await queue.create_consumer()
+        await queue.bind()
+        await second.bind()
+        await queue.submit(JOB)
+        (first,) = await queue.fetch(1, timeout_s=60.0)
+        (again,) = await second.fetch(1, timeout_s=60.0)
+        assert (first.delivery_count, again.delivery_count, again.job) == (1, 2, JOB)
+        await again.acknowledge()
+        await other.flush()
+        assert await queue.fetch(1, timeout_s=1.5) == []
 
     run(body)
 

@@ -1,8 +1,7 @@
-"""Heartbeats on a real broker: the newest of every process, how old it is, and none of it in the history."""
+"""Heartbeats on a real broker and on the simulated one: the newest of every process, how old it is, and none of it in the history."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,30 +19,38 @@ from schemas.config import ExperienceConfig
 from schemas.errors import LogUnavailableError
 from schemas.metrics import Heartbeat, InferenceMetrics
 from schemas.subjects import DEAD_LETTER_STREAM, METRICS_STREAM
+from simulation.broker.server import URL
+from simulation.standalone import run_with_broker
 from tests.builders import gradient_step
+
+Body = Callable[[MetricsStream], Awaitable[None]]
 
 
 def heartbeat(worker: str, sequence: int = 1, **more: object) -> Heartbeat:
     return Heartbeat(worker, "rollout", "a1", "host", 7, 1.0, 10, 0.5, 3, sequence, 0, **more)  # type: ignore[arg-type]
 
 
-@asynccontextmanager
-async def connected(folder: Path) -> AsyncIterator[MetricsStream]:
+async def with_stream(url: str, body: Body) -> None:
+    """Run a body with the heartbeat stream of a broker."""
+    client = await connect(url, "test")
+    await ensure_streams(client.jetstream(), ExperienceConfig())
+    try:
+        await body(MetricsStream(client, "nim"))
+    finally:
+        await flush_and_close(client)
+
+
+def on_a_broker(folder: Path, body: Body) -> None:
     with EmbeddedServer(folder / "nats") as server:
-        client = await connect(server.url, "test")
-        await ensure_streams(client.jetstream(), ExperienceConfig())
-        try:
-            yield MetricsStream(client, "nim")
-        finally:
-            await flush_and_close(client)
+        asyncio.run(with_stream(server.url, body))
 
 
-def on_a_broker(folder: Path, body: Callable[[MetricsStream], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with connected(folder) as stream:
-            await body(stream)
-
-    asyncio.run(run())
+@pytest.fixture(params=[0, 1, 3], ids=["one broker", "simulated", "simulated cluster"])
+def on_each_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], None]:
+    """Runs a body on a real broker, or on a simulated one of so many servers."""
+    if not request.param:
+        return lambda body: on_a_broker(tmp_path, body)
+    return lambda body: run_with_broker(lambda _: with_stream(URL, body), is_clustered=request.param > 1)
 
 
 def test_the_time_since_a_step_is_by_the_clock_of_the_broker_alone(tmp_path: Path) -> None:
@@ -61,7 +68,7 @@ def test_the_time_since_a_step_is_by_the_clock_of_the_broker_alone(tmp_path: Pat
     on_a_broker(tmp_path, body)
 
 
-def test_the_newest_heartbeat_of_each_process_is_read_with_its_age(tmp_path: Path) -> None:
+def test_the_newest_heartbeat_of_each_process_is_read_with_its_age(on_each_broker: Callable[[Body], None]) -> None:
     async def body(stream: MetricsStream) -> None:
         assert await stream.newest() == {}
         for number in range(1, 4):
@@ -76,10 +83,10 @@ def test_the_newest_heartbeat_of_each_process_is_read_with_its_age(tmp_path: Pat
         assert 0.3 <= found["rollout-1"].age_s < 30
         assert found["rater-1"].age_s < found["rollout-1"].age_s
 
-    on_a_broker(tmp_path, body)
+    on_each_broker(body)
 
 
-def test_more_processes_than_are_read_at_once_are_all_read(tmp_path: Path) -> None:
+def test_more_processes_than_are_read_at_once_are_all_read(on_each_broker: Callable[[Body], None]) -> None:
     async def body(stream: MetricsStream) -> None:
         await stream.publish(heartbeat("first"))
         await asyncio.gather(*(stream.publish(heartbeat(f"w{number}", number)) for number in range(1_200)))
@@ -87,10 +94,10 @@ def test_more_processes_than_are_read_at_once_are_all_read(tmp_path: Path) -> No
         assert len(found) == 1_201
         assert found["w777"].heartbeat.sequence == 777
 
-    on_a_broker(tmp_path, body)
+    on_each_broker(body)
 
 
-def test_followers_hear_what_is_there_and_what_comes(tmp_path: Path) -> None:
+def test_followers_hear_what_is_there_and_what_comes(on_each_broker: Callable[[Body], None]) -> None:
     async def body(stream: MetricsStream) -> None:
         await stream.publish(heartbeat("a", 1))
         following = stream.follow()
@@ -100,10 +107,10 @@ def test_followers_hear_what_is_there_and_what_comes(tmp_path: Path) -> None:
         assert [(await anext(following)).sequence for _ in range(2)] == [2, 3]
         await following.aclose()
 
-    on_a_broker(tmp_path, body)
+    on_each_broker(body)
 
 
-def test_a_broker_without_the_stream_has_heard_of_nobody_and_a_publisher_does_not_make_it(tmp_path: Path) -> None:
+def test_a_broker_without_the_stream_has_heard_of_nobody_and_a_publisher_does_not_make_it(on_each_broker: Callable[[Body], None]) -> None:
     async def body(stream: MetricsStream) -> None:
         await stream._client.jetstream().delete_stream(METRICS_STREAM)
         assert await stream.newest() == {}
@@ -113,10 +120,10 @@ def test_a_broker_without_the_stream_has_heard_of_nobody_and_a_publisher_does_no
         await stream.publish(heartbeat("b"))
         assert list(await stream.newest()) == ["b"]
 
-    on_a_broker(tmp_path, body)
+    on_each_broker(body)
 
 
-def test_leagues_on_one_broker_and_messages_in_other_words_are_kept_apart(tmp_path: Path) -> None:
+def test_leagues_on_one_broker_and_messages_in_other_words_are_kept_apart(on_each_broker: Callable[[Body], None]) -> None:
     async def body(stream: MetricsStream) -> None:
         other = MetricsStream(stream._client, "other")
         await stream.publish(heartbeat("a"))
@@ -127,7 +134,7 @@ def test_leagues_on_one_broker_and_messages_in_other_words_are_kept_apart(tmp_pa
         assert list(await stream.newest()) == ["a", "newer"]
         assert list(await other.newest()) == ["b"]
 
-    on_a_broker(tmp_path, body)
+    on_each_broker(body)
 
 
 def test_nothing_of_it_is_in_the_history(tmp_path: Path) -> None:
@@ -138,7 +145,7 @@ def test_nothing_of_it_is_in_the_history(tmp_path: Path) -> None:
     on_a_broker(tmp_path, body)
 
 
-def test_messages_that_wait_are_counted_by_subject(tmp_path: Path) -> None:
+def test_messages_that_wait_are_counted_by_subject(on_each_broker: Callable[[Body], None]) -> None:
     async def body(stream: MetricsStream) -> None:
         assert await count_messages(stream._client, DEAD_LETTER_STREAM, "dead.nim.>") == {}
         for number in range(3):
@@ -149,7 +156,7 @@ def test_messages_that_wait_are_counted_by_subject(tmp_path: Path) -> None:
             "dead.nim.LEAGUE.1": 1,
         }
 
-    on_a_broker(tmp_path, body)
+    on_each_broker(body)
 
 
 def test_a_heartbeat_to_a_broker_that_is_gone_says_so(tmp_path: Path) -> None:
