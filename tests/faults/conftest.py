@@ -261,7 +261,8 @@ class Harassed:
         there = {recorded.sequence: recorded.event.key for recorded in history if recorded.event is not None}
         lost = {sequence: key for sequence, key in told.items() if there.get(sequence) != key}
         assert not lost
-        assert len(told) > 0.9 * len(history)
+        # What is under way when a process ends is not noted: for its many matches, a large share of a short history.
+        assert len(told) > len(history) / 2
         results = [(r.sequence, r.event) for r in history if isinstance(r.event, MatchFinished)]
         finished = {result.match_id: sequence for sequence, result in reversed(results)}
         again = [result for sequence, result in results if finished[result.match_id] != sequence]

@@ -1,4 +1,4 @@
-"""Heartbeats on a real broker and on the simulated one: the newest of every process, how old it is, and none of it in the history."""
+"""Heartbeats on a real broker and on the simulated one: the newest of every process, its age, none in the history."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,6 +24,7 @@ from simulation.standalone import run_with_broker
 from tests.builders import gradient_step
 
 Body = Callable[[MetricsStream], Awaitable[None]]
+OnBroker = Callable[[Body], None]
 
 
 def heartbeat(worker: str, sequence: int = 1, **more: object) -> Heartbeat:
@@ -46,7 +47,7 @@ def on_a_broker(folder: Path, body: Body) -> None:
 
 
 @pytest.fixture(params=[0, 1, 3], ids=["one broker", "simulated", "simulated cluster"])
-def on_each_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Body], None]:
+def on_each_broker(request: pytest.FixtureRequest, tmp_path: Path) -> OnBroker:
     """Runs a body on a real broker, or on a simulated one of so many servers."""
     if not request.param:
         return lambda body: on_a_broker(tmp_path, body)
@@ -68,7 +69,7 @@ def test_the_time_since_a_step_is_by_the_clock_of_the_broker_alone(tmp_path: Pat
     on_a_broker(tmp_path, body)
 
 
-def test_the_newest_heartbeat_of_each_process_is_read_with_its_age(on_each_broker: Callable[[Body], None]) -> None:
+def test_the_newest_heartbeat_of_each_process_is_read_with_its_age(on_each_broker: OnBroker) -> None:
     async def body(stream: MetricsStream) -> None:
         assert await stream.newest() == {}
         for number in range(1, 4):
@@ -86,7 +87,7 @@ def test_the_newest_heartbeat_of_each_process_is_read_with_its_age(on_each_broke
     on_each_broker(body)
 
 
-def test_more_processes_than_are_read_at_once_are_all_read(on_each_broker: Callable[[Body], None]) -> None:
+def test_more_processes_than_are_read_at_once_are_all_read(on_each_broker: OnBroker) -> None:
     async def body(stream: MetricsStream) -> None:
         await stream.publish(heartbeat("first"))
         await asyncio.gather(*(stream.publish(heartbeat(f"w{number}", number)) for number in range(1_200)))
@@ -97,7 +98,7 @@ def test_more_processes_than_are_read_at_once_are_all_read(on_each_broker: Calla
     on_each_broker(body)
 
 
-def test_followers_hear_what_is_there_and_what_comes(on_each_broker: Callable[[Body], None]) -> None:
+def test_followers_hear_what_is_there_and_what_comes(on_each_broker: OnBroker) -> None:
     async def body(stream: MetricsStream) -> None:
         await stream.publish(heartbeat("a", 1))
         following = stream.follow()
@@ -110,7 +111,9 @@ def test_followers_hear_what_is_there_and_what_comes(on_each_broker: Callable[[B
     on_each_broker(body)
 
 
-def test_a_broker_without_the_stream_has_heard_of_nobody_and_a_publisher_does_not_make_it(on_each_broker: Callable[[Body], None]) -> None:
+def test_a_broker_without_the_stream_has_heard_of_nobody_and_a_publisher_does_not_make_it(
+    on_each_broker: Callable[[Body], None],
+) -> None:
     async def body(stream: MetricsStream) -> None:
         await stream._client.jetstream().delete_stream(METRICS_STREAM)
         assert await stream.newest() == {}
@@ -123,7 +126,9 @@ def test_a_broker_without_the_stream_has_heard_of_nobody_and_a_publisher_does_no
     on_each_broker(body)
 
 
-def test_leagues_on_one_broker_and_messages_in_other_words_are_kept_apart(on_each_broker: Callable[[Body], None]) -> None:
+def test_leagues_on_one_broker_and_messages_in_other_words_are_kept_apart(
+    on_each_broker: Callable[[Body], None],
+) -> None:
     async def body(stream: MetricsStream) -> None:
         other = MetricsStream(stream._client, "other")
         await stream.publish(heartbeat("a"))
@@ -145,7 +150,7 @@ def test_nothing_of_it_is_in_the_history(tmp_path: Path) -> None:
     on_a_broker(tmp_path, body)
 
 
-def test_messages_that_wait_are_counted_by_subject(on_each_broker: Callable[[Body], None]) -> None:
+def test_messages_that_wait_are_counted_by_subject(on_each_broker: OnBroker) -> None:
     async def body(stream: MetricsStream) -> None:
         assert await count_messages(stream._client, DEAD_LETTER_STREAM, "dead.nim.>") == {}
         for number in range(3):
