@@ -230,9 +230,9 @@ def compare_outcome(recorded: Outcome, replayed: Outcome) -> Divergence | None:
 
 
 def _divergence_error(
-    turn: int | None, seat: int | None, what: str, recorded: object, replayed: object
+    turn: int | None, seat: int | None, field: str, recorded: object, replayed: object
 ) -> _DivergedError:
-    return _DivergedError(Divergence(None if turn is None else turn + 1, seat, what, str(recorded), str(replayed)))
+    return _DivergedError(Divergence(None if turn is None else turn + 1, seat, field, str(recorded), str(replayed)))
 
 
 def _format_action(action: Action) -> str:

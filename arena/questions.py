@@ -87,15 +87,15 @@ class QuestionAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     """The problem that it is, where a verifier scores replies; ``answer`` may then be empty."""
 
 
-def list_questions(given: Sequence[QuestionAnswer] | ProblemSet, seed_offset: int = 0) -> list[QuestionAnswer]:
+def list_questions(source: Sequence[QuestionAnswer] | ProblemSet, seed_offset: int = 0) -> list[QuestionAnswer]:
     """The questions of a setting: those given, or the problems of a set, of its seed plus an offset.
 
     Raises:
         ConfigError: the set cannot be made.
     """
-    if isinstance(given, ProblemSet):
-        return [QuestionAnswer(*problem) for problem in given.problems(seed_offset)]
-    return list(given)
+    if isinstance(source, ProblemSet):
+        return [QuestionAnswer(*problem) for problem in source.problems(seed_offset)]
+    return list(source)
 
 
 class QuestionRules(NamedTuple):
@@ -205,10 +205,10 @@ def make_cloze(document: str, options: int, rng: Random) -> QuestionAnswer:
             if normalise_answer(other) != normalise_answer(word)
         }
     )
-    drawn = [word, *rng.sample(others, min(max(0, options - 1), len(others)))]
-    rng.shuffle(drawn)
+    candidates = [word, *rng.sample(others, min(max(0, options - 1), len(others)))]
+    rng.shuffle(candidates)
     gapped = re.sub(rf"\b{re.escape(word)}\b", GAP, sentence)
-    return QuestionAnswer(f"{gapped} ({', '.join(drawn)})" if options else gapped, word)
+    return QuestionAnswer(f"{gapped} ({', '.join(candidates)})" if options else gapped, word)
 
 
 def _contains_answer(text: str, answer: str) -> bool:

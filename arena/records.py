@@ -49,8 +49,8 @@ class EpisodeRecord(msgspec.Struct, frozen=True, tag_field="kind", tag="episode"
 
 def encode_record(arena: str, result: GenerateResult) -> bytes:
     """The record of a match as canonical JSON; values of artifacts that are not JSON are kept as their ``repr``."""
-    kept = EpisodeRecord(VERSION, arena, _record_episode(result))
-    return msgspec.json.encode(kept, enc_hook=repr, order="sorted")
+    episode = EpisodeRecord(VERSION, arena, _record_episode(result))
+    return msgspec.json.encode(episode, enc_hook=repr, order="sorted")
 
 
 def _record_episode(result: GenerateResult) -> RecordedEpisode:
@@ -103,24 +103,27 @@ def make_transcript(record: bytes) -> list[Turn]:
     return _transcript_turns(decode_record(record).tree, "")
 
 
-def _transcript_turns(kept: RecordedEpisode, indent: str) -> list[Turn]:
-    marks = "" if kept.is_trainable else ", not trained on"
-    about = [] if kept.artifact is None else [f"{indent}about: {_format_value(kept.artifact)}"]
-    turns = [Turn(f"{indent}{kept.id}: {kept.episode_type}{marks}", {}, about)]
+def _transcript_turns(episode: RecordedEpisode, indent: str) -> list[Turn]:
+    marks = "" if episode.is_trainable else ", not trained on"
+    about = [] if episode.artifact is None else [f"{indent}about: {_format_value(episode.artifact)}"]
+    turns = [Turn(f"{indent}{episode.id}: {episode.episode_type}{marks}", {}, about)]
     turns += [
-        Turn(f"{indent}{kept.id}, call {number}", {f"{indent}{call.role}": call.said.splitlines() or [""]})
-        for number, call in enumerate(kept.calls)
+        Turn(f"{indent}{episode.id}, call {number}", {f"{indent}{call.role}": call.said.splitlines() or [""]})
+        for number, call in enumerate(episode.calls)
     ]
-    for child in kept.children:
+    for child in episode.children:
         turns += _transcript_turns(child, indent + _INDENT)
-    return [*turns, Turn(f"{indent}{kept.id}: {'FAILED' if kept.failure else 'over'}", {}, _notes(kept, indent))]
+    return [
+        *turns,
+        Turn(f"{indent}{episode.id}: {'FAILED' if episode.failure else 'over'}", {}, _notes(episode, indent)),
+    ]
 
 
-def _notes(kept: RecordedEpisode, indent: str) -> list[str]:
-    if kept.failure:
-        return [f"{indent}{kept.failure}"]
-    rewards = [f"{indent}{role} earns {reward:g}" for role, reward in sorted(kept.rewards.items())]
-    return [*rewards, *(f"{indent}{name} = {value:g}" for name, value in sorted(kept.metrics.items()))]
+def _notes(episode: RecordedEpisode, indent: str) -> list[str]:
+    if episode.failure:
+        return [f"{indent}{episode.failure}"]
+    rewards = [f"{indent}{role} earns {reward:g}" for role, reward in sorted(episode.rewards.items())]
+    return [*rewards, *(f"{indent}{name} = {value:g}" for name, value in sorted(episode.metrics.items()))]
 
 
 def _format_value(value: Any) -> str:

@@ -65,8 +65,8 @@ class Rubric:
             ) from error
         rewards: dict[str, float] = {}
         metrics: dict[str, float] = {}
-        for name, weight, found in zip(self.names, self.weights, values, strict=True):
-            for role, value in _validate_rewards(name, found, rollout, arena).items():
+        for name, weight, result in zip(self.names, self.weights, values, strict=True):
+            for role, value in _validate_rewards(name, result, rollout, arena).items():
                 rewards[role] = rewards.get(role, 0.0) + weight * value
                 metrics[f"{name}/{role}"] = value
         if odd := {role: reward for role, reward in rewards.items() if not isfinite(reward)}:
@@ -114,17 +114,17 @@ def _unique_names(funcs: Sequence[RewardFn]) -> list[str]:
     return names
 
 
-def _validate_rewards(name: str, found: object, rollout: Rollout, arena: Arena) -> dict[str, float]:
+def _validate_rewards(name: str, result: object, rollout: Rollout, arena: Arena) -> dict[str, float]:
     """Return rewards by role.
 
     Raises:
         EpisodeError: other values.
     """
     where = f"reward function {name} of {rollout.episode_type}"
-    if not isinstance(found, Mapping):
-        raise EpisodeError(f"{where}: {found!r}; expected rewards by role")
+    if not isinstance(result, Mapping):
+        raise EpisodeError(f"{where}: {result!r}; expected rewards by role")
     rewards: dict[str, float] = {}
-    for role, value in found.items():
+    for role, value in result.items():
         if role not in arena.roles:
             raise EpisodeError(
                 f"{where}: a reward for {role!r}, which is no role; expected {format_choices(arena.roles)}"

@@ -52,12 +52,12 @@ class ArtifactStore:
         Raises:
             UsageError: a negative or infinite weight, or content that is not JSON.
         """
-        kept = self._validate(artifact)
+        validated = self._validate(artifact)
         if self._keeps_additions:
-            self._keep(kept)
+            self._keep(validated)
         if self._sink is not None:
-            self._sink(ArtifactAdded(self.name, kept))
-        return kept
+            self._sink(ArtifactAdded(self.name, validated))
+        return validated
 
     def replay(self, additions: Iterable[ArtifactAdded]) -> None:
         """Apply additions that were recorded before a restart; those of other stores are ignored."""

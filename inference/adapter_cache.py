@@ -65,13 +65,13 @@ class AdapterCache:
         return configured if self._memory_capacity is None else min(configured, self._memory_capacity)
 
     async def ensure(
-        self, adapters: Sequence[str], held: contextlib.ExitStack | None = None, instead: str | None = None
+        self, adapters: Sequence[str], leases: contextlib.ExitStack | None = None, instead: str | None = None
     ) -> None:
         """Load adapters for requests, all of them at once.
 
         Args:
             adapters: Their digests.
-            held: Holds the adapters until it is closed.
+            leases: Holds the adapters until it is closed.
             instead: A pinned one that may be evicted for them where memory is short.
 
         Raises:
@@ -83,11 +83,11 @@ class AdapterCache:
         # Not behind the lock: loaded adapters need not wait for fetches of others. But a request that waits for room
         # would starve if others went on taking it.
         if not self._waiting and all(adapter in self._loaded for adapter in requested):
-            self._mark_used(requested, held)
+            self._mark_used(requested, leases)
             return
         async with self._loading:
             await self._load(requested, instead)
-            self._mark_used(requested, held)
+            self._mark_used(requested, leases)
 
     def unload(self, adapter: str) -> bool:
         """Unload an adapter; False where it is pinned or held."""
@@ -155,12 +155,12 @@ class AdapterCache:
         if fits < self._configured_capacity():
             await self._on_capacity_reduced(fits, str(error))
 
-    def _mark_used(self, requested: Sequence[str], held: contextlib.ExitStack | None) -> None:
+    def _mark_used(self, requested: Sequence[str], leases: contextlib.ExitStack | None) -> None:
         for adapter in requested:
             self._loaded.move_to_end(adapter)
-            if held is not None:
+            if leases is not None:
                 self._in_use[adapter] += 1
-                held.callback(self._release, adapter)
+                leases.callback(self._release, adapter)
         # The requested ones are about to be used, though they may not be held yet.
         self._evict_idle(requested)
 

@@ -186,16 +186,16 @@ class Engine:
         coming: dict[BlockKey, ActiveSequence] = {}
         longest = 0
         for place, row in enumerate(joining):
-            found = self._prefixes.find_prefix(row.ready.identity, row.pending) if self._prefixes.enabled else NO_MATCH
-            cached = len(found.places) * BLOCK_TOKENS
+            match = self._prefixes.find_prefix(row.ready.identity, row.pending) if self._prefixes.enabled else NO_MATCH
+            cached = len(match.places) * BLOCK_TOKENS
             length = max(longest, len(row.pending) - cached)
             if batch and length * (len(batch) + 1) > self._max_prefill_tokens:
                 return batch, later + joining[place:]
-            first = found.missing and coming.setdefault(found.missing, row)
+            first = match.missing and coming.setdefault(match.missing, row)
             if first is not None and first is not row and should_wait_for_prefix(first, row, cached):
                 later.append(row)
                 continue
-            row.admit(found.places, cached)
+            row.admit(match.places, cached)
             batch.append(row)
             longest = length
         return batch, later
@@ -232,20 +232,20 @@ class Engine:
 
     def _remove_finished(self) -> None:
         """Let finished rows leave."""
-        gone = {slot for slot, row in enumerate(self._running) if row.finished or row.future.done()}
-        for slot in gone:
+        freed = {slot for slot, row in enumerate(self._running) if row.finished or row.future.done()}
+        for slot in freed:
             self._finish(self._running[slot])
-        if torn := [slot for slot in gone if self._running[slot].torn]:
+        if torn := [slot for slot in freed if self._running[slot].torn]:
             self._cache.clear_slots(torn)
-        self._free_slots(gone)
+        self._free_slots(freed)
 
-    def _free_slots(self, gone: set[int]) -> None:
+    def _free_slots(self, freed: set[int]) -> None:
         """Empty slots, and move the last rows into them."""
-        if not gone:
+        if not freed:
             return
-        kept = len(self._running) - len(gone)
-        targets = sorted(slot for slot in gone if slot < kept)
-        sources = [slot for slot in range(kept, len(self._running)) if slot not in gone]
+        kept = len(self._running) - len(freed)
+        targets = sorted(slot for slot in freed if slot < kept)
+        sources = [slot for slot in range(kept, len(self._running)) if slot not in freed]
         for source, target in zip(sources, targets, strict=True):
             self._running[target] = self._running[source]
         if sources:

@@ -191,11 +191,11 @@ class PrefixCache:
         self._touch(keys)
         return PrefixMatch(places, missing)
 
-    def copy_to_slots(self, found: Iterable[tuple[int, list[int]]]) -> None:
+    def copy_to_slots(self, matches: Iterable[tuple[int, list[int]]]) -> None:
         """Copy cached blocks to the beginning of slots: (slot, places) of each."""
         sources: list[int] = []
         targets: list[tuple[int, int]] = []
-        for slot, places in found:
+        for slot, places in matches:
             sources += places
             targets += [(slot, index * BLOCK_TOKENS) for index in range(len(places))]
         if sources and self._pool_NL2GK is not None:
@@ -249,8 +249,8 @@ class PrefixCache:
         pool = self._pool_NL2GK
         held = 0 if pool is None else len(pool)
         if pool is None or held < tokens:
-            room = min(max(tokens, 2 * held), self._most_blocks * BLOCK_TOKENS)
-            grown = like_NL2GK.new_zeros(room, *like_NL2GK.shape[1:])
+            capacity = min(max(tokens, 2 * held), self._most_blocks * BLOCK_TOKENS)
+            grown = like_NL2GK.new_zeros(capacity, *like_NL2GK.shape[1:])
             if pool is not None:
                 grown[:held] = pool
             pool = self._pool_NL2GK = grown

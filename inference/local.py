@@ -214,8 +214,8 @@ class LocalBackend:
     def _make_sequence(self, request: Request, future: asyncio.Future[Generation]) -> ActiveSequence:
         self._find_adapter(request.adapter)
         check_request(request, self._max_positions)
-        room = min(request.sampling.max_tokens, self._max_positions - len(request.prompt_ids))
-        return ActiveSequence(request, self._get_weights(request.adapter), room, self._ends, future)
+        max_tokens = min(request.sampling.max_tokens, self._max_positions - len(request.prompt_ids))
+        return ActiveSequence(request, self._get_weights(request.adapter), max_tokens, self._ends, future)
 
     @torch.inference_mode()
     def _get_weights(self, name: str | None) -> PreparedWeights:

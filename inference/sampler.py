@@ -54,15 +54,15 @@ def sample_tokens(head_VD: Tensor, hidden_RD: Tensor, wishes: Sequence[RowSampli
         wishes: Allowed tokens and sampling parameters of each row.
     """
     draws = SampledTokens([0] * len(wishes), [0.0] * len(wishes), {})
-    free = [index for index, wish in enumerate(wishes) if wish.choices is None]
-    bound = [index for index, wish in enumerate(wishes) if wish.choices is not None]
+    free = [index for index, request in enumerate(wishes) if request.choices is None]
+    bound = [index for index, request in enumerate(wishes) if request.choices is not None]
     for rows, logits_of in ((free, _all_logits), (bound, _allowed_logits)):
         if rows:
             selected = [wishes[row] for row in rows]
             some_RD = hidden_RD
             if len(rows) < len(wishes):
                 some_RD = hidden_RD.index_select(0, torch.tensor(rows, device=hidden_RD.device))
-            logits_RA, tokens_RA = logits_of(head_VD, some_RD, [wish.choices or () for wish in selected])
+            logits_RA, tokens_RA = logits_of(head_VD, some_RD, [request.choices or () for request in selected])
             _draw(logits_RA, tokens_RA, selected, rows, draws)
     return draws
 
@@ -100,9 +100,9 @@ def _draw(
     def there(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=logits_RA.device)
 
-    scores_RA = logits_RA.double() / there([wish.temperature for wish in wishes]).unsqueeze(1)
+    scores_RA = logits_RA.double() / there([request.temperature for request in wishes]).unsqueeze(1)
     scores_RA -= scores_RA.amax(1, keepdim=True)
-    if cut := [index for index, wish in enumerate(wishes) if wish.top_p < 1]:
+    if cut := [index for index, request in enumerate(wishes) if request.top_p < 1]:
         cut_C = torch.tensor(cut, device=logits_RA.device)
         kept_CA = nucleus_mask(scores_RA[cut_C], there([wishes[index].top_p for index in cut]))
         scores_RA[cut_C] = scores_RA[cut_C].masked_fill(~kept_CA, -torch.inf)
@@ -113,7 +113,7 @@ def _draw(
     total_R = cumulative_RA[:, -1]
     # Kept below the total even if the product rounds up to it, so that the token found has a positive probability.
     drawn_R = torch.minimum(
-        there([wish.uniform for wish in wishes]) * total_R, total_R.nextafter(total_R.new_zeros(()))
+        there([request.uniform for request in wishes]) * total_R, total_R.nextafter(total_R.new_zeros(()))
     )
     index_R1 = torch.searchsorted(cumulative_RA, drawn_R.unsqueeze(1), right=True).clamp_(max=scores_RA.shape[1] - 1)
     logprobs_R = scores_RA.gather(1, index_R1).squeeze(1) - total_R.log()

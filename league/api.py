@@ -160,9 +160,9 @@ class RunReader:
             by: Whether agents, agents by seat, or kinds of agents are ranked.
             draws: Resampled histories for the intervals; 0 for none, None for 200, or fewer in long histories.
         """
-        found = self._leaderboard(at, system, by, draws)
-        heading = leaderboard_heading(found).strip()
-        return struct_table(LeaderboardEntry, found.rows, leaderboard_columns(found), heading)
+        leaderboard = self._leaderboard(at, system, by, draws)
+        heading = leaderboard_heading(leaderboard).strip()
+        return struct_table(LeaderboardEntry, leaderboard.rows, leaderboard_columns(leaderboard), heading)
 
     def _leaderboard(self, at: At, system: str | None, by: Grouping = "agent", draws: int | None = None) -> Leaderboard:
         return _wait(load_leaderboard(self._run, LeaderboardCommand(_place(at), system, None, by, draws)))
@@ -297,9 +297,9 @@ def _place(at: At) -> str | None:
     return at.isoformat() if isinstance(at, datetime) else None if at is None else str(at)
 
 
-def _replay(found: MatchEvents, record: bytes) -> MatchReplay:
-    assert found.result is not None
-    return match_replay(record, found.result.game)
+def _replay(match: MatchEvents, record: bytes) -> MatchReplay:
+    assert match.result is not None
+    return match_replay(record, match.result.game)
 
 
 async def _next_batch(batches: AsyncIterator[list[RecordedEvent]]) -> list[RecordedEvent] | None:

@@ -221,5 +221,5 @@ def _make_spec(config: LeagueConfig, base: Path, run: Run, nats: str, device: st
 
 
 def _server_url(host: str, port: int) -> str:
-    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{shown}:{port}"
+    address = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{address}:{port}"

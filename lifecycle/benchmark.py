@@ -237,7 +237,7 @@ async def _play_here(context: Context, jobs: Sequence[PlayMatch], report: Report
         await models.close()
 
 
-def _make_report(environment: EnvironmentSpec, benchmark: BenchmarkGames, wanted: int) -> BenchmarkReport:
+def _make_report(environment: EnvironmentSpec, benchmark: BenchmarkGames, requested: int) -> BenchmarkReport:
     terms, failures = benchmark.terms, benchmark.failures
     return BenchmarkReport(
         game=environment.name,
@@ -245,7 +245,7 @@ def _make_report(environment: EnvironmentSpec, benchmark: BenchmarkGames, wanted
         opponent=terms.opponent,
         seed=terms.seed,
         settings=dict(terms.settings),
-        wanted=wanted,
+        wanted=requested,
         failed=len(failures),
         last_failure=failures[-1].error if failures else "",
         rows=summarize_seats(benchmark.results),

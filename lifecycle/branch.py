@@ -137,14 +137,14 @@ async def copy_league(
     return copied
 
 
-def _progress_callback(report: ProgressReporter, what: str, total: int) -> ProgressCallback:
+def _progress_callback(report: ProgressReporter, label: str, total: int) -> ProgressCallback:
     """Returns a callback that reports the number done of ``total``, the rate and the time left."""
     began = time.monotonic()
 
     def update(done: int) -> None:
         rate = done / max(time.monotonic() - began, 1e-3)
         left_s = max(total - done, 0) / rate if rate else 0.0
-        report(f"{what}, {done:,} of {total:,} ({rate:,.0f}/s, {left_s:.0f} s left)", min(done / max(total, 1), 1.0))
+        report(f"{label}, {done:,} of {total:,} ({rate:,.0f}/s, {left_s:.0f} s left)", min(done / max(total, 1), 1.0))
 
     return update
 

@@ -223,13 +223,13 @@ def _check_sampler(config: LeagueConfig, policy: str) -> None:
 def _check_remotes(config: LeagueConfig, contest: EnvironmentSpec) -> None:
     remotes = {name: agent.remote for name, agent in config.agents.items() if agent.remote is not None}
     samplers = [config.matchmaking.sampler, *(policy.sampler for policy in config.policies.values() if policy.sampler)]
-    drawn = {text for sampler in samplers for text in _nested_strings(sampler.settings)}
+    names = {text for sampler in samplers for text in _nested_strings(sampler.settings)}
     for name, remote in remotes.items():
         try:
             rules_in_words(contest)
         except GameError as error:
             raise ConfigError(f"agents.{name}: {error}") from None
-        if name in drawn and not remote.training:
+        if name in names and not remote.training:
             raise ConfigError(
                 f"agents.{name}.remote.training: false, but a sampler's settings name the agent; expected true, "
                 "or a sampler without it"

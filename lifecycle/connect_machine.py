@@ -74,9 +74,9 @@ class ConnectedWorkerPool:
         """See ``WorkerPool.bounds``."""
         return {self._role: self._worker_bounds} if self._role in _SCALABLE_ROLES else {}
 
-    def next_spec(self, role: str, taken: Collection[str]) -> WorkerSpec:
+    def next_spec(self, role: str, names: Collection[str]) -> WorkerSpec:
         """Returns a worker with the next credentials, or the next generated name."""
-        return self._identities.next_spec(taken)
+        return self._identities.next_spec(names)
 
     def is_done(self, children: Collection[WorkerProcess]) -> bool:
         """Whether all workers have ended by themselves."""
@@ -97,17 +97,17 @@ async def connect_machine(
     access = BrokerCredentials(first[1] if first is not None else None, ca)
     name = first[0] if first is not None else "join"
 
-    def say(what: str, found: str) -> None:
-        console.print(f"ok   {what}: {found}", highlight=False, soft_wrap=True, markup=False)
+    def say(label: str, value: str) -> None:
+        console.print(f"ok   {label}: {value}", highlight=False, soft_wrap=True, markup=False)
 
     async with Run(Path(), nats=nats, name=league, access=access).connect(name) as client:
         say("broker", f"{nats}, {'as anybody' if creds is None else 'as ' + ', '.join(creds)}")
-        found = await _resolve_league(client, nats, league)
-        folder = (options.folder or default_folder(found)).resolve()
+        resolved = await _resolve_league(client, nats, league)
+        folder = (options.folder or default_folder(resolved)).resolve()
         with lock_folder(folder, options.role):
             configure_logging("join", folder / "logs" / f"join-{options.role}.log", terminal=False)
-            run = Run(folder, nats=nats, name=found, access=access)
-            context = Context(run, client, JetStreamLog(client, found, name), name)
+            run = Run(folder, nats=nats, name=resolved, access=access)
+            context = Context(run, client, JetStreamLog(client, resolved, name), name)
             return await _connect_workers(context, options, creds, say, console)
 
 
@@ -134,11 +134,11 @@ async def _connect_workers(
         context.refuses_newer = False
         identities = WorkerIdentities(options.role, options.policy, creds, read_machine_token(context.run.folder))
         bounds = _resolve_bounds(options, loaded, identities.max_count)
-        crew = ConnectedWorkerPool(options.role, options.policy, identities, bounds)
+        pool = ConnectedWorkerPool(options.role, options.policy, identities, bounds)
         console.print(
             f"{_format_workers(bounds)} {options.role}; logs in {context.run.logs}", highlight=False, soft_wrap=True
         )
-        supervisor = Supervisor(context, crew, make_announcer(console), alarms=False)
+        supervisor = Supervisor(context, pool, make_announcer(console), alarms=False)
         with stop_on_signals(context, supervisor, console):
             done = await supervisor.run()
     if refused := [child.name for child in supervisor.workers if child.is_refused]:
@@ -235,8 +235,8 @@ def measure_model(backend: str, folder: Path, settings: dict[str, Any]) -> Model
     load_base(folder)
     backend_config(backend, settings)
     if backend == "local":
-        made = make_backend(backend, folder, **settings)
-        asyncio.run(made.close())
+        model = make_backend(backend, folder, **settings)
+        asyncio.run(model.close())
     on_gpus = settings.get("device") != "cpu" and torch.cuda.is_available()
     return ModelFootprint(psutil.Process().memory_info().rss, torch.cuda.device_count() if on_gpus else 0)
 

@@ -194,10 +194,10 @@ def _fit_vllm(model: str, gb: float, fit: CardFit) -> CardFit:
     trainer = {"device": "cuda", "dtype": "bfloat16", "learner": learner}
     config = convert({"model": {"base": model, "lora_rank": fit.rank}, "trainer": trainer}, LeagueConfig, "")
     sizes = KNOWN_MODELS[model]
-    held = trainer_device_memory(config, sizes)
-    taken = sum(part.gb for part in held if not fit.in_turns or part.what in BETWEEN_TURNS)
+    parts = trainer_device_memory(config, sizes)
+    taken = sum(part.gb for part in parts if not fit.in_turns or part.what in BETWEEN_TURNS)
     share = int(100 * (_USED_SHARE - taken / gb)) / 100
-    if fit.in_turns and sum(part.gb for part in held) + ASLEEP_GB > _USED_SHARE * gb:
+    if fit.in_turns and sum(part.gb for part in parts) + ASLEEP_GB > _USED_SHARE * gb:
         # Training alone takes more than the card has.
         return fit
     cached = cached_tokens(sizes, fit.loras, fit.rank, share * gb)

@@ -52,11 +52,11 @@ class ImportResult(msgspec.Struct):
 
 
 async def import_registry(
-    registry: ImportedRegistry, beside: Path, config: LeagueConfig, target: Path, report: ProgressReporter
+    registry: ImportedRegistry, folder: Path, config: LeagueConfig, target: Path, report: ProgressReporter
 ) -> ImportResult:
     """Make a run whose league starts with a registry's agents and matches.
 
-    Adapters' paths are relative to the folder ``beside``; a base model in its folder ``base`` becomes the new run's
+    Adapters' paths are relative to ``folder``; a base model in its folder ``base`` becomes the new run's
     where the configuration would have one made. Without that folder ``league up`` makes it later. The registry's
     baselines go before the configured agents. ``target`` must not exist.
 
@@ -70,15 +70,15 @@ async def import_registry(
     with make_new_folder(target) as draft:
         run = Run(draft)
         # A base model made for the league would be one that the imported adapters do not fit.
-        if config.model.base == "made" and ((beside / BASE_FOLDER).is_dir() or registry.base_digest is not None):
-            _copy_base_model(beside / BASE_FOLDER, run.model, registry.base_digest, config)
+        if config.model.base == "made" and ((folder / BASE_FOLDER).is_dir() or registry.base_digest is not None):
+            _copy_base_model(folder / BASE_FOLDER, run.model, registry.base_digest, config)
         async with run.connect(PRODUCER) as client:
             history = await open_league(run, client, config, report, make_model=False)
-            found, without = _read_adapters(registry, beside, _base_shape(run, config))
-            _check_newest_adapter(found, config)
-            _drop_oversized(found, without, config.max_lora_rank)
+            adapters, without = _read_adapters(registry, folder, _base_shape(run, config))
+            _check_newest_adapter(adapters, config)
+            _drop_oversized(adapters, without, config.max_lora_rank)
             blobs = open_blobs(client, config.name)
-            stored = {name: await blobs.put(adapter.data, "adapter") for name, adapter in found.items()}
+            stored = {name: await blobs.put(adapter.data, "adapter") for name, adapter in adapters.items()}
             await _append_history(history, registry, config, stored, report)
     return ImportResult(
         league=config.name,
@@ -117,9 +117,9 @@ def _copy_base_model(source: Path, folder: Path, expected: str | None, config: L
     except ModelError as error:
         reason = str(error).replace(str(folder), str(source))
         raise ModelError(f"{source}: not a base model for {config.game.name} with these settings: {reason}") from None
-    if expected is not None and (found := digest(pack_folder(folder))) != expected:
+    if expected is not None and (actual := digest(pack_folder(folder))) != expected:
         raise ModelError(
-            f"{source}: damaged or edited: its digest is {found}; expected {expected}, as league.json says"
+            f"{source}: damaged or edited: its digest is {actual}; expected {expected}, as league.json says"
         )
 
 
@@ -130,34 +130,34 @@ class _PackedAdapter(NamedTuple):
 
 
 def _read_adapters(
-    registry: ImportedRegistry, beside: Path, shape: DecoderShape | None
+    registry: ImportedRegistry, folder: Path, shape: DecoderShape | None
 ) -> tuple[dict[str, _PackedAdapter], dict[str, str]]:
     """Returns adapters by the registry's checkpoint name, in its order, and the reasons why others have none."""
-    found: dict[str, _PackedAdapter] = {}
+    adapters: dict[str, _PackedAdapter] = {}
     without: dict[str, str] = {}
     if shape is None:
-        return found, dict.fromkeys((checkpoint.name for checkpoint in registry.checkpoints), _NO_MODEL)
+        return adapters, dict.fromkeys((checkpoint.name for checkpoint in registry.checkpoints), _NO_MODEL)
     for checkpoint in registry.checkpoints:
         if checkpoint.path is None:
             without[checkpoint.name] = "the file names no path"
             continue
-        path = beside / checkpoint.path
+        path = folder / checkpoint.path
         try:
-            found[checkpoint.name] = _read_adapter(path, shape)
+            adapters[checkpoint.name] = _read_adapter(path, shape)
         except (ModelError, OSError) as error:
             if checkpoint.adapter_digest is not None:
                 raise ModelError(f"agents.{checkpoint.name}: {error}") from None
             without[checkpoint.name] = str(error)
             continue
-        _check_digest(checkpoint, path, found[checkpoint.name].data)
-    return found, without
+        _check_digest(checkpoint, path, adapters[checkpoint.name].data)
+    return adapters, without
 
 
 def _check_digest(checkpoint: ImportedCheckpoint, path: Path, data: bytes) -> None:
     expected = checkpoint.adapter_digest
-    if expected is not None and (found := digest(data)) != expected:
+    if expected is not None and (actual := digest(data)) != expected:
         raise ModelError(
-            f"agents.{checkpoint.name}: {path}: damaged or edited: its digest is {found}; expected {expected}, as "
+            f"agents.{checkpoint.name}: {path}: damaged or edited: its digest is {actual}; expected {expected}, as "
             "league.json says"
         )
 
@@ -185,15 +185,15 @@ def _read_adapter(path: Path, shape: DecoderShape) -> _PackedAdapter:
         return _PackedAdapter(pack_folder(folder), lora)
 
 
-def _check_newest_adapter(found: Mapping[str, _PackedAdapter], config: LeagueConfig) -> None:
+def _check_newest_adapter(adapters: Mapping[str, _PackedAdapter], config: LeagueConfig) -> None:
     """Reject a newest adapter that training could not continue from.
 
     Raises:
         UsageError: its rank or alpha is not the configured one.
     """
-    if not found:
+    if not adapters:
         return
-    name, lora = list(found)[-1], list(found.values())[-1].lora
+    name, lora = list(adapters)[-1], list(adapters.values())[-1].lora
     if (lora.rank, lora.alpha) != (config.model.lora_rank, config.model.lora_alpha):
         raise UsageError(
             f"agents.{name}: its adapter has rank {lora.rank} and alpha {lora.alpha:g}, and training goes on from it; "
@@ -202,10 +202,10 @@ def _check_newest_adapter(found: Mapping[str, _PackedAdapter], config: LeagueCon
         )
 
 
-def _drop_oversized(found: dict[str, _PackedAdapter], without: dict[str, str], largest: int) -> None:
+def _drop_oversized(adapters: dict[str, _PackedAdapter], without: dict[str, str], largest: int) -> None:
     """Leave out adapters of a rank that the league's processes would not load."""
-    for name in [name for name, adapter in found.items() if adapter.lora.rank > largest]:
-        rank = found.pop(name).lora.rank
+    for name in [name for name, adapter in adapters.items() if adapter.lora.rank > largest]:
+        rank = adapters.pop(name).lora.rank
         without[name] = f"its adapter's rank is {rank}; at most {largest} is loaded (inference.max_lora_rank)"
 
 

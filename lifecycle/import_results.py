@@ -101,18 +101,18 @@ async def import_results(run: Run, file: ResultsFile, dry_run: bool = False) -> 
     )
 
 
-def resolve_agents(results: Sequence[ExternalResult], given: Mapping[str, str], state: LeagueState) -> dict[str, str]:
+def resolve_agents(results: Sequence[ExternalResult], named: Mapping[str, str], state: LeagueState) -> dict[str, str]:
     """The league's agent for each name in a file: the given one, the one of that name, or an external agent.
 
     Raises:
         UsageError: a given name is not in the file, two names are one agent, or a name belongs to another agent.
     """
     names = sorted({seat.player for result in results for seat in result.seats})
-    if unknown := sorted(set(given) - set(names)):
+    if unknown := sorted(set(named) - set(names)):
         raise UsageError(
             f"--agent {unknown[0]}=…: no player of that name in the file; expected {format_choices(names)}"
         )
-    agents = {name: _resolve_agent(name, given.get(name, name), state) for name in names}
+    agents = {name: _resolve_agent(name, named.get(name, name), state) for name in names}
     names_by_agent: dict[str, str] = {}
     for name, agent in agents.items():
         if (other := names_by_agent.setdefault(agent, name)) != name:
@@ -122,18 +122,18 @@ def resolve_agents(results: Sequence[ExternalResult], given: Mapping[str, str], 
     return agents
 
 
-def _resolve_agent(name: str, wanted: str, state: LeagueState) -> str:
-    if wanted in state.agents:
-        return wanted
-    policy, version = split_agent(wanted) or (wanted, 0)
-    if name == wanted:
+def _resolve_agent(name: str, agent: str, state: LeagueState) -> str:
+    if agent in state.agents:
+        return agent
+    policy, version = split_agent(agent) or (agent, 0)
+    if name == agent:
         policy = re.sub(r"[^A-Za-z0-9_-]+", "-", policy).strip("-")[:64]
     check_name(f"player {name!r}: external agent", policy)
     config = state.config
     assert config is not None
     if policy in (HUMAN, *config.agents, *config.trained_policies, *state.published):
         raise UsageError(
-            f"player {name!r}: the league has an agent {policy}, but none {wanted}; expected --agent {name}=AGENT with "
+            f"player {name!r}: the league has an agent {policy}, but none {agent}; expected --agent {name}=AGENT with "
             "an agent of the league, or a new name"
         )
     return agent_name(policy, version)

@@ -79,14 +79,16 @@ def _shuffle(calls: Iterator[ImprovisedCall], rng: Random) -> Iterator[Improvise
         held[place] = call
 
 
-def _make_example(tokenizer: Tokenizer, conversing: ConversationEncoder, call: ImprovisedCall, room: int) -> Example:
+def _make_example(
+    tokenizer: Tokenizer, conversing: ConversationEncoder, call: ImprovisedCall, max_tokens: int
+) -> Example:
     """Every token of the reply, the end included, is a choice among all tokens."""
     prompt = conversing.encode(call.messages)
     end = [] if tokenizer.eos is None else [tokenizer.eos]
     reply = [*tokenizer.encode_text(call.reply), *end]
-    if len(prompt) + len(reply) > room:
+    if len(prompt) + len(reply) > max_tokens:
         raise ModelError(
-            f"model.shape.max_positions: {room}, but a call of {call.role_id or 'a judge'} has "
+            f"model.shape.max_positions: {max_tokens}, but a call of {call.role_id or 'a judge'} has "
             f"{len(prompt) + len(reply)} tokens; expected room for it"
         )
     return Example(prompt, reply, range(len(reply)), [()] * len(reply))

@@ -46,12 +46,12 @@ async def open_league(
         ModelError: the base model cannot be used, or cannot be prompted as configured.
         ConfigError: the base model cannot be prompted as configured.
     """
-    found = await _find_open_league(run, client, config)
-    if found is not None:
-        history = JetStreamLog(client, found, "supervisor")
+    existing = await _find_open_league(run, client, config)
+    if existing is not None:
+        history = JetStreamLog(client, existing, "supervisor")
         # Those of an older version lack restrictions, and maybe the consumer.
         await tighten_streams(client.jetstream())
-        await WorkQueue(client, found).create_consumer()
+        await WorkQueue(client, existing).create_consumer()
         if config is not None:
             await _reconfigure(run, history, config)
         if make_model:

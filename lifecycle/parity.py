@@ -152,7 +152,7 @@ async def measure_parity(
     Raises:
         ModelError: the backend rejects a required kind of sampling, or its completions leave nothing to compare.
     """
-    return [await _measure_variant(backend, learners, vocabulary, prompts, bounds, way) for way in VARIANTS]
+    return [await _measure_variant(backend, learners, vocabulary, prompts, bounds, variant) for variant in VARIANTS]
 
 
 async def _measure_variant(
@@ -161,16 +161,16 @@ async def _measure_variant(
     vocabulary: int,
     prompts: Sequence[PromptSample],
     bounds: ParityTolerance,
-    way: SamplingVariant,
+    variant: SamplingVariant,
 ) -> VariantResult:
     names = list(learners)
-    requests = [way.make_request(place, names[index % len(names)], index) for index, place in enumerate(prompts)]
+    requests = [variant.make_request(place, names[index % len(names)], index) for index, place in enumerate(prompts)]
     try:
         generations = await asyncio.gather(*map(backend.generate, requests))
     except ModelError as error:
-        if way.top_p == 1.0:
+        if variant.top_p == 1.0:
             raise
-        return VariantResult(way, 0, 0.0, 0.0, [], 1.0, True, refused=str(error))
+        return VariantResult(variant, 0, 0.0, 0.0, [], 1.0, True, refused=str(error))
     sampled = list(zip(requests, generations, strict=True))
     parts = [
         _compare_logprobs(learners[name], vocabulary, [pair for pair in sampled if pair[0].adapter == name])
@@ -178,19 +178,19 @@ async def _measure_variant(
     ]
     difference_W, kept_W = (np.concatenate(part).astype(np.float64) for part in zip(*parts, strict=True))
     if not len(difference_W):
-        raise ModelError(f"parity: no {way.kind} token was sampled at {len(prompts)} places; expected some choice")
-    return _summarise(way, difference_W, kept_W, bounds)
+        raise ModelError(f"parity: no {variant.kind} token was sampled at {len(prompts)} places; expected some choice")
+    return _summarise(variant, difference_W, kept_W, bounds)
 
 
 def _summarise(
-    way: SamplingVariant, difference_W: FloatArray, kept_W: FloatArray, bounds: ParityTolerance
+    variant: SamplingVariant, difference_W: FloatArray, kept_W: FloatArray, bounds: ParityTolerance
 ) -> VariantResult:
     """A difference that is not a number exceeds every bound."""
     mean, largest = float(np.abs(difference_W).mean()), float(np.abs(difference_W).max())
     kept = float(kept_W.min())
-    within = mean <= bounds.mean and largest <= bounds.largest and kept >= way.top_p - bounds.largest
+    within = mean <= bounds.mean and largest <= bounds.largest and kept >= variant.top_p - bounds.largest
     ratio = np.percentile(np.exp(difference_W), PERCENTILES).tolist()
-    return VariantResult(way, len(difference_W), mean, largest, ratio, kept, within)
+    return VariantResult(variant, len(difference_W), mean, largest, ratio, kept, within)
 
 
 def _compare_logprobs(

@@ -106,8 +106,8 @@ def released_settings(state: LeagueState) -> LeagueConfig:
         ConfigError: the settings are invalid without hosted opponents.
     """
     config = state.config or LeagueConfig()
-    made = state.model.startswith("artifact:")
-    if not made and (Path(config.model.base).expanduser().is_dir() or config.model.base.startswith((".", "/", "~"))):
+    is_made = state.model.startswith("artifact:")
+    if not is_made and (Path(config.model.base).expanduser().is_dir() or config.model.base.startswith((".", "/", "~"))):
         raise UsageError(
             f"model.base: {config.model.base!r} is a folder of this machine; expected a model that the league made or "
             "one of the hub (league model merge makes a whole model of an agent)"

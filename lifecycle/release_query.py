@@ -240,11 +240,11 @@ def _setting_changes(tables: TableReader, policy: str, version: int) -> list[Set
 
 def _stronger_opponents(tables: TableReader, agent: str) -> list[OpponentShare]:
     rows = _query_rows(tables, _OPPONENTS_SQL, agent)
-    met = [
+    opponents = [
         OpponentShare(name, games, (wins + draws / 2) / (wins + draws + losses))
         for name, games, wins, draws, losses in rows
     ]
-    return [one for one in met if one.share < 0.5]
+    return [one for one in opponents if one.share < 0.5]
 
 
 async def load_lineage(run: Run, agent: str) -> Lineage:

@@ -110,16 +110,16 @@ def _made_dimensions(shape: dict[str, Any]) -> ModelDimensions:
     # Defaults come from BaseShape, whose module loads torch, which takes a second.
     from models import BaseShape
 
-    made = BaseShape(**shape)
+    base = BaseShape(**shape)
     return ModelDimensions(
-        hidden=made.hidden,
-        layers=made.layers,
-        heads=made.heads,
-        kv_heads=made.kv_heads,
-        mlp=made.mlp,
+        hidden=base.hidden,
+        layers=base.layers,
+        heads=base.heads,
+        kv_heads=base.kv_heads,
+        mlp=base.mlp,
         vocabulary=_MADE_VOCABULARY,
-        head_dim=made.head_dim,
-        tied=made.tied,
+        head_dim=base.head_dim,
+        tied=base.tied,
     )
 
 
@@ -417,8 +417,8 @@ def trainer_memory(config: LeagueConfig, sizes: ModelDimensions) -> list[MemoryI
 def _activation_memory(tokens: int, recomputes: bool, sizes: ModelDimensions, width: int, device: str) -> MemoryItem:
     """Memory of one rectangle: every layer's input, and the inner activations of one layer or of all."""
     inside = 8 * sizes.hidden + 4 * sizes.mlp + 2 * (sizes.heads + sizes.kv_heads) * sizes.head_dim
-    kept = 1 if recomputes else sizes.layers
-    insides = _KEPT_SHARE * kept + (_CPU_BACKWARD if device == "cpu" else _GPU_BACKWARD)
+    kept_layers = 1 if recomputes else sizes.layers
+    insides = _KEPT_SHARE * kept_layers + (_CPU_BACKWARD if device == "cpu" else _GPU_BACKWARD)
     gb = tokens * width * (sizes.layers * sizes.hidden + insides * inside) / GB
     text = "inputs of all layers and the inside of one" if recomputes else "inputs and insides of all layers"
     return MemoryItem("trainer: activations", gb, f"{tokens:,} tokens at once, {text}, and a backward pass of one")

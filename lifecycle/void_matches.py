@@ -89,7 +89,7 @@ async def find_by_id(query: QueryFunction, names: Sequence[str]) -> VoidImpact:
         UsageError: one of them is not in the history, or was not finished.
     """
     listed = ", ".join(sql_literal(name) for name in names)
-    found = await find_matches(query, f"match_id IN ({listed})")
+    matches = await find_matches(query, f"match_id IN ({listed})")
     rows = await query(f"SELECT match_id FROM matches WHERE match_id IN ({listed})")
     if unknown := sorted(set(names) - {name for (name,) in rows}):
         more = f" and {len(unknown) - _MAX_NAMED:,} more" if len(unknown) > _MAX_NAMED else ""
@@ -98,7 +98,7 @@ async def find_by_id(query: QueryFunction, names: Sequence[str]) -> VoidImpact:
             "its end; expected ids "
             'such as `league sql "SELECT match_id FROM matches"` lists'
         )
-    return found
+    return matches
 
 
 async def find_by_worker(
@@ -157,7 +157,7 @@ async def find_matches(query: QueryFunction, condition: str) -> VoidImpact:
     )
 
 
-async def void_matches(run: Run, history: JetStreamLog, found: VoidImpact, reason: str) -> None:
+async def void_matches(run: Run, history: JetStreamLog, impact: VoidImpact, reason: str) -> None:
     """Append that the matches are void, and correct the ratings unless a rater is faster.
 
     Both are safe to interrupt: repeating the command appends what is missing, and so does the next rater.
@@ -165,7 +165,7 @@ async def void_matches(run: Run, history: JetStreamLog, found: VoidImpact, reaso
     Raises:
         ReplayError: the recorded ratings differ from what the history's rules give.
     """
-    results = await _read_results(history, found.sequences)
+    results = await _read_results(history, impact.sequences)
     voids = [MatchVoided(match=match, match_sequence=sequence, reason=reason) for sequence, match in results]
     await append_in_batches(history, voids)
     _, ratings = await snapshots.load_folds(history, run.open_blob_store(history.client))

@@ -129,9 +129,9 @@ def _check_model_files(folder: Path) -> None:
         missing.append("*.safetensors")
     if missing:
         names = sorted(path.name for path in folder.iterdir())
-        shown = ", ".join(names[:10]) + (" …" if len(names) > 10 else "") if names else "nothing"
+        listing = ", ".join(names[:10]) + (" …" if len(names) > 10 else "") if names else "nothing"
         raise ModelError(
-            f"{folder}: not a model directory: {', '.join(missing)} missing, found {shown}. Expected the files that "
+            f"{folder}: not a model directory: {', '.join(missing)} missing, found {listing}. Expected the files that "
             f"`save_pretrained` writes: config.json, tokenizer.json and weights as *.safetensors."
         )
 

@@ -329,11 +329,11 @@ def _open_weights(folder: Path) -> Iterator[Any]:
         raise ModelError(f"{path}: not a readable safetensors file ({error}){pickled}") from error
 
 
-def _find_linears(folder: Path, found: Sequence[str], shape: DecoderShape) -> dict[str, tuple[int, int]]:
+def _find_linears(folder: Path, tensors: Sequence[str], shape: DecoderShape) -> dict[str, tuple[int, int]]:
     """Returns the linears that tensors of these names belong to, in the model's order, with their sizes."""
     known = shape.linears()
     names = set()
-    for tensor in found:
+    for tensor in tensors:
         match = TENSOR.fullmatch(tensor)
         if match is None:
             like = f"{PREFIX}layers.0.self_attn.q_proj.lora_A.weight"
@@ -361,10 +361,10 @@ def _check_targets(path: Path, config: Mapping[str, Any], sizes: Mapping[str, An
     named = {target: {name for name in known if f".{name}".endswith(f".{target}")} for target in targets}
     if unknown := [target for target, names in named.items() if not names]:
         raise ModelError(f"{path}: target_modules names {unknown[0]!r}, expected {format_choices(TARGETS)}")
-    wanted = set().union(*named.values())
-    if missing := [name for name in known if name in wanted and name not in sizes]:
+    linears = set().union(*named.values())
+    if missing := [name for name in known if name in linears and name not in sizes]:
         raise ModelError(f"{path}: target_modules covers {missing[0]!r}, for which {WEIGHTS_FILE} holds no tensors")
-    if extra := [name for name in sizes if name not in wanted]:
+    if extra := [name for name in sizes if name not in linears]:
         raise ModelError(f"{path}: target_modules is {targets}, but {WEIGHTS_FILE} adapts {extra[0]!r} too")
 
 

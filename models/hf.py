@@ -68,7 +68,7 @@ def _shards(folder: Path) -> list[Path]:
     return [single]
 
 
-def from_hf(shape: DecoderShape, found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def from_hf(shape: DecoderShape, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename and fuse a Hugging Face state dict into the decoder's parameters.
 
     Raises:
@@ -76,11 +76,11 @@ def from_hf(shape: DecoderShape, found: Mapping[str, Tensor]) -> dict[str, Tenso
     """
 
     def take(name: str, *size: int) -> Tensor:
-        if name not in found:
+        if name not in tensors:
             raise ModelError(f"tensor {name!r} is missing from the weights")
-        if tuple(found[name].shape) != size:
-            raise ModelError(f"tensor {name!r} has shape {tuple(found[name].shape)}, the configuration says {size}")
-        return found[name]
+        if tuple(tensors[name].shape) != size:
+            raise ModelError(f"tensor {name!r} has shape {tuple(tensors[name].shape)}, the configuration says {size}")
+        return tensors[name]
 
     d = shape.hidden_size
     state = {"embed": take("model.embed_tokens.weight", shape.vocab_size, d), "norm": take("model.norm.weight", d)}

@@ -55,14 +55,14 @@ def packed_rows(lengths: Sequence[int] | NDArray[np.int64], token_budget: int) -
     """
     lengths_S = np.asarray(lengths, dtype=np.int64)
     filled: list[list[int]] = []
-    room: list[int] = []
+    free: list[int] = []
     for sequence in np.argsort(-lengths_S, kind="stable").tolist():
         length = int(lengths_S[sequence])
-        at = next((at for at, left in enumerate(room) if length <= left), len(room))
-        if at == len(room):
+        at = next((at for at, left in enumerate(free) if length <= left), len(free))
+        if at == len(free):
             filled.append([])
-            room.append(token_budget)
+            free.append(token_budget)
         filled[at].append(sequence)
-        room[at] -= length
+        free[at] -= length
     for sequences in filled:
         yield PackedRow(np.asarray(sequences, dtype=np.int64))

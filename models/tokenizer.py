@@ -89,8 +89,8 @@ class Tokenizer:
     @cached_property
     def model_type(self) -> str:
         """The architecture in the ``config.json`` beside the tokenizer; empty where there is none."""
-        found = self._settings("config.json").get("model_type")
-        return found if isinstance(found, str) else ""
+        value = self._settings("config.json").get("model_type")
+        return value if isinstance(value, str) else ""
 
     @property
     def has_chat_template(self) -> bool:
@@ -152,14 +152,14 @@ class Tokenizer:
 
     def _special(self, name: str) -> int | None:
         """Id of a special token named in ``tokenizer_config.json``; written there as text or with its flags."""
-        found = self._settings("tokenizer_config.json").get(name)
-        text = found.get("content") if isinstance(found, dict) else found
+        value = self._settings("tokenizer_config.json").get(name)
+        text = value.get("content") if isinstance(value, dict) else value
         token = self._tokens.token_to_id(text) if isinstance(text, str) else None
         return None if token is None else int(token)
 
     def _find_ends(self) -> tuple[int, ...]:
-        found = self._settings("generation_config.json").get("eos_token_id")
-        listed = [self.eos, *(found if isinstance(found, list) else [found])]
+        value = self._settings("generation_config.json").get("eos_token_id")
+        listed = [self.eos, *(value if isinstance(value, list) else [value])]
         return tuple(dict.fromkeys(token for token in listed if isinstance(token, int) and not isinstance(token, bool)))
 
     def _settings(self, name: str) -> dict[str, Any]:

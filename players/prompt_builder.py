@@ -86,9 +86,9 @@ class FreeTextPrompt(BoundPrompt[FreeTextPrompter]):
 
     must_end = False
 
-    def __init__(self, way: FreeTextPrompter, prompt_ids: list[int], game: Game, seat: int) -> None:
-        super().__init__(way, prompt_ids, game, seat)
-        self.constraint = way.constraint
+    def __init__(self, prompter: FreeTextPrompter, prompt_ids: list[int], game: Game, seat: int) -> None:
+        super().__init__(prompter, prompt_ids, game, seat)
+        self.constraint = prompter.constraint
 
     def parse_reply(self, ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
         """The action in the reply, or in its place what the configured rule plays.
@@ -96,16 +96,16 @@ class FreeTextPrompt(BoundPrompt[FreeTextPrompter]):
         Raises:
             GameError: the reply has no legal action, and the rule is to fail.
         """
-        way = self._prompter
-        text = way.tokenizer.decode([token for token in ids if token not in way.tokenizer.ends])
-        answer = way.extract(way.template.answer(text))
-        action, choices, illegal = way.words.understand(self._game, self._seat, answer.text, rng)
-        if illegal and way.rule == "fail":
+        prompter = self._prompter
+        text = prompter.tokenizer.decode([token for token in ids if token not in prompter.tokenizer.ends])
+        answer = prompter.extract(prompter.template.answer(text))
+        action, choices, illegal = prompter.words.understand(self._game, self._seat, answer.text, rng)
+        if illegal and prompter.rule == "fail":
             raise GameError(
                 f"{self._game.name}: seat {self._seat} says no legal action in its reply of {len(ids)} tokens, "
                 f"{answer.text[:_MAX_QUOTED_CHARS]!r}; prompts.invalid = 'fail' plays none in its place"
             )
-        if illegal == choices and way.rule == "random":
+        if illegal == choices and prompter.rule == "random":
             action = self._game.random_action(self._seat, rng)
         return ParsedReply(action, answer.well_formed and ended, choices, illegal)
 

@@ -144,21 +144,21 @@ class PhrasePrompter:
 class PhrasePrompt(BoundPrompt[PhrasePrompter]):
     """A ``DecisionPrompt`` whose completions are walked along the game's phrases."""
 
-    def __init__(self, way: PhrasePrompter, prompt_ids: list[int], game: Game, seat: int) -> None:
-        super().__init__(way, prompt_ids, game, seat)
-        self._phrases = way.text.completions(game, seat)
-        walks, tagged = way.walks, way.tagged
+    def __init__(self, prompter: PhrasePrompter, prompt_ids: list[int], game: Game, seat: int) -> None:
+        super().__init__(prompter, prompt_ids, game, seat)
+        self._phrases = prompter.text.completions(game, seat)
+        walks, tagged = prompter.walks, prompter.tagged
         self.constraint = walks(self._phrases) if tagged is None else tagged(walks(self._phrases_after_opening()))
 
     def parse_reply(self, ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
         """The action that was sampled."""
-        way = self._prompter
-        if way.tagged is None:
-            pieces = way.walks.read(self._phrases, ids)
-            return ParsedReply(way.text.read(self._game, self._seat, pieces), parts=self._action_parts(pieces))
+        prompter = self._prompter
+        if prompter.tagged is None:
+            pieces = prompter.walks.read(self._phrases, ids)
+            return ParsedReply(prompter.text.read(self._game, self._seat, pieces), parts=self._action_parts(pieces))
         place = self._phrases_after_opening()
-        pieces = way.walks.read(place, way.tagged.read(way.walks(place), ids))
-        return ParsedReply(way.text.read(self._game, self._seat, (way.opening, *pieces)))
+        pieces = prompter.walks.read(place, prompter.tagged.read(prompter.walks(place), ids))
+        return ParsedReply(prompter.text.read(self._game, self._seat, (prompter.opening, *pieces)))
 
     def encode_action(self, action: Action) -> list[int]:
         """The tokens of a reply that is an action and nothing else."""
@@ -219,11 +219,13 @@ class GrammarPrompter:
 class GrammarPrompt(BoundPrompt[GrammarPrompter]):
     """A ``DecisionPrompt`` whose completions are texts of a language."""
 
-    def __init__(self, way: GrammarPrompter, prompt_ids: list[int], game: Game, seat: int) -> None:
-        super().__init__(way, prompt_ids, game, seat)
-        self._grammar = way.text.grammar(game, seat)
-        self._grammar_constraint = way.get_constraint(self._grammar)
-        self.constraint = self._grammar_constraint if way.tagged is None else way.tagged(self._grammar_constraint)
+    def __init__(self, prompter: GrammarPrompter, prompt_ids: list[int], game: Game, seat: int) -> None:
+        super().__init__(prompter, prompt_ids, game, seat)
+        self._grammar = prompter.text.grammar(game, seat)
+        self._grammar_constraint = prompter.get_constraint(self._grammar)
+        self.constraint = (
+            self._grammar_constraint if prompter.tagged is None else prompter.tagged(self._grammar_constraint)
+        )
 
     def parse_reply(self, ids: Sequence[int], ended: bool, rng: Random) -> ParsedReply:
         """The action that was sampled, or a random one where the language allows what the rules forbid.
@@ -231,13 +233,13 @@ class GrammarPrompt(BoundPrompt[GrammarPrompter]):
         Raises:
             GameError: the rule is to fail instead.
         """
-        way = self._prompter
-        pieces = ids if way.tagged is None else way.tagged.read(self._grammar_constraint, ids)
-        reply = way.grammars.vocabulary.decode(pieces).decode(errors="replace").removesuffix(self._grammar.closing)
+        prompter = self._prompter
+        pieces = ids if prompter.tagged is None else prompter.tagged.read(self._grammar_constraint, ids)
+        reply = prompter.grammars.vocabulary.decode(pieces).decode(errors="replace").removesuffix(self._grammar.closing)
         try:
-            return ParsedReply(way.text.heard(self._game, self._seat, reply), choices=1)
+            return ParsedReply(prompter.text.heard(self._game, self._seat, reply), choices=1)
         except GameError:
-            if way.rule == "fail":
+            if prompter.rule == "fail":
                 raise
             return ParsedReply(self._game.random_action(self._seat, rng), choices=1, illegal=1)
 

@@ -136,7 +136,7 @@ class Rollout(msgspec.Struct, frozen=True):
         by_role: dict[str, list[float]] = {}
         for step in self.steps:
             by_role.setdefault(step.role_id, []).append(step.advantage)
-        return {role: sum(found) / len(found) for role, found in by_role.items()}
+        return {role: sum(values) / len(values) for role, values in by_role.items()}
 
     def comparison_group(self, role_id: str) -> str:
         """Name of the group in which a role's reward is compared: one level, one parent, one type, one role."""

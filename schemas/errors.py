@@ -259,7 +259,7 @@ def check_package(name: str) -> None:
         )
 
 
-def format_choices(names: Iterable[str], found: str = "") -> str:
+def format_choices(names: Iterable[str], value: str = "") -> str:
     """Spell the valid names for a message: ``'a', 'b' or 'c'``; ``none`` when there are none.
 
     With the name that was found instead, it adds the one that was probably meant: ``'a' or 'b'; did you mean 'a'?``.
@@ -267,13 +267,13 @@ def format_choices(names: Iterable[str], found: str = "") -> str:
     known = sorted(names)
     quoted = [repr(name) for name in known] or ["none"]
     text = quoted[0] if len(quoted) == 1 else ", ".join(quoted[:-1]) + " or " + quoted[-1]
-    return text + suggest(found, known)
+    return text + suggest(value, known)
 
 
-def suggest(found: str, names: Iterable[str]) -> str:
+def suggest(value: str, names: Iterable[str]) -> str:
     """The end of a message about an unknown name: ``; did you mean 'a'?``; empty where no valid name is close."""
     by_lower = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(found.lower(), by_lower, n=1) if found else []
+    close = difflib.get_close_matches(value.lower(), by_lower, n=1) if value else []
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
 
 

@@ -38,9 +38,11 @@ def plugin_modules(package: str) -> list[str]:
     for folder in _own_folders(package):
         if str(folder) in places:
             continue
-        taken = _module_names(places) & _module_names([str(folder)])
-        if taken:
-            raise ConfigError(f"LEAGUE_PLUGINS: {folder}: {min(taken)!r} is there already; expected a name of its own")
+        clashes = _module_names(places) & _module_names([str(folder)])
+        if clashes:
+            raise ConfigError(
+                f"LEAGUE_PLUGINS: {folder}: {min(clashes)!r} is there already; expected a name of its own"
+            )
         places.append(str(folder))
     return sorted(_module_names(places))
 

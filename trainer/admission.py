@@ -10,7 +10,7 @@ from schemas.trajectories import ModelCall, Trajectory
 
 
 def is_stale(
-    rollout: Trajectory, current_version: int, max_lag: int, begun: int = 0, judged_by: str = "oldest"
+    rollout: Trajectory, current_version: int, max_lag: int, first_version: int = 0, judged_by: str = "oldest"
 ) -> bool:
     """Whether a trajectory with at least one step is too old to be trained on.
 
@@ -22,11 +22,11 @@ def is_stale(
         rollout: a valid trajectory.
         current_version: version of the policy that the next step starts from.
         max_lag: versions that it may be behind.
-        begun: version at which the policy was last reset; older trajectories are another model's.
+        first_version: version at which the policy was last reset; older trajectories are another model's.
         judged_by: ``oldest``, ``mean`` or ``newest``: the step, or the mean over steps, whose version counts.
     """
     versions = [step.version for step in rollout.steps]
-    if min(versions) < begun:
+    if min(versions) < first_version:
         return True
     if judged_by == "mean":
         return current_version - sum(versions) / len(versions) > max_lag

@@ -114,9 +114,9 @@ def truncate_choices(step: ModelCall, longest: int | None) -> ModelCall:
     """The step without the choices that lie behind ``longest`` tokens of prompt and completion."""
     if longest is None or len(step.prompt_ids) + len(step.completion_ids) <= longest:
         return step
-    kept = bisect_left(step.branches, longest - len(step.prompt_ids))
+    count = bisect_left(step.branches, longest - len(step.prompt_ids))
     return msgspec.structs.replace(
-        step, branches=step.branches[:kept], logprobs=step.logprobs[:kept], allowed=step.allowed[:kept]
+        step, branches=step.branches[:count], logprobs=step.logprobs[:count], allowed=step.allowed[:count]
     )
 
 

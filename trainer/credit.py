@@ -120,8 +120,8 @@ class AdvantagePipeline:
         compared = [part.rollout for part in parts]
         raw = [self.reward(rollout) for rollout in compared]
         rewards, transforms = self._compute_rewards(compared, raw, memory.transforms)
-        found, returns, baselines = self._estimate_advantages(compared, rewards, memory.baselines, values)
-        advantages, own = self._mix_part_credit(kept, merge_units(parts, found, kept))
+        estimated, returns, baselines = self._estimate_advantages(compared, rewards, memory.baselines, values)
+        advantages, own = self._mix_part_credit(kept, merge_units(parts, estimated, kept))
         taught = [
             not self._filter_zero or bool((np.abs(advantage_S) > ZERO_TOLERANCE).any()) for advantage_S in advantages
         ]

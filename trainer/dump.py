@@ -12,7 +12,7 @@ from trainer.multi_agent_credit import credit_units, merge_units
 from trainer.rewards import REWARDS
 
 
-def write_batch(folder: Path, policy: str, learner: Learner, drawn: Sequence[BatchItem], config: TrainerConfig) -> Path:
+def write_batch(folder: Path, policy: str, learner: Learner, batch: Sequence[BatchItem], config: TrainerConfig) -> Path:
     """Write the batch that a learner is about to train on, a row per step, and delete the oldest files.
 
     ``reward`` is the reward before transforms; ``advantage`` is what the learner will use, empty where it uses none.
@@ -22,7 +22,7 @@ def write_batch(folder: Path, policy: str, learner: Learner, drawn: Sequence[Bat
         folder: made if need be.
         policy: whose batch; part of the file's name, with the number of the step.
         learner: before the step; it is not changed.
-        drawn: the batch.
+        batch: the batch.
         config: of the trainer.
 
     Returns:
@@ -41,7 +41,7 @@ def write_batch(folder: Path, policy: str, learner: Learner, drawn: Sequence[Bat
     path = folder / f"{policy}-{learner.steps + 1:08d}.parquet"
     draft = path.with_suffix(".part")
     try:
-        pq.write_table(pa.Table.from_pylist(list(_batch_rows(learner, drawn, config))), draft, compression="zstd")
+        pq.write_table(pa.Table.from_pylist(list(_batch_rows(learner, batch, config))), draft, compression="zstd")
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -50,11 +50,11 @@ def write_batch(folder: Path, policy: str, learner: Learner, drawn: Sequence[Bat
     return path
 
 
-def _batch_rows(learner: Learner, drawn: Sequence[BatchItem], config: TrainerConfig) -> Iterator[dict[str, Any]]:
-    credited = learner.assign_credit([one.trainable_trajectory for one in drawn])
+def _batch_rows(learner: Learner, batch: Sequence[BatchItem], config: TrainerConfig) -> Iterator[dict[str, Any]]:
+    credited = learner.assign_credit([one.trainable_trajectory for one in batch])
     advantages = {r.match_id: a_S for r, a_S in zip(credited.rollouts, credited.advantages, strict=True)}
     reward = REWARDS.build(config.reward)
-    for one in drawn:
+    for one in batch:
         rollout, advantage_S = one.rollout, advantages.get(one.rollout.match_id)
         parts = credit_units([rollout])
         (rewards_S,) = merge_units(parts, [reward(part.rollout) for part in parts], [rollout])

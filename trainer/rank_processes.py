@@ -195,9 +195,9 @@ class RankGroup:
         """
         if self._count == 1:
             return learner.step(rollouts, progress)
-        held = self._synced == (learner, learner.steps)
+        is_synced = self._synced == (learner, learner.steps)
         order = msgspec.msgpack.encode(
-            _StepCommand(list(rollouts), progress, b"" if held else _serialise_state(learner))
+            _StepCommand(list(rollouts), progress, b"" if is_synced else _serialise_state(learner))
         )
         with self._report_dead_rank():
             self._steps += 1
@@ -213,9 +213,9 @@ class RankGroup:
         Raises:
             ModelError: one of them ended.
         """
-        gone = [process for process in self.processes if not process.is_alive()]
-        if gone:
-            ends = ", ".join(f"{process.name} with code {process.exitcode}" for process in gone)
+        dead = [process for process in self.processes if not process.is_alive()]
+        if dead:
+            ends = ", ".join(f"{process.name} with code {process.exitcode}" for process in dead)
             raise ModelError(f"of {self._count} ranks of the trainer ended: {ends}; expected all to go on")
 
     def close(self) -> None:

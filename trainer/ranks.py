@@ -105,12 +105,12 @@ class RankComm:
         dist.broadcast(content, 0)
         return content.numpy().tobytes()
 
-    def _reduce(self, how: dist.ReduceOp.RedOpType, tensors: tuple[Tensor, ...]) -> None:
+    def _reduce(self, operation: dist.ReduceOp.RedOpType, tensors: tuple[Tensor, ...]) -> None:
         if self.count == 1:
             return
         for tensor in tensors:
             shared = tensor.detach().cpu()
-            dist.all_reduce(shared, how)
+            dist.all_reduce(shared, operation)
             if shared.data_ptr() != tensor.data_ptr():
                 tensor.copy_(shared)
 
@@ -128,9 +128,9 @@ class RankComm:
         own = torch.frombuffer(bytearray(hasher.digest()), dtype=torch.uint8)
         every = [torch.empty_like(own) for _ in range(self.count)]
         dist.all_gather(every, own)
-        apart = [rank for rank, other in enumerate(every) if not torch.equal(other, every[0])]
-        if apart:
-            raise ModelError(f"step {step}: ranks {apart} of {self.count} hold other weights than rank 0")
+        differing = [rank for rank, other in enumerate(every) if not torch.equal(other, every[0])]
+        if differing:
+            raise ModelError(f"step {step}: ranks {differing} of {self.count} hold other weights than rank 0")
 
 
 SINGLE_RANK = RankComm()

@@ -133,8 +133,8 @@ class StepStatistics:
         top, bottom = self.extremes.tolist()
         norm = sum(self.grad_norms) / max(len(self.grad_norms), 1)
         ends = {"ratio_max": top, "ratio_min": -bottom, "sampler_gap": float(self.gap), "grad_norm": norm}
-        apart, fresh = self.fresh.tolist()
-        gap = apart / max(fresh, 1.0)
+        difference, fresh = self.fresh.tolist()
+        gap = difference / max(fresh, 1.0)
         seen = {"on_policy_gap": gap, "alarm": _ratio_alarm(gap, ratio_bound), "passed_over": self.passed_over}
         return means | ends | seen
 

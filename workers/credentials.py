@@ -76,7 +76,7 @@ def read_credentials(path: Path, role: str) -> dict[str, Path]:
         raise UsageError(
             f"--creds {path}: found none; expected a file that `league auth add` wrote, or a folder of them"
         )
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for file in files:
         bearer = BrokerCredentials(file).identity()
         assert bearer is not None
@@ -84,10 +84,10 @@ def read_credentials(path: Path, role: str) -> dict[str, Path]:
             raise UsageError(
                 f"--creds {file}: for a worker {bearer.role!r}; expected a worker {role!r}, as --role says"
             )
-        if bearer.name in found:
-            raise UsageError(f"--creds {path}: {found[bearer.name].name} and {file.name} are both for {bearer.name!r}")
-        found[check_name("--creds", bearer.name)] = file.resolve()
-    return found
+        if bearer.name in paths:
+            raise UsageError(f"--creds {path}: {paths[bearer.name].name} and {file.name} are both for {bearer.name!r}")
+        paths[check_name("--creds", bearer.name)] = file.resolve()
+    return paths
 
 
 @contextlib.contextmanager

@@ -118,8 +118,8 @@ class Evaluator:
             most = self._context.config.evaluation.games_in_flight
             # More jobs than requested may arrive: those sent to a lost connection, too.
             free = max(most - len(self._in_flight), 0)
-            for taken in await self._context.work_queue.fetch(free, timeout_s=0.5) if free else []:
-                self._in_flight[asyncio.create_task(self._play(taken))] = taken
+            for claim in await self._context.work_queue.fetch(free, timeout_s=0.5) if free else []:
+                self._in_flight[asyncio.create_task(self._play(claim))] = claim
             await self._reap(at_least_one=free == 0)
         while self._in_flight:
             await self._reap(at_least_one=True)
@@ -132,14 +132,14 @@ class Evaluator:
             del self._in_flight[task]
             task.result()
 
-    async def _play(self, taken: ClaimedJob) -> None:
-        job = taken.job
+    async def _play(self, claim: ClaimedJob) -> None:
+        job = claim.job
         if self._is_needed(job):
-            if taken.delivery_count > self._context.config.evaluation.tries:
-                await self._give_up(taken)
+            if claim.delivery_count > self._context.config.evaluation.tries:
+                await self._give_up(claim)
             elif (played := await self._executor.run(job)) is not None:
                 await self._executor.append_result(played)
-        await taken.acknowledge()
+        await claim.acknowledge()
 
     def _is_needed(self, job: PlayMatch) -> bool:
         """False if it has been played, or if a sequential test was decided without it."""
@@ -150,19 +150,19 @@ class Evaluator:
             else job.match_id in evaluation.waiting
         )
 
-    async def _give_up(self, taken: ClaimedJob) -> None:
+    async def _give_up(self, claim: ClaimedJob) -> None:
         """Record a match that ended every worker that played it as failed, so that its evaluation can finish."""
         left = await self._context.persistently(lambda: self._context.log.newest(WorkerLeft))
         last = left.event if left is not None else None
-        why = f"delivered {taken.delivery_count - 1} times and never finished; expected at most evaluation.tries"
+        why = f"delivered {claim.delivery_count - 1} times and never finished; expected at most evaluation.tries"
         if isinstance(last, WorkerLeft):
             why += f"; the last worker that left was {last.worker}: {last.reason}"
-        await self._context.persistently(lambda: self._context.work_queue.dead_letter(taken, why))
-        await self._executor.append_failure(taken.job, f"given up: {why}")
+        await self._context.persistently(lambda: self._context.work_queue.dead_letter(claim, why))
+        await self._executor.append_failure(claim.job, f"given up: {why}")
 
     async def extend_leases(self) -> None:
         """Extend the queue's leases on running matches; runs until cancelled."""
         while True:
             await asyncio.sleep(ACK_WAIT_S / 3)
-            for taken in list(self._in_flight.values()):
-                await taken.extend_lease()
+            for claim in list(self._in_flight.values()):
+                await claim.extend_lease()

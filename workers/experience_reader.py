@@ -166,8 +166,8 @@ class ExperienceReader:
             return "voided"
         # Where old model calls are dropped one by one, a trajectory is stale once its newest call is.
         judged_by = "newest" if self._config.buffer.drop_old_steps else judged_by
-        begun = state.training_start(self._policy)
-        return "stale" if is_stale(rollout, version, self._config.max_lag_steps, begun, judged_by) else None
+        first = state.training_start(self._policy)
+        return "stale" if is_stale(rollout, version, self._config.max_lag_steps, first, judged_by) else None
 
     def start_next_step(self, step: GradientStepTaken) -> None:
         """Begin with the trajectories of the next step, while ``step`` is being recorded."""

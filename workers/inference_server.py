@@ -82,11 +82,11 @@ class LeagueModels:
         version, adapter = self._models.adapter_provider(name)()
         return AssignedPolicy(name, version, adapter)
 
-    async def acquire(self, adapter: str, held: contextlib.ExitStack) -> None:
+    async def acquire(self, adapter: str, leases: contextlib.ExitStack) -> None:
         """Load an adapter, fetched from the league's blobs where necessary."""
         if not DIGEST.fullmatch(adapter):
             raise RefusedError(404, f"adapter {adapter[:80]!r}: no such one; expected the SHA-256 digest of one")
-        await self._models.ensure(adapter, held)
+        await self._models.ensure(adapter, leases)
 
     def unload(self, adapter: str) -> None:
         """Unload an adapter that is neither live nor in use."""
@@ -191,5 +191,5 @@ def _outgoing_address(context: Context) -> str:
     family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(target)
-        found: str = probe.getsockname()[0]
-    return found
+        address: str = probe.getsockname()[0]
+    return address

@@ -143,13 +143,13 @@ class LearnerFactory:
             ModelError: an adapter does not fit the base model.
         """
         state = self._context.state
-        step, begun = state.last_step(self._policy), state.training_start(self._policy)
+        step, first = state.last_step(self._policy), state.training_start(self._policy)
         if step is None:
             return await self._make_first()
-        learner = self._make_untrained(begun if begun > step.step else 0)
-        if begun > step.step:
+        learner = self._make_untrained(first if first > step.step else 0)
+        if first > step.step:
             # The policy was reset at that step.
-            await self._load_adapter(learner, begun, begun)
+            await self._load_adapter(learner, first, first)
         else:
             await self._load_state(learner, step)
         return learner

@@ -135,10 +135,10 @@ _LINE_EVERY_S = 10.0
 
 
 @contextlib.contextmanager
-def show_progress(console: Console, what: str) -> Iterator[ProgressReporter]:
+def show_progress(console: Console, label: str) -> Iterator[ProgressReporter]:
     """Show progress on the status line of a terminal, elsewhere as a line every ten seconds."""
     if console.is_terminal:
-        with console.status(what) as status:
+        with console.status(label) as status:
             yield lambda text, share: status.update(_progress_line(text, share))
         return
     printed = time.monotonic()

@@ -77,12 +77,12 @@ class Membership:
         context.log.fence = (self._subject, newest)
         log.info("joined", role=self._role, league=context.log.league, history=context.state.sequence)
 
-    async def filter_running(self, others: Sequence[WorkerJoined]) -> list[WorkerJoined]:
+    async def filter_running(self, workers: Sequence[WorkerJoined]) -> list[WorkerJoined]:
         """The processes without those that are known to run no more, although the history has not recorded it.
 
         Where all deciders were killed at once, a new rater has to find that out before anyone can join.
         """
-        left = [other for other in others if not has_ended_here(other)]
+        left = [other for other in workers if not has_ended_here(other)]
         if self._role not in _LISTENERS:
             return left
         return [other for other in left if await self._listen(other) is not None]

@@ -88,19 +88,21 @@ class LeagueOpponents:
         match_id = session_match_id(policy, name)
         if self._sessions.find(match_id) is None:
             await self._uncancelled(self._open(match_id, name, agent, body))
-        found = self._find(match_id, name)
-        if found.model != body.model:
+        open_session = self._find(match_id, name)
+        if open_session.model != body.model:
             raise RefusedError(
-                409, f"session {name!r}: opened for {found.model!r}, and now {body.model!r}; expected one", "model"
+                409,
+                f"session {name!r}: opened for {open_session.model!r}, and now {body.model!r}; expected one",
+                "model",
             )
-        return SessionReply(name, match_id, found.agent, found.opponent)
+        return SessionReply(name, match_id, open_session.agent, open_session.opponent)
 
     async def reply(self, session: SessionReply, body: ChatCompletionRequest) -> str | None:
         """See ``OpponentPool``."""
         if self._context.state.is_model(session.opponent):
             return None
-        found = self._find(session.match_id, session.session)
-        return await self._uncancelled(self._replies.reply(found, body))
+        open_session = self._find(session.match_id, session.session)
+        return await self._uncancelled(self._replies.reply(open_session, body))
 
     async def close(self) -> None:
         """Close the connections to remote agents."""
@@ -174,9 +176,9 @@ class LeagueOpponents:
         return _numbered(name, bisect_left(range(high), True, lo=high // 2 + 1, key=lambda at: not has_ended(at)))
 
     def _find(self, match_id: str, name: str) -> SessionOpened | EndedSession:
-        found = self._sessions.find(match_id)
-        if found is not None:
-            return found
+        open_session = self._sessions.find(match_id)
+        if open_session is not None:
+            return open_session
         if self._context.state.has_match_ended(match_id):
             raise RefusedError(409, f"session {name!r}: ended long ago; expected a name of its own for every session")
         raise RefusedError(404, f"session {name[:80]!r}: no such one of this agent; expected one that was opened")
@@ -217,26 +219,28 @@ class LeagueOpponents:
 
     async def _report(self, match_id: str, body: ResultRequest) -> ResultReply:
         async with self._lock(match_id):
-            found = self._find(match_id, body.session)
-            if created := isinstance(found, SessionOpened):
+            open_session = self._find(match_id, body.session)
+            if created := isinstance(open_session, SessionOpened):
                 state = self._context.state
-                rules = state.rules if found.game == self._context.config.game.name else 1
-                seconds = max(0.0, time.time() - found.opened)
+                rules = state.rules if open_session.game == self._context.config.game.name else 1
+                seconds = max(0.0, time.time() - open_session.opened)
                 result = session_result(
-                    found, body.scores, self._context.name, seconds, body.reason, body.length, rules
+                    open_session, body.scores, self._context.name, seconds, body.reason, body.length, rules
                 )
                 await self._append(result)
-                found = self._find(match_id, body.session)
-            assert isinstance(found, EndedSession)
-            if found.error or found.scores != body.scores:
-                end = found.error or f"scores {found.scores}"
+                open_session = self._find(match_id, body.session)
+            assert isinstance(open_session, EndedSession)
+            if open_session.error or open_session.scores != body.scores:
+                end = open_session.error or f"scores {open_session.scores}"
                 raise RefusedError(
                     409,
-                    f"session {body.session!r}: ended at event {found.sequence} ({end}); reported are scores "
+                    f"session {body.session!r}: ended at event {open_session.sequence} ({end}); reported are scores "
                     f"{body.scores}; expected one result",
                     "scores",
                 )
-            return ResultReply(body.session, match_id, found.sequence, found.scores, found.opponent, created)
+            return ResultReply(
+                body.session, match_id, open_session.sequence, open_session.scores, open_session.opponent, created
+            )
 
     async def _expire(self, opened: SessionOpened) -> None:
         async with self._lock(opened.match_id):

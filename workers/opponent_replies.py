@@ -30,8 +30,7 @@ from schemas.errors import ConfigError, DecodeError, GameError, format_choices
 from schemas.events import SessionOpened
 from schemas.ids import derive_seed, digest
 from workers.policy_weights import ModelManager, find_searched_version, search_config
-from workers.remote_usage import RemoteUsageRecorder
-from workers.runtime import Context
+from workers.runtime import Context, RemoteUsageRecorder
 
 
 class OpponentReplies:
@@ -129,9 +128,9 @@ class OpponentReplies:
         )
 
     async def _ask_player(self, opened: SessionOpened, body: ChatCompletionRequest, choices: Sequence[str]) -> str:
-        spec, given = self._spec, body.league_position
+        spec, position = self._spec, body.league_position
         assert not isinstance(spec, ArenaSpec)
-        game = spec.load(given.encode() if isinstance(given, str) else msgspec.json.encode(given))
+        game = spec.load(position.encode() if isinstance(position, str) else msgspec.json.encode(position))
         moving = {opened.roles[seat]: seat for seat in game.to_move() if seat != opened.seat}
         role = _only(list(moving), body.league_role)
         seat, seed = moving[role], self._seed(opened, body, role)

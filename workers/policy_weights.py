@@ -211,12 +211,12 @@ class ModelManager:
         live = self._context.state.live_version(policy)
         return live is None or self._attempted.get(policy) == live.version
 
-    async def ensure(self, adapter: str, held: contextlib.ExitStack | None = None) -> None:
+    async def ensure(self, adapter: str, leases: contextlib.ExitStack | None = None) -> None:
         """Load an adapter unless it is loaded.
 
         Args:
             adapter: Its digest.
-            held: Until this is closed the adapter is not evicted, whatever ``inference.max_adapters`` is.
+            leases: Until this is closed the adapter is not evicted, whatever ``inference.max_adapters`` is.
 
         Raises:
             ArtifactError: the adapter is missing or damaged.
@@ -225,9 +225,9 @@ class ModelManager:
         if self._remote is not None:
             # Servers load adapters by digest, and hold them for the length of each request.
             return
-        await self._adapter_cache.ensure([adapter], held)
+        await self._adapter_cache.ensure([adapter], leases)
 
-    async def ensure_all(self, adapters: Sequence[str], held: contextlib.ExitStack) -> None:
+    async def ensure_all(self, adapters: Sequence[str], leases: contextlib.ExitStack) -> None:
         """Load all adapters of a match, as ``ensure`` does; none if there is not enough memory for all.
 
         Raises:
@@ -235,7 +235,7 @@ class ModelManager:
             ModelError: an adapter does not fit the base model, or there is not enough memory for all.
         """
         if self._remote is None:
-            await self._adapter_cache.ensure(adapters, held)
+            await self._adapter_cache.ensure(adapters, leases)
 
     @property
     def loaded_adapters(self) -> list[str]:

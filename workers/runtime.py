@@ -1,4 +1,4 @@
-"""What all workers are built from: connections, stores, the folded history, and coroutines beside a block."""
+"""Shared parts of all workers: connections, stores, the folded history, background work, costs of remote agents."""
 
 import asyncio
 import contextlib
@@ -7,9 +7,10 @@ import secrets
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 from nats.aio.client import Client
 
@@ -22,15 +23,20 @@ from league.log.work import WorkQueue
 from league.ratings.fold import RatingFold
 from league.run import Run
 from league.state import LeagueState
+from players.remote.cost import RemoteUsage
+from players.remote.remote_player import RemoteAgents
 from schemas.codec import NewerSchemaError, UnknownEventError
 from schemas.config import LeagueConfig
-from schemas.errors import (
-    BackpressureError,
-    DecodeError,
-    LogUnavailableError,
-    VersionError,
+from schemas.errors import BackpressureError, DecodeError, LogUnavailableError, VersionError
+from schemas.events import (
+    AdapterSlotsReduced,
+    Event,
+    InferenceServing,
+    PolicyPublished,
+    RemoteAsked,
+    WorkerJoined,
+    WorkerLeft,
 )
-from schemas.events import AdapterSlotsReduced, Event, InferenceServing, PolicyPublished, WorkerJoined, WorkerLeft
 from schemas.retry import Backoff
 from workers.compatibility import restart_keys
 from workers.monitoring.metrics import Gauges
@@ -229,6 +235,36 @@ class Context:
         """Wake all current waiters; later ones wait for the next event."""
         waiting, self._wake_event = self._wake_event, asyncio.Event()
         waiting.set()
+
+
+class RemoteUsageRecorder:
+    """Appends the usage of remote agents as ``RemoteAsked``, numbered within this process.
+
+    Args:
+        context: Appends the events.
+        remotes: Take note of what is recorded.
+    """
+
+    def __init__(self, context: Context, remotes: RemoteAgents) -> None:
+        self._context = context
+        self._remotes = remotes
+        self._since = context.state.sequence
+        self._count = 0
+
+    async def append(self, match_id: str, usage_by_agent: Mapping[str, RemoteUsage]) -> None:
+        """Append the usage of a match, an event for each agent, and wait until it is folded."""
+        for agent, usage in usage_by_agent.items():
+            event = RemoteAsked(
+                agent=agent,
+                match_id=match_id,
+                worker=self._context.name,
+                since=self._since,
+                number=self._count,
+                **msgspec.structs.asdict(usage),
+            )
+            self._count += 1
+            await self._context.wait_for_sequence(await self._context.append(event))
+            self._remotes.mark_recorded(agent, usage.cost)
 
 
 @contextlib.asynccontextmanager

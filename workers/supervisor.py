@@ -66,8 +66,8 @@ class WorkerPool(Protocol):
     def bounds(self, config: LeagueConfig) -> dict[str, WorkerBounds]:
         """Bounds on the number of workers by role; other roles are not scaled."""
 
-    def next_spec(self, role: str, taken: Collection[str]) -> WorkerSpec:
-        """Another worker of a role, with a name that is not in ``taken``."""
+    def next_spec(self, role: str, names: Collection[str]) -> WorkerSpec:
+        """Another worker of a role, with a name that is not in ``names``."""
 
     def is_done(self, children: Collection[WorkerProcess]) -> bool:
         """Whether all work is done."""
@@ -88,9 +88,9 @@ class LeagueWorkerPool:
         """The configured bounds."""
         return bounds_of(config)
 
-    def next_spec(self, role: str, taken: Collection[str]) -> WorkerSpec:
+    def next_spec(self, role: str, names: Collection[str]) -> WorkerSpec:
         """Another worker, with the first free number in its name."""
-        return WorkerSpec(role, next(n for k in range(1, len(taken) + 2) if (n := f"{role}-{k}") not in taken))
+        return WorkerSpec(role, next(n for k in range(1, len(names) + 2) if (n := f"{role}-{k}") not in names))
 
     def is_done(self, children: Collection[WorkerProcess]) -> bool:
         """Whether training, evaluations and promotions are done, and every match that counts is rated.
@@ -114,16 +114,16 @@ class Supervisor:
         alarms: Whether to watch for the league's alarms; one machine should.
     """
 
-    def __init__(self, context: Context, crew: WorkerPool, announce: Announce, alarms: bool = True) -> None:
+    def __init__(self, context: Context, pool: WorkerPool, announce: Announce, alarms: bool = True) -> None:
         self._context = context
-        self._pool = crew
+        self._pool = pool
         self._announce = announce
         self._alarms = alarms
         self._waits, self._depth = TrainerWait(), QueueDepth()
         signals: dict[str, ScalingSignal] = {"rollout": self._waits, "evaluator": self._depth}
-        bounds = crew.bounds(context.config)
+        bounds = pool.bounds(context.config)
         self._scalers = {role: Scaler(bounds[role], signals[role]) for role in sorted(bounds)}
-        self.workers = [WorkerProcess(context, process, announce) for process in crew.initial_specs]
+        self.workers = [WorkerProcess(context, process, announce) for process in pool.initial_specs]
         self._is_ending = False
 
     async def run(self) -> bool:

@@ -265,8 +265,8 @@ class TrainerWorker:
         events = [published, step, *self._make_checkpoint_events(step.step, adapter, reset)]
         learner = self._learner
         if reset is not None:
-            learner, begun, first = await self._learner_factory.make_reset(step.step + 1, reset)
-            events += [begun, first]
+            learner, first_version, first = await self._learner_factory.make_reset(step.step + 1, reset)
+            events += [first_version, first]
         await append_published(self._context, events)
         self._learner = learner
         self._needs_state = reset is not None

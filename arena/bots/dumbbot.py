@@ -284,21 +284,21 @@ class _MovementPhase:
 def _retreats(table: "DiplomacyGame", seat: int, values: Mapping[str, int], rng: Random) -> Action:
     """Draws a vacant adjacent place for each dislodged unit; one that may not go there disbands."""
     choices = {unit.unit: unit for unit in table.legal_orders(seat)}
-    units, taken, orders = list(choices), {*table.position.occupied}, {unit: f"{unit} D" for unit in choices}
+    units, occupied, orders = list(choices), {*table.position.occupied}, {unit: f"{unit} D" for unit in choices}
     rng.shuffle(units)
     for unit in units:
-        place = _draw_vacant(_ranked(_destinations(unit), values), taken, values, rng)
+        place = _draw_vacant(_ranked(_destinations(unit), values), occupied, values, rng)
         if place is not None:
-            taken.add(place[2:5])
+            occupied.add(place[2:5])
             orders[unit] = f"{unit} R {place[2:]}"
     return tuple(order if order in choices[unit] else f"{unit} D" for unit, order in orders.items())
 
 
-def _draw_vacant(ranked: list[str], taken: Container[str], values: Mapping[str, int], rng: Random) -> str | None:
+def _draw_vacant(ranked: list[str], occupied: Container[str], values: Mapping[str, int], rng: Random) -> str | None:
     """Draws a place outside the taken provinces; taken ones count as alternatives until they are drawn."""
     while ranked:
         place = _draw(ranked, values, rng)
-        if place[2:5] not in taken:
+        if place[2:5] not in occupied:
             return place
         ranked.remove(place)
     return None

@@ -101,21 +101,23 @@ class DumbBotSimple:
         choices = table.legal_orders(seat)
         if position.kind == "R":
             return tuple(f"{unit.unit} D" for unit in choices)
-        values, taken, orders = _province_values(position, seat), set[str](), dict[str, str]()
+        values, occupied, orders = _province_values(position, seat), set[str](), dict[str, str]()
         for unit in rng.sample(choices, len(choices)):
-            orders[unit.unit], target = _best_order(unit.orders, unit.unit[2:5], values, taken)
+            orders[unit.unit], target = _best_order(unit.orders, unit.unit[2:5], values, occupied)
             if target != unit.unit[2:5]:
-                taken.add(target)
+                occupied.add(target)
         return tuple(orders[unit.unit] for unit in choices)
 
 
-def _best_order(orders: tuple[str, ...], here: str, values: Mapping[str, float], taken: set[str]) -> tuple[str, str]:
+def _best_order(
+    orders: tuple[str, ...], location: str, values: Mapping[str, float], occupied: set[str]
+) -> tuple[str, str]:
     """The first of the orders with the highest score, and its destination."""
     best: tuple[float, str, str] | None = None
     for order, (target, is_support) in zip(orders, map(_target, orders), strict=True):
-        if target not in taken:
+        if target not in occupied:
             # A move to Holland is taken for a hold too.
-            score = HOLD_FACTOR * values.get(here, 0.0) if " H" in order else values.get(target, 0.0)
+            score = HOLD_FACTOR * values.get(location, 0.0) if " H" in order else values.get(target, 0.0)
         elif is_support:
             score = SECOND_SUPPORT_FACTOR * values.get(target, 0.0)
         else:
@@ -123,7 +125,7 @@ def _best_order(orders: tuple[str, ...], here: str, values: Mapping[str, float],
         if best is None or score > best[0]:
             best = score, order, target
     if best is None:
-        return orders[0], here
+        return orders[0], location
     return best[1], best[2]
 
 

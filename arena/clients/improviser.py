@@ -67,9 +67,9 @@ def improvised_calls(spec: ArenaSpec, seed: int) -> Iterator[ImprovisedCall]:
     calls: list[ImprovisedCall] = []
     limits = Limits(needs_tokens=False)
     arena = spec.open(_RecordingImproviser(spec, None, calls), ArenaOptions("improvised", seed, limits))
-    with ThreadPoolExecutor(1) as apart:  # the caller may run an event loop
+    with ThreadPoolExecutor(1) as executor:  # the caller may run an event loop
         for _ in itertools.count():
-            apart.submit(asyncio.run, _play_batch(spec, arena, calls)).result()
+            executor.submit(asyncio.run, _play_batch(spec, arena, calls)).result()
             if not calls:
                 raise EpisodeError(f"arena {spec.name}: a batch without a model call; expected something to be said")
             yield from calls

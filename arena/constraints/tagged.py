@@ -62,14 +62,14 @@ class TaggedConstraints:
         Raises:
             ModelError: the tokens are not a whole completion.
         """
-        place, found = self(inner), list[int]()
+        place, tokens = self(inner), list[int]()
         for token in ids:
             if isinstance(place, _InnerState):
-                found.append(token)
+                tokens.append(token)
             place = place.advance(token)
         if place.allowed():
             raise ModelError(f"constraint: {len(ids)} tokens are not a whole tagged completion")
-        return found
+        return tokens
 
     def match_length(self, before: int, token: int) -> int:
         """Number of the tag's bytes that the text ends with after ``token``, given that number ``before`` it.

@@ -225,15 +225,15 @@ class PhraseCompiler:
                 raise ModelError(f"constraint: the tokenizer gives no token for the piece {piece!r}")
         return tokens
 
-    def end_token(self, taken: Sequence[int]) -> int:
-        """The token that ends a completion which could also go on with one of ``taken``.
+    def end_token(self, tokens: Sequence[int]) -> int:
+        """The token that ends a completion which could also go on with one of ``tokens``.
 
         Raises:
             ModelError: no end token, or a piece uses it.
         """
-        if self._end is None or self._end in taken:
+        if self._end is None or self._end in tokens:
             raise ModelError(
-                f"constraint: a completion can end where it can also go on with tokens {list(taken)}, "
+                f"constraint: a completion can end where it can also go on with tokens {list(tokens)}, "
                 f"which needs an end token of its own; found {self._end}"
             )
         return self._end

@@ -159,8 +159,8 @@ class ProposeEpisode(SolverEpisode):
 
     def _prompt(self, arena: Arena, state: EpisodeState) -> str:
         """The task, with known questions as examples."""
-        drawn = arena.stores[STORE].sample(self.settings.examples, True, Random(state.seed))
-        return "\n".join([*(f"Known: {artifact.data['question']}" for artifact in drawn), "Write a new question."])
+        examples = arena.stores[STORE].sample(self.settings.examples, True, Random(state.seed))
+        return "\n".join([*(f"Known: {artifact.data['question']}" for artifact in examples), "Write a new question."])
 
 
 def solved(rollout: Rollout, arena: Arena) -> dict[str, float]:
@@ -234,10 +234,10 @@ class ProposerSolverSpec(ArenaSpec):
             random_arithmetic(rules, Random(derive_seed(0, "examination", number)))
             for number in range(EVALUATION_QUESTIONS)
         ]
-        found = [parse_question(f"Question: {question}", rules)[0] for question in drawn]
-        given = self.settings.questions
-        unseen = isinstance(given, ProblemSet)
-        questions = list_questions(given, 1) if unseen or rules.trust else filter(None, found)
+        parsed = [parse_question(f"Question: {question}", rules)[0] for question in drawn]
+        configured = self.settings.questions
+        unseen = isinstance(configured, ProblemSet)
+        questions = list_questions(configured, 1) if unseen or rules.trust else filter(None, parsed)
         return [EpisodeRequest(SolveEpisode.episode_type, msgspec.to_builtins(question)) for question in questions]
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:

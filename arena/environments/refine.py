@@ -153,8 +153,8 @@ class RefineSpec(ArenaSpec):
         if role_id == CRITIC:
             return f"Use {rng.choice(required or ['more'])}."
         vocabulary = self.settings.words or WORDS
-        drawn = [word if rng.random() < WORD_KEEP_RATE else rng.choice(vocabulary) for word in required]
-        return f"The {' and '.join(drawn)}."
+        words = [word if rng.random() < WORD_KEEP_RATE else rng.choice(vocabulary) for word in required]
+        return f"The {' and '.join(words)}."
 
     def metrics(self, result: GenerateResult) -> Mapping[str, float]:
         """The rewards, which are the same for both roles, once."""

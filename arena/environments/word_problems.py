@@ -143,8 +143,8 @@ def problems_of(settings: Settings) -> list[QuestionAnswer]:
     """
     if isinstance(settings.problems, ProblemSet):
         return list_questions(settings.problems)[: settings.first or None]
-    found = _read_problems(settings.problems) if isinstance(settings.problems, str) else settings.problems
-    problems = found or [QuestionAnswer(question, str(answer)) for question, answer in PROBLEMS]
+    chosen = _read_problems(settings.problems) if isinstance(settings.problems, str) else settings.problems
+    problems = chosen or [QuestionAnswer(question, str(answer)) for question, answer in PROBLEMS]
     return [_normalise_problem(at, problem) for at, problem in enumerate(problems[: settings.first or None])]
 
 

@@ -59,10 +59,10 @@ _WATCHDOG = Watchdog()
 class EnvironmentCall:
     """A block that calls an environment; an error in it becomes a ``GameError``. Can be used again."""
 
-    def __init__(self, where: str, what: str, error_type: type[GameError] = GameError) -> None:
-        """``where`` and ``what`` begin the message: ``pettingzoo, classic/go-v5``, ``raises``."""
+    def __init__(self, where: str, call: str, error_type: type[GameError] = GameError) -> None:
+        """``where`` and ``call`` begin the message: ``pettingzoo, classic/go-v5``, ``raises``."""
         self._where = where
-        self._what = what
+        self._what = call
         self._error_type = error_type
 
     def __enter__(self) -> None:

@@ -57,13 +57,13 @@ class PendingCall(NamedTuple):
 class ServerClient:
     """Sends requests to one server."""
 
-    def __init__(self, server: ServerState, around: ClientContext) -> None:
+    def __init__(self, server: ServerState, context: ClientContext) -> None:
         self._server = server
-        self._shared = around
+        self._shared = context
         self._waiting: list[PendingCall] = []
         self._arrival_count = 0
         self._flush_task: asyncio.Task[None] | None = None
-        self._health = HealthMonitor(server, around)
+        self._health = HealthMonitor(server, context)
 
     async def send(self, posted: HttpRequest) -> bytes:
         """Send a request; returns the body of the answer.

@@ -70,9 +70,9 @@ class ClientContext(NamedTuple):
 class HealthMonitor:
     """Watches one server while it owes answers, and probes it while it is down."""
 
-    def __init__(self, server: ServerState, around: ClientContext) -> None:
+    def __init__(self, server: ServerState, context: ClientContext) -> None:
         self._server = server
-        self._shared = around
+        self._shared = context
         self._watch_task: asyncio.Task[None] | None = None
         self._pending: dict[asyncio.Timeout, None] = {}
         self._last_answer_at = 0.0
@@ -111,9 +111,9 @@ class HealthMonitor:
         """Check the server's health whenever it is silent for too long, until it owes nothing."""
         silence_s = self._shared.silence_s
         while self._pending:
-            rest = self._last_answer_at + silence_s - loop_time()
-            if rest > 0:
-                await asyncio.sleep(rest)
+            remaining_s = self._last_answer_at + silence_s - loop_time()
+            if remaining_s > 0:
+                await asyncio.sleep(remaining_s)
             elif await self._check_health(silence_s) is not None:
                 # It may be busy or draining: a server that answers still works on its requests.
                 self._last_answer_at = loop_time()

@@ -244,8 +244,8 @@ def _token_guard(expected: Mapping[str, str]) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         for name, value in expected.items():
-            given = request.headers.get(name, "").encode("utf-8", "surrogateescape")
-            if request.path != "/health" and not hmac.compare_digest(given, value.encode()):
+            credentials = request.headers.get(name, "").encode("utf-8", "surrogateescape")
+            if request.path != "/health" and not hmac.compare_digest(credentials, value.encode()):
                 raise RefusedError(401, f"{request.path}: expected the server's token, {name}: Bearer …")
         return await handler(request)
 

@@ -41,7 +41,7 @@ def completion_response(
     body: CompletionRequest, named: str, choices: Sequence[CompletionChoice], texts: TextCodec
 ) -> Json:
     """The response of ``/v1/completions``."""
-    found = []
+    results = []
     for index, choice in enumerate(choices):
         ids = choice.generation.completion_ids
         text, stop = truncate_at_stop(texts.read(ids, body), body.stop_strings)
@@ -54,21 +54,21 @@ def completion_response(
                 "top_logprobs": [{token: logprob} for token, logprob in zip(tokens, logprobs, strict=True)],
                 "text_offset": [],
             }
-        found.append(one)
-    return _make_response("cmpl", "text_completion", named, found, choices)
+        results.append(one)
+    return _make_response("cmpl", "text_completion", named, results, choices)
 
 
 def chat_response(
     body: ChatCompletionRequest, named: str, choices: Sequence[CompletionChoice], texts: TextCodec, template: Template
 ) -> Json:
     """The response of ``/v1/chat/completions``, with reasoning apart from the content, as vLLM does."""
-    found = []
+    results = []
     for index, choice in enumerate(choices):
         ids = choice.generation.completion_ids
-        said, stop = truncate_at_stop(
+        reply, stop = truncate_at_stop(
             texts.read(ids, body) if is_structured(body) else texts.decode_turn(ids, template), body.stop_strings
         )
-        content, thoughts = (said, None) if is_structured(body) else split_reasoning(said, template)
+        content, thoughts = (reply, None) if is_structured(body) else split_reasoning(reply, template)
         message = {"role": "assistant", "content": content, "reasoning_content": thoughts}
         one: Json = {"index": index, "message": message, "logprobs": None, **_finish_fields(body, choice, stop)}
         if body.logprobs:
@@ -79,8 +79,8 @@ def chat_response(
                     for token, logprob in zip(ids, _token_logprobs(choice.generation), strict=True)
                 ]
             }
-        found.append(one)
-    return _make_response("chatcmpl", "chat.completion", named, found, choices)
+        results.append(one)
+    return _make_response("chatcmpl", "chat.completion", named, results, choices)
 
 
 def text_response(named: str, text: str) -> Json:
@@ -106,9 +106,11 @@ def _token_logprobs(generation: Generation) -> list[float]:
     return logprobs
 
 
-def _make_response(prefix: str, kind: str, named: str, found: list[Json], choices: Sequence[CompletionChoice]) -> Json:
+def _make_response(
+    prefix: str, kind: str, named: str, results: list[Json], choices: Sequence[CompletionChoice]
+) -> Json:
     prompts = {id(choice.prompt_ids): choice.prompt_ids for choice in choices}.values()
-    read, said = sum(map(len, prompts)), sum(len(choice.generation.completion_ids) for choice in choices)
+    read, generated = sum(map(len, prompts)), sum(len(choice.generation.completion_ids) for choice in choices)
     cached = sum(choice.generation.timing.cached_tokens for choice in choices if choice.generation.timing)
     return {
         "id": f"{prefix}-{secrets.token_hex(12)}",
@@ -117,11 +119,11 @@ def _make_response(prefix: str, kind: str, named: str, found: list[Json], choice
         "model": named,
         # Clients infer from it that log-probabilities are those sampled from, and that ``model`` never changes.
         "system_fingerprint": OWNER,
-        "choices": found,
+        "choices": results,
         "usage": {
             "prompt_tokens": read,
-            "completion_tokens": said,
-            "total_tokens": read + said,
+            "completion_tokens": generated,
+            "total_tokens": read + generated,
             "prompt_tokens_details": {"cached_tokens": cached},
         },
     }

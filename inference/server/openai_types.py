@@ -200,13 +200,13 @@ class ChatCompletionRequest(CommonRequest, frozen=True, kw_only=True):
 _ROLES = ("assistant", "system", "user")
 
 
-def conversation(asked: ChatCompletionRequest) -> list[Message]:
+def conversation(request: ChatCompletionRequest) -> list[Message]:
     """The messages of a request.
 
     Raises:
         RefusedError: one of an unknown role, or with parts other than text.
     """
-    return [_to_message(message) for message in asked.messages]
+    return [_to_message(message) for message in request.messages]
 
 
 def _to_message(message: ChatMessage) -> Message:
@@ -241,9 +241,9 @@ def decode_request(body: bytes, kind: type[T]) -> T:
         raise RefusedError(400, f"{len(body)} bytes are no request: {error}") from error
 
 
-def _check_supported(found: Json) -> None:
+def _check_supported(body: Json) -> None:
     for field, neutral in _IGNORED_VALUES.items():
-        value = found.get(field)
+        value = body.get(field)
         if value is not None and value not in neutral:
             raise RefusedError(400, f"{field}: not supported here; leave it out, or at {neutral[0]!r}", field)
 

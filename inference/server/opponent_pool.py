@@ -145,14 +145,14 @@ def chat_session(body: ChatCompletionRequest, headers: Mapping[str, str]) -> Ses
         RefusedError: a name is too long, or the seat is no number.
     """
     structured = body.structured_outputs
-    given = {name: headers[header] for name, header in _HEADERS.items() if header in headers}
-    name = given.get("session") or body.league_session or body.user or ""
+    values = {name: headers[header] for name, header in _HEADERS.items() if header in headers}
+    name = values.get("session") or body.league_session or body.user or ""
     fields = {
         "model": body.model,
         "session": name or f"conversation {_opening_digest(body)}",
-        "agent": given.get("agent") or body.league_agent or DEFAULT_AGENT,
-        "game": given.get("game") or body.league_game,
-        "seat": given.get("seat") or body.league_seat,
+        "agent": values.get("agent") or body.league_agent or DEFAULT_AGENT,
+        "game": values.get("game") or body.league_game,
+        "seat": values.get("seat") or body.league_seat,
         "roles": body.league_roles,
         "renews": not name,
         "position": body.league_position is not None,
@@ -203,5 +203,5 @@ class PoolRoutes:
         return self._found
 
 
-def _reply(found: msgspec.Struct) -> web.Response:
-    return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+def _reply(result: msgspec.Struct) -> web.Response:
+    return web.Response(body=msgspec.json.encode(result), content_type="application/json")

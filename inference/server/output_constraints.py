@@ -121,14 +121,14 @@ class TextCodec:
             ModelError: the constraint cannot be compiled, or allows nothing.
             ConfigError: the extra ``grammars`` is not installed.
         """
-        given = [
+        constraints = [
             limit
             for limit in (self._structured_outputs(body), self._response_format(body), self._allowed_tokens(body))
             if limit
         ]
-        if len(given) > 1:
+        if len(constraints) > 1:
             raise RefusedError(400, "response_format, structured_outputs, allowed_token_ids: expected one of them")
-        limit = given[0] if given else None
+        limit = constraints[0] if constraints else None
         if not body.stop_strings:
             return limit
         between = b" " if self.tokenizer.is_word_level and not is_structured(body) else b""
@@ -193,12 +193,12 @@ def is_structured(body: CommonRequest) -> bool:
     return body.structured_outputs is not None or body.response_format is not None
 
 
-def _parse_schema(found: Json | str) -> Json:
+def _parse_schema(schema: Json | str) -> Json:
     try:
-        return found if isinstance(found, dict) else msgspec.json.decode(found, type=dict[str, Any])
+        return schema if isinstance(schema, dict) else msgspec.json.decode(schema, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise RefusedError(400, f"structured_outputs.json: not a schema ({error})", "structured_outputs") from error
 
 
 def _escape_literal(text: str) -> str:
-    return re.sub(r"[^\w\s]", lambda found: f"\\x{{{ord(found[0]):x}}}", text)
+    return re.sub(r"[^\w\s]", lambda match: f"\\x{{{ord(match[0]):x}}}", text)

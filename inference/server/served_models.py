@@ -50,8 +50,8 @@ class ServedModels(Protocol):
             RefusedError: no such policy (404).
         """
 
-    async def acquire(self, adapter: str, held: contextlib.ExitStack) -> None:
-        """Load an adapter and keep it until ``held`` is closed.
+    async def acquire(self, adapter: str, leases: contextlib.ExitStack) -> None:
+        """Load an adapter and keep it until ``leases`` is closed.
 
         Raises:
             RefusedError: the name is no digest (404).
@@ -96,7 +96,7 @@ class LoadedModels:
             raise RefusedError(404, f"policy {policy!r}: none is trained here; expected 'base_model'")
         return AssignedPolicy("base_model", 0, None)
 
-    async def acquire(self, adapter: str, held: contextlib.ExitStack) -> None:
+    async def acquire(self, adapter: str, leases: contextlib.ExitStack) -> None:
         """Check the name; all adapters stay loaded."""
         if adapter not in self._adapters:
             raise unknown_model(adapter, self._adapters)

@@ -114,9 +114,9 @@ def _check_shape(matches: MatchArrays, role_S: Sequence[str] | Codes | None) -> 
     if seats and not (matches.agent_S.min() >= 0 and matches.agent_S.max() < len(matches.agents)):
         raise UsageError(f"board: a seat names an agent outside the {len(matches.agents)} agents of the history")
     listed, match_S = seats_of(matches)
-    found, count = np.unique(listed, return_counts=True)
+    values, count = np.unique(listed, return_counts=True)
     if (count > 1).any():
-        seat = found[np.argmax(count > 1)]
+        seat = values[np.argmax(count > 1)]
         twice = matches.sequence_M[match_S[listed == seat]][:2]
         raise UsageError(f"board: seat {seat} is listed twice, at sequences {twice[0]} and {twice[1]}; expected once")
 

@@ -104,8 +104,8 @@ def make_leaderboard(connection: Any, query: LeaderboardQuery) -> Leaderboard:
 
 def _recorded_leaderboard(roster: Roster, system: str, wished: int | None) -> Leaderboard:
     at, named = f"{roster.upto}, under := ?, playing := ?", (system, roster.game)
-    found = roster.query(f"SELECT agent, rating, rated_games, rest FROM ratings_at({at})", *named)
-    ratings = [AgentRating(agent, rating, games, rest or []) for agent, rating, games, rest in found]
+    recorded = roster.query(f"SELECT agent, rating, rated_games, rest FROM ratings_at({at})", *named)
+    ratings = [AgentRating(agent, rating, games, rest or []) for agent, rating, games, rest in recorded]
     places = roster.query(f"SELECT sequence FROM rated_matches_at({at})", *named)
     sequences = np.array([sequence for (sequence,) in places], np.int64)
     rules, draws, spread = roster.rules(system), 0, dict[str, Interval]()
@@ -150,8 +150,8 @@ def _agent_rows(
     table.replace(ratings)
     rows = []
     for agent, row in roster.agents.items():
-        rating, *rest = table.state(agent)
-        deviation = rest[0] if rest else None
+        rating, *others = table.state(agent)
+        deviation = others[0] if others else None
         rows.append(_with_rating(row, rating, deviation, table.games.get(agent, 0), spread.get(agent)))
     return rows
 

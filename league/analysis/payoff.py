@@ -111,7 +111,9 @@ def wilson_intervals(points: Floats, counts: Floats) -> tuple[Floats, Floats]:
 
 def _to_lists(values_AA: Floats, met_AA: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[list[float | None]]:
     pairs = zip(values_AA.tolist(), met_AA.tolist(), strict=True)
-    return [[value if met else None for value, met in zip(row, known, strict=True)] for row, known in pairs]
+    return [
+        [value if known_pair else None for value, known_pair in zip(row, known, strict=True)] for row, known in pairs
+    ]
 
 
 def decompose_payoff(payoff: PayoffMatrix) -> HodgeDecomposition:
@@ -162,8 +164,8 @@ def make_payoff_report(
         UsageError: an unknown game or purpose, or no match that compares two agents.
     """
     chosen = _select_matches(matches, game, purposes)
-    shown, agents = _most_played(chosen, most)
-    matrix = make_payoff_matrix(chosen.exclude_agents([name for name in chosen.agents if name not in shown]))
+    indices, agents = _most_played(chosen, most)
+    matrix = make_payoff_matrix(chosen.exclude_agents([name for name in chosen.agents if name not in indices]))
     matrix = _reorder(matrix, np.argsort(-np.array(decompose_payoff(matrix).potential), kind="stable").tolist())
     nash, problem = _nash_or_problem(matrix, unmet_even)
     return PayoffReport(
@@ -205,20 +207,20 @@ def _most_played(matches: MatchArrays, most: int) -> tuple[set[str], int]:
     return {matches.agents[code] for code in order}, int((games_A > 0).sum())
 
 
-def _reorder(found: PayoffMatrix, order: Sequence[int]) -> PayoffMatrix:
+def _reorder(payoffs: PayoffMatrix, order: Sequence[int]) -> PayoffMatrix:
     return PayoffMatrix(
-        agents=[found.agents[i] for i in order],
-        share=[[found.share[i][j] for j in order] for i in order],
-        low=[[found.low[i][j] for j in order] for i in order],
-        high=[[found.high[i][j] for j in order] for i in order],
-        matches=[[found.matches[i][j] for j in order] for i in order],
-        passed_over=found.passed_over,
+        agents=[payoffs.agents[i] for i in order],
+        share=[[payoffs.share[i][j] for j in order] for i in order],
+        low=[[payoffs.low[i][j] for j in order] for i in order],
+        high=[[payoffs.high[i][j] for j in order] for i in order],
+        matches=[[payoffs.matches[i][j] for j in order] for i in order],
+        passed_over=payoffs.passed_over,
     )
 
 
-def _nash_or_problem(found: PayoffMatrix, unmet_even: bool) -> tuple[NashAverage | None, str]:
+def _nash_or_problem(payoffs: PayoffMatrix, unmet_even: bool) -> tuple[NashAverage | None, str]:
     # The matrix is useful without the average, so neither unmet pairs nor a failed solver ends the command.
     try:
-        return nash_average(found.log_odds(unmet_even)), ""
+        return nash_average(payoffs.log_odds(unmet_even)), ""
     except LeagueError as error:
         return None, str(error)

@@ -63,12 +63,12 @@ def nash_average(matrix_AA: Floats) -> NashAverage:
 def _solve_fixed_point(payoff_AA: Floats, log_A: Floats, heat: float) -> Floats:
     """Logarithm of the fixed point at a temperature, starting from one nearby."""
     size = len(log_A)
-    constant, found = 0.0, log_A
-    error = _fixed_point_error(payoff_AA, found, constant, heat)
+    constant, log_x = 0.0, log_A
+    error = _fixed_point_error(payoff_AA, log_x, constant, heat)
     for _ in range(_MOST_STEPS):
         if np.abs(error).max() < 1e-9:
-            return found
-        share_A = np.exp(found)
+            return log_x
+        share_A = np.exp(log_x)
         slope = np.zeros((size + 1, size + 1))
         slope[:size, :size] = np.eye(size) - payoff_AA * share_A / heat
         slope[:size, size], slope[size, :size] = 1.0, share_A
@@ -76,18 +76,18 @@ def _solve_fixed_point(payoff_AA: Floats, log_A: Floats, heat: float) -> Floats:
         # A longer step would leave the region where exp() is close to its tangent.
         length = min(1.0, 2.0 / max(np.abs(move[:size] * (share_A > 1e-12)).max(), 1e-300))
         for _ in range(30):
-            trial, other = found + length * move[:size], constant + length * move[size]
+            trial, other = log_x + length * move[:size], constant + length * move[size]
             new = _fixed_point_error(payoff_AA, trial, other, heat)
             if np.linalg.norm(new) < np.linalg.norm(error):
                 break
             length *= 0.5
-        found, constant, error = trial, other, new
+        log_x, constant, error = trial, other, new
     if np.abs(error).max() > 1e-4:
         raise LeagueError(
             f"nash: no equilibrium found at temperature {heat:.1g}: {np.abs(error).max():.1g} is left after "
             f"{_MOST_STEPS} steps; expected less than 0.0001"
         )
-    return found
+    return log_x
 
 
 def _fixed_point_error(payoff_AA: Floats, log_A: Floats, constant: float, heat: float) -> Floats:
@@ -95,22 +95,22 @@ def _fixed_point_error(payoff_AA: Floats, log_A: Floats, constant: float, heat: 
     return np.append(log_A - payoff_AA @ share_A / heat + constant, share_A.sum() - 1.0)
 
 
-def check_antisymmetric(matrix_AA: Floats, what: str) -> None:
+def check_antisymmetric(matrix_AA: Floats, name: str) -> None:
     """Check that a matrix is finite and antisymmetric, as ``PayoffMatrix.log_odds`` gives it.
 
     Raises:
         UsageError: it is not; the message gives the reason.
     """
     if matrix_AA.ndim != 2 or matrix_AA.shape[0] != matrix_AA.shape[1] or not 0 < len(matrix_AA) <= MAX_AGENTS:
-        raise UsageError(f"{what}: a matrix of shape {matrix_AA.shape}; expected agents by agents, 1 to {MAX_AGENTS}")
+        raise UsageError(f"{name}: a matrix of shape {matrix_AA.shape}; expected agents by agents, 1 to {MAX_AGENTS}")
     if not np.isfinite(matrix_AA).all():
         row, column = np.argwhere(~np.isfinite(matrix_AA))[0]
-        raise UsageError(f"{what}: row {row}, column {column} is {matrix_AA[row, column]}; expected a finite number")
+        raise UsageError(f"{name}: row {row}, column {column} is {matrix_AA[row, column]}; expected a finite number")
     gap = np.abs(matrix_AA + matrix_AA.T)
     if gap.max() > 1e-9 * max(1.0, np.abs(matrix_AA).max()):
         row, column = np.unravel_index(np.argmax(gap), gap.shape)
         raise UsageError(
-            f"{what}: rows {row} and {column} meet with {matrix_AA[row, column]} and {matrix_AA[column, row]}; "
+            f"{name}: rows {row} and {column} meet with {matrix_AA[row, column]} and {matrix_AA[column, row]}; "
             "expected each to be minus the other"
         )
 

@@ -27,8 +27,8 @@ def relabel_by_role(matches: MatchArrays) -> MatchArrays:
     """
     roles = max(1, len(matches.roles))
     pair_S = matches.agent_S.astype(np.int64) * roles + matches.role_S
-    found, code_S = np.unique(pair_S, return_inverse=True)
-    pairs = [divmod(int(pair), roles) for pair in found]
+    distinct, code_S = np.unique(pair_S, return_inverse=True)
+    pairs = [divmod(int(pair), roles) for pair in distinct]
     names = [f"{matches.roles[role]}{_SEPARATOR}{matches.agents[agent]}" for agent, role in pairs]
     starts = {
         name: matches.starts[matches.agents[agent]]
@@ -38,7 +38,9 @@ def relabel_by_role(matches: MatchArrays) -> MatchArrays:
     if matches.base is not None:
         starts[matches.base] = matches.starts[matches.base]
     resets = {
-        f"{role}{_SEPARATOR}{policy}": list(found) for policy, found in matches.resets.items() for role in matches.roles
+        f"{role}{_SEPARATOR}{policy}": list(distinct)
+        for policy, distinct in matches.resets.items()
+        for role in matches.roles
     }
     return replace(matches, agent_S=code_S.astype(np.int32), agents=names, starts=starts, resets=resets)
 
@@ -167,11 +169,11 @@ class Roster:
     def add_results(self, rows: Sequence[LeaderboardEntry], sequences: Ints) -> list[LeaderboardEntry]:
         """Add wins and mean ranks in the matches at these sequences."""
         results = self._results(sequences)
-        found = []
+        completed = []
         for row in rows:
             wins, ranks, seats = results.get(self._key(row.agent, row.seat, row.kind), (0, 0, 0))
-            found.append(msgspec.structs.replace(row, wins=wins, mean_rank=ranks / seats if seats else None))
-        return found
+            completed.append(msgspec.structs.replace(row, wins=wins, mean_rank=ranks / seats if seats else None))
+        return completed
 
     def match_seeds(self, sequences: Ints) -> list[int]:
         """Seed of each match at these ascending sequences."""

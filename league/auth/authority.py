@@ -99,9 +99,9 @@ class Authority:
         )
         _write_private_file(folder / "users.json", b"[]")
         _write_private_file(folder / "authority.json", msgspec.json.encode(secrets))
-        made = cls(folder)
-        made._save()
-        return made
+        authority = cls(folder)
+        authority._save()
+        return authority
 
     @property
     def broker_config_path(self) -> Path:
@@ -114,9 +114,9 @@ class Authority:
 
     def free_names(self, name: str, count: int) -> list[str]:
         """The first ``count`` of ``name-1``, ``name-2``, … that were never used."""
-        taken = {user.name for user in self.users}
+        used = {user.name for user in self.users}
         numbered = (f"{name}-{number}" for number in itertools.count(1))
-        return list(itertools.islice((one for one in numbered if one not in taken), count))
+        return list(itertools.islice((one for one in numbered if one not in used), count))
 
     def add(
         self, role: str, name: str, days: float, now: float | None = None, folder: Path | None = None, league: str = ""
@@ -188,12 +188,12 @@ class Authority:
             UsageError: no user of that name.
         """
         now = time.time() if now is None else now
-        held = [user for user in self.users if user.name == name and user.revoked is None]
-        if not held:
+        users = [user for user in self.users if user.name == name and user.revoked is None]
+        if not users:
             raise UsageError(f"{name}: no user of that name; `league auth list` prints all")
-        self.users = [msgspec.structs.replace(u, revoked=int(now)) if u in held else u for u in self.users]
+        self.users = [msgspec.structs.replace(u, revoked=int(now)) if u in users else u for u in self.users]
         self._save()
-        return len(held)
+        return len(users)
 
     def _save(self) -> None:
         """Write the list of users and the brokers' configuration."""

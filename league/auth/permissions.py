@@ -213,6 +213,9 @@ def permissions(role: str, name: str, league: str = "*", *, legacy: bool = False
 
     rows = GRANTS + (LEGACY_GRANTS if legacy else ())
     # A worker listens for the heartbeats of an earlier process of its name.
-    heard = [*([metrics_subject("{league}", "{name}")] if role in WORKERS else []), *_SUBSCRIPTIONS.get(role, [])]
+    subscriptions = [
+        *([metrics_subject("{league}", "{name}")] if role in WORKERS else []),
+        *_SUBSCRIPTIONS.get(role, []),
+    ]
     subjects = dict.fromkeys(fill(row.subject) for row in rows if role in row.roles)
-    return Permissions(list(subjects), [f"{inbox_prefix(name)}.>", *map(fill, heard)])
+    return Permissions(list(subjects), [f"{inbox_prefix(name)}.>", *map(fill, subscriptions)])

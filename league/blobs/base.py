@@ -88,14 +88,14 @@ def remove_draft(draft: Path | None) -> None:
         draft.unlink(missing_ok=True)
 
 
-def conflicting_blob_error(name: str, found: str, where: str) -> ArtifactError:
+def conflicting_blob_error(name: str, digest: str, where: str) -> ArtifactError:
     """The error for a write-once place that holds other bytes."""
     return ArtifactError(
-        f"{where} holds other bytes, of the digest {found[:12]}…; expected those of blob {name[:12]}…, and nothing "
+        f"{where} holds other bytes, of the digest {digest[:12]}…; expected those of blob {name[:12]}…, and nothing "
         "overwrites them: remove the damaged one, after which this is stored again"
     )
 
 
-def corrupt_blob_error(name: str, found: str, where: str) -> ArtifactError:
+def corrupt_blob_error(name: str, digest: str, where: str) -> ArtifactError:
     """The error for bytes that do not match their digest."""
-    return ArtifactError(f"blob {name[:12]}… in {where} is damaged: its digest is {found[:12]}…")
+    return ArtifactError(f"blob {name[:12]}… in {where} is damaged: its digest is {digest[:12]}…")

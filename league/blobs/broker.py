@@ -218,12 +218,12 @@ class BrokerBlobStore:
 
     async def _list(self, bucket: str, subject: str) -> list[_Copy]:
         """Entries on a subject, oldest first; undecodable ones are left out."""
-        found = []
+        entries = []
         # Credentials of one league do not reach subjects that name none.
         with contextlib.suppress(MissingStreamError, *([AccessError] if subject.count(".") == 3 else [])):
             async for batch in present_messages(self._client, f"OBJ_{bucket}", subject):
-                found += [copy for each in batch if (copy := _decode_entry(bucket, each)) is not None]
-        return found
+                entries += [copy for each in batch if (copy := _decode_entry(bucket, each)) is not None]
+        return entries
 
     async def _chunks(self, copy: _Copy) -> AsyncIterator[bytes]:
         """The chunks of a copy."""

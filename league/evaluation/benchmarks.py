@@ -107,8 +107,8 @@ class BenchmarkGames:
 
     def make_request(self) -> BenchmarkRequested | None:
         """The request for games that are neither played nor waiting; None if there are none."""
-        taken = {*self._waiting.values(), *self._played}
-        missing = [place for place in self._wanted if place not in taken]
+        numbers = {*self._waiting.values(), *self._played}
+        missing = [place for place in self._wanted if place not in numbers]
         name = f"{self.terms.name}-{len(self._requests) + 1}"
         return _make_request(self.terms, name, missing) if missing else None
 

@@ -87,17 +87,17 @@ async def check_certificates(history: EventLog, candidate: str | None = None) ->
 
 async def collect_evidence(history: EventLog, sequence: int, certificate: PromotionDecided) -> CertificateEvidence:
     """Collect the history's evidence on the test of a certificate that was recorded at ``sequence``."""
-    evidence, begun = CertificateEvidence(), 0
+    evidence, first = CertificateEvidence(), 0
     async for recorded in history.read(only=EvaluationRequested):
         event = recorded.event
         if isinstance(event, EvaluationRequested) and event.evaluation_id == certificate.evaluation_id:
-            evidence.requested, begun = event, recorded.sequence
+            evidence.requested, first = event, recorded.sequence
             break
-    if evidence.requested is None or begun > sequence:
+    if evidence.requested is None or first > sequence:
         return CertificateEvidence()
-    evidence.terms = await _read_terms(history, begun)
+    evidence.terms = await _read_terms(history, first)
     match_ids = set(evidence.requested.matches)
-    async for batch in history.batches(begun, sequence):
+    async for batch in history.batches(first, sequence):
         for recorded in batch:
             _add_event(evidence, recorded.event, match_ids)
     named = {name for pair in certificate.pairs for name in pair}
@@ -108,10 +108,10 @@ async def collect_evidence(history: EventLog, sequence: int, certificate: Promot
     return evidence
 
 
-async def _read_terms(history: EventLog, begun: int) -> SprtConfig:
+async def _read_terms(history: EventLog, first: int) -> SprtConfig:
     terms, in_force = LeagueConfig().promotion.test, ConfigFold()
     for kind in (LeagueOpened, LeagueConfigured):
-        async for recorded in history.read(1, begun, only=kind):
+        async for recorded in history.read(1, first, only=kind):
             if isinstance(recorded.event, LeagueOpened | LeagueConfigured):
                 config = in_force.apply(recorded.sequence, recorded.event)
                 terms = terms if config is None else config.promotion.test

@@ -55,13 +55,13 @@ def candidates(state: LeagueState) -> list[Candidate]:
     """
     if state.config is None or not state.config.schedule.elite:
         return []
-    begun, elite = promotion_tests(state), set(state.elite)
+    tests, elite = promotion_tests(state), set(state.elite)
     return [
         Candidate(agent, evaluation.verdict.rating, evaluation.verdict.best_other)
         for agent, evaluation in sorted(state.evaluation_table.high_scores.items(), key=_version_order)
         if evaluation.verdict is not None
         and agent not in elite
-        and not _was_rejected(begun.get(agent))
+        and not _was_rejected(tests.get(agent))
         and _can_join(state, agent)
     ]
 
@@ -86,14 +86,14 @@ def candidates_to_test(state: LeagueState) -> list[tuple[str, str]]:
 
     Empty during a test or while a promotion is due, as the next incumbent is not known then.
     """
-    begun = promotion_tests(state)
+    tests = promotion_tests(state)
     if (
         _promotion_config(state).rule != "sprt"
-        or any(test.decision is None for test in begun.values())
+        or any(test.decision is None for test in tests.values())
         or due_promotions(state)
     ):
         return []
-    waiting = [candidate.agent for candidate in candidates(state) if candidate.agent not in begun]
+    waiting = [candidate.agent for candidate in candidates(state) if candidate.agent not in tests]
     pairs = [(agent, incumbent(state, agent)) for agent in waiting]
     return [(agent, other) for agent, other in pairs if other is not None]
 
@@ -139,8 +139,8 @@ def due_promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromo
 
     Under ``sprt``: those whose test promotes them, and those without an incumbent.
     """
-    begun = promotion_tests(state)
-    return [_make_promotion(state, c) for c in candidates(state) if _has_won(state, c, begun.get(c.agent))]
+    tests = promotion_tests(state)
+    return [_make_promotion(state, c) for c in candidates(state) if _has_won(state, c, tests.get(c.agent))]
 
 
 def due_regressions(state: LeagueState) -> list[RegressionNoticed]:

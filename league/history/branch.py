@@ -88,8 +88,8 @@ async def last_step_boundary(history: EventLog, at: int) -> int:
     A trainer appends a step as one batch: the version, the step, perhaps a checkpoint, perhaps a reset and the
     untrained version after it. A part of it would publish a version whose step was never taken.
     """
-    around = [recorded async for recorded in history.read(max(at - 4, 1), at + 2)]
-    events = {recorded.sequence: recorded.event for recorded in around}
+    neighbours = [recorded async for recorded in history.read(max(at - 4, 1), at + 2)]
+    events = {recorded.sequence: recorded.event for recorded in neighbours}
     while _is_same_step(events.get(at), events.get(at + 1)):
         at -= 1
     return at
@@ -135,13 +135,13 @@ async def trainer_starts(history: EventLog, state: LeagueState, at: int, availab
 
 
 def _trainer_start(
-    steps: Sequence[tuple[int, e.GradientStepTaken]], policy: str, available: set[str], begun: int
+    steps: Sequence[tuple[int, e.GradientStepTaken]], policy: str, available: set[str], first_version: int
 ) -> TrainerStart:
     if not steps:
         return TrainerStart(policy, 0, True)
     last = steps[-1][1]
     # A step that ended with a reset needs nothing from before it.
-    if last.state in available or begun > last.step:
+    if last.state in available or first_version > last.step:
         return TrainerStart(policy, last.step, True)
     for place in range(len(steps) - 2, -1, -1):
         if steps[place][1].state in available:

@@ -155,16 +155,16 @@ async def trace_lineage(query: QueryFunction, agent: str) -> Lineage:
     rows = await query("SELECT agent, kind, reason, parent, adapter, joined_sequence FROM agents")
     registered = {row[0]: row for row in rows}
     offspring = await _load_offspring(query)
-    way = _ancestry(agent, versions, {row[0]: row[3] for row in rows}, offspring)
-    steps = await _load_steps(query, way)
-    crossed = {name for child in way if (made := offspring.get(child[0])) for name in (child[0], *made.parents)}
+    path = _ancestry(agent, versions, {row[0]: row[3] for row in rows}, offspring)
+    steps = await _load_steps(query, path)
+    crossed = {name for child in path if (made := offspring.get(child[0])) for name in (child[0], *made.parents)}
     stations: list[LineageNode] = []
     pending: list[LineageStep] = []
     nearest: dict[str, str] = {}
-    for place, (name, parent) in enumerate(way):
+    for place, (name, parent) in enumerate(path):
         pending += steps.get(name, []) if parent is not None else []
         nearest[name] = nearest.get(parent or "", "")
-        is_end = place in (0, len(way) - 1) or name.endswith("@0")
+        is_end = place in (0, len(path) - 1) or name.endswith("@0")
         if not is_end and name not in registered and name not in crossed:
             # A version between two agents: its step counts for the later one.
             continue
@@ -196,14 +196,14 @@ def _ancestry(
     agent: str, versions: dict[str, _Version], parents: dict[str, str | None], offspring: dict[str, _Offspring]
 ) -> list[tuple[str, str | None]]:
     """Agents and their first parents, from the oldest ancestor to ``agent``; the lines of other parents before it."""
-    way: list[tuple[str, str | None]] = []
-    met: set[str] = set()
+    stations: list[tuple[str, str | None]] = []
+    visited: set[str] = set()
 
     def line(name: str | None) -> list[tuple[str, str | None]]:
         """An agent and its first parents, the oldest last, up to one met before."""
         parts = []
-        while name is not None and name not in met:
-            met.add(name)
+        while name is not None and name not in visited:
+            visited.add(name)
             parent = versions[name].parent if name in versions else parents.get(name)
             # Histories have many writers: an empty parent is none, and a cycle ends where it closes.
             parent = parent or parents.get(name) or None
@@ -214,19 +214,21 @@ def _ancestry(
     lines = [line(agent)]
     while lines:
         others = offspring.get(lines[-1][-1][0], _GRADIENT_STEPS).parents if lines[-1] else []
-        if other := next((name for name in others if name not in met), None):
+        if other := next((name for name in others if name not in visited), None):
             lines.append(line(other))
         elif lines[-1]:
-            way.append(lines[-1].pop())
+            stations.append(lines[-1].pop())
         else:
             lines.pop()
-    return way
+    return stations
 
 
-async def _load_steps(query: QueryFunction, way: Sequence[tuple[str, str | None]]) -> dict[str, list[LineageStep]]:
+async def _load_steps(query: QueryFunction, stations: Sequence[tuple[str, str | None]]) -> dict[str, list[LineageStep]]:
     """Steps between each agent's parent and the agent."""
     resets = await query("SELECT policy, version FROM resets")
-    ranges = {name: found for name, parent in way if (found := _step_range(name, parent, resets)) is not None}
+    ranges = {
+        name: step_range for name, parent in stations if (step_range := _step_range(name, parent, resets)) is not None
+    }
     if not ranges:
         return {}
     condition = " OR ".join(
@@ -252,8 +254,8 @@ def _step_range(agent: str, parent: str | None, resets: Sequence[Sequence[Any]])
     named, before = split_agent(agent), split_agent(parent or "")
     if named is None or parent is None:
         return None
-    begun = max((version for policy, version in resets if policy == named[0] and version < named[1]), default=0)
-    first = before[1] + 1 if before is not None and before[0] == named[0] else begun + 1
+    start = max((version for policy, version in resets if policy == named[0] and version < named[1]), default=0)
+    first = before[1] + 1 if before is not None and before[0] == named[0] else start + 1
     return (named[0], first, named[1]) if first <= named[1] else None
 
 

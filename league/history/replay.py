@@ -227,18 +227,18 @@ class RatingVerifier:
 
     def report(self) -> VerifyReport:
         """Report on the events so far."""
-        held = self._replay.report()
+        replay = self._replay.report()
         return VerifyReport(
-            events=held.events,
-            unknown=sum(held.unknown.values()) + held.undecodable,
-            sequence=held.sequence,
-            matches=held.matches,
+            events=replay.events,
+            unknown=sum(replay.unknown.values()) + replay.undecodable,
+            sequence=replay.sequence,
+            matches=replay.matches,
             rated=self._rated,
             corrections=self._corrections,
             pending=len(self._pending_updates) + len(self._fold.pending_corrections),
             different=self._different,
             differences=list(self._differences),
-            digest=held.digest,
+            digest=replay.digest,
             compared={f"{system} of {game}": at for (game, system), at in self._compared_through.items()},
         )
 

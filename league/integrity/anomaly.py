@@ -60,11 +60,11 @@ def worker_residuals(matches: Iterable[MatchFinished], ratings: Mapping[str, flo
     rows = []
     for purpose, by_worker in surprises.items():
         for worker, values in by_worker.items():
-            spoken = [
+            reported = [
                 (agent, _z_score(by_worker_favours, worker))
                 for agent, by_worker_favours in sorted(favours[purpose].items())
             ]
-            agent, most = max(spoken, key=lambda one: abs(one[1] or 0.0))
+            agent, most = max(reported, key=lambda one: abs(one[1] or 0.0))
             mean = math.fsum(values) / len(values)
             row = WorkerResidual(
                 worker, purpose, len(values), mean, _z_score(by_worker, worker), agent if most else "", most

@@ -226,17 +226,17 @@ async def _archive_segment(
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     saved = marks.to_bytes()
-    kept = ArchiveFile(await blobs.put(saved, f"marks at {last}"), len(saved))
-    return ArchiveSegment(first, last, _count_events(ranges), ranges[-1].expected, files, kept)
+    file = ArchiveFile(await blobs.put(saved, f"marks at {last}"), len(saved))
+    return ArchiveSegment(first, last, _count_events(ranges), ranges[-1].expected, files, file)
 
 
-def _make_scratch_folder(beside: Path) -> Path:
+def _make_scratch_folder(path: Path) -> Path:
     """Create a scratch folder for a segment; remove stale ones of archivists that were killed."""
-    beside.mkdir(parents=True, exist_ok=True)
-    for left in beside.glob("segment-*"):
+    path.mkdir(parents=True, exist_ok=True)
+    for left in path.glob("segment-*"):
         if time.time() - left.stat().st_mtime > _STALE_S:
             shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix="segment-", dir=beside))
+    return Path(tempfile.mkdtemp(prefix="segment-", dir=path))
 
 
 async def _store_file(blobs: CachedBlobStore, path: Path, note: str) -> ArchiveFile:

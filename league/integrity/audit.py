@@ -128,7 +128,7 @@ async def audit_integrity(
     return report
 
 
-def _check_unsealed(found: IntegrityReport, held: int, checker: SealChecker, contents: StreamContents | None) -> None:
+def _check_unsealed(report: IntegrityReport, held: int, checker: SealChecker, contents: StreamContents | None) -> None:
     """Find deleted and unreadable messages where no seal tells of them."""
     located = sum(loc.events for damage in checker.damage for loc in damage.located if loc.what == "missing")
     if contents is None:
@@ -136,22 +136,22 @@ def _check_unsealed(found: IntegrityReport, held: int, checker: SealChecker, con
     else:
         # Only where the stream holds nothing else is a sequence that is not there an event of this league.
         deleted, is_alone = contents.deleted, contents.messages <= held
-    tail = ranges_above(deleted, found.sealed_to)
+    tail = ranges_above(deleted, report.sealed_to)
     for first, last in tail:
         what = f"{last - first + 1:,} messages that no seal covers were deleted from the stream"
         if is_alone:
-            found.damage.append(Damage("stream", first, last, what))
+            report.damage.append(Damage("stream", first, last, what))
         else:
-            found.notes.append(f"sequences {first} to {last}: {what}; they may have been another league's")
+            report.notes.append(f"sequences {first} to {last}: {what}; they may have been another league's")
     lost = held - checker.events - max(located - (range_size(deleted) - range_size(tail) if is_alone else 0), 0)
     if lost > 0:
         what = (
             f"the broker holds {held:,} events and hands out {checker.events:,}: {lost:,} that are not sealed are lost"
         )
-        end = contents.last if contents is not None else found.last
+        end = contents.last if contents is not None else report.last
         gaps = _without([*checker.gaps, [checker.last + 1, end]], tail) if is_alone else []
-        for first, last in gaps or [[found.sealed_to + 1, max(found.last, found.sealed_to + 1)]]:
-            found.damage.append(Damage("stream", first, last, what))
+        for first, last in gaps or [[report.sealed_to + 1, max(report.last, report.sealed_to + 1)]]:
+            report.damage.append(Damage("stream", first, last, what))
 
 
 def _without(ranges: Ranges, others: Ranges) -> Ranges:
@@ -167,31 +167,31 @@ def _without(ranges: Ranges, others: Ranges) -> Ranges:
     return merge_ranges(left)
 
 
-def _check_expected_seal(found: IntegrityReport, chain: SealChain, expect: str) -> None:
+def _check_expected_seal(report: IntegrityReport, chain: SealChain, expect: str) -> None:
     if not expect:
         return
     kept = next((closed for closed in chain.ranges if closed.expected == expect), None)
     if kept is None:
         what = f"no seal has the expected digest {expect[:16]}…: the history was cut, rewritten, or is another one"
-        found.damage.append(Damage("stream", 1, found.last, what))
+        report.damage.append(Damage("stream", 1, report.last, what))
     else:
-        found.notes.append(f"the expected seal ends at event {kept.last:,}")
-        found.known["the expected seal"] = kept.last
+        report.notes.append(f"the expected seal ends at event {kept.last:,}")
+        report.known["the expected seal"] = kept.last
 
 
-async def _check_truncation(found: IntegrityReport, artifacts: CachedBlobStore, known: Mapping[str, int]) -> None:
+async def _check_truncation(report: IntegrityReport, artifacts: CachedBlobStore, known: Mapping[str, int]) -> None:
     """Detect a truncated history: archives and snapshots in the store, and others, record how far it reached."""
-    named = re.compile(rf"(archive|snapshot) of {re.escape(found.league)} (?:to|at) ([0-9]{{1,18}})")
+    named = re.compile(rf"(archive|snapshot) of {re.escape(report.league)} (?:to|at) ([0-9]{{1,18}})")
     witnesses = dict(known)
     for stored in await artifacts.stored():
         if match := named.fullmatch(stored.note):
-            what = f"the {match[1]} {stored.name}" if int(match[2]) > found.last else f"the newest {match[1]}"
+            what = f"the {match[1]} {stored.name}" if int(match[2]) > report.last else f"the newest {match[1]}"
             witnesses[what] = max(int(match[2]), witnesses.get(what, 0))
     for what, reached in witnesses.items():
-        if reached > found.last:
-            text = f"the history ends at event {found.last:,}; {what} reaches {reached:,}"
-            found.damage.append(Damage("stream", found.last + 1, reached, text))
-    found.known |= witnesses
+        if reached > report.last:
+            text = f"the history ends at event {report.last:,}; {what} reaches {reached:,}"
+            report.damage.append(Damage("stream", report.last + 1, reached, text))
+    report.known |= witnesses
 
 
 async def _scrub(
@@ -213,7 +213,7 @@ async def _scrub(
 
 
 async def _check_archive(
-    found: IntegrityReport,
+    report: IntegrityReport,
     history: EventLog,
     artifacts: CachedBlobStore,
     chain: SealChain,
@@ -225,48 +225,48 @@ async def _check_archive(
         reached = manifest.last if manifest is not None else 0
         if reached < announced.event.last:
             what = f"the manifest {announced.event.manifest[:16]}… cannot be read"
-            found.damage.append(Damage("archive", reached + 1, announced.event.last, what))
+            report.damage.append(Damage("archive", reached + 1, announced.event.last, what))
     if manifest is not None:
-        found.segments, found.archived_to = len(manifest.segments), manifest.last
-        found.archive_bytes = sum(segment.bytes for segment in manifest.segments)
-        await _check_segments(found, artifacts, manifest, chain, on_progress)
+        report.segments, report.archived_to = len(manifest.segments), manifest.last
+        report.archive_bytes = sum(segment.bytes for segment in manifest.segments)
+        await _check_segments(report, artifacts, manifest, chain, on_progress)
 
 
 async def _check_copy(
-    found: IntegrityReport, history: EventLog, artifacts: CachedBlobStore, chain: SealChain, url: str
+    report: IntegrityReport, history: EventLog, artifacts: CachedBlobStore, chain: SealChain, url: str
 ) -> dict[str, int]:
     """Check the copy of the archive against the history's seals; returns how far the copy reaches, by its name."""
     place = (await find_locations(history)).copy_of_archive(url)
     if place is None:
         return {}
-    found.copy, store = f"{place.url}/{place.folder}", place.open()
+    report.copy, store = f"{place.url}/{place.folder}", place.open()
     try:
-        manifest = (await find_manifests([store], found.league))[0]
+        manifest = (await find_manifests([store], report.league))[0]
     except UsageError:
         return {}
-    found.copied_to = manifest.last
-    await _check_segments(found, CachedBlobStore(store, artifacts.cache), manifest, chain, lambda events: None, "copy")
+    report.copied_to = manifest.last
+    await _check_segments(report, CachedBlobStore(store, artifacts.cache), manifest, chain, lambda events: None, "copy")
     return {"the copy of the archive": manifest.last}
 
 
 async def _check_segments(
-    found: IntegrityReport,
+    report: IntegrityReport,
     artifacts: CachedBlobStore,
     manifest: ArchiveManifest,
     chain: SealChain,
     on_progress: ProgressCallback,
     where: str = "archive",
 ) -> None:
-    read = found.events
+    read = report.events
     for segment in manifest.segments:
         with tempfile.TemporaryDirectory(prefix="segment-") as folder:
-            await _check_segment(found, artifacts, segment, chain, Path(folder), where)
+            await _check_segment(report, artifacts, segment, chain, Path(folder), where)
         read += segment.events
         on_progress(read)
 
 
 async def _check_segment(
-    found: IntegrityReport,
+    report: IntegrityReport,
     artifacts: CachedBlobStore,
     segment: ArchiveSegment,
     chain: SealChain,
@@ -278,7 +278,7 @@ async def _check_segment(
     paths: dict[str, Path] = {}
     for part, file in {**segment.files, "marks": segment.marks}.items():
         path = folder / part
-        if await _check_file(found, artifacts, segment, part, file, path, where):
+        if await _check_file(report, artifacts, segment, part, file, path, where):
             paths[part] = path
     events = {part: path for part, path in paths.items() if part.startswith("events")}
     if len(events) < sum(part.startswith("events") for part in segment.files):
@@ -287,14 +287,14 @@ async def _check_segment(
     checker = SealChecker(ranges, where)
     async for batch in segment_batches(SegmentFiles(segment.first, segment.last, events)):
         checker.apply_batch(batch)
-    found.damage += checker.finish()
+    report.damage += checker.finish()
     if ranges and (ranges[-1].last, ranges[-1].expected) != (segment.last, segment.seal):
         what = f"the segment was made under another seal, {segment.seal[:16]}…, than the history's"
-        found.damage.append(Damage(where, segment.first, segment.last, what))
+        report.damage.append(Damage(where, segment.first, segment.last, what))
 
 
 async def _check_file(
-    found: IntegrityReport,
+    report: IntegrityReport,
     artifacts: CachedBlobStore,
     segment: ArchiveSegment,
     part: str,
@@ -306,10 +306,10 @@ async def _check_file(
     try:
         await artifacts.store.download(file.digest, path)
     except ArtifactError as error:
-        found.damage.append(Damage(where, segment.first, segment.last, f"{part}: {error}"))
+        report.damage.append(Damage(where, segment.first, segment.last, f"{part}: {error}"))
         return False
     cached = artifacts.cache.path(file.digest)
     if await asyncio.to_thread(cached.exists) and not await asyncio.to_thread(artifacts.cache.is_intact, file.digest):
         await artifacts.fetch(file.digest)
-        found.notes.append(f"{part} {segment.first} to {segment.last}: this machine's copy was damaged, fetched again")
+        report.notes.append(f"{part} {segment.first} to {segment.last}: this machine's copy was damaged, fetched again")
     return True

@@ -205,9 +205,9 @@ class BlobReferences:
         Kept are versions that joined the league, sat in a match, are to be evaluated or were the newest at a kept
         snapshot, the newest ``keep_versions``, and those published at ``before_ns`` or later.
         """
-        keep, found = self._keep_versions, list[AdaptersDropped]()
+        keep, removals = self._keep_versions, list[AdaptersDropped]()
         if keep is None:
-            return found
+            return removals
         for policy, versions in sorted(self._published.items()):
             newest = sorted(versions)[-keep:]
             kept = {
@@ -224,9 +224,9 @@ class BlobReferences:
                 and not in_ranges(self._dropped.get(policy, []), version)
             )
             if dropped:
-                found.append(AdaptersDropped(policy=policy, versions=dropped, keep=keep))
+                removals.append(AdaptersDropped(policy=policy, versions=dropped, keep=keep))
                 self._dropped[policy] = merge_ranges(self._dropped.get(policy, []), dropped)
-        return found
+        return removals
 
     @staticmethod
     def _version_at(versions: Mapping[int, tuple[str, int, int]], sequence: int) -> int:
@@ -277,12 +277,12 @@ async def collect_references(
     history: EventLog, artifacts: BlobStore, keep_snapshots: int = 1, drop_before_ns: int = 0
 ) -> BlobReferences:
     """Collect all references in a league's history, without those that ``drop_adapters`` lets go."""
-    found = BlobReferences(keep_snapshots)
+    references = BlobReferences(keep_snapshots)
     async for batch in history.batches():
-        found.apply_batch(batch)
-    found.dropped_now = found.drop_adapters(drop_before_ns)
-    await found.finish(artifacts)
-    return found
+        references.apply_batch(batch)
+    references.dropped_now = references.drop_adapters(drop_before_ns)
+    await references.finish(artifacts)
+    return references
 
 
 def find_garbage(
@@ -299,15 +299,15 @@ def find_garbage(
     leagues = list(leagues)
     required = {name: by for league in leagues for name, by in league.required.items()}
     spared = required.keys() | {name for league in leagues for name in league.optional}
-    found, there = GarbageReport(), set()
+    report, there = GarbageReport(), set()
     for artifact in stored:
         there.add(artifact.name)
         if artifact.name in spared:
-            found.kept, found.kept_bytes = found.kept + 1, found.kept_bytes + artifact.bytes
+            report.kept, report.kept_bytes = report.kept + 1, report.kept_bytes + artifact.bytes
         elif artifact.time_ns >= before_ns:
-            found.young += 1
+            report.young += 1
         else:
-            found.unreferenced.append(artifact)
+            report.unreferenced.append(artifact)
     if missing:
-        found.missing = [MissingBlob(name, by) for name, by in required.items() if name not in there]
-    return found
+        report.missing = [MissingBlob(name, by) for name, by in required.items() if name not in there]
+    return report

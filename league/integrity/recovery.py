@@ -220,14 +220,14 @@ async def append_stream(recovered: RecoveredHistory, stream: EventLog) -> Discar
 
 async def _first_difference(recovered: RecoveredHistory, stream: EventLog) -> int | None:
     """Sequence of the first event in the stream that differs from the archive's."""
-    held = _event_digests(stream, recovered.archived_to)
+    digests = _event_digests(stream, recovered.archived_to)
     with contextlib.suppress(StopAsyncIteration):
-        sequence, digest = await anext(held)
+        sequence, digest = await anext(digests)
         async for archived in recovered.read(1, recovered.archived_to):
             if sequence < archived.sequence or (sequence == archived.sequence and digest != event_digest(archived)):
                 return sequence
             if sequence == archived.sequence:
-                sequence, digest = await anext(held)
+                sequence, digest = await anext(digests)
     return None
 
 

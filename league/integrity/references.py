@@ -321,8 +321,10 @@ class ReferenceChecker:
         measured = self._evaluations.get(event.evaluation_id)
         agent = event.candidate if isinstance(event, e.PromotionDecided) else event.agent
         if measured != agent:
-            found = "was never requested" if measured is None else f"was requested for {measured}"
-            self._add("evaluation", f"{type(event).__name__} of {agent}: its evaluation {event.evaluation_id} {found}")
+            finding = "was never requested" if measured is None else f"was requested for {measured}"
+            self._add(
+                "evaluation", f"{type(event).__name__} of {agent}: its evaluation {event.evaluation_id} {finding}"
+            )
 
     def _import(self, event: e.HistoryImported) -> None:
         self._is_imported = True

@@ -81,8 +81,8 @@ async def load_folds(
     history: EventReader, artifacts: BlobReader, at: int | None = None
 ) -> tuple[LeagueState, RatingFold]:
     """Load the newest usable snapshot's folds, none later than ``at``; empty folds when there is none."""
-    taken = [r async for r in history.read(only=SnapshotTaken)]
-    for recorded in sorted(taken, key=_snapshot_sequence, reverse=True):
+    snapshots = [r async for r in history.read(only=SnapshotTaken)]
+    for recorded in sorted(snapshots, key=_snapshot_sequence, reverse=True):
         event = recorded.event
         if isinstance(event, SnapshotTaken) and event.version == VERSION and (at is None or event.sequence <= at):
             try:

@@ -155,9 +155,9 @@ class SealChecker:
         return self.damage
 
     def _close(self) -> None:
-        checked, found = self._ranges[self._at], self._found
+        checked, actual = self._ranges[self._at], self._found
         self._at, self._found = self._at + 1, []
-        digests = [digest for _, digest in found]
+        digests = [digest for _, digest in actual]
         digest, seal = range_digest(checked.previous, digests), checked.seal
         if digest == checked.expected:
             if seal is not None and (
@@ -167,14 +167,14 @@ class SealChecker:
         elif seal is not None and digest == seal.digest:
             self._report(checked, "the events agree with their seal, but the seal after it was made for others")
         else:
-            self._report(checked, self._summarise(checked, found), locate_damage(checked, found))
+            self._report(checked, self._summarise(checked, actual), locate_damage(checked, actual))
 
-    def _summarise(self, checked: SealedRange, found: Sequence[tuple[int, bytes]]) -> str:
+    def _summarise(self, checked: SealedRange, digests: Sequence[tuple[int, bytes]]) -> str:
         if checked.seal is None:
             lost = "their seal, or several, are lost, so the event that differs cannot be named"
-            return f"{len(found):,} events do not give the sealed digest; {lost}"
-        if len(found) != checked.seal.events:
-            return f"{len(found):,} events; sealed were {checked.seal.events:,}"
+            return f"{len(digests):,} events do not give the sealed digest; {lost}"
+        if len(digests) != checked.seal.events:
+            return f"{len(digests):,} events; sealed were {checked.seal.events:,}"
         return "the events do not give the sealed digest"
 
     def _report(self, checked: SealedRange, what: str, located: list[DamagedEvents] | None = None) -> None:
@@ -182,14 +182,14 @@ class SealChecker:
         self.damage.append(damage)
 
 
-def locate_damage(checked: SealedRange, found: Sequence[tuple[int, bytes]]) -> list[DamagedEvents]:
+def locate_damage(checked: SealedRange, digests: Sequence[tuple[int, bytes]]) -> list[DamagedEvents]:
     """Locate the events of a range that differ from its seal, are missing or were added; none without a seal.
 
-    ``found`` has the sequence and digest of each event present.
+    ``digests`` has the sequence and digest of each event present.
     """
     if checked.seal is None:
         return []
-    sealed, present = decode_checks(checked.seal), [digest[:CHECK_BYTES] for _, digest in found]
+    sealed, present = decode_checks(checked.seal), [digest[:CHECK_BYTES] for _, digest in digests]
     start = _common_prefix_length(sealed, present)
     end = _common_prefix_length(sealed[start:][::-1], present[start:][::-1])
     old, new = sealed[start : len(sealed) - end], present[start : len(present) - end]
@@ -197,22 +197,22 @@ def locate_damage(checked: SealedRange, found: Sequence[tuple[int, bytes]]) -> l
     # Both ends are nearly always equal, so the slow comparison sees little.
     for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag != "equal":
-            located += _damaged_spans(checked, found, start + c, start + d, b - a)
+            located += _damaged_spans(checked, digests, start + c, start + d, b - a)
     return located
 
 
 def _damaged_spans(
-    checked: SealedRange, found: Sequence[tuple[int, bytes]], begin: int, end: int, sealed: int
+    checked: SealedRange, digests: Sequence[tuple[int, bytes]], begin: int, end: int, sealed: int
 ) -> list[DamagedEvents]:
     """Classify ``found[begin:end]``, which stands in place of ``sealed`` events of the seal."""
     there = end - begin
     both = min(sealed, there)
-    located = [DamagedEvents("differs", found[begin][0], found[begin + both - 1][0], both)] if both else []
+    located = [DamagedEvents("differs", digests[begin][0], digests[begin + both - 1][0], both)] if both else []
     if there > sealed:
-        located.append(DamagedEvents("added", found[begin + both][0], found[end - 1][0], there - both))
+        located.append(DamagedEvents("added", digests[begin + both][0], digests[end - 1][0], there - both))
     if sealed > there:
-        before = found[begin + both - 1][0] if begin + both else checked.first - 1
-        after = found[end][0] if end < len(found) else checked.last + 1
+        before = digests[begin + both - 1][0] if begin + both else checked.first - 1
+        after = digests[end][0] if end < len(digests) else checked.last + 1
         located.append(DamagedEvents("missing", before + 1, after - 1, sealed - there))
     return located
 

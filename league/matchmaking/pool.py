@@ -121,13 +121,13 @@ def _priority_members(state: LeagueState, members: list[Agent], active: set[str]
         yield newest[policy].name, f"the newest checkpoint of {policy}"
 
 
-def _spaced_landmarks(state: LeagueState, members: list[Agent], room: int) -> dict[str, str]:
+def _spaced_landmarks(state: LeagueState, members: list[Agent], count: int) -> dict[str, str]:
     """Landmarks of the trained policy at the smallest spacing that fits, found by repeated doubling."""
     # Version 0 is a multiple of every spacing.
-    is_room = room > 0
+    is_room = count > 0
     landmarks = [a for a in members if is_room and a.reason == LANDMARK and a.policy == _trained_policy(state)]
     spacing = state.config.schedule.landmark_every if state.config is not None else 1
-    while len(landmarks) > room:
+    while len(landmarks) > count:
         spacing *= 2
         landmarks = [agent for agent in landmarks if agent.version % spacing == 0]
     return {agent.name: f"a landmark, one of every {spacing} versions" for agent in landmarks}

@@ -71,8 +71,8 @@ def reset_reason(standings: Standings, config: LeagueConfig, policy: str, steps:
 def exploiter_points_share(standings: Standings, config: LeagueConfig, policy: str) -> float | None:
     """Share of points that decides an exploiter's reset, 0 to 1; None for other policies or with too few results."""
     role = config.policies.get(policy)
-    found = _decisive_share(standings, config, policy, role) if role is not None and role.is_exploiter else None
-    return None if found is None else found[0]
+    share = _decisive_share(standings, config, policy, role) if role is not None and role.is_exploiter else None
+    return None if share is None else share[0]
 
 
 def select_parents(standings: Standings, config: LeagueConfig, policy: str, count: int, seed: int) -> list[Agent]:

@@ -43,9 +43,9 @@ def make_checkpoint_added(state: LeagueState, policy: str, version: int, adapter
     Its parent is the previous checkpoint since the policy's last reset, else the parent of the version that training
     began from: the base model, or an offspring's first parent.
     """
-    begun = state.training_start(policy, version)
-    older = [agent for agent in _checkpoints_of(state, policy) if begun <= agent.version < version]
-    first = state.published.get(policy, {}).get(begun) if begun else None
+    start = state.training_start(policy, version)
+    older = [agent for agent in _checkpoints_of(state, policy) if start <= agent.version < version]
+    first = state.published.get(policy, {}).get(start) if start else None
     base = state.config.base_agent if state.config is not None else "base_model"
     origin = first.parent if first is not None and first.parent in state.agents else base
     parent = max(older, key=lambda agent: agent.version).name if older else origin

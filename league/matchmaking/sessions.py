@@ -111,11 +111,11 @@ class SessionDraws:
             policy = standings.agents[agent].policy
             if not changed_parts(known[0], standings, policy, STANDINGS_PARTS):
                 return known[2]
-        found = _distribution(standings, config, model, agent, lambda one: one in others or self._is_model(one))
+        distribution = _distribution(standings, config, model, agent, lambda one: one in others or self._is_model(one))
         if len(self._cache) >= _MAX_CACHED:
             self._cache.clear()
-        self._cache[model, agent, others] = standings, config, found
-        return found
+        self._cache[model, agent, others] = standings, config, distribution
+        return distribution
 
 
 def _distribution(
@@ -152,18 +152,18 @@ def _eligible_buckets(
     own = LivePolicy(member.policy, member.version, None, member.rating, member.deviation)
     seen = msgspec.structs.replace(standings, agents=agents, live={**standings.live, member.policy: own})
     buckets = make_sampler(session_sampler(config, sampler)).distribution(seen, member.policy)
-    kept = {
+    eligible = {
         name: {one: weight for one, weight in bucket.weights.items() if weight > 0 and is_eligible(one)}
         for name, bucket in buckets.items()
     }
-    total = sum(bucket.share for name, bucket in buckets.items() if kept[name])
+    total = sum(bucket.share for name, bucket in buckets.items() if eligible[name])
     if not total > 0:
         raise UsageError(
             f"model {PREFIX}{sampler}: for {agent} no agent can be drawn that answers these requests; "
             f"expected one at least ({PREFIX}uniform draws from all of them, and from bots where requests carry "
             "league_position)"
         )
-    return {name: Bucket(bucket.share / total, kept[name]) for name, bucket in buckets.items() if kept[name]}
+    return {name: Bucket(bucket.share / total, eligible[name]) for name, bucket in buckets.items() if eligible[name]}
 
 
 def session_sampler(config: LeagueConfig, name: str) -> Plugin:
@@ -222,11 +222,11 @@ def draw_steps(distribution: Mapping[str, Bucket], seed: int) -> tuple[WeightedD
 
 def agent_probabilities(distribution: Mapping[str, Bucket]) -> dict[str, float]:
     """Probability of each agent, over all buckets; sorted by name."""
-    found: dict[str, float] = {}
+    probabilities: dict[str, float] = {}
     for bucket in distribution.values():
         for agent, probability in bucket.probabilities().items():
-            found[agent] = found.get(agent, 0.0) + bucket.share * probability
-    return dict(sorted(found.items()))
+            probabilities[agent] = probabilities.get(agent, 0.0) + bucket.share * probability
+    return dict(sorted(probabilities.items()))
 
 
 def session_result(

@@ -71,12 +71,14 @@ def _curves(rows: Sequence[LeaderboardEntry]) -> dict[str, list[tuple[int, Leade
     for row in rows:
         if (named := split_agent(row.agent)) is not None and row.rating is not None:
             curves.setdefault(named[0], []).append((named[1], row))
-    return {policy: sorted(found, key=lambda one: one[0]) for policy, found in sorted(curves.items())}
+    return {policy: sorted(points, key=lambda one: one[0]) for policy, points in sorted(curves.items())}
 
 
 def _level_rows(rows: Sequence[LeaderboardEntry], agents: Sequence[str]) -> list[LeaderboardEntry]:
-    found = [row for row in rows if split_agent(row.agent) is None and row.rating is not None]
-    return found if agents else sorted((row for row in found if row.rated_games), key=lambda row: -row.rated_games)[:5]
+    levels = [row for row in rows if split_agent(row.agent) is None and row.rating is not None]
+    return (
+        levels if agents else sorted((row for row in levels if row.rated_games), key=lambda row: -row.rated_games)[:5]
+    )
 
 
 def _draw_curve(axes: Axes, look: _LineStyle, policy: str, rows: Sequence[tuple[int, LeaderboardEntry]]) -> None:
@@ -95,11 +97,11 @@ def _draw_interval(
     axes.vlines(places, low, high, color=look.colour, linewidth=0.8, alpha=0.7)
 
 
-def wins_picture(found: Sequence[WinRateSeries], game: str, upto: int) -> Picture:
+def wins_picture(series: Sequence[WinRateSeries], game: str, upto: int) -> Picture:
     """Draw shares of games won over a policy's versions, up to an event: one line per series, at least one."""
     title = f"Share of games won in {game}, up to event {upto:,}"
     figure, (axes,) = _make_figure(title, ("share of games won",))
-    for number, line in enumerate(found):
+    for number, line in enumerate(series):
         look, steps = _line_style(number), [(w.first_step + w.last_step) / 2 for w in line.windows]
         shares = [w.share for w in line.windows]
         name = escape_label(f"{line.policy}: {line.against}")
@@ -108,7 +110,7 @@ def wins_picture(found: Sequence[WinRateSeries], game: str, upto: int) -> Pictur
         axes.axhline(line.chance, color=look.colour, linestyle=":", linewidth=1.2)
     axes.set(ylim=(-0.02, 1.02), xlabel="gradient step of the version")
     _finish_axes(figure, axes)
-    games = sum(w.games for line in found for w in line.windows)
+    games = sum(w.games for line in series for w in line.windows)
     return Picture(
         figure,
         title,
@@ -174,16 +176,16 @@ def _middle_step(window: WindowShares) -> float:
     return (window.first_step + window.last_step) / 2
 
 
-def throughput_picture(found: Throughput, upto: int) -> Picture:
+def throughput_picture(throughput: Throughput, upto: int) -> Picture:
     """Draw a league's throughput over time, up to an event: matches, tokens and gradient steps."""
     title = f"Throughput, up to event {upto:,}"
     names = ("matches per minute", "tokens per second", "gradient steps per minute")
     figure, axes = _make_figure(title, names)
-    unit, in_hour = _time_unit(max(found.token_hours))
-    _draw_frequencies(axes[0], found.matches, in_hour, shaded=True)
-    hours = [hour * in_hour for hour in found.token_hours]
-    axes[1].plot(hours, found.tokens_s, color=COLOURS[0], drawstyle="steps-mid")
-    _draw_frequencies(axes[2], found.steps, in_hour, shaded=False)
+    unit, in_hour = _time_unit(max(throughput.token_hours))
+    _draw_frequencies(axes[0], throughput.matches, in_hour, shaded=True)
+    hours = [hour * in_hour for hour in throughput.token_hours]
+    axes[1].plot(hours, throughput.tokens_s, color=COLOURS[0], drawstyle="steps-mid")
+    _draw_frequencies(axes[2], throughput.steps, in_hour, shaded=False)
     axes[2].set_xlabel(f"{unit} since the first event")
     for panel in axes:
         panel.set_ylim(bottom=0)
@@ -227,10 +229,10 @@ def _make_figure(title: str, names: Sequence[str]) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(9, 5.5 if len(names) == 1 else 8), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(escape_label(title), fontsize="large")
-    found = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0].tolist()
-    for axes, name in zip(found, names, strict=True):
+    all_axes = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0].tolist()
+    for axes, name in zip(all_axes, names, strict=True):
         axes.set_ylabel(name)
-    return figure, found
+    return figure, all_axes
 
 
 def _finish_axes(figure: Figure, axes: Axes) -> None:

@@ -98,9 +98,9 @@ def to_printable(text: str) -> str:
 
 def escape_label(text: str) -> str:
     """Escape untrusted text so that Matplotlib shows it literally: neither parsed as a formula nor left out."""
-    shown = to_printable(text).replace("$", r"\$")
+    printable = to_printable(text).replace("$", r"\$")
     # A legend omits labels that begin with an underscore.
-    return f"\u200b{shown}" if shown.startswith("_") else shown
+    return f"\u200b{printable}" if printable.startswith("_") else printable
 
 
 def _make_figure(title: str) -> tuple[Figure, Axes]:
@@ -140,8 +140,8 @@ def write_picture(picture: Picture, path: Path) -> None:
     with warnings.catch_warnings():
         # Letters missing from the font are drawn as boxes; there is no better substitute.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        drawn = draw(picture)
-    path.write_bytes(drawn)
+        figure = draw(picture)
+    path.write_bytes(figure)
 
 
 def png_bytes(picture: Picture) -> bytes:

@@ -111,10 +111,10 @@ class Throughput(msgspec.Struct, frozen=True):
 
 def policies_at(connection: Any, upto: int) -> list[str]:
     """Policies with a version published up to a sequence, oldest first, from a DuckDB connection to a projection."""
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT policy FROM policies WHERE sequence <= ? GROUP BY policy ORDER BY min(sequence)", [upto]
     )
-    return [policy for (policy,) in found.fetchall()]
+    return [policy for (policy,) in rows.fetchall()]
 
 
 def win_rates(
@@ -125,11 +125,11 @@ def win_rates(
     Voided matches do not count, nor those in which one version held every seat. ``opponents`` selects games with one of
     these in another seat, each separately; empty for all games.
     """
-    given = {"upto": upto, "game": game, "policies": list(policies), "opponents": list(opponents)}
+    parameters = {"upto": upto, "game": game, "policies": list(policies), "opponents": list(opponents)}
     lines: dict[tuple[str, str], list[tuple[WinRateWindow, float]]] = {}
-    for policy, against, first, last, games, won, chance in connection.execute(_WIN_RATES_SQL, given).fetchall():
+    for policy, opponent, first, last, games, won, chance in connection.execute(_WIN_RATES_SQL, parameters).fetchall():
         window = WinRateWindow(first, last, games, won, won / games, *wilson_interval(won, games))
-        lines.setdefault((policy, against), []).append((window, chance))
+        lines.setdefault((policy, opponent), []).append((window, chance))
     return [
         WinRateSeries(
             *names, [window for window, _ in line], sum(chance for _, chance in line) / sum(w.games for w, _ in line)
@@ -162,10 +162,10 @@ def _frequency_series(
     return [_make_frequency_series(what, hours, counted, part_s / 60) for what, counted in counts.items()]
 
 
-def _make_frequency_series(what: str, hours: list[float], counts: list[int], minutes: float) -> FrequencySeries:
+def _make_frequency_series(name: str, hours: list[float], counts: list[int], minutes: float) -> FrequencySeries:
     ends = [(n + Z_95**2 / 2, Z_95 * math.sqrt(n + Z_95**2 / 4)) for n in counts]
     return FrequencySeries(
-        what,
+        name,
         hours,
         [n / minutes for n in counts],
         [max(middle - half, 0.0) / minutes for middle, half in ends],

@@ -82,15 +82,17 @@ def _write_all(
 
 def _write_table(connection: duckdb.DuckDBPyConnection, table: str, folder: Path) -> int:
     folder.mkdir()
-    columns, target, how = PARTITIONS.get(table, ()), folder / f"{table}.parquet", ""
+    columns, target, options = PARTITIONS.get(table, ()), folder / f"{table}.parquet", ""
     count = int(connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0])
     if columns and count:
-        target, how = (
+        target, options = (
             folder,
             f", PARTITION_BY ({', '.join(columns)}), WRITE_PARTITION_COLUMNS true, OVERWRITE_OR_IGNORE",
         )
     source = _SOURCES.get(table, table)
-    connection.execute(f"COPY (FROM {source}) TO {sql_literal(str(target))} (FORMAT parquet, COMPRESSION zstd{how})")
+    connection.execute(
+        f"COPY (FROM {source}) TO {sql_literal(str(target))} (FORMAT parquet, COMPRESSION zstd{options})"
+    )
     return count
 
 
@@ -120,8 +122,8 @@ def _read_tables(folder: Path) -> Iterator[list[RecordedEvent]]:
     try:
         with duckdb.connect(":memory:") as connection:
             source = f"read_parquet({files}, hive_partitioning = false)"
-            found = connection.execute(f"SELECT sequence, subject, producer, payload FROM {source} ORDER BY sequence")
-            while rows := found.fetchmany(BATCH):
+            result = connection.execute(f"SELECT sequence, subject, producer, payload FROM {source} ORDER BY sequence")
+            while rows := result.fetchmany(BATCH):
                 yield [_make_recorded(*row) for row in rows]
     except duckdb.Error as error:
         raise UsageError(f"{folder}: no events here; expected a folder that `league export` wrote ({error})") from None
@@ -136,8 +138,8 @@ def _read_lines(path: Path) -> Iterator[RecordedEvent]:
     try:
         with path.open("rb") as file:
             for line in file:
-                found = decoder.decode(line)
-                yield RecordedEvent(found.sequence, 0, found.subject, found.producer, bytes(found.event))
+                recorded = decoder.decode(line)
+                yield RecordedEvent(recorded.sequence, 0, recorded.subject, recorded.producer, bytes(recorded.event))
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: expected lines that `league events --json` printed ({error})") from None
 

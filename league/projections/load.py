@@ -145,8 +145,8 @@ class Loader:
             self._connection.register("facts", facts)
             self._connection.execute(_RENAME)
             source, decoded = f"{READABLE} UNION ALL {DECODED}", set(facts["type"])
-        found = self._connection.execute("SELECT DISTINCT type FROM incoming WHERE readable").fetchall()
-        present = types & ({name for (name,) in found} | decoded)
+        names = self._connection.execute("SELECT DISTINCT type FROM incoming WHERE readable").fetchall()
+        present = types & ({name for (name,) in names} | decoded)
         for name in sorted(present.union(*(pair for pair in _PAIRS if present.intersection(pair)))):
             self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {parse_statement(name, source)}")
         if facts:
@@ -238,10 +238,10 @@ class Loader:
     def _opened_at(self, upto: int) -> int:
         """Sequence of the event that opened the league; invalid openings are skipped."""
         if self._opening is None:
-            found = self._connection.execute(
+            result = self._connection.execute(
                 f"{RECORDED_EVENTS} WHERE type = 'LeagueOpened' AND sequence <= ? ORDER BY sequence", [upto]
             )
-            while row := found.fetchone():
+            while row := result.fetchone():
                 event = RecordedEvent(*row).event
                 if isinstance(event, LeagueOpened) and event.league:
                     self._opening = row[0]
@@ -273,8 +273,8 @@ class Loader:
         return self._fetch(select)["sequence"]
 
     def _fetch(self, select: str) -> Columns:
-        found: Columns = self._connection.execute(select).fetchnumpy()
-        return found
+        columns: Columns = self._connection.execute(select).fetchnumpy()
+        return columns
 
     def _delete(self, table: str, sequences: npt.NDArray[np.int64]) -> None:
         if len(sequences):

@@ -223,11 +223,11 @@ class Projection:
     def _missing_segment_file(self) -> str:
         """What is wrong with a file of an attached segment; empty when all are unchanged."""
         for path, size in self.query("SELECT path, size FROM kept.attached ORDER BY ALL"):
-            found = Path(path).stat().st_size if Path(path).exists() else None
-            if found is None:
+            actual = Path(path).stat().st_size if Path(path).exists() else None
+            if actual is None:
                 return f"{path}, which they read, is not there any more"
-            if found != size:
-                return f"{path}, which they read, has {found:,} bytes; expected {size:,}"
+            if actual != size:
+                return f"{path}, which they read, has {actual:,} bytes; expected {size:,}"
         return ""
 
     def _create(self) -> None:

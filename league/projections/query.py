@@ -176,5 +176,5 @@ def memory_bytes(text: str) -> int:
 
 def _process_error(status: int, errors: bytes, seconds: float) -> LeagueError:
     tail = errors.decode(errors="replace").strip()[-500:]
-    how = f"after {seconds:.0f} s by signal {-status}" if status < 0 else f"with status {status}"
-    return LeagueError(f"query stopped: its process ended {how}{': ' if tail else ''}{tail}")
+    ending = f"after {seconds:.0f} s by signal {-status}" if status < 0 else f"with status {status}"
+    return LeagueError(f"query stopped: its process ended {ending}{': ' if tail else ''}{tail}")

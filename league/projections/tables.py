@@ -25,8 +25,8 @@ _STATEMENTS = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
 def _definitions(kind: str) -> dict[str, str]:
     """What ``schema.sql`` creates of one kind: by name, the text that follows the name."""
-    found = (re.search(rf"^CREATE {kind} ([\w.]+)\s*(.*)", statement, re.M | re.S) for statement in _STATEMENTS)
-    return {match[1]: match[2] for match in found if match is not None}
+    matches = (re.search(rf"^CREATE {kind} ([\w.]+)\s*(.*)", statement, re.M | re.S) for statement in _STATEMENTS)
+    return {match[1]: match[2] for match in matches if match is not None}
 
 
 _ALL_TABLES = _definitions("TABLE")
@@ -122,8 +122,8 @@ def _connection_error(path: Path | None, message: str) -> LeagueError:
     if "lock on file" not in message:
         return UsageError(f"{path}: cannot be opened as a DuckDB file: {message}")
     holder = re.search(r"held in (.*?) \(PID (\d+)\)", message)
-    who = f" (process {holder[2]}, {holder[1]})" if holder else ""
-    return BusyError(f"{path}: another process has this projection open{who}; wait for it or use another file")
+    holder_text = f" (process {holder[2]}, {holder[1]})" if holder else ""
+    return BusyError(f"{path}: another process has this projection open{holder_text}; wait for it or use another file")
 
 
 MACRO_COMMENTS = {

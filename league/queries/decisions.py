@@ -124,14 +124,14 @@ def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig 
     if remote or (config is not None and config.prompts.reply == "free"):
         return _free_text_decision(moment, seat)
     text = moment.spec.text()
-    made = config is None or config.model.base == "made"
-    prompt = _chat_prompt(text, moment.game, seat) if isinstance(text, Chat) and not made else None
-    asked = prompt if prompt is not None else " ".join(text.prompt(moment.game, seat))
+    is_made = config is None or config.model.base == "made"
+    prompt = _chat_prompt(text, moment.game, seat) if isinstance(text, Chat) and not is_made else None
+    prompt_text = prompt if prompt is not None else " ".join(text.prompt(moment.game, seat))
     if isinstance(text, SupportsGrammar):
-        return Decision(asked, text.said(moment.game, seat, moment.action), [], "record", _WITHOUT_CHOICES)
+        return Decision(prompt_text, text.said(moment.game, seat, moment.action), [], "record", _WITHOUT_CHOICES)
     pieces = text.write(moment.game, seat, moment.action)
     choices = _choice_points(text.completions(moment.game, seat), pieces)
-    return Decision(asked, " ".join(pieces), choices, "record", _WITHOUT_PROBABILITIES)
+    return Decision(prompt_text, " ".join(pieces), choices, "record", _WITHOUT_PROBABILITIES)
 
 
 _WITHOUT_PROBABILITIES = (
@@ -171,8 +171,8 @@ def _choice_points(place: Phrases, pieces: Sequence[str]) -> list[Choice]:
     return points
 
 
-def _make_choice(said: str, options: Sequence[str], logprob: float | None = None) -> Choice:
-    return Choice(said, list(options[:_MAX_OPTIONS]), max(len(options) - _MAX_OPTIONS, 0), logprob)
+def _make_choice(text: str, options: Sequence[str], logprob: float | None = None) -> Choice:
+    return Choice(text, list(options[:_MAX_OPTIONS]), max(len(options) - _MAX_OPTIONS, 0), logprob)
 
 
 def decision_from_call(step: ModelCall, tokenizer: Tokenizer | None) -> Decision:

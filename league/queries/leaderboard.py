@@ -34,25 +34,27 @@ class LeaderboardCommand(msgspec.Struct, frozen=True):
     draws: int | None
 
 
-async def load_leaderboard(run: Run, asked: LeaderboardCommand) -> Leaderboard:
+async def load_leaderboard(run: Run, options: LeaderboardCommand) -> Leaderboard:
     """The leaderboard of a run, from tables that are brought up to its newest event.
 
     Raises:
         UsageError: there is no such sequence, system or game; or the matches do not suffice for a likelihood.
         BusyError: another process has held the tables for a minute.
     """
-    if asked.at is None:
+    if options.at is None:
         tables, upto = await open_run_reader(run), None
     else:
         async with run.open_log() as history:
-            upto = await _resolve_place(run, history, asked.at)
+            upto = await _resolve_place(run, history, options.at)
             tables = await open_reader(run, history)
     with contextlib.closing(tables.connection) as connection:
         skipped = "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
         if text := unreadable_warning(QueryResult([], [], [], tuple(connection.execute(skipped).fetchall()))):
             print(text, file=sys.stderr)
         upto = upto or connection.execute("SELECT sequence FROM position").fetchall()[0][0]
-        return make_leaderboard(connection, LeaderboardQuery(upto, asked.system, asked.game, asked.by, asked.draws))
+        return make_leaderboard(
+            connection, LeaderboardQuery(upto, options.system, options.game, options.by, options.draws)
+        )
 
 
 async def _resolve_place(run: Run, history: "JetStreamLog", at: str) -> int:
@@ -68,65 +70,65 @@ _OPTIONAL_COLUMNS = ("reason", "active", "mean rank", "kind")
 """Columns that a narrow terminal does without, in the order in which they go."""
 
 
-def leaderboard_text(found: Leaderboard, width: int | None = None) -> str:
+def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
     """A table for a terminal, with a heading on the origin of its ratings and footnotes below.
 
     Columns that can be missed are left out until no line of a table has more than ``width`` characters.
     """
-    columns, values = zip(*_fields(found), strict=True)
-    rows = [[value(row) for value in values] for row in found.rows]
-    parts = [leaderboard_heading(found), render_table(columns, rows, width, _OPTIONAL_COLUMNS)]
-    if found.seats:
+    columns, values = zip(*_fields(board), strict=True)
+    rows = [[value(row) for value in values] for row in board.rows]
+    parts = [leaderboard_heading(board), render_table(columns, rows, width, _OPTIONAL_COLUMNS)]
+    if board.seats:
         parts.append("What a seat is worth by itself, in rating points against the mean of all:\n")
-        ends = [(seat.low, seat.high) for seat in found.seats]
+        ends = [(seat.low, seat.high) for seat in board.seats]
         worths = [
-            [s.seat, f"{s.effect:+.1f}", _format_interval(e, "{:+.0f}")] for s, e in zip(found.seats, ends, strict=True)
+            [s.seat, f"{s.effect:+.1f}", _format_interval(e, "{:+.0f}")] for s, e in zip(board.seats, ends, strict=True)
         ]
         parts.append(render_table(["seat", *number_columns("worth", "95 % interval")], worths, width))
-    return "".join([*parts, *(f"{note}\n" for note in _footnotes(found))])
+    return "".join([*parts, *(f"{note}\n" for note in _footnotes(board))])
 
 
-def leaderboard_json(found: Leaderboard) -> str:
+def leaderboard_json(board: Leaderboard) -> str:
     """A JSON list of objects, one per entrant, best first."""
-    columns = leaderboard_columns(found)
+    columns = leaderboard_columns(board)
     return render_rows(
-        columns, [""] * len(columns), [[getattr(row, name) for name in columns] for row in found.rows], "json"
+        columns, [""] * len(columns), [[getattr(row, name) for name in columns] for row in board.rows], "json"
     )
 
 
-def leaderboard_columns(found: Leaderboard) -> list[str]:
+def leaderboard_columns(board: Leaderboard) -> list[str]:
     """Fields of an entry that apply to the entrants."""
-    left_out = {"agent": ("seat",), "seat": (), "kind": ("agent", "seat", "active", "reason")}[found.by]
+    left_out = {"agent": ("seat",), "seat": (), "kind": ("agent", "seat", "active", "reason")}[board.by]
     return [name for name in LeaderboardEntry.__struct_fields__ if name not in left_out]
 
 
-def leaderboard_heading(found: Leaderboard) -> str:
+def leaderboard_heading(board: Leaderboard) -> str:
     """System, game and number of matches of the ratings."""
-    matches = f"{found.matches:,} rated match{'' if found.matches == 1 else 'es'} up to event {found.sequence:,}"
-    name = f"{found.system}{' (official)' if found.official else ''} in {found.game}"
-    what = "as recorded" if found.recorded else "computed now, not recorded"
+    matches = f"{board.matches:,} rated match{'' if board.matches == 1 else 'es'} up to event {board.sequence:,}"
+    name = f"{board.system}{' (official)' if board.official else ''} in {board.game}"
+    origin = "as recorded" if board.recorded else "computed now, not recorded"
     by = {"agent": "", "seat": ", every agent in each of its seats by itself", "kind": ", all agents of a kind as one"}
-    return f"{name}, {what}: {matches}{by[found.by]}\n"
+    return f"{name}, {origin}: {matches}{by[board.by]}\n"
 
 
-def _fields(found: Leaderboard) -> list[Field]:
+def _fields(board: Leaderboard) -> list[Field]:
     fields: list[Field] = [(Column("rank", True), lambda row: row.rank)]
-    if found.by != "kind":
+    if board.by != "kind":
         fields.append((Column("agent"), lambda row: row.agent))
-    if found.by == "seat":
+    if board.by == "seat":
         fields.append((Column("seat"), lambda row: row.seat))
     fields.append((Column("kind"), lambda row: row.kind))
     fields.append((Column("rating", True), lambda row: _format_rating(row)))
-    if found.draws:
+    if board.draws:
         fields.append((Column("95 % interval", True), lambda row: _format_interval((row.low, row.high), "{:.0f}")))
-    if any(row.deviation is not None for row in found.rows):
+    if any(row.deviation is not None for row in board.rows):
         fields.append((Column("deviation", True), lambda row: _format_number(row.deviation, "{:.1f}")))
     fields += [
         (Column("games", True), lambda row: row.rated_games),
         (Column("wins", True), lambda row: row.wins),
         (Column("mean rank", True), lambda row: _format_number(row.mean_rank, "{:.2f}")),
     ]
-    if found.by == "agent":
+    if board.by == "agent":
         fields.append((Column("active"), lambda row: "yes" if row.active else "no"))
         fields.append((Column("reason"), lambda row: row.reason))
     return fields
@@ -145,18 +147,18 @@ def _format_interval(ends: tuple[float | None, float | None], form: str) -> str 
     return None if low is None or high is None else f"{form.format(low)} … {form.format(high)}"
 
 
-def _footnotes(found: Leaderboard) -> list[str]:
-    notes = list(found.notes)
-    board = bool(found.rows) and found.system in LIKELIHOOD_MODELS
-    if board and found.by != "kind":
+def _footnotes(board: Leaderboard) -> list[str]:
+    notes = list(board.notes)
+    is_fitted = bool(board.rows) and board.system in LIKELIHOOD_MODELS
+    if is_fitted and board.by != "kind":
         notes.append("The mean is that of the same agents' official ratings.")
-    if found.draws and board:
-        notes.append(f"Intervals: {found.draws:,} resamplings of whole matches.")
-    elif found.draws:
+    if board.draws and is_fitted:
+        notes.append(f"Intervals: {board.draws:,} resamplings of whole matches.")
+    elif board.draws:
         notes.append(
-            f"Intervals: the middle of {found.draws:,} resampled histories: chance in the results, not a skill that "
+            f"Intervals: the middle of {board.draws:,} resampled histories: chance in the results, not a skill that "
             f"changes. None under {MIN_GAMES} games."
         )
-    if any(row.one_sided for row in found.rows):
+    if any(row.one_sided for row in board.rows):
         notes.append("* won or lost every comparison: how far it stands from the others is the prior's word.")
     return notes

@@ -277,10 +277,10 @@ class LiveLeague:
         }
 
 
-def row_dicts(found: Any) -> list[dict[str, Any]]:
+def row_dicts(columns: Any) -> list[dict[str, Any]]:
     """The rows of a DuckDB result as dicts by column."""
-    names = [column[0] for column in found.description]
-    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    names = [column[0] for column in columns.description]
+    return [dict(zip(names, row, strict=True)) for row in columns.fetchall()]
 
 
 async def _await_shielded(work: "asyncio.Task[Any]") -> None:

@@ -37,9 +37,9 @@ def kaggle_replay(result: MatchFinished, turns: Sequence[PlayedTurn]) -> dict[st
     A step has the actions that led to it and what the seats to move are shown then. Rewards are the match's scores, on
     the last step.
     """
-    shown = [*turns, {}]
+    padded = [*turns, {}]
     steps = [
-        [_kaggle_state(seat, number, turns, shown[number]) for seat in result.seats] for number in range(len(shown))
+        [_kaggle_state(seat, number, turns, padded[number]) for seat in result.seats] for number in range(len(padded))
     ]
     for state, seat in zip(steps[-1], result.seats, strict=True):
         state |= {"reward": seat.score, "status": "DONE"}
@@ -75,9 +75,9 @@ def kaggle_replay(result: MatchFinished, turns: Sequence[PlayedTurn]) -> dict[st
     }
 
 
-def _kaggle_state(seat: SeatResult, number: int, turns: Sequence[PlayedTurn], shown: PlayedTurn) -> dict[str, Any]:
+def _kaggle_state(seat: SeatResult, number: int, turns: Sequence[PlayedTurn], replay: PlayedTurn) -> dict[str, Any]:
     played = turns[number - 1].get(seat.role) if number else None
-    call = shown.get(seat.role)
+    call = replay.get(seat.role)
     observation: dict[str, Any] = {"step": number, "player": seat.seat}
     if call is not None and call.prompt:
         observation["observationString"] = call.prompt[-1].content

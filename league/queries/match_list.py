@@ -99,9 +99,9 @@ def build_page_query(params: RequestParams) -> PageQuery:
     if voided is not None:
         conditions.append((_VOIDED_CONDITION if voided == "yes" else f"NOT {_VOIDED_CONDITION}", [upto]))
     where = " AND ".join(f"({condition})" for condition, _ in conditions)
-    given = [value for _, values in conditions for value in values]
+    parameters = [value for _, values in conditions for value in values]
     sql = f"SELECT sequence FROM ({_ENDED_MATCHES}) WHERE {where} ORDER BY sequence DESC LIMIT ?"
-    return PageQuery(sql, [*given, params.limit()])
+    return PageQuery(sql, [*parameters, params.limit()])
 
 
 def _column_conditions(params: RequestParams) -> list[tuple[str, list[Any]]]:
@@ -137,17 +137,17 @@ async def load_match(league: LiveLeague, match_id: str) -> MatchEvents:
     return await find_match_events(league.query, league.log, match_id)
 
 
-async def match_details(league: LiveLeague, found: MatchEvents) -> dict[str, Any]:
+async def match_details(league: LiveLeague, match: MatchEvents) -> dict[str, Any]:
     """A match for its page, without the record."""
     return {
-        "match_id": found.match_id,
-        "finished": _event_fields(found.finished),
-        "failed": _event_fields(found.failed),
-        "sampled": _event_fields(found.sampled),
-        "voided": void_fields(found),
-        "used": await _training_use(league, found),
-        "ratings": await _rating_changes(league, found),
-        "kinds": _agent_kinds(league, found),
+        "match_id": match.match_id,
+        "finished": _event_fields(match.finished),
+        "failed": _event_fields(match.failed),
+        "sampled": _event_fields(match.sampled),
+        "voided": void_fields(match),
+        "used": await _training_use(league, match),
+        "ratings": await _rating_changes(league, match),
+        "kinds": _agent_kinds(league, match),
     }
 
 
@@ -162,27 +162,27 @@ def _event_fields(recorded: RecordedEvent | None) -> dict[str, Any] | None:
     return {**event_position(recorded), **event}
 
 
-async def _training_use(league: LiveLeague, found: MatchEvents) -> list[dict[str, Any]]:
+async def _training_use(league: LiveLeague, match: MatchEvents) -> list[dict[str, Any]]:
     """The gradient steps that trained on the match, or dropped it and why."""
     return await league.rows(
         "SELECT policy, step, sequence, NULL AS dropped FROM gradient_steps WHERE list_contains(matches, ?) UNION ALL "
         "SELECT policy, step, sequence, d.reason FROM (SELECT policy, step, sequence, unnest(dropped) AS d "
         "FROM gradient_steps) WHERE list_contains(d.matches, ?) ORDER BY sequence",
-        found.match_id,
-        found.match_id,
+        match.match_id,
+        match.match_id,
     )
 
 
-async def _rating_changes(league: LiveLeague, found: MatchEvents) -> list[dict[str, Any]]:
+async def _rating_changes(league: LiveLeague, match: MatchEvents) -> list[dict[str, Any]]:
     """The ratings that the match changed, by system and agent."""
     return await league.rows(
-        "SELECT system, agent, before, after FROM ratings WHERE match_id = ? ORDER BY sequence, agent", found.match_id
+        "SELECT system, agent, before, after FROM ratings WHERE match_id = ? ORDER BY sequence, agent", match.match_id
     )
 
 
-def _agent_kinds(league: LiveLeague, found: MatchEvents) -> dict[str, str]:
+def _agent_kinds(league: LiveLeague, match: MatchEvents) -> dict[str, str]:
     """The kind of each agent in its seats."""
-    names = {seat.agent for seat in found.result.seats} if found.result is not None else set()
+    names = {seat.agent for seat in match.result.seats} if match.result is not None else set()
     return {name: agent_kind(league, name) for name in sorted(names)}
 
 

@@ -29,14 +29,14 @@ from schemas.metrics import REMOTE_METRICS, REPLY_METRICS
 MatchExplanation = DrawExplanation | EvaluationExplanation
 
 
-def match_header(found: MatchEvents) -> dict[str, Any]:
+def match_header(match: MatchEvents) -> dict[str, Any]:
     """The events of a match as a dict for JSON."""
     return {
-        "match_id": found.match_id,
-        "finished": _event_fields(found.finished),
-        "failed": _event_fields(found.failed),
-        "sampled": _event_fields(found.sampled),
-        "voided": void_fields(found),
+        "match_id": match.match_id,
+        "finished": _event_fields(match.finished),
+        "failed": _event_fields(match.failed),
+        "sampled": _event_fields(match.sampled),
+        "voided": void_fields(match),
     }
 
 
@@ -44,12 +44,12 @@ def _event_fields(recorded: RecordedEvent | None) -> dict[str, Any] | None:
     return None if recorded is None else {**event_position(recorded), "event": recorded.event}
 
 
-def print_match(console: Console, found: MatchEvents, turns: list[Turn] | None, problem: str | None) -> None:
+def print_match(console: Console, match: MatchEvents, turns: list[Turn] | None, problem: str | None) -> None:
     """Print a match's seats, its outcome, and its moves, or why there are none to show."""
-    for line in _headline_texts(found):
+    for line in _headline_texts(match):
         _print_line(console, line)
-    if found.result is not None:
-        _print_seats(console, found.result)
+    if match.result is not None:
+        _print_seats(console, match.result)
     if problem is not None:
         _print_line(console, f"no moves to show: {problem}")
     for turn in turns or ():
@@ -65,24 +65,24 @@ def _print_line(console: Console, text: str) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _headline_texts(found: MatchEvents) -> list[str]:
-    lines, result, place = [], found.result, event_position(found.finished or found.failed or found.sampled)
+def _headline_texts(match: MatchEvents) -> list[str]:
+    lines, result, place = [], match.result, event_position(match.finished or match.failed or match.sampled)
     where = f"event {place['sequence']}, {place['time']}"
     if result is not None:
         game = f"{result.game} {result.environment}".strip()
-        lines.append(f"match {found.match_id}: {game}, {result.purpose}, seed {result.seed}; {where}")
+        lines.append(f"match {match.match_id}: {game}, {result.purpose}, seed {result.seed}; {where}")
         lines.append(
             f"played by {result.worker} in {result.seconds:g} s, {result.length} turns, {result.tokens:,} tokens "
             f"written; ended by {result.reason}"
         )
-    elif found.failure is not None:
-        failure = found.failure
-        lines.append(f"match {found.match_id}: {failure.purpose}, FAILED at {failure.worker}; {where}")
+    elif match.failure is not None:
+        failure = match.failure
+        lines.append(f"match {match.match_id}: {failure.purpose}, FAILED at {failure.worker}; {where}")
         lines.append(failure.error)
     else:
-        lines.append(f"match {found.match_id}: drawn, and neither finished nor failed yet; {where}")
-    if found.voiding is not None:
-        lines.append(f"VOIDED by event {event_position(found.voided)['sequence']}: {found.voiding.reason}")
+        lines.append(f"match {match.match_id}: drawn, and neither finished nor failed yet; {where}")
+    if match.voiding is not None:
+        lines.append(f"VOIDED by event {event_position(match.voided)['sequence']}: {match.voiding.reason}")
     return lines
 
 
@@ -152,11 +152,11 @@ def _print_verdict(console: Console, differences: Sequence[str], agreement: str)
         _print_line(console, f"  {difference}")
 
 
-def print_resimulation(console: Console, found: MatchEvents, outcome: Resimulation) -> None:
+def print_resimulation(console: Console, match: MatchEvents, outcome: Resimulation) -> None:
     """Print the outcome of a resimulation."""
     _print_line(
         console,
-        f"match {found.match_id}: {outcome.turns} turns played again, {outcome.positions} positions and "
+        f"match {match.match_id}: {outcome.turns} turns played again, {outcome.positions} positions and "
         f"{outcome.decisions} decisions of bots compared",
     )
     divergence = outcome.divergence
@@ -171,13 +171,13 @@ def print_resimulation(console: Console, found: MatchEvents, outcome: Resimulati
 
 
 async def read_transcript(
-    run: Run, history: JetStreamLog, found: MatchEvents, file: Path | None
+    run: Run, history: JetStreamLog, match: MatchEvents, file: Path | None
 ) -> tuple[list[Turn] | None, str | None]:
     """The turns of a match, or why its record cannot be read."""
     try:
-        record = await load_record(run, history, found, file)
-        assert found.result is not None
-        return make_transcript(record) if is_episode_record(record) else make_game(found.result.game, {}).transcript(
+        record = await load_record(run, history, match, file)
+        assert match.result is not None
+        return make_transcript(record) if is_episode_record(record) else make_game(match.result.game, {}).transcript(
             record
         ), None
     except LeagueError as error:
@@ -192,30 +192,30 @@ def _count_seats(played: MatchFinished, config: LeagueConfig) -> SeatCounts:
         return SeatCounts.constant(len(played.seats))
 
 
-async def explain_match(history: EventReader, artifacts: BlobReader, found: MatchEvents) -> MatchExplanation:
+async def explain_match(history: EventReader, artifacts: BlobReader, match: MatchEvents) -> MatchExplanation:
     """Recompute a match's draw, or its place in the evaluation that requested it.
 
     Raises:
         UsageError: it was neither drawn nor requested by an evaluation.
     """
-    if found.draw is not None:
-        return await explain_draw(history, artifacts, found.draw, found.result)
-    played = found.result
+    if match.draw is not None:
+        return await explain_draw(history, artifacts, match.draw, match.result)
+    played = match.result
     explained = None
     if played is not None:
         count_seats = partial(_count_seats, played)
-        explained = await explain_evaluation(history, artifacts, found.match_id, played, count_seats)
+        explained = await explain_evaluation(history, artifacts, match.match_id, played, count_seats)
     if explained is None:
-        purpose = found.result.purpose if found.result is not None else "unknown, since it failed"
+        purpose = match.result.purpose if match.result is not None else "unknown, since it failed"
         raise UsageError(
-            f"match {found.match_id!r}: nothing to explain: it was neither drawn for training nor asked for by an "
+            f"match {match.match_id!r}: nothing to explain: it was neither drawn for training nor asked for by an "
             f"evaluation (purpose: {purpose})"
         )
     return explained
 
 
 async def resimulate_from_record(
-    run: Run, history: JetStreamLog, found: MatchEvents, file: Path | None
+    run: Run, history: JetStreamLog, match: MatchEvents, file: Path | None
 ) -> Resimulation:
     """Play a match again from its record, in a thread, and compare it with the recorded result.
 
@@ -225,18 +225,18 @@ async def resimulate_from_record(
         VersionError: it was played under another version of the rules.
         LeagueError: the record is damaged, or the game's package is not installed.
     """
-    record = await load_record(run, history, found, file)
-    result = found.result
+    record = await load_record(run, history, match, file)
+    result = match.result
     assert result is not None
     if is_episode_record(record):
         raise UsageError(
-            f"match {found.match_id!r}: an episode of {result.game}, whose outcome is what was said in it and cannot "
+            f"match {match.match_id!r}: an episode of {result.game}, whose outcome is what was said in it and cannot "
             "be computed again; expected a match of a game (league match show prints what was said)"
         )
     spec = make_game(result.game, {})
     if spec.rules_version != result.rules:
         raise VersionError(
-            f"match {found.match_id!r} was played by version {result.rules} of the rules of {result.game}, and this "
+            f"match {match.match_id!r} was played by version {result.rules} of the rules of {result.game}, and this "
             f"package plays by version {spec.rules_version}; expected the package that played it"
         )
     scripted = {

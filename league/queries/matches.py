@@ -66,9 +66,9 @@ def event_position(recorded: RecordedEvent | None) -> dict[str, Any]:
     return {"sequence": recorded.sequence, "time": datetime.fromtimestamp(recorded.time_ns / 1e9, tz=UTC).isoformat()}
 
 
-def void_fields(found: MatchEvents) -> dict[str, Any] | None:
+def void_fields(match: MatchEvents) -> dict[str, Any] | None:
     """Reason, sequence and time of a match's voiding; None if its result holds."""
-    return None if found.voiding is None else {"reason": found.voiding.reason, **event_position(found.voided)}
+    return None if match.voiding is None else {"reason": match.voiding.reason, **event_position(match.voided)}
 
 
 async def find_match(run: Run, history: JetStreamLog, match_id: str) -> MatchEvents:
@@ -144,7 +144,7 @@ async def _find_single_seat_draw(history: JetStreamLog, ended: RecordedEvent | N
     return None
 
 
-async def load_record(run: Run, history: JetStreamLog, found: MatchEvents, file: Path | None) -> bytes:
+async def load_record(run: Run, history: JetStreamLog, match: MatchEvents, file: Path | None) -> bytes:
     """The record of a finished match, as ``Game.record`` wrote it.
 
     ``file`` is a copy of the record for leagues that keep none; its digest must be the recorded one.
@@ -153,9 +153,9 @@ async def load_record(run: Run, history: JetStreamLog, found: MatchEvents, file:
         ArtifactError: the record is not kept in the league, missing or damaged; the message says which.
         DecodeError: it is not zstd-compressed.
     """
-    result = found.result
+    result = match.result
     if result is None or not result.record:
-        raise ArtifactError(f"match {found.match_id!r} has no record: {_missing_record_reason(found)}")
+        raise ArtifactError(f"match {match.match_id!r} has no record: {_missing_record_reason(match)}")
     try:
         data = (
             await run.open_blob_store(history.client).get(result.record)
@@ -164,12 +164,12 @@ async def load_record(run: Run, history: JetStreamLog, found: MatchEvents, file:
         )
     except ArtifactError as error:
         raise ArtifactError(
-            f"record of match {found.match_id!r}: {await _lost_record_reason(run, history, found, error)}"
+            f"record of match {match.match_id!r}: {await _lost_record_reason(run, history, match, error)}"
         ) from None
     try:
         return zstandard.decompress(data)
     except (zstandard.ZstdError, MemoryError) as error:
-        raise DecodeError(f"record of match {found.match_id!r}: not compressed as records are: {error}") from None
+        raise DecodeError(f"record of match {match.match_id!r}: not compressed as records are: {error}") from None
 
 
 def _read_copy(file: Path, expected: str) -> bytes:
@@ -182,15 +182,15 @@ def _read_copy(file: Path, expected: str) -> bytes:
     return data
 
 
-def _missing_record_reason(found: MatchEvents) -> str:
-    if found.failed is not None:
+def _missing_record_reason(match: MatchEvents) -> str:
+    if match.failed is not None:
         return "it was not played to its end"
-    return "it has not ended" if found.result is None else f"its purpose is {found.result.purpose!r}"
+    return "it has not ended" if match.result is None else f"its purpose is {match.result.purpose!r}"
 
 
-async def _lost_record_reason(run: Run, history: JetStreamLog, found: MatchEvents, error: ArtifactError) -> str:
-    assert found.finished is not None
-    state = await load_state_at(history, run.open_blob_store(history.client), found.finished.sequence)
+async def _lost_record_reason(run: Run, history: JetStreamLog, match: MatchEvents, error: ArtifactError) -> str:
+    assert match.finished is not None
+    state = await load_state_at(history, run.open_blob_store(history.client), match.finished.sequence)
     if state.config is not None and state.config.history.records == "digest":
         return f"kept out of the league by history.records = 'digest'; {error}"
     return str(error)

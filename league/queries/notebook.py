@@ -133,8 +133,8 @@ def struct_table(kind: type[S], rows: Iterable[S], columns: Sequence[str] = (), 
     """A table of structs whose fields are numbers, texts or None; ``columns`` selects fields, by default all."""
     hints = get_type_hints(kind)
     names = list(columns or kind.__struct_fields__)
-    found = [tuple(getattr(row, name) for name in names) for row in rows]
-    return Table(QueryResult(names, [_type_name(hints[name]) for name in names], found), title)
+    values = [tuple(getattr(row, name) for name in names) for row in rows]
+    return Table(QueryResult(names, [_type_name(hints[name]) for name in names], values), title)
 
 
 def _type_name(hint: Any) -> str:

@@ -123,26 +123,26 @@ def _map_position(phase: "Phase") -> MapPosition:
     return MapPosition(phase.position.phase, phase.centers, phase.describe())
 
 
-def _episode_nodes(kept: RecordedEpisode, depth: int) -> list[EpisodeNode]:
+def _episode_nodes(episode: RecordedEpisode, depth: int) -> list[EpisodeNode]:
     calls = [
         EpisodeCall(
             call.role, [{"role": m.role, "content": _truncate(m.content)} for m in call.prompt], _truncate(call.said)
         )
-        for call in kept.calls
+        for call in episode.calls
     ]
-    about = kept.artifact if isinstance(kept.artifact, str) else msgspec.json.encode(kept.artifact).decode()
+    about = episode.artifact if isinstance(episode.artifact, str) else msgspec.json.encode(episode.artifact).decode()
     this = EpisodeNode(
-        id=kept.id,
+        id=episode.id,
         depth=depth,
-        episode_type=kept.episode_type,
-        trainable=kept.is_trainable,
-        about="" if kept.artifact is None else _truncate(about),
-        failure=kept.failure,
-        rewards=kept.rewards,
-        metrics=kept.metrics,
+        episode_type=episode.episode_type,
+        trainable=episode.is_trainable,
+        about="" if episode.artifact is None else _truncate(about),
+        failure=episode.failure,
+        rewards=episode.rewards,
+        metrics=episode.metrics,
         calls=calls,
     )
-    return [this, *(one for child in kept.children for one in _episode_nodes(child, depth + 1))]
+    return [this, *(one for child in episode.children for one in _episode_nodes(child, depth + 1))]
 
 
 def _truncate(text: str) -> str:

@@ -327,10 +327,10 @@ def _message_alarms(status: LeagueStatus, config: AlarmsConfig) -> Iterator[Alar
         yield Alarm("store_full", f"the broker's store is at {100 * status.store_share:.0f} % of its room")
 
 
-def dead_letter_fields(filed: DeadLetterEntry) -> dict[str, Any]:
-    """A dead letter without its payload, with its number and the time (ISO 8601, UTC) at which it was filed."""
-    letter = {name: value for name, value in msgspec.to_builtins(filed.letter).items() if name != "payload"}
-    return {"number": filed.number, "time": datetime.fromtimestamp(filed.time_ns // 10**9, UTC).isoformat(), **letter}
+def dead_letter_fields(letter: DeadLetterEntry) -> dict[str, Any]:
+    """A dead letter without its payload, with its number and the time (ISO 8601, UTC) at which it was recorded."""
+    fields = {name: value for name, value in msgspec.to_builtins(letter.letter).items() if name != "payload"}
+    return {"number": letter.number, "time": datetime.fromtimestamp(letter.time_ns // 10**9, UTC).isoformat(), **fields}
 
 
 def with_alarms(status: LeagueStatus, state: LeagueState) -> LeagueStatus:

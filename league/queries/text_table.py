@@ -69,10 +69,10 @@ def render_table(
     heads = [column if isinstance(column, Column) else Column(column) for column in columns]
     cells = [[_cell(value) for value in row] for row in rows]
     above = f"{title}\n" if title else ""
-    shown = list(range(len(heads)))
+    indices = list(range(len(heads)))
     for name, floor in ((None, _READABLE), *((name, _READABLE) for name in optional), (None, 0)):
-        shown = [i for i in shown if heads[i].name != name]
-        part, values = [heads[i] for i in shown], [[row[i] for i in shown] for row in cells]
+        indices = [i for i in indices if heads[i].name != name]
+        part, values = [heads[i] for i in indices], [[row[i] for i in indices] for row in cells]
         if (widths := _fit(part, values, width, floor)) is not None:
             return above + _boxed_text(part, values, widths, has_lines)
     assert width is not None

@@ -197,7 +197,7 @@ def _fold_game(matches: MatchArrays, game: int, spans: list[tuple[_Span, RatingS
 
 def run_fold(
     matches: MatchArrays,
-    here: slice,
+    span: slice,
     system: RatingSystem,
     counted_M: Mask,
     source_A: Codes,
@@ -205,16 +205,16 @@ def run_fold(
     games_A: Ints,
 ) -> None:
     """Fold a slice of the matches under one system; changes ``state_AW`` and ``games_A`` in place."""
-    seats = int((matches.end_M[here] - matches.begin_M[here]).sum())
+    seats = int((matches.end_M[span] - matches.begin_M[span]).sum())
     if not is_worth_compiling(seats):
-        _fold_in_python(matches, here, system, counted_M, source_A, state_AW, games_A)
+        _fold_in_python(matches, span, system, counted_M, source_A, state_AW, games_A)
         return
     compile_loop(_fold, "_update", system.update)(
-        matches.begin_M[here],
-        matches.end_M[here],
+        matches.begin_M[span],
+        matches.end_M[span],
         matches.agent_S,
         matches.score_S,
-        counted_M[here],
+        counted_M[span],
         source_A,
         state_AW,
         games_A,
@@ -272,8 +272,8 @@ def _initial_source(matches: MatchArrays, agent: str, at: int, versions: dict[st
     if named is not None and (place := bisect_left(versions.get(named[0], []), named[1])):
         policy, version = named
         resets = matches.resets.get(policy, [])
-        begun = max((r.version + 1 for r in resets if r.version < version and r.sequence < at), default=0)
-        if versions[policy][place - 1] >= begun:
+        first = max((r.version + 1 for r in resets if r.version < version and r.sequence < at), default=0)
+        if versions[policy][place - 1] >= first:
             return agent_name(policy, versions[policy][place - 1])
     known = matches.base is not None and matches.starts[matches.base].sequence < at
     return matches.base if matches.base is not None and known else DEFAULT_RATING
@@ -306,7 +306,7 @@ def _mark_rated(
 
 def _fold_in_python(
     matches: MatchArrays,
-    here: slice,
+    span: slice,
     system: RatingSystem,
     counted_M: Mask,
     source_A: Codes,
@@ -315,9 +315,9 @@ def _fold_in_python(
 ) -> None:
     """What the compiled ``_fold`` does, on lists."""
     global _interpreted_seats
-    _interpreted_seats += int((matches.end_M[here] - matches.begin_M[here]).sum())
-    counted = counted_M[here]
-    begins, ends = matches.begin_M[here][counted].tolist(), matches.end_M[here][counted].tolist()
+    _interpreted_seats += int((matches.end_M[span] - matches.begin_M[span]).sum())
+    counted = counted_M[span]
+    begins, ends = matches.begin_M[span][counted].tolist(), matches.end_M[span][counted].tolist()
     states, games = state_AW.tolist(), games_A.tolist()
     for begin, end in zip(begins, ends, strict=True):
         codes = matches.agent_S[begin:end].tolist()

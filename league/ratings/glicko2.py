@@ -27,7 +27,7 @@ from schemas.plugins import PluginStruct
 
 _SCALE = 400.0 / log(10.0)
 """Points per unit of the paper's internal scale, its 173.7178."""
-_MOST_APART = 25.0
+_MAX_LOG_ODDS = 25.0
 _MOST_STEPS = 100
 _LEAST_VARIANCE = 1e-12
 _THREE_BY_PI_SQUARED = 3.0 / (pi * pi)
@@ -134,11 +134,11 @@ def _bounded_square(x: Any, most: Any) -> Any:
     return square if square > _LEAST_VARIANCE else _LEAST_VARIANCE
 
 
-def _expected_score(apart: Any) -> Any:
+def _expected_score(log_odds: Any) -> Any:
     """Expected share of points at these log-odds."""
-    apart = apart if apart < _MOST_APART else _MOST_APART
-    apart = apart if apart > -_MOST_APART else -_MOST_APART
-    return 1.0 / (1.0 + exp(-apart))
+    log_odds = log_odds if log_odds < _MAX_LOG_ODDS else _MAX_LOG_ODDS
+    log_odds = log_odds if log_odds > -_MAX_LOG_ODDS else -_MAX_LOG_ODDS
+    return 1.0 / (1.0 + exp(-log_odds))
 
 
 def _updated_variance(before: Any, variance: Any, v: Any, delta: Any, constants: Any) -> Any:

@@ -98,8 +98,8 @@ class _Rows:
     def names(self, column: str, order: str = "min(sequence)") -> list[str]:
         """Distinct texts of a column, in the order of first appearance."""
         select = f"SELECT {column} FROM {self._table} WHERE {self._condition} AND sequence <= ?"
-        found = self._connection.execute(f"{select} GROUP BY {column} ORDER BY {order}", [self._last])
-        return [name for (name,) in found.fetchall()]
+        rows = self._connection.execute(f"{select} GROUP BY {column} ORDER BY {order}", [self._last])
+        return [name for (name,) in rows.fetchall()]
 
     def batches(self, columns: Sequence[str], names: Mapping[str, list[str]], order: str = "") -> Iterator[list[Array]]:
         """Arrays of the columns, span by span; those in ``names`` as int32 codes: places in the list."""
@@ -111,11 +111,11 @@ class _Rows:
         lists = [parameter for listed in names.values() for parameter in (listed, len(listed))]
         span = f"WHERE {self._condition} AND sequence BETWEEN ? AND ?"
         for start in self._starts:
-            found = self._connection.execute(
+            reader = self._connection.execute(
                 f"SELECT {chosen} FROM {self._table}{joined} {span}{order}",
                 [*lists, start, min(start + _SPAN - 1, self._last)],
             )
-            yield list(found.fetchnumpy().values())
+            yield list(reader.fetchnumpy().values())
 
 
 def _concatenate(pieces: list[Array], kind: type[np.generic]) -> Array:

@@ -189,8 +189,8 @@ def _add_player_update(
     agent = agent_N[seat]
     omega, delta, rank = 0.0, 0.0, 0
     while rank < players and score_N[int(work[_PLAYER * seats + rank])] >= score_N[seat]:
-        apart = scaled_distance(before[2 * agent], work[_HIGHEST * seats + rank], constants)
-        share = exp(apart / c) / work[_SUM * seats + rank]
+        distance = scaled_distance(before[2 * agent], work[_HIGHEST * seats + rank], constants)
+        share = exp(distance / c) / work[_SUM * seats + rank]
         omega -= share
         delta += share * (1.0 - share)
         tied = work[_TIED * seats + rank]

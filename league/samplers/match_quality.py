@@ -55,13 +55,13 @@ class MatchQuality(MixSampler):
         """See ``OpponentSampler.distribution``."""
         hero, live = live_hero(standings, hero_policy)
         scale, performance = self._settings.scale, self._settings.performance
-        apart = {
+        quality = {
             agent.name: (agent.rating - live.rating, hypot(agent.deviation, live.deviation))
             for agent in others(standings, hero_policy)
         }
         qualities = {
             name: match_quality(gap, scale, deviation, performance)
-            for name, (gap, deviation) in apart.items()
+            for name, (gap, deviation) in quality.items()
             if isfinite(gap) and isfinite(deviation)
         }
         weights = softmax(qualities, self._settings.temperature)
@@ -85,8 +85,8 @@ def match_quality(gap: float, scale: float, deviation: float = 0.0, performance:
     variance = 2.0 if performance == "normal" else 8.0 / (pi * log(10.0) * log(10.0))
     unsure = deviation / scale
     widening = sqrt(1.0 + unsure * unsure / variance)
-    apart = abs(gap) / (scale * widening)
+    distance = abs(gap) / (scale * widening)
     if performance == "normal":
-        return exp(-0.5 * apart * apart / variance) / widening
-    reached = cosh(min(apart * log(10.0) / 2.0, _MAX_ARGUMENT))
+        return exp(-0.5 * distance * distance / variance) / widening
+    reached = cosh(min(distance * log(10.0) / 2.0, _MAX_ARGUMENT))
     return 1.0 / (reached * reached * widening)

@@ -112,11 +112,11 @@ class MixSampler(OpponentSampler):
         check_seats(seats)
         urns = self.weighted_mix(standings, hero_policy)
         distinct = min(len(seats), self._max_distinct or len(seats))
-        drawn: list[tuple[WeightedDraw, WeightedDraw]] = []
+        pairs: list[tuple[WeightedDraw, WeightedDraw]] = []
         for _ in range(distinct):
             bucket = urns.buckets.draw(rng)
-            drawn.append((bucket, urns.agents[bucket.key].draw(rng)))
-        dealt = (drawn[place % distinct] for place in range(len(seats)))
+            pairs.append((bucket, urns.agents[bucket.key].draw(rng)))
+        dealt = (pairs[place % distinct] for place in range(len(seats)))
         return [
             SeatDraw(OpponentPick(seat, agent.key, bucket.key), (bucket, agent))
             for seat, (bucket, agent) in zip(seats, dealt, strict=True)

@@ -33,8 +33,8 @@ class _StoredArtifact(NamedTuple):
 class ArtifactFeed:
     """Additions since the last ``drain``, for a store that follows the fold: same content, same order."""
 
-    def __init__(self, begun: list[ArtifactAdded]) -> None:
-        self._new = {(added.store, added.artifact.id): added for added in begun}
+    def __init__(self, artifacts: list[ArtifactAdded]) -> None:
+        self._new = {(added.store, added.artifact.id): added for added in artifacts}
 
     def add(self, added: ArtifactAdded) -> None:
         """Append an addition; a pending one with the same id is replaced, so the feed is bounded as the stores are."""
@@ -42,8 +42,8 @@ class ArtifactFeed:
 
     def drain(self) -> list[ArtifactAdded]:
         """Returns every pending artifact in its newest form, in the order of first addition; at first all there are."""
-        taken, self._new = list(self._new.values()), {}
-        return taken
+        artifacts, self._new = list(self._new.values()), {}
+        return artifacts
 
 
 class ArenaArtifacts:

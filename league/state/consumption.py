@@ -84,14 +84,18 @@ class ExperiencePosition(msgspec.Struct, frozen=True):
         """Returns the position after a step. Steps from before there were buffers consumed all they had read."""
         floor = max(self.floor, step.experience_to if step.floor is None else step.floor)
         left = ranges_above(merge_ranges(self.above, step.trained, *(group.sequences for group in step.dropped)), floor)
-        begun = {one.sequence: one.steps for one in self.begun}
+        trained_steps = {one.sequence: one.steps for one in self.begun}
         for part in step.parts:
-            begun[part.sequence] = merge_ranges(begun.get(part.sequence, []), part.steps)
+            trained_steps[part.sequence] = merge_ranges(trained_steps.get(part.sequence, []), part.steps)
         return ExperiencePosition(
             floor,
             max(self.looked_at, step.experience_to, floor),
             left,
-            [PartlyTrainedTrajectory(at, begun[at]) for at in sorted(begun) if at > floor and not in_ranges(left, at)],
+            [
+                PartlyTrainedTrajectory(at, trained_steps[at])
+                for at in sorted(trained_steps)
+                if at > floor and not in_ranges(left, at)
+            ],
             self._gathered(step.gathered),
         )
 
@@ -165,9 +169,9 @@ class ExperienceConsumption:
                 self._consumed[policy] = replace(consumed, gathered=BufferContents([], [], consumed.gathered.over))
 
     def _add(self, policy: str, **more: int) -> None:
-        fates = self.accounting(policy)
+        accounting = self.accounting(policy)
         self._fates[policy] = TrajectoryAccounting(
-            **{k: v + more.get(k, 0) for k, v in msgspec.structs.asdict(fates).items()}
+            **{k: v + more.get(k, 0) for k, v in msgspec.structs.asdict(accounting).items()}
         )
 
     def to_snapshot(self) -> ConsumptionSnapshot:

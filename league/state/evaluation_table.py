@@ -200,13 +200,13 @@ class EvaluationTable:
 
     def rate_through(self, sequence: int, system: str) -> list[Evaluation]:
         """Mark all matches up to a sequence as rated; returns the evaluations they belonged to."""
-        found = []
+        rated_evaluations = []
         for evaluation in self.by_id.values():
             rated = [name for name, at in evaluation.unrated.items() if at.sequence <= sequence and at.system == system]
             for name in rated:
                 del evaluation.unrated[name], self._owner[name]
-            found += [evaluation] if rated else []
-        return found
+            rated_evaluations += [evaluation] if rated else []
+        return rated_evaluations
 
     def record_verdict(self, evaluation: Evaluation, verdict: EvaluationVerdict) -> None:
         """Record the ratings at which an evaluation settled."""

@@ -179,10 +179,10 @@ class PolicyRecords:
         return self._records.to_snapshot()
 
     @classmethod
-    def from_snapshot(cls, table: dict[str, dict[str, WinLoss]], begun: dict[str, int]) -> "PolicyRecords":
-        """Restores the records; ``begun`` gives the first version of each policy that was reset."""
+    def from_snapshot(cls, table: dict[str, dict[str, WinLoss]], first_versions: dict[str, int]) -> "PolicyRecords":
+        """Restores the records; ``first_versions`` gives the first version of each policy that was reset."""
         records = cls()
-        records._records, records._first_version = _RecordTable(table), dict(begun)
+        records._records, records._first_version = _RecordTable(table), dict(first_versions)
         return records
 
 

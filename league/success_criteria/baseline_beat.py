@@ -80,14 +80,14 @@ def seat_shares(results: dict[str, BenchmarkResult]) -> list[SeatShare]:
     return sorted(shares, key=lambda one: (one.wins / one.games, one.seat))
 
 
-def _find_problems(found: BaselineBeat, thresholds: Thresholds) -> list[str]:
+def _find_problems(result: BaselineBeat, thresholds: Thresholds) -> list[str]:
     problems = []
-    if found.games < thresholds.games:
-        problems.append(f"not measured: {found.games} games; expected {thresholds.games} or more")
-    counts = [one.games for one in found.seats]
-    if counts and max(counts) - min(counts) > found.failed:
+    if result.games < thresholds.games:
+        problems.append(f"not measured: {result.games} games; expected {thresholds.games} or more")
+    counts = [one.games for one in result.seats]
+    if counts and max(counts) - min(counts) > result.failed:
         problems.append(f"not measured: {min(counts)} games from one seat and {max(counts)} from another")
-    if not found.low > thresholds.win_share:
+    if not result.low > thresholds.win_share:
         bound = f"{100 * thresholds.win_share:.0f} %"
-        problems.append(f"the interval's lower end is {100 * found.low:.1f} %; expected more than {bound}")
+        problems.append(f"the interval's lower end is {100 * result.low:.1f} %; expected more than {bound}")
     return problems

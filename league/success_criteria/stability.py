@@ -78,8 +78,8 @@ def _is_balanced(collected: CriteriaEvidence) -> bool:
     )
 
 
-def _find_problems(found: Stability, collected: CriteriaEvidence, thresholds: Thresholds) -> list[str]:
-    problems = [] if found.steps else ["not measured: no gradient step was taken"]
+def _find_problems(result: Stability, collected: CriteriaEvidence, thresholds: Thresholds) -> list[str]:
+    problems = [] if result.steps else ["not measured: no gradient step was taken"]
     counted = {
         "gaps": "numbers of gradient steps are missing",
         "skipped": "gradient steps were skipped, since a number was none",
@@ -87,14 +87,14 @@ def _find_problems(found: Stability, collected: CriteriaEvidence, thresholds: Th
         "dead_letters": "dead letters",
         "unreadable": "events cannot be decoded",
     }
-    problems += [f"{getattr(found, key)} {text}" for key, text in counted.items() if getattr(found, key)]
+    problems += [f"{getattr(result, key)} {text}" for key, text in counted.items() if getattr(result, key)]
     problems += [f"step {step} came after {minutes:.0f} minutes" for step, minutes in collected.faults.stalls[:_QUOTED]]
     problems += collected.faults.crashes[:_QUOTED]
-    ended = found.matches + found.failed
-    if found.failed > thresholds.failed_share * ended:
+    ended = result.matches + result.failed
+    if result.failed > thresholds.failed_share * ended:
         problems.append(
-            f"{found.failed} of {ended} matches failed; expected {100 * thresholds.failed_share:g} % at most"
+            f"{result.failed} of {ended} matches failed; expected {100 * thresholds.failed_share:g} % at most"
         )
-    if not found.balanced:
+    if not result.balanced:
         problems.append("the ledger does not balance (`league ledger`)")
     return problems

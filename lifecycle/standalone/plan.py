@@ -99,12 +99,12 @@ def resolve_credit_assigner(config: LeagueConfig) -> Plugin:
     # Imported late: every worker imports this package.
     from trainer.credit_assigners import CREDIT_ASSIGNERS
 
-    wanted = config.trainer.advantage
-    name = "grpo" if wanted.name == "group_relative" else wanted.name
+    configured = config.trainer.advantage
+    name = "grpo" if configured.name == "group_relative" else configured.name
     if name not in CREDIT_ASSIGNERS.names():
         known = ("group_relative", *(name for name in CREDIT_ASSIGNERS.names() if name != "grpo"))
-        raise ConfigError(f"trainer.advantage: {wanted.name!r} credits no trees; expected {format_choices(known)}")
-    return Plugin(name, {key: value for key, value in wanted.settings.items() if key != "by"})
+        raise ConfigError(f"trainer.advantage: {configured.name!r} credits no trees; expected {format_choices(known)}")
+    return Plugin(name, {key: value for key, value in configured.settings.items() if key != "by"})
 
 
 def with_settings(config: LeagueConfig, settings: dict[str, Any]) -> LeagueConfig:

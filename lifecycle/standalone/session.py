@@ -60,54 +60,54 @@ class ArenaClients(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_clients(wanted: ArenaRunOptions) -> AsyncIterator[ArenaClients]:
+async def open_clients(options: ArenaRunOptions) -> AsyncIterator[ArenaClients]:
     """Open the clients for the length of a block.
 
     Raises:
         LeagueError: a model that cannot be read or made, no key, or no server.
     """
-    if wanted.where != "here":
-        async with _open_server_clients(wanted) as clients:
+    if options.where != "here":
+        async with _open_server_clients(options) as clients:
             yield clients
         return
     from lifecycle.standalone.trainee import TrainablePolicy
 
-    trainee = TrainablePolicy(_resolve_base_model(wanted), wanted.config, wanted.seed, wanted.is_training)
+    trainee = TrainablePolicy(_resolve_base_model(options), options.config, options.seed, options.is_training)
     try:
-        cast = {} if wanted.judge == SAME_MODEL else {JUDGE: trainee.base_client}
-        yield ArenaClients(trainee.client, cast, wanted.concurrency or _LOCAL_CONCURRENCY, trainee)
+        cast = {} if options.judge == SAME_MODEL else {JUDGE: trainee.base_client}
+        yield ArenaClients(trainee.client, cast, options.concurrency or _LOCAL_CONCURRENCY, trainee)
     finally:
         await trainee.close()
 
 
 @asynccontextmanager
-async def _open_server_clients(wanted: ArenaRunOptions) -> AsyncIterator[ArenaClients]:
-    client = _make_server_client(wanted, wanted.model)
-    judge = None if wanted.judge in ("", SAME_MODEL) else _make_server_client(wanted, wanted.judge)
+async def _open_server_clients(options: ArenaRunOptions) -> AsyncIterator[ArenaClients]:
+    client = _make_server_client(options, options.model)
+    judge = None if options.judge in ("", SAME_MODEL) else _make_server_client(options, options.judge)
     try:
-        yield ArenaClients(client, {} if judge is None else {JUDGE: judge}, wanted.concurrency or _REMOTE_CONCURRENCY)
+        yield ArenaClients(client, {} if judge is None else {JUDGE: judge}, options.concurrency or _REMOTE_CONCURRENCY)
     finally:
         await client.close()
         if judge is not None:
             await judge.close()
 
 
-def _make_server_client(wanted: ArenaRunOptions, model: str) -> OpenAIClient:
-    if wanted.where == "local":
-        return OpenAIClient.for_local(wanted.port, model)
+def _make_server_client(options: ArenaRunOptions, model: str) -> OpenAIClient:
+    if options.where == "local":
+        return OpenAIClient.for_local(options.port, model)
     return OpenAIClient.for_openrouter(model or HOSTED_MODEL)
 
 
-def _resolve_base_model(wanted: ArenaRunOptions) -> Path:
+def _resolve_base_model(options: ArenaRunOptions) -> Path:
     """Returns the base model's folder; a made model is made once."""
-    source = wanted.model or (wanted.config.model.base if wanted.config.model.base != "made" else "")
+    source = options.model or (options.config.model.base if options.config.model.base != "made" else "")
     if source:
         from models import load_base
 
         return load_base(source).folder
-    config = _without_size_settings(wanted.config)
+    config = _without_size_settings(options.config)
     made_of = canonical_json([config.game, config.model, config.prompts, config.seed])
-    folder = wanted.run / "arenas" / f"{config.game.name}-{digest(made_of)[:12]}"
+    folder = options.run / "arenas" / f"{config.game.name}-{digest(made_of)[:12]}"
     if not (folder / "config.json").exists():
         from lifecycle.league_models import make_base_model
 
@@ -194,7 +194,7 @@ def _format_rate(step: ArenaStepReport) -> str:
     return f"{tokens}{step.seconds:.1f} s, {step.left_s:.0f} s left"
 
 
-async def run_arena(wanted: ArenaRunOptions, tell: "Callable[[ArenaStepReport], None]") -> None:
+async def run_arena(options: ArenaRunOptions, tell: "Callable[[ArenaStepReport], None]") -> None:
     """Play an arena, train on each step where requested, and report each step.
 
     Raises:
@@ -204,44 +204,44 @@ async def run_arena(wanted: ArenaRunOptions, tell: "Callable[[ArenaStepReport], 
     # Imported late: every worker imports this package, and torch is slow to import.
     from trainer.credit_assigners import CREDIT_ASSIGNERS
 
-    spec, credit = arena_of(wanted.config), CREDIT_ASSIGNERS.build(resolve_credit_assigner(wanted.config))
-    async with open_clients(wanted) as who:
-        await who.client.get_policy_version()
-        config = wanted.config.episodes
+    spec, credit = arena_of(options.config), CREDIT_ASSIGNERS.build(resolve_credit_assigner(options.config))
+    async with open_clients(options) as clients:
+        await clients.client.get_policy_version()
+        config = options.config.episodes
         limits = Limits(config.reply_chars, config.calls, config.episode_s, needs_tokens=False, empty=config.empty)
-        arena = spec.open(who.client, ArenaOptions(spec.name, wanted.seed, limits, credit))
-        arena.role_clients = who.cast
+        arena = spec.open(clients.client, ArenaOptions(spec.name, options.seed, limits, credit))
+        arena.role_clients = clients.cast
         try:
-            with _observe_arena(wanted, arena):
-                await _run_steps(wanted, arena, who, tell)
+            with _observe_arena(options, arena):
+                await _run_steps(options, arena, clients, tell)
         finally:
-            if wanted.save is not None and who.trainee is not None:
-                who.trainee.save(wanted.save)
+            if options.save is not None and clients.trainee is not None:
+                clients.trainee.save(options.save)
 
 
 @contextmanager
-def _observe_arena(wanted: ArenaRunOptions, arena: "Arena") -> Iterator[None]:
-    if wanted.log is None and not wanted.verbose:
+def _observe_arena(options: ArenaRunOptions, arena: "Arena") -> Iterator[None]:
+    if options.log is None and not options.verbose:
         yield
         return
-    with isolated_logger(wanted.log, wanted.verbose) as log:
+    with isolated_logger(options.log, options.verbose) as log:
         arena.observer = LoggingObserver(log)
         yield
 
 
 async def _run_steps(
-    wanted: ArenaRunOptions, arena: "Arena", who: ArenaClients, tell: "Callable[[ArenaStepReport], None]"
+    options: ArenaRunOptions, arena: "Arena", clients: ArenaClients, tell: "Callable[[ArenaStepReport], None]"
 ) -> None:
-    pace, trained, tokens = StepTimer(wanted.steps), False, 0
-    async with aclosing(arena.run(wanted.steps, who.concurrency, wanted.examples)) as batches:
+    pace, trained, tokens = StepTimer(options.steps), False, 0
+    async with aclosing(arena.run(options.steps, clients.concurrency, options.examples)) as batches:
         async for batch in batches:
-            rate = (who.sampled_tokens - tokens) / max(pace.elapsed_s, 1e-9)
+            rate = (clients.sampled_tokens - tokens) / max(pace.elapsed_s, 1e-9)
             report = None
-            if wanted.is_training and who.trainee is not None:
-                report = await who.trainee.train(batch, batch.step / wanted.steps)
+            if options.is_training and clients.trainee is not None:
+                report = await clients.trainee.train(batch, batch.step / options.steps)
                 trained = trained or not report.skipped
-            tell(_make_step_report(batch, report, wanted.steps, rate, pace.finish_step(batch.step + 1)))
-            tokens = who.sampled_tokens
+            tell(_make_step_report(batch, report, options.steps, rate, pace.finish_step(batch.step + 1)))
+            tokens = clients.sampled_tokens
             _check_results(batch, trained)
 
 

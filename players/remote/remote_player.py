@@ -179,9 +179,9 @@ class RemoteAgents:
 
     def finish_match(self, match_id: str) -> dict[str, RemoteUsage]:
         """Forget a match; returns the rest of its usage, by agent."""
-        rest = self.drain_usage(match_id)
+        usage = self.drain_usage(match_id)
         self._by_match.pop(match_id, None)
-        return rest
+        return usage
 
     def mark_recorded(self, agent: str, cost: float) -> None:
         """Take note that the history, and with it the rest of an agent's budget, now contains this cost."""

@@ -23,10 +23,10 @@ class Plugin(Table, frozen=True):
     settings: dict[str, Any] = {}
 
 
-def check_choice(key: str, found: str, names: tuple[str, ...]) -> None:
-    """Raise ``ConfigError`` unless ``found`` is one of ``names``."""
-    if found not in names:
-        raise ConfigError(f"{key}: {found!r}; expected {format_choices(names, found)}")
+def check_choice(key: str, value: str, names: tuple[str, ...]) -> None:
+    """Raise ``ConfigError`` unless ``value`` is one of ``names``."""
+    if value not in names:
+        raise ConfigError(f"{key}: {value!r}; expected {format_choices(names, value)}")
 
 
 def check_at_least(settings: msgspec.Struct, where: str = "", **lowest: int) -> None:
@@ -121,8 +121,8 @@ def _explain(message: str, value: Any, into: Any, where: str) -> str:
 
 def _named_path(path: str, value: Any, into: Any) -> str:
     """A path with the key of a mapping instead of ``[...]``: that of its first value which cannot be decoded."""
-    head, found, rest = path.partition("[...]")
-    if not found:
+    head, separator, rest = path.partition("[...]")
+    if not separator:
         return path
     for part in head.split("."):
         hints = get_type_hints(into) if isinstance(into, type) else {}

@@ -64,8 +64,8 @@ class EvaluationConfig(Table, frozen=True):
         if self.tries < 1:
             raise ConfigError(f"evaluation.tries: {self.tries}; expected 1 or more")
         for key in ("max_games", "max_games_per_environment", "newest_games"):
-            if (found := getattr(self, key)) is not None and found < 0:
-                raise ConfigError(f"evaluation.{key}: {found}; expected 0 or more")
+            if (value := getattr(self, key)) is not None and value < 0:
+                raise ConfigError(f"evaluation.{key}: {value}; expected 0 or more")
         if self.newest_games and self.max_games is None and self.max_games_per_environment is None:
             raise ConfigError(
                 f"evaluation.newest_games: {self.newest_games} without a cap; expected max_games or "

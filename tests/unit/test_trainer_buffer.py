@@ -214,7 +214,7 @@ def test_a_long_game_is_judged_by_the_version_that_is_asked_for() -> None:
     long = rollout(1, 0, 1, 2, 3, 9)
     assert [is_stale(long, 9, 4, judged_by=by) for by in ("oldest", "mean", "newest")] == [True, True, False]
     assert not is_stale(long, 7, 4, judged_by="mean")
-    assert is_stale(long, 9, 4, begun=1, judged_by="newest")
+    assert is_stale(long, 9, 4, first_version=1, judged_by="newest")
     assert fresh_step_indices(long, 6, 4) == [2, 3, 4]
 
 

@@ -419,7 +419,8 @@ def test_stale_rollouts_are_told_from_fresh_ones(rollouts: list[Trajectory]) -> 
     assert accepted == [batch[0], batch[3]]
     assert stale == [batch[1], batch[2]]
     # A policy that began anew at version 8: what it did before is another model's doing, however fresh.
-    assert [is_stale(at(*versions), 9, 4, begun=8) for versions in ((7, 8), (8, 8), (7,))] == [True, False, True]
+    stale = [is_stale(at(*versions), 9, 4, first_version=8) for versions in ((7, 8), (8, 8), (7,))]
+    assert stale == [True, False, True]
 
 
 def test_minibatches_hold_every_sequence_once(rollouts: list[Trajectory]) -> None:

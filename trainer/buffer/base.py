@@ -62,27 +62,27 @@ def select_units(
     whole: dict[object, list[Unit]] = {}
     for unit in order:
         whole.setdefault(bundles.get(unit.sequence, unit), []).append(unit)
-    taken: list[Unit] = []
+    selected: list[Unit] = []
     for bundle in _prefer_within_shares(list(whole.values()), count, shares):
-        if len(taken) + len(bundle) <= count or not taken:
-            taken += bundle
-    return sorted(taken)
+        if len(selected) + len(bundle) <= count or not selected:
+            selected += bundle
+    return sorted(selected)
 
 
 def _prefer_within_shares(order: list[list[Unit]], count: int, shares: dict[str, float]) -> list[list[Unit]]:
     """The same bundles, those that their game's share of the batch has room for in front."""
-    room = {game: int(count * share) for game, share in shares.items()}
-    rest = count - sum(room.values())
+    capacity = {game: int(count * share) for game, share in shares.items()}
+    remaining = count - sum(capacity.values())
     fitting: list[list[Unit]] = []
     passed: list[list[Unit]] = []
     for bundle in order if shares else []:
         game = bundle[0].game
-        fits = len(bundle) <= room.get(game, rest)
+        fits = len(bundle) <= capacity.get(game, remaining)
         (fitting if fits else passed).append(bundle)
-        if fits and game in room:
-            room[game] -= len(bundle)
+        if fits and game in capacity:
+            capacity[game] -= len(bundle)
         elif fits:
-            rest -= len(bundle)
+            remaining -= len(bundle)
     return fitting + passed if shares else order
 
 
@@ -155,18 +155,20 @@ class BatchAccounting(msgspec.Struct, frozen=True):
         return sum(len(group.matches) for group in self.dropped if group.reason == reason)
 
 
-def make_accounting(drawn: Sequence[BatchItem], left: Sequence[DroppedItem]) -> BatchAccounting:
-    """Account for trajectories that were trained on (``drawn``, by sequence) and for the others that left."""
-    done = [one for one in drawn if not one.left]
+def make_accounting(batch: Sequence[BatchItem], dropped: Sequence[DroppedItem]) -> BatchAccounting:
+    """Account for trajectories that were trained on (``batch``, by sequence) and for the others that left."""
+    done = [one for one in batch if not one.left]
     return BatchAccounting(
-        matches=[one.rollout.match_id for one in drawn],
-        seats=[one.rollout.seat for one in drawn],
+        matches=[one.rollout.match_id for one in batch],
+        seats=[one.rollout.seat for one in batch],
         accepted=len(done),
         trained=to_ranges(one.sequence for one in done),
-        dropped=[_dropped_for(reason, left) for reason in DROP_REASONS if any(one.reason == reason for one in left)],
+        dropped=[
+            _dropped_for(reason, dropped) for reason in DROP_REASONS if any(one.reason == reason for one in dropped)
+        ],
         parts=[
             PartialTrajectory(one.sequence, one.rollout.match_id, to_ranges(one.steps), one.left, one.rollout.seat)
-            for one in drawn
+            for one in batch
             if not one.trains_all_steps
         ],
     )

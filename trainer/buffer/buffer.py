@@ -57,7 +57,7 @@ class TrajectoryBuffer:
         seed: int,
         looked_at: int = 0,
         gathered: BufferContents | None = None,
-        room: BufferCapacity | None = None,
+        capacity: BufferCapacity | None = None,
     ) -> None:
         """Make an empty buffer.
 
@@ -66,7 +66,7 @@ class TrajectoryBuffer:
             seed: decides what is drawn, together with a step's number.
             looked_at: the last sequence of ``EXPERIENCE`` that a recorded step had looked at.
             gathered: contents of the buffer at that step, if trajectories come in groups.
-            room: limits until the next step is recorded; None for no limit.
+            capacity: limits until the next step is recorded; None for no limit.
 
         Raises:
             ConfigError: an unknown strategy, or settings that it does not have.
@@ -75,7 +75,7 @@ class TrajectoryBuffer:
         self._buffer = config.buffer
         self._seed = seed
         self._strategy = STRATEGIES.build(config.buffer.strategy)
-        self._capacity = room
+        self._capacity = capacity
         self._groups = BufferedGroups(config, gathered)
         self._waiting: dict[int, BufferedTrajectory] = {}
         self._unsettled: list[DroppedItem] = []
@@ -245,24 +245,24 @@ class TrajectoryBuffer:
         taken = one.steps if steps == [-1] else steps
         return BatchItem(sequence, one.rollout, taken, len(one.steps) - len(taken))
 
-    def release(self, drawn: Sequence[BatchItem]) -> None:
+    def release(self, batch: Sequence[BatchItem]) -> None:
         """Drop trajectories of a batch that teach nothing, so that others can take their place."""
-        for one in drawn:
+        for one in batch:
             del self._waiting[one.sequence]
             self._unsettled.append(DroppedItem(one.sequence, one.rollout.match_id, "filtered", one.rollout.seat))
 
     def settle_batch(
-        self, drawn: Sequence[BatchItem], filtered: Sequence[int], refused: Sequence[int]
+        self, batch: Sequence[BatchItem], filtered: Sequence[int], refused: Sequence[int]
     ) -> BatchAccounting:
         """Let a batch go that was trained on, and say what became of everything that left since the last one.
 
         Args:
-            drawn: the batch.
+            batch: the batch.
             filtered: places in it of what there was nothing to learn from.
             refused: places of what turned out to be damaged.
         """
         trained = []
-        for place, one in enumerate(drawn):
+        for place, one in enumerate(batch):
             reason = "refused" if place in refused else "filtered" if place in filtered else None
             waiting = self._waiting[one.sequence]
             waiting.steps = [step for step in waiting.steps if step not in one.steps]
@@ -280,12 +280,12 @@ class TrajectoryBuffer:
         self._last_settled, self._lengths = self._last_examined, []
         self._groups.start_next_step()
 
-    def metrics(self, drawn: Sequence[BatchItem], version: int) -> dict[str, float]:
+    def metrics(self, batch: Sequence[BatchItem], version: int) -> dict[str, float]:
         """What a batch was drawn from: lags in versions, lengths in model calls of what came in and what is trained."""
-        lags = [version - one.rollout.steps[at].version for one in drawn for at in one.steps]
+        lags = [version - one.rollout.steps[at].version for one in batch for at in one.steps]
         numbers = {"buffer_waiting": float(len(self)), "lag_mean": float(np.mean(lags)) if lags else 0.0}
         numbers["lag_max"] = float(max(lags, default=0))
-        lengths = {"generated": self._lengths, "trained": [len(one.rollout.steps) for one in drawn]}
+        lengths = {"generated": self._lengths, "trained": [len(one.rollout.steps) for one in batch]}
         numbers |= self._groups.metrics()
         return numbers | {
             name: value for kind, of in lengths.items() for name, value in _length_quantiles(kind, of).items()

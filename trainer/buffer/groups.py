@@ -55,9 +55,9 @@ class BufferedGroups:
             config: settings with the rule for groups.
             recorded: contents recorded by the last step, with the groups closed by all steps.
         """
-        how = config.gathering
+        rule = config.gathering
         self._assembler = GroupAssembler(
-            _item_membership, config.max_lag_steps, how.max_open, how.least, MAX_CLOSED_GROUPS
+            _item_membership, config.max_lag_steps, rule.max_open, rule.least, MAX_CLOSED_GROUPS
         )
         self._reported: Counter[str] = Counter()
         self._recorded = recorded
@@ -171,5 +171,5 @@ class BufferedGroups:
         return counts | open_now
 
 
-def _release_update(found: list[BufferedTrajectory]) -> GroupUpdate[BufferedTrajectory]:
-    return GroupUpdate([found] if found else [], [], [], {})
+def _release_update(members: list[BufferedTrajectory]) -> GroupUpdate[BufferedTrajectory]:
+    return GroupUpdate([members] if members else [], [], [], {})

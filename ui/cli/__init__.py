@@ -206,8 +206,8 @@ def _docstrings(module: str) -> dict[str, str]:
 class LeagueCommands(TyperGroup):
     """A group of commands, which are imported when they are called."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         split = ((words.rpartition(" "), target) for words, target in COMMANDS.items())
         own = {name: target for (group, _, name), target in split if group == self.name}
         self.commands = self._lazy = LazyCommands({**self.commands, **own})
@@ -232,8 +232,8 @@ class LeaguePanels(LeagueCommands):
     exit_code = ExitCode.INTERRUPTED
     """Exit code of a command that a signal interrupted."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._panels = {name: panel for panel, names in PANELS.items() for name in names}
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -101,15 +101,15 @@ def _parse_duration(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _print_garbage(where: str, found: GarbageReport, deleted: bool) -> None:
-    for artifact in found.unreferenced[:_MAX_SHOWN]:
+def _print_garbage(where: str, report: GarbageReport, deleted: bool) -> None:
+    for artifact in report.unreferenced[:_MAX_SHOWN]:
         _print_artifact(artifact)
-    print_omitted(len(found.unreferenced), _MAX_SHOWN)
+    print_omitted(len(report.unreferenced), _MAX_SHOWN)
     verb = "deleted" if deleted else "could go"
     print(
-        f"{where}: {format_count(len(found.unreferenced), 'artifact')} that no event refers to {verb} "
-        f"({format_bytes(found.bytes)}), {found.kept:,} in use ({format_bytes(found.kept_bytes)}), "
-        f"{found.young:,} too young to tell"
+        f"{where}: {format_count(len(report.unreferenced), 'artifact')} that no event refers to {verb} "
+        f"({format_bytes(report.bytes)}), {report.kept:,} in use ({format_bytes(report.kept_bytes)}), "
+        f"{report.young:,} too young to tell"
     )
 
 

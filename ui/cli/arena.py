@@ -91,11 +91,11 @@ def arena(
         raise UsageError("--examples: prints text; expected it without --json")
     base = _load_arena_config(name, config)
     arena_name = base.game.name
-    given = make_item_settings(arena_name, items or [], questions) | make_size_settings(
+    item_settings = make_item_settings(arena_name, items or [], questions) | make_size_settings(
         arena_name, batch_size, solver_rollouts
     )
     options = ArenaRunOptions(
-        config=with_settings(base, given | parse_settings(settings or [])),
+        config=with_settings(base, item_settings | parse_settings(settings or [])),
         steps=num_steps,
         seed=base.seed if seed is None else seed,
         concurrency=concurrency,

@@ -53,13 +53,13 @@ def benchmark(
 
     names = tuple(filter(None, (name.strip() for name in against.split(","))))
     options = BenchmarkOptions(game, agent, names, games, until, seed)
-    found = _run(run, options)
+    report = _run(run, options)
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        for one in found:
+        for one in report:
             _print_report(one, Console(highlight=False))
-    if any(one.rows[-1].games < one.wanted for one in found):
+    if any(one.rows[-1].games < one.wanted for one in report):
         raise typer.Exit(1)
 
 
@@ -69,11 +69,11 @@ def _run(run: Run, options: "BenchmarkOptions") -> "list[BenchmarkReport]":
     console = Console(stderr=True)
     try:
         with show_progress(console, "benchmark") as report:
-            found: list[BenchmarkReport] = uvloop.run(run_benchmark(run, options, _progress_callback(report)))
+            reports: list[BenchmarkReport] = uvloop.run(run_benchmark(run, options, _progress_callback(report)))
     except KeyboardInterrupt:
         print_line(console, "interrupted: games that ended are recorded; the same command plays the rest")
         raise
-    return found
+    return reports
 
 
 def _progress_callback(report: ProgressReporter) -> "ReportGames":
@@ -87,22 +87,22 @@ def _progress_callback(report: ProgressReporter) -> "ReportGames":
     return update
 
 
-def _print_report(found: "BenchmarkReport", console: Console) -> None:
-    overall = found.rows[-1]
-    settings = "".join(f", {key} {value}" for key, value in found.settings.items())
+def _print_report(report: "BenchmarkReport", console: Console) -> None:
+    overall = report.rows[-1]
+    settings = "".join(f", {key} {value}" for key, value in report.settings.items())
     print_line(
         console,
-        f"{found.agent} in one seat, {found.opponent} in all others: {found.game}{settings}, seed {found.seed}, "
-        f"{overall.games:,} of {found.wanted:,} games",
+        f"{report.agent} in one seat, {report.opponent} in all others: {report.game}{settings}, seed {report.seed}, "
+        f"{overall.games:,} of {report.wanted:,} games",
     )
     shares = list(overall.shares)
     # Other metrics, such as tokens and costs, are in the JSON.
     means = [name for name in ("centers", "score") if name in overall.means]
     averages = [f"mean {name}" for name in means]
     columns = ["seat", *number_columns("games", *(f"{share}, % (95 %)" for share in shares), *averages)]
-    print_table(console, columns, [_table_row(row, shares, means) for row in found.rows], averages)
-    if found.failed:
-        print_line(console, f"{found.failed:,} matches failed, the last one by {found.last_failure}")
+    print_table(console, columns, [_table_row(row, shares, means) for row in report.rows], averages)
+    if report.failed:
+        print_line(console, f"{report.failed:,} matches failed, the last one by {report.last_failure}")
 
 
 def _table_row(row: "SeatSummary", shares: Sequence[str], means: Sequence[str]) -> list[str]:

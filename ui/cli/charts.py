@@ -64,22 +64,22 @@ def payoff(
     """
     if form is MatrixFormat.png and (to is None or as_json):
         raise UsageError("--format png: expected -o FILE beside it, and not --json")
-    found = uvloop.run(_load_report(run, PayoffOptions(game, purposes or [], most, unmet_even)))
+    report = uvloop.run(_load_report(run, PayoffOptions(game, purposes or [], most, unmet_even)))
     if to is None:
-        typer.echo(_payoff_text(found, form, as_json, terminal_width()), nl=False)
+        typer.echo(_payoff_text(report, form, as_json, terminal_width()), nl=False)
         return
     with writing(to):
-        _write_file(found, form, as_json, to)
-    typer.echo(f"{to}: {len(found.payoff.agents)} of {found.agents} agents of {found.game}", err=as_json)
+        _write_file(report, form, as_json, to)
+    typer.echo(f"{to}: {len(report.payoff.agents)} of {report.agents} agents of {report.game}", err=as_json)
 
 
-def _write_file(found: "PayoffReport", form: MatrixFormat, as_json: bool, to: Path) -> None:
+def _write_file(report: "PayoffReport", form: MatrixFormat, as_json: bool, to: Path) -> None:
     if form is MatrixFormat.png:
         from league.plots.render import draw_payoff
 
-        draw_payoff(found.payoff, f"Payoffs in {found.game}: rows against columns", to)
+        draw_payoff(report.payoff, f"Payoffs in {report.game}: rows against columns", to)
     else:
-        to.write_text(_payoff_text(found, form, as_json), encoding="utf-8")
+        to.write_text(_payoff_text(report, form, as_json), encoding="utf-8")
 
 
 async def _load_report(run: Run, options: PayoffOptions) -> "PayoffReport":
@@ -94,30 +94,30 @@ async def _load_report(run: Run, options: PayoffOptions) -> "PayoffReport":
     return make_payoff_report(matches, game, options.purposes, options.most, options.unmet_even)
 
 
-def _payoff_text(found: "PayoffReport", form: MatrixFormat, as_json: bool, width: int | None = None) -> str:
+def _payoff_text(report: "PayoffReport", form: MatrixFormat, as_json: bool, width: int | None = None) -> str:
     from league.queries.text_table import number_columns, render_rows, render_table
 
     if as_json:
-        return msgspec.json.encode(found).decode() + "\n"
+        return msgspec.json.encode(report).decode() + "\n"
     if form is MatrixFormat.csv:
         columns = ["agent", "opponent", "games", "share", "low", "high"]
         kinds = ["VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "DOUBLE", "DOUBLE"]
-        return render_rows(columns, kinds, _pair_rows(found), "csv")
-    values = zip(found.payoff.agents, found.circularity.potential, *_nash_columns(found), strict=True)
+        return render_rows(columns, kinds, _pair_rows(report), "csv")
+    values = zip(report.payoff.agents, report.circularity.potential, *_nash_columns(report), strict=True)
     forms = ("{:+.3f}", "{:.3f}", "{:+.3f}")
     board = render_table(
         ["agent", *number_columns("log-strength", "Nash share", "Nash worth")],
         [
-            [agent, *(None if v is None else how.format(v) for how, v in zip(forms, numbers, strict=True))]
+            [agent, *(None if v is None else template.format(v) for template, v in zip(forms, numbers, strict=True))]
             for agent, *numbers in values
         ],
         width,
     )
-    return f"{_matrix_text(found, width)}{_note_text(found)}\n{board}{_circularity_text(found)}"
+    return f"{_matrix_text(report, width)}{_note_text(report)}\n{board}{_circularity_text(report)}"
 
 
-def _pair_rows(found: "PayoffReport") -> list[list[object]]:
-    table, places = found.payoff, range(len(found.payoff.agents))
+def _pair_rows(report: "PayoffReport") -> list[list[object]]:
+    table, places = report.payoff, range(len(report.payoff.agents))
     return [
         [table.agents[i], table.agents[j], table.matches[i][j], table.share[i][j], table.low[i][j], table.high[i][j]]
         for i in places
@@ -126,21 +126,21 @@ def _pair_rows(found: "PayoffReport") -> list[list[object]]:
     ]
 
 
-def _nash_columns(found: "PayoffReport") -> tuple[list[float | None], list[float | None]]:
-    if found.nash is None:
-        nothing: list[float | None] = [None] * len(found.payoff.agents)
+def _nash_columns(report: "PayoffReport") -> tuple[list[float | None], list[float | None]]:
+    if report.nash is None:
+        nothing: list[float | None] = [None] * len(report.payoff.agents)
         return nothing, nothing
-    return [*found.nash.share], [*found.nash.worth]
+    return [*report.nash.share], [*report.nash.worth]
 
 
-def _matrix_text(found: "PayoffReport", width: int | None) -> str:
+def _matrix_text(report: "PayoffReport", width: int | None) -> str:
     """The matrix, in as many tables below each other as a terminal's width needs."""
     from league.queries.text_table import render_table
 
-    agents, parts, first = found.payoff.agents, [], 0
+    agents, parts, first = report.payoff.agents, [], 0
     while first < len(agents):
         for last in range(len(agents), first, -1):
-            cells = [[agent, *(_cell_text(found, i, j) for j in range(first, last))] for i, agent in enumerate(agents)]
+            cells = [[agent, *(_cell_text(report, i, j) for j in range(first, last))] for i, agent in enumerate(agents)]
             text = render_table(["", *agents[first:last]], cells, has_lines=True)
             if width is None or len(text.partition("\n")[0]) <= width:
                 break
@@ -149,40 +149,40 @@ def _matrix_text(found: "PayoffReport", width: int | None) -> str:
     return "".join(parts)
 
 
-def _cell_text(found: "PayoffReport", i: int, j: int) -> str:
-    share, low, high = found.payoff.share[i][j], found.payoff.low[i][j], found.payoff.high[i][j]
+def _cell_text(report: "PayoffReport", i: int, j: int) -> str:
+    share, low, high = report.payoff.share[i][j], report.payoff.low[i][j], report.payoff.high[i][j]
     if share is None or low is None or high is None:
         return "·" if i == j else "never met"
-    games = found.payoff.matches[i][j]
+    games = report.payoff.matches[i][j]
     return f"{share:.2f}\n{low:.2f}–{high:.2f}\n{format_count(games, 'game')}"
 
 
-def _note_text(found: "PayoffReport") -> str:
-    shown, passed = len(found.payoff.agents), found.payoff.passed_over
-    which = "all agents" if shown >= found.agents else f"{shown} of {found.agents} agents, those in the most matches"
+def _note_text(report: "PayoffReport") -> str:
+    shown, passed = len(report.payoff.agents), report.payoff.passed_over
+    which = "all agents" if shown >= report.agents else f"{shown} of {report.agents} agents, those in the most matches"
     lines = [
-        f"{found.game}, matches for {' and '.join(found.purposes)}: rows against columns, strongest first; {which}."
+        f"{report.game}, matches for {' and '.join(report.purposes)}: rows against columns, strongest first; {which}."
     ]
-    if found.unmet:
-        lines.append(f"{found.unmet:,} of {shown * (shown - 1) // 2:,} pairs never met.")
+    if report.unmet:
+        lines.append(f"{report.unmet:,} of {shown * (shown - 1) // 2:,} pairs never met.")
     if passed:
         lines.append(f"{passed:,} matches compare no two of them and are passed over.")
     return "\n".join(lines) + "\n"
 
 
-def _circularity_text(found: "PayoffReport") -> str:
-    circles = found.circularity
+def _circularity_text(report: "PayoffReport") -> str:
+    circles = report.circularity
     if circles.cycles:
-        rough = "; approximate, since matches have more than two seats" if found.seats > 2 else ""
+        rough = "; approximate, since matches have more than two seats" if report.seats > 2 else ""
         first = (
             f"Cyclic share {circles.cyclic_share:.3f}, beyond chance {circles.beyond_chance:.3f} "
             f"(p = {circles.p_value:.2g}, {circles.cycles:,} independent cycles{rough})."
         )
     else:
         first = "Cyclic share 0: no three agents met all round, so nothing can go in circles."
-    if found.nash is None:
-        return f"{first}\nNo Nash average: {found.problem}\n"
-    return f"{first}\nThe Nash shares are as diverse as {exp(found.nash.entropy):.2f} equal agents.\n"
+    if report.nash is None:
+        return f"{first}\nNo Nash average: {report.problem}\n"
+    return f"{first}\nThe Nash shares are as diverse as {exp(report.nash.entropy):.2f} equal agents.\n"
 
 
 _SUFFIXES = (".png", ".svg", ".html")
@@ -247,8 +247,8 @@ def plot(
     typer.echo(picture.caption)
 
 
-def _check_options(kind: PlotKind, given: Mapping[str, object]) -> None:
-    for option in sorted(name for name, value in given.items() if value):
+def _check_options(kind: PlotKind, options: Mapping[str, object]) -> None:
+    for option in sorted(name for name, value in options.items() if value):
         if option not in _ALLOWED_OPTIONS[kind]:
             expected = format_choices(each.value for each in PlotKind if option in _ALLOWED_OPTIONS[each])
             raise UsageError(f"--{option}: {kind.value} has no use for it; expected it with {expected}")

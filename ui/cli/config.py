@@ -118,16 +118,16 @@ def explain_config(config: LeagueConfig, gpu_gb: float | None) -> list[str]:
     return ["", *_estimate_lines(config, estimate_resources(config, gpu_gb))]
 
 
-def _estimate_lines(config: LeagueConfig, found: "Estimate") -> list[str]:
-    workers = ", ".join(f"{count} {role}" for role, count in found.workers.items() if count)
-    lines = [f"workers     {workers}", f"memory      about {found.memory_gb:.1f} GB, all processes together"]
-    if found.model_parameters is None:
+def _estimate_lines(config: LeagueConfig, estimate: "Estimate") -> list[str]:
+    workers = ", ".join(f"{count} {role}" for role, count in estimate.workers.items() if count)
+    lines = [f"workers     {workers}", f"memory      about {estimate.memory_gb:.1f} GB, all processes together"]
+    if estimate.model_parameters is None:
         lines.append(
             f"model       {config.model.base!r}: its size is not known here, so it is in none of these figures"
         )
-    for device in found.devices:
+    for device in estimate.devices:
         lines += _device_lines(device)
-    return [*lines, *_disk_lines(found)]
+    return [*lines, *_disk_lines(estimate)]
 
 
 def _device_lines(device: "DeviceEstimate") -> list[str]:
@@ -150,11 +150,11 @@ def _advice_line(device: "DeviceEstimate") -> str:
     return "            lower gpu_memory_utilization in inference.options, or trainer.learner.rectangle_tokens"
 
 
-def _disk_lines(found: "Estimate") -> list[str]:
-    if found.disk_gb_step is None:
+def _disk_lines(estimate: "Estimate") -> list[str]:
+    if estimate.disk_gb_step is None:
         return []
-    total = "" if found.disk_gb is None else f", {_format_gb(found.disk_gb)} to the end"
-    return [f"disk        {_format_gb(found.disk_gb_step)} a gradient step{total}, and the records of the games"]
+    total = "" if estimate.disk_gb is None else f", {_format_gb(estimate.disk_gb)} to the end"
+    return [f"disk        {_format_gb(estimate.disk_gb_step)} a gradient step{total}, and the records of the games"]
 
 
 def _format_gb(gb: float) -> str:

@@ -203,13 +203,13 @@ def match_request(
         _print_requested(request)
 
 
-def _print_requested(found: "RequestedMatches") -> None:
-    first, last = found.matches[0], found.matches[-1]
+def _print_requested(requested: "RequestedMatches") -> None:
+    first, last = requested.matches[0], requested.matches[-1]
     ids = first if first == last else f"{first} … {last}"
-    print(f"{len(found.matches):,} matches asked for, {'rated' if found.is_rated else 'unrated'}: {ids}")
-    if found.paused is not None:
-        print(f"the league pauses ({found.paused or 'no reason given'}): they wait until league resume")
-    elif not found.evaluators:
+    print(f"{len(requested.matches):,} matches asked for, {'rated' if requested.is_rated else 'unrated'}: {ids}")
+    if requested.paused is not None:
+        print(f"the league pauses ({requested.paused or 'no reason given'}): they wait until league resume")
+    elif not requested.evaluators:
         print("no evaluator serves now: they wait for one (league up, or league worker evaluator)")
 
 

@@ -74,25 +74,25 @@ def _void_and_print(run: Run, request: "VoidRequest", as_json: bool) -> None:
         _print_impact(impact, moves, request.dry_run)
 
 
-def _print_impact(found: "VoidImpact", moves: "list[RatingShift]", dry_run: bool) -> None:
-    already = f", {found.already:,} were void already" if found.already else ""
-    print(f"{len(found.matches):,} matches {'would be voided' if dry_run else 'voided'}{already}")
-    if found.tainted:
-        print(f"{len(found.tainted):,} gradient steps had used them:")
-        for step in found.tainted[:_MAX_SHOWN]:
+def _print_impact(impact: "VoidImpact", moves: "list[RatingShift]", dry_run: bool) -> None:
+    already = f", {impact.already:,} were void already" if impact.already else ""
+    print(f"{len(impact.matches):,} matches {'would be voided' if dry_run else 'voided'}{already}")
+    if impact.tainted:
+        print(f"{len(impact.tainted):,} gradient steps had used them:")
+        for step in impact.tainted[:_MAX_SHOWN]:
             print(f"  {step.policy} step {step.step}: {step.voided:,} of its {step.matches:,} matches")
-        _print_more(len(found.tainted))
-    _print_names("checkpoints made from those steps", found.checkpoints)
-    _print_names("evaluations that they touch", found.evaluations)
+        _print_more(len(impact.tainted))
+    _print_names("checkpoints made from those steps", impact.checkpoints)
+    _print_names("evaluations that they touch", impact.evaluations)
     moved = [move for move in moves if move.rating != move.recorded_rating]
     print(f"{len(moved):,} ratings {'would move' if dry_run else 'moved'}")
     for move in moved:
         print(f"  {move.agent}: {_format_rating(move.recorded_rating)} → {_format_rating(move.rating)}")
 
 
-def _print_names(what: str, names: list[str]) -> None:
+def _print_names(label: str, names: list[str]) -> None:
     if names:
-        print(f"{len(names):,} {what}: {', '.join(names[:_MAX_SHOWN])}")
+        print(f"{len(names):,} {label}: {', '.join(names[:_MAX_SHOWN])}")
         _print_more(len(names))
 
 
@@ -172,23 +172,23 @@ AllOption = Annotated[bool, typer.Option("--all", help="All letters.")]
 @with_run_options
 def list_letters(*, run: Run, as_json: JsonOption = False) -> None:
     """List dead letters: message and stream, reason, time and number of tries."""
-    found = _run_with_letters(run, lambda dead: dead.list_all())
+    letters = _run_with_letters(run, lambda dead: dead.list_all())
     if as_json:
-        print_json([_letter_fields(filed) for filed in found])
+        print_json([_letter_fields(letter) for letter in letters])
         return
-    if not found:
+    if not letters:
         print("no dead letters")
         return
     rows = [
         (
-            filed.number,
-            _filed_time(filed),
-            filed.letter.stream,
-            filed.letter.sequence,
-            filed.letter.tries,
-            filed.letter.error,
+            letter.number,
+            _filed_time(letter),
+            letter.letter.stream,
+            letter.letter.sequence,
+            letter.letter.tries,
+            letter.letter.error,
         )
-        for filed in found
+        for letter in letters
     ]
     number, sequence, tries = number_columns("number", "sequence", "tries")
     columns = [number, "set aside (UTC)", "stream", sequence, tries, "reason"]
@@ -200,14 +200,14 @@ def show(number: NumberArgument, *, run: Run, as_json: JsonOption = False) -> No
     """Show one letter and its message."""
 
     async def look(dead: DeadLetters) -> tuple[DeadLetterEntry, bytes | None]:
-        filed = await dead.get(number)
-        return filed, await dead.original_message(filed.letter)
+        letter = await dead.get(number)
+        return letter, await dead.original_message(letter.letter)
 
-    filed, message = _run_with_letters(run, look)
+    letter, message = _run_with_letters(run, look)
     if as_json:
-        print_json(_letter_fields(filed) | {"payload": message})
+        print_json(_letter_fields(letter) | {"payload": message})
         return
-    for name, value in _letter_fields(filed).items():
+    for name, value in _letter_fields(letter).items():
         print(f"{name}: {value}")
     print(f"message: {_message_text(message)}")
 
@@ -221,11 +221,11 @@ def retry(numbers: NumbersArgument = None, everything: AllOption = False, *, run
     """
 
     async def again(dead: DeadLetters) -> None:
-        for filed in await _select_letters(dead, numbers, everything):
-            if everything and not filed.letter.is_retriable:
+        for letter in await _select_letters(dead, numbers, everything):
+            if everything and not letter.letter.is_retriable:
                 continue
-            match_id = await dead.retry(filed)
-            print(f"{filed.number}: back on the queue" + (f" as match {match_id}" if match_id else ""))
+            match_id = await dead.retry(letter)
+            print(f"{letter.number}: back on the queue" + (f" as match {match_id}" if match_id else ""))
 
     _run_with_letters(run, again)
 
@@ -239,8 +239,8 @@ def drop(numbers: NumbersArgument = None, everything: AllOption = False, *, run:
 
     async def forget(dead: DeadLetters) -> int:
         chosen = await _select_letters(dead, numbers, everything)
-        for filed in chosen:
-            await dead.delete(filed)
+        for letter in chosen:
+            await dead.delete(letter)
         return len(chosen)
 
     print(f"{_run_with_letters(run, forget):,} dropped")
@@ -257,16 +257,16 @@ def _run_with_letters(run: Run, work: Callable[[DeadLetters], Awaitable[T]]) -> 
         async with run.open_log() as history:
             return await work(DeadLetters(history.client, history.league))
 
-    found: T = uvloop.run(main())
-    return found
+    result: T = uvloop.run(main())
+    return result
 
 
-def _letter_fields(filed: DeadLetterEntry) -> dict[str, object]:
-    return dead_letter_fields(filed) | {"time": _filed_time(filed)}
+def _letter_fields(letter: DeadLetterEntry) -> dict[str, object]:
+    return dead_letter_fields(letter) | {"time": _filed_time(letter)}
 
 
-def _filed_time(filed: DeadLetterEntry) -> str:
-    return datetime.fromtimestamp(filed.time_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _filed_time(letter: DeadLetterEntry) -> str:
+    return datetime.fromtimestamp(letter.time_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _message_text(message: bytes | None) -> str:

@@ -44,29 +44,29 @@ def criteria(*, run: Run, at: AtOption = None, as_json: JsonOption = False) -> N
     """
     from league.queries.reports import judge_run
 
-    found = uvloop.run(judge_run(run, at))
+    report = uvloop.run(judge_run(run, at))
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        _print_criteria(found, Console(highlight=False))
-    raise typer.Exit(0 if found.passed else 1)
+        _print_criteria(report, Console(highlight=False))
+    raise typer.Exit(0 if report.passed else 1)
 
 
 # Sky blue and orange of Okabe and Ito's palette, which colour-blind readers tell apart; the words say it too.
 _PASS, _FAIL = Text(" PASS ", "black on #56B4E9"), Text(" FAIL ", "black on #E69F00")
 
 
-def _print_criteria(found: "CriteriaReport", console: Console) -> None:
-    parts = (found.baseline_beat, found.no_regression, found.diversity, found.stability)
-    met = sum(part.passed for part in parts)
-    about = f"League {found.league!r} ({found.game}), policy {found.policy!r}, up to event {found.sequence:,}"
+def _print_criteria(report: "CriteriaReport", console: Console) -> None:
+    parts = (report.baseline_beat, report.no_regression, report.diversity, report.stability)
+    passed = sum(part.passed for part in parts)
+    about = f"League {report.league!r} ({report.game}), policy {report.policy!r}, up to event {report.sequence:,}"
     console.print(Text(about))
-    console.print(_section("Baseline beat", found.baseline_beat, _baseline_beat_lines(found.baseline_beat)))
-    console.print(_section("No regression", found.no_regression, _no_regression_lines(found.no_regression)))
-    console.print(_section("Diversity", found.diversity, _diversity_lines(found.diversity)))
-    console.print(_section("Stability", found.stability, _stability_lines(found.stability)))
-    verdict = "All four criteria are met" if met == len(parts) else f"{met} of {len(parts)} criteria are met"
-    verdict += ", diversity by a mix other than the specification's." if found.diversity.deviation else "."
+    console.print(_section("Baseline beat", report.baseline_beat, _baseline_beat_lines(report.baseline_beat)))
+    console.print(_section("No regression", report.no_regression, _no_regression_lines(report.no_regression)))
+    console.print(_section("Diversity", report.diversity, _diversity_lines(report.diversity)))
+    console.print(_section("Stability", report.stability, _stability_lines(report.stability)))
+    verdict = "All four criteria are met" if passed == len(parts) else f"{passed} of {len(parts)} criteria are met"
+    verdict += ", diversity by a mix other than the specification's." if report.diversity.deviation else "."
     console.print(Text(f"\n{verdict}", "bold"))
 
 
@@ -78,23 +78,23 @@ def _section(
     return Group(heading, Padding(Group(*lines, *problems), (0, 0, 0, 2)))
 
 
-def _baseline_beat_lines(found: "BaselineBeat") -> Iterator[RenderableType]:
-    if found.agent is None:
+def _baseline_beat_lines(result: "BaselineBeat") -> Iterator[RenderableType]:
+    if result.agent is None:
         return
     yield Text(
-        f"{found.agent}, the last evaluated version, with {found.opponent} in all other seats. Won is strictly the "
+        f"{result.agent}, the last evaluated version, with {result.opponent} in all other seats. Won is strictly the "
         "most of all seats; a tie is no win."
     )
-    share = _format_share(found.wins, found.games, found.low, found.high)
-    yield Text(f"Won {share}. Expected: the interval above {format_percent(found.bound)}")
-    if len(found.seats) > 1:
-        worst, best = found.seats[0], found.seats[-1]
+    share = _format_share(result.wins, result.games, result.low, result.high)
+    yield Text(f"Won {share}. Expected: the interval above {format_percent(result.bound)}")
+    if len(result.seats) > 1:
+        worst, best = result.seats[0], result.seats[-1]
         yield Text(
             f"Worst seat {worst.seat}: {_format_share(worst.wins, worst.games, worst.low, worst.high)}; "
             f"best {best.seat}: {best.wins} of {best.games}"
         )
-    if found.failed:
-        yield Text(f"{found.failed:,} games failed or were voided, and count as not won.")
+    if result.failed:
+        yield Text(f"{result.failed:,} games failed or were voided, and count as not won.")
 
 
 def _format_share(wins: int, games: int, low: float, high: float) -> str:
@@ -102,22 +102,22 @@ def _format_share(wins: int, games: int, low: float, high: float) -> str:
     return f"{wins:,} of {games:,} = {format_percent(share, 1)} (95 %: {100 * low:.1f} to {100 * high:.1f})"
 
 
-def _no_regression_lines(found: "NoRegression") -> Iterator[RenderableType]:
+def _no_regression_lines(result: "NoRegression") -> Iterator[RenderableType]:
     yield Text(
-        f"The hero's rating less each baseline's, by {found.system} over {found.matches:,} rated matches, from version "
-        f"{found.warm_up:,} on, with 95 % intervals. Below is whom the whole interval puts below 0."
+        f"The hero's rating less each baseline's, by {result.system} over {result.matches:,} rated matches, from "
+        f"version {result.warm_up:,} on, with 95 % intervals. Below are those whose whole interval is below 0."
     )
     table = Table("baseline", box=None, pad_edge=False, header_style="dim")
     for column in ("versions", "below", "worst", "at version (event)", "last"):
         table.add_column(column, justify="right", no_wrap=True)
-    for one in found.baselines:
+    for one in result.baselines:
         table.add_row(*_baseline_row(one))
-    if found.baselines:
+    if result.baselines:
         yield table
-    if found.official_worst is not None:
+    if result.official_worst is not None:
         yield Text(
-            f"As {found.official} had it, without intervals: {found.official_below:,} evaluated versions below the "
-            f"best baseline, the worst at {round(found.official_worst):+d}."
+            f"As {result.official} had it, without intervals: {result.official_below:,} evaluated versions below the "
+            f"best baseline, the worst at {round(result.official_worst):+d}."
         )
 
 
@@ -140,37 +140,37 @@ def _format_difference(moment: "VersionDifference") -> str:
     return f"{round(moment.difference):+d} ±{(moment.high - moment.low) / 2:.0f}"
 
 
-def _diversity_lines(found: "Diversity") -> Iterator[RenderableType]:
-    if not found.buckets:
+def _diversity_lines(result: "Diversity") -> Iterator[RenderableType]:
+    if not result.buckets:
         return
     yield Text(
-        f"{found.picks:,} opponents drawn for {found.draws:,} matches by {found.sampler!r}. The target is the mix, "
+        f"{result.picks:,} opponents drawn for {result.draws:,} matches by {result.sampler!r}. The target is the mix, "
         "with the shares of empty buckets given to the others. Expected: every interval within "
-        f"{100 * found.tolerance:.0f} points of its target."
+        f"{100 * result.tolerance:.0f} points of its target."
     )
     table = Table("bucket", box=None, pad_edge=False, header_style="dim")
     for column in ("specified", "configured", "target", "realised", "95 %, all together"):
         table.add_column(column, justify="right", no_wrap=True)
-    for one in found.buckets:
+    for one in result.buckets:
         shares = (format_percent(share, 1) for share in (one.specified, one.configured, one.target, one.realised))
         table.add_row(one.bucket, *shares, f"{100 * one.low:.1f} to {format_percent(one.high, 1)}")
     yield table
-    if found.deviation:
-        yield Text(f"Deviation: {found.deviation}. The draws are judged by the configured mix.")
+    if result.deviation:
+        yield Text(f"Deviation: {result.deviation}. The draws are judged by the configured mix.")
 
 
-def _stability_lines(found: "Stability") -> Iterator[RenderableType]:
-    reached = "reached" if found.steps >= found.target else "not reached: judged for the steps it had"
-    yield Text(f"{found.steps:,} gradient steps; the specification's horizon of {found.target:,} is {reached}.")
-    letters = PLACEHOLDER if found.dead_letters is None else f"{found.dead_letters:,}"
-    ended = f"{found.failed:,} of {found.matches + found.failed:,}"
+def _stability_lines(result: "Stability") -> Iterator[RenderableType]:
+    reached = "reached" if result.steps >= result.target else "not reached: judged for the steps it had"
+    yield Text(f"{result.steps:,} gradient steps; the specification's horizon of {result.target:,} is {reached}.")
+    letters = PLACEHOLDER if result.dead_letters is None else f"{result.dead_letters:,}"
+    ended = f"{result.failed:,} of {result.matches + result.failed:,}"
     table = Table.grid(padding=(0, 2))
     for row in (
-        ("steps skipped", f"{found.skipped:,}", "worker crashes", f"{found.crashes:,}"),
-        ("steps missing", f"{found.gaps:,}", "out of memory", f"{found.out_of_memory:,}"),
-        ("stalls", f"{found.stalls:,}", "dead letters", letters),
-        ("matches failed", ended, "events unreadable", f"{found.unreadable:,}"),
-        ("ledger balanced", "yes" if found.balanced else "NO", "regressions noticed", f"{found.regressions:,}"),
+        ("steps skipped", f"{result.skipped:,}", "worker crashes", f"{result.crashes:,}"),
+        ("steps missing", f"{result.gaps:,}", "out of memory", f"{result.out_of_memory:,}"),
+        ("stalls", f"{result.stalls:,}", "dead letters", letters),
+        ("matches failed", ended, "events unreadable", f"{result.unreadable:,}"),
+        ("ledger balanced", "yes" if result.balanced else "NO", "regressions noticed", f"{result.regressions:,}"),
     ):
         table.add_row(*row)
     yield table
@@ -214,23 +214,23 @@ def _promote(run: Run, dry_run: bool, as_json: bool) -> None:
         _print_outlook(outlook, recorded, dry_run)
 
 
-def _print_outlook(found: EvaluationOutlook, recorded: list[AnyEvent], dry_run: bool) -> None:
-    print(f"rule: {found.rule}; elite: {', '.join(found.elite) or 'none'}")
-    recorded_tests = [test for test in found.contests if test.recorded]
-    _print_contests(recorded_tests[-_MAX_SHOWN:] + [test for test in found.contests if not test.recorded])
-    for one in found.waiting:
+def _print_outlook(outlook: EvaluationOutlook, recorded: list[AnyEvent], dry_run: bool) -> None:
+    print(f"rule: {outlook.rule}; elite: {', '.join(outlook.elite) or 'none'}")
+    recorded_tests = [test for test in outlook.contests if test.recorded]
+    _print_contests(recorded_tests[-_MAX_SHOWN:] + [test for test in outlook.contests if not test.recorded])
+    for one in outlook.waiting:
         best = "no other was rated" if one.best_other is None else f"the best other had {one.best_other:.1f}"
-        against = f", incumbent {one.incumbent}" if one.incumbent is not None else ""
-        print(f"candidate {one.agent}: {one.rating:.1f} when {best}{against}; {one.why}")
-    for request in found.requests:
+        incumbent = f", incumbent {one.incumbent}" if one.incumbent is not None else ""
+        print(f"candidate {one.agent}: {one.rating:.1f} when {best}{incumbent}; {one.why}")
+    for request in outlook.requests:
         print(
             f"to be tested: {request.agent} against {request.opponents[0]}, {len(request.matches) // 2} pairs at most"
         )
-    for cut in found.cuts:
+    for cut in outlook.cuts:
         print(f"cut by a cap of evaluations: {cut.evaluation_id}, {cut.matches} of {cut.wanted} matches")
-    for policy, alarm in found.alarms.items():
+    for policy, alarm in outlook.alarms.items():
         print(f"last alarm of {policy}: {describe_event(alarm)}")
-    events = found.due if dry_run else recorded
+    events = outlook.due if dry_run else recorded
     for event in events:
         print(f"{'would record' if dry_run else 'recorded'}: {describe_event(event)}")
     if not events:
@@ -252,8 +252,8 @@ def _print_contests(contests: list[PromotionTest]) -> None:
 def describe_event(event: AnyEvent) -> str:
     """A decision as one line."""
     if isinstance(event, PromotionDecided):
-        against, pairs = f"{event.candidate} against {event.incumbent}", len(event.scores)
-        return f"{against}: {event.verdict} after {pairs} pairs, log-likelihood ratio {event.llr:.2f}"
+        opponents, pairs = f"{event.candidate} against {event.incumbent}", len(event.scores)
+        return f"{opponents}: {event.verdict} after {pairs} pairs, log-likelihood ratio {event.llr:.2f}"
     if isinstance(event, CheckpointAdded):
         return f"{event.agent} joins as {event.reason}"
     if isinstance(event, CheckpointPromoted):
@@ -270,20 +270,20 @@ def describe_event(event: AnyEvent) -> str:
 
 async def _check_certificates(run: Run, candidate: str | None, as_json: bool) -> int:
     async with run.open_log() as history:
-        found = await check_certificates(history, candidate)
+        checks = await check_certificates(history, candidate)
     if as_json:
-        print_json([{"holds": one.holds} | msgspec.structs.asdict(one) for one in found])
+        print_json([{"holds": one.holds} | msgspec.structs.asdict(one) for one in checks])
     else:
-        _print_certificates(found)
-    return 0 if all(one.holds for one in found) else 1
+        _print_certificates(checks)
+    return 0 if all(one.holds for one in checks) else 1
 
 
-def _print_certificates(found: list[CertificateCheck]) -> None:
-    for one in found:
+def _print_certificates(checks: list[CertificateCheck]) -> None:
+    for one in checks:
         print(f"{'holds' if one.holds else 'DIFFERS'}: {describe_event(one.certificate)} (event {one.sequence})")
         for difference in one.differences:
             print(f"  {difference}")
         if one.voided_since:
             print(f"  voided since, the verdict stands: {', '.join(one.voided_since)}")
-    if not found:
+    if not checks:
         print("no certificates")

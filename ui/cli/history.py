@@ -60,11 +60,11 @@ def leaderboard(
         load_leaderboard,
     )
 
-    asked = LeaderboardCommand(at, system, game, by.value, 0 if no_intervals else draws)
-    found = uvloop.run(load_leaderboard(run, asked))
+    options = LeaderboardCommand(at, system, game, by.value, 0 if no_intervals else draws)
+    result = uvloop.run(load_leaderboard(run, options))
     if as_json:
-        print(leaderboard_heading(found), end="", file=sys.stderr)
-    print(leaderboard_json(found) if as_json else leaderboard_text(found, terminal_width()), end="")
+        print(leaderboard_heading(result), end="", file=sys.stderr)
+    print(leaderboard_json(result) if as_json else leaderboard_text(result, terminal_width()), end="")
 
 
 @with_run_options

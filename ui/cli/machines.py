@@ -214,11 +214,11 @@ def init(
     league: Annotated[str, typer.Option("--league", help="Name of the league; * for all on the broker.")] = "*",
 ) -> None:
     """Make the keys that issue credentials, and the brokers' configuration for them."""
-    made = Authority.create(folder, league)
+    authority = Authority.create(folder, league)
     print(f"keys in {folder}: keep them only where credentials are issued")
     if league == "*":
         print("they open every league of a broker; --league NAME, here or of `league auth add`, confines them to one")
-    print(f"every broker's configuration includes {made.broker_config_path}; `league nats --auth {folder}` does")
+    print(f"every broker's configuration includes {authority.broker_config_path}; `league nats --auth {folder}` does")
 
 
 def add(

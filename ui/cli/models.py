@@ -179,20 +179,21 @@ def restore_league(
         _print_restored(made, run)
 
 
-def _print_restored(made: RestoreResult, run: Path) -> None:
+def _print_restored(result: RestoreResult, run: Path) -> None:
     print(
-        f"league {made.league!r} restored from {made.origin} up to event {made.at:,}: {made.copied.events:,} events, "
-        f"up to {min(made.archived_to, made.at):,} from the archive; {made.copied.artifacts:,} artifacts "
-        f"({made.copied.bytes:,} bytes); state {made.digest[:12]}…"
+        f"league {result.league!r} restored from {result.origin} up to event {result.at:,}: "
+        f"{result.copied.events:,} events, up to {min(result.archived_to, result.at):,} from the archive; "
+        f"{result.copied.artifacts:,} artifacts "
+        f"({result.copied.bytes:,} bytes); state {result.digest[:12]}…"
     )
-    print(f"seals vouch for it up to event {min(made.sealed_to, made.at):,}; newest seal: {made.seal}")
-    if made.left is not None:
-        print(f"left out, events {made.left.first:,} to {made.left.last:,} of the stream: {made.left.why}")
-    for damage in made.damage:
+    print(f"seals vouch for it up to event {min(result.sealed_to, result.at):,}; newest seal: {result.seal}")
+    if result.left is not None:
+        print(f"left out, events {result.left.first:,} to {result.left.last:,} of the stream: {result.left.why}")
+    for damage in result.damage:
         print(f"DAMAGED beyond the archive, events {damage.first:,} to {damage.last:,}: {damage.what}")
-    for kind, count in sorted(made.copied.missing.items()):
+    for kind, count in sorted(result.copied.missing.items()):
         print(f"{count:,} artifacts that the history refers to are lost: {kind}")
-    for start in made.trainers:
+    for start in result.trainers:
         print(describe_trainer_start(start))
     print(f"it goes on with: league up --run {run}")
 

@@ -58,12 +58,12 @@ def show(
         _write_match(uvloop.run(_load_whole_match(run, match_id, record)), to)
         return
 
-    async def work(history: JetStreamLog, found: MatchEvents) -> int:
-        turns, problem = await read_transcript(run, history, found, record)
+    async def work(history: JetStreamLog, match: MatchEvents) -> int:
+        turns, problem = await read_transcript(run, history, match, record)
         if as_json:
-            print_json({**match_header(found), "turns": turns, "problem": problem})
+            print_json({**match_header(match), "turns": turns, "problem": problem})
         else:
-            print_match(Console(), found, turns, problem)
+            print_match(Console(), match, turns, problem)
         return 0
 
     _run_with_match(run, match_id, work)
@@ -78,10 +78,10 @@ async def _load_whole_match(run: Run, match_id: str, record: Path | None) -> "tu
         return await load_whole_match(league, match_id, record), history.league
 
 
-def _write_match(found: "tuple[WholeMatch, str]", to: Path) -> None:
+def _write_match(exported: "tuple[WholeMatch, str]", to: Path) -> None:
     from ui.web.offline.match_page import render_match
 
-    match, league = found
+    match, league = exported
     page = render_match(match, league).encode()
     with writing(to):
         to.write_bytes(page)
@@ -94,10 +94,10 @@ def _write_match(found: "tuple[WholeMatch, str]", to: Path) -> None:
 def explain(match_id: IdArgument, *, run: Run, as_json: JsonOption = False) -> None:
     """Explain a match: the eligible opponents and the random numbers that chose; exits 1 if the record disagrees."""
 
-    async def work(history: JetStreamLog, found: MatchEvents) -> int:
-        explained = await explain_match(history, run.open_blob_store(history.client), found)
+    async def work(history: JetStreamLog, match: MatchEvents) -> int:
+        explained = await explain_match(history, run.open_blob_store(history.client), match)
         if as_json:
-            print_json({"match_id": found.match_id, "agrees": explained.agrees, **explained.to_builtins()})
+            print_json({"match_id": match.match_id, "agrees": explained.agrees, **explained.to_builtins()})
         else:
             print_explanation(explained, Console())
         return 0 if explained.agrees else 1
@@ -111,12 +111,12 @@ def resimulate_match(
 ) -> None:
     """Play a match again from its record and compare the results; exits 1 at the first difference."""
 
-    async def work(history: JetStreamLog, found: MatchEvents) -> int:
-        outcome = await resimulate_from_record(run, history, found, record)
+    async def work(history: JetStreamLog, match: MatchEvents) -> int:
+        outcome = await resimulate_from_record(run, history, match, record)
         if as_json:
-            print_json({"match_id": found.match_id, "identical": outcome.identical, **msgspec.to_builtins(outcome)})
+            print_json({"match_id": match.match_id, "identical": outcome.identical, **msgspec.to_builtins(outcome)})
         else:
-            print_resimulation(Console(), found, outcome)
+            print_resimulation(Console(), match, outcome)
         return 0 if outcome.identical else 1
 
     _run_with_match(run, match_id, work)
@@ -152,11 +152,11 @@ async def _export_lines(run: Run, match_ids: list[str], form: str) -> list[str]:
     async with run.open_log() as history:
         state = await load_state_at(history, run.open_blob_store(history.client))
         for match_id in match_ids:
-            found = await find_match(run, history, match_id)
-            record = await load_record(run, history, found, None)
-            assert found.result is not None
-            turns = played_turns(found.result, record, state.config)
-            lines.append(msgspec.json.encode(FORMATS[form](found.result, turns)).decode())
+            match = await find_match(run, history, match_id)
+            record = await load_record(run, history, match, None)
+            assert match.result is not None
+            turns = played_turns(match.result, record, state.config)
+            lines.append(msgspec.json.encode(FORMATS[form](match.result, turns)).decode())
     return lines
 
 
@@ -187,11 +187,11 @@ def audit_draws(
     Targets are computed again from the recorded standings. The distance is total variation, 0 to 1; next to it stands
     the distance to expect by chance when every pick follows its target.
     """
-    found = uvloop.run(_run_audit(run, window, draws, policy))
+    audit = uvloop.run(_run_audit(run, window, draws, policy))
     if as_json:
-        print_json(found)
+        print_json(audit)
     else:
-        _print_audit(found)
+        _print_audit(audit)
 
 
 async def _run_audit(run: Run, window: int, draws: int, policy: str | None) -> SamplingAudit:
@@ -199,20 +199,20 @@ async def _run_audit(run: Run, window: int, draws: int, policy: str | None) -> S
         return await audit_sampling(history, window, draws, policy)
 
 
-def _print_audit(found: SamplingAudit) -> None:
+def _print_audit(audit: SamplingAudit) -> None:
     from league.queries.text_table import number_columns, render_table
 
-    buckets = sorted({*found.whole.target, *found.whole.realised}, key=lambda name: -found.whole.target.get(name, 0.0))
+    buckets = sorted({*audit.whole.target, *audit.whole.realised}, key=lambda name: -audit.whole.target.get(name, 0.0))
     columns = ["steps", *number_columns("draws", "picks", *buckets, "distance", "by chance")]
-    rows = [[f"{s.first_step:,}–{s.last_step:,}", *_shares_row(s, buckets)] for s in found.windows]
-    rows.append(["all", *_shares_row(found.whole, buckets)])
+    rows = [[f"{s.first_step:,}–{s.last_step:,}", *_shares_row(s, buckets)] for s in audit.windows]
+    rows.append(["all", *_shares_row(audit.whole, buckets)])
     print(render_table(columns, rows, terminal_width(), ("draws", "by chance", "picks")), end="")
-    whole = found.whole
+    whole = audit.whole
     print("Shares of the picks: target → realised, in percent. Distance: total variation between the two.")
-    if whole.recomputed + found.passed_over < whole.draws:
+    if whole.recomputed + audit.passed_over < whole.draws:
         print(f"Targets are from {whole.recomputed:,} of {whole.draws:,} draws, spaced evenly; --draws takes more.")
-    if found.passed_over:
-        print(f"{found.passed_over:,} draws have no target that could be computed; the first: {found.problem}")
+    if audit.passed_over:
+        print(f"{audit.passed_over:,} draws have no target that could be computed; the first: {audit.problem}")
 
 
 def _shares_row(shares: WindowShares, buckets: list[str]) -> list[object]:
@@ -251,34 +251,34 @@ def lineage(
 
     if mermaid + steps + as_json > 1:
         raise UsageError("lineage: expected one of --steps, --mermaid and --json")
-    found = uvloop.run(load_lineage(run, agent))
+    result = uvloop.run(load_lineage(run, agent))
     if as_json:
-        print_json(_lineage_dict(found))
+        print_json(_lineage_dict(result))
     elif mermaid:
-        print(render_mermaid(found), end="")
+        print(render_mermaid(result), end="")
     elif steps:
-        _print_steps(found)
+        _print_steps(result)
     else:
-        _print_table(found)
+        _print_table(result)
 
 
-def _lineage_dict(found: "Lineage") -> dict[str, Any]:
-    value: dict[str, Any] = msgspec.to_builtins(found)
-    for station, plain in zip(found.stations, value["stations"], strict=True):
+def _lineage_dict(lineage: "Lineage") -> dict[str, Any]:
+    value: dict[str, Any] = msgspec.to_builtins(lineage)
+    for station, plain in zip(lineage.stations, value["stations"], strict=True):
         plain["tainted"] = station.tainted
         for step, fields in zip(station.steps, plain["steps"], strict=True):
             fields |= {"tainted": step.tainted, "roles": step.roles, "opponents": step.opponents}
     return value
 
 
-def _print_table(found: "Lineage") -> None:
+def _print_table(lineage: "Lineage") -> None:
     from league.queries.text_table import number_columns, render_table
 
     counts = ["matches", "accepted", "stale", "refused", "voided", "tainted"]
     columns = ["agent", "kind", "reason", "adapter", "steps", *number_columns(*counts)]
-    rows = [_station_row(station) for station in found.stations]
+    rows = [_station_row(station) for station in lineage.stations]
     print(render_table(columns, rows, terminal_width(), ("kind", "reason", "refused", "adapter")), end="")
-    if any(station.tainted for station in found.stations):
+    if any(station.tainted for station in lineage.stations):
         print("tainted: matches that were voided after a step had used them; --steps shows which")
 
 
@@ -303,8 +303,8 @@ def _step_range(steps: "Sequence[LineageStep]") -> str:
     return str(steps[0].step) if len(steps) == 1 else f"{steps[0].step}–{steps[-1].step}"
 
 
-def _print_steps(found: "Lineage") -> None:
-    for station in found.stations:
+def _print_steps(lineage: "Lineage") -> None:
+    for station in lineage.stations:
         for step in station.steps:
             _print_step(step)
         about = " ".join(filter(None, (station.kind, station.reason, station.origin)))

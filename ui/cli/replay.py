@@ -102,23 +102,25 @@ def _print_report(report: ReplayReport, as_json: bool) -> None:
     print(f"digest of the state: {report.digest}")
 
 
-def _print_comparison(found: "RatingComparison", as_json: bool) -> None:
+def _print_comparison(comparison: "RatingComparison", as_json: bool) -> None:
     if as_json:
-        print_json(found)
+        print_json(comparison)
         return
     from league.queries.text_table import Column, number_columns, render_table
 
     recorded = number_columns("recorded rank", "recorded rating", "recorded games")
     columns = [Column("rank", True), "agent", *number_columns("rating", "games"), *recorded, "moved"]
-    rows = [_move_row(move) for move in found.moves]
+    rows = [_move_row(move) for move in comparison.moves]
     print(render_table(columns, rows, terminal_width(), ("recorded games", "games")), end="")
     system = (
-        found.system if found.system == found.recorded_system else f"{found.system}, recorded {found.recorded_system}"
+        comparison.system
+        if comparison.system == comparison.recorded_system
+        else f"{comparison.system}, recorded {comparison.recorded_system}"
     )
     print(
-        f"{found.game} under {system}, {found.matches:,} matches up to event {found.sequence:,}: "
-        f"{found.changed_count:,} of "
-        f"{len(found.moves):,} ratings differ from the recorded ones. Nothing was written."
+        f"{comparison.game} under {system}, {comparison.matches:,} matches up to event {comparison.sequence:,}: "
+        f"{comparison.changed_count:,} of "
+        f"{len(comparison.moves):,} ratings differ from the recorded ones. Nothing was written."
     )
 
 

@@ -22,35 +22,34 @@ from ui.output import PLACEHOLDER, format_number, print_json, print_line
 from workers.logs import show_progress
 
 
-def _print_comparison(console: Console, made: RunComparison) -> None:
-    print_line(console, _relation_text(made))
-    for note in made.notes:
+def _print_comparison(console: Console, comparison: RunComparison) -> None:
+    print_line(console, _relation_text(comparison))
+    for note in comparison.notes:
         print_line(console, f"note: {note}")
-    figures = ((name, value(made.first), value(made.second)) for name, value in _ROWS.items())
-    _print_sides(console, made, "", [row for row in figures if row[1:] != (None, None)], "Figures")
-    if made.configuration:
-        settings = [(difference.key, difference.first, difference.second) for difference in made.configuration]
-        _print_sides(console, made, "setting", settings, "Settings that differ")
+    figures = ((name, value(comparison.first), value(comparison.second)) for name, value in _ROWS.items())
+    _print_sides(console, comparison, "", [row for row in figures if row[1:] != (None, None)], "Figures")
+    if comparison.configuration:
+        settings = [(difference.key, difference.first, difference.second) for difference in comparison.configuration]
+        _print_sides(console, comparison, "setting", settings, "Settings that differ")
     else:
         print_line(console, "configuration: the same")
-    if made.agents:
-        _print_agents(console, made)
-    for side in (made.first, made.second):
+    if comparison.agents:
+        _print_agents(console, comparison)
+    for side in (comparison.first, comparison.second):
         if side.benchmarks:
             title = f"{side.run}: games won against one opponent in all other seats"
             print_benchmarks(console, side.benchmarks, title)
-    if made.first.curve.steps or made.second.curve.steps:
-        _print_curves(console, made)
+    if comparison.first.curve.steps or comparison.second.curve.steps:
+        _print_curves(console, comparison)
 
 
-def _relation_text(made: RunComparison) -> str:
-    first, second = made.first, made.second
-    if not made.shared:
+def _relation_text(comparison: RunComparison) -> str:
+    first, second = comparison.first, comparison.second
+    if not comparison.shared:
         return f"{first.run} and {second.run} share no history"
-    own = [f"{side.run} has {side.events - made.shared:,} events of its own" for side in (first, second)]
-    return (
-        f"{first.run} and {second.run} are one and the same up to event {made.shared}; since then {' and '.join(own)}"
-    )
+    own = [f"{side.run} has {side.events - comparison.shared:,} events of its own" for side in (first, second)]
+    since = " and ".join(own)
+    return f"{first.run} and {second.run} are one and the same up to event {comparison.shared}; since then {since}"
 
 
 _ROWS: dict[str, Callable[[RunSummary], Any]] = {
@@ -70,13 +69,15 @@ _ROWS: dict[str, Callable[[RunSummary], Any]] = {
 }
 
 
-def _print_sides(console: Console, made: RunComparison, name: str, rows: Sequence[Sequence[Any]], title: str) -> None:
+def _print_sides(
+    console: Console, comparison: RunComparison, name: str, rows: Sequence[Sequence[Any]], title: str
+) -> None:
     cells = [[PLACEHOLDER if value is None else str(value) for value in row] for row in rows]
-    print_table(console, [name, made.first.run, made.second.run], cells, title=title)
+    print_table(console, [name, comparison.first.run, comparison.second.run], cells, title=title)
 
 
-def _print_agents(console: Console, made: RunComparison) -> None:
-    names = [f"{side.run}: {what}" for side in (made.first, made.second) for what in ("rating", "rank")]
+def _print_agents(console: Console, comparison: RunComparison) -> None:
+    names = [f"{side.run}: {what}" for side in (comparison.first, comparison.second) for what in ("rating", "rank")]
     rows = [
         [
             row.agent + ("" if row.same else " *"),
@@ -86,17 +87,17 @@ def _print_agents(console: Console, made: RunComparison) -> None:
             row.second_rank,
             f"{row.second_rating - row.first_rating:+.1f}",
         ]
-        for row in made.agents
+        for row in comparison.agents
     ]
     title = "Agents in common (* of the same name only: other weights)"
     print_table(console, ["agent", *number_columns(*names, "difference")], rows, names[1::2], title)
 
 
-def _print_curves(console: Console, made: RunComparison) -> None:
-    columns = number_columns("step", made.first.run, made.second.run)
+def _print_curves(console: Console, comparison: RunComparison) -> None:
+    columns = number_columns("step", comparison.first.run, comparison.second.run)
     rows = [
         (f"{step:,}", format_number(one, 1), format_number(other, 1))
-        for step, one, other in align_curves(made.first.curve, made.second.curve)
+        for step, one, other in align_curves(comparison.first.curve, comparison.second.curve)
     ]
     print_table(console, columns, rows, title="Rating by gradient step")
 
@@ -125,19 +126,19 @@ async def _run_branch(source: Run, at: str, target: Path, console: Console) -> B
             return await make_branch(source, history, place, target, report)
 
 
-def _print_branch(made: BranchResult, run: Path) -> None:
-    if made.at != made.asked:
-        print(f"event {made.asked} is not a whole place to begin at; the nearest one before it is event {made.at}")
-    copied = made.copied
+def _print_branch(result: BranchResult, run: Path) -> None:
+    if result.at != result.asked:
+        print(f"event {result.asked} is not a whole place to begin at; the nearest one before it is event {result.at}")
+    copied = result.copied
     print(
-        f"league {made.league!r} branched from {made.origin} after event {made.at}: {copied.events:,} events and "
-        f"{copied.artifacts:,} artifacts ({copied.bytes:,} bytes) copied; state {made.digest[:12]}…"
+        f"league {result.league!r} branched from {result.origin} after event {result.at}: {copied.events:,} events and "
+        f"{copied.artifacts:,} artifacts ({copied.bytes:,} bytes) copied; state {result.digest[:12]}…"
     )
     for kind, count in sorted(copied.missing.items()):
         print(f"{count:,} artifacts that the history refers to were not there to copy: {kind}")
-    if made.left_behind:
-        print(f"{made.left_behind:,} training matches that were being played or waited for the trainer stay behind")
-    for start in made.trainers:
+    if result.left_behind:
+        print(f"{result.left_behind:,} training matches that were being played or waited for the trainer stay behind")
+    for start in result.trainers:
         print(describe_trainer_start(start))
     print(f"it goes on with: league up --run {run}")
 
@@ -226,17 +227,17 @@ def import_match_results(
     """
     from lifecycle.import_results import ResultsFile, import_results
 
-    given = dict(_split_agent_option(each) for each in agent or ())
-    found = uvloop.run(import_results(run, ResultsFile(file, form, origin or form, game or form, given), dry_run))
+    agents = dict(_split_agent_option(each) for each in agent or ())
+    result = uvloop.run(import_results(run, ResultsFile(file, form, origin or form, game or form, agents), dry_run))
     if as_json:
-        print_json(found)
+        print_json(result)
         return
     print(
-        f"{found.origin}: {found.matches:,} results, {found.failed:,} failed matches among them; {found.known:,} known"
-        + (", nothing was recorded" if dry_run else "")
+        f"{result.origin}: {result.matches:,} results, {result.failed:,} failed matches among them; {result.known:,} "
+        "known" + (", nothing was recorded" if dry_run else "")
     )
-    print(f"agents: {', '.join(found.agents.values())}; joined: {', '.join(found.added) or 'none'}")
-    if not found.is_rated:
+    print(f"agents: {', '.join(result.agents.values())}; joined: {', '.join(result.added) or 'none'}")
+    if not result.is_rated:
         print("they move no rating: ratings.purposes does not name external")
 
 

@@ -149,81 +149,81 @@ def _verify_results(events: Path, as_json: bool) -> int:
     return ExitCode.DAMAGED if results.forged else ExitCode.SUCCESS
 
 
-def _print_results(found: SignatureReport) -> None:
-    harmless = f", {found.harmless:,} forged that count for nothing" if found.harmless else ""
-    print(f"results: {found.signed:,} signed by their workers, {found.unsigned:,} of workers without a key{harmless}")
-    for forged in found.forged[:_MAX_SHOWN]:
+def _print_results(report: SignatureReport) -> None:
+    harmless = f", {report.harmless:,} forged that count for nothing" if report.harmless else ""
+    print(f"results: {report.signed:,} signed by their workers, {report.unsigned:,} of workers without a key{harmless}")
+    for forged in report.forged[:_MAX_SHOWN]:
         print(f"FORGED: event {forged.sequence:,}, match {forged.match_id}: {forged.worker} did not sign it")
-    print_omitted(len(found.forged), _MAX_SHOWN, "forged results")
+    print_omitted(len(report.forged), _MAX_SHOWN, "forged results")
 
 
-def _print_audit(found: IntegrityReport) -> None:
-    print(f"{format_count(found.events, 'event')} to sequence {found.last:,}")
-    sealed = f"{format_count(found.seals, 'seal')} up to event {found.sealed_to:,}" if found.seals else "no seals"
-    print(f"{sealed}; a tail of {format_count(found.unsealed, 'event')} is not sealed")
-    if found.segments:
-        size = format_bytes(found.archive_bytes)
-        print(f"archive: {format_count(found.segments, 'segment')} to event {found.archived_to:,}, {size}")
-    if found.copy:
-        print(f"copy of the archive: to event {found.copied_to:,}, {found.copy}")
-    _print_results(found.results)
-    _print_references(found.references)
-    _print_blobs(found.blobs)
-    for note in found.notes:
+def _print_audit(report: IntegrityReport) -> None:
+    print(f"{format_count(report.events, 'event')} to sequence {report.last:,}")
+    sealed = f"{format_count(report.seals, 'seal')} up to event {report.sealed_to:,}" if report.seals else "no seals"
+    print(f"{sealed}; a tail of {format_count(report.unsealed, 'event')} is not sealed")
+    if report.segments:
+        size = format_bytes(report.archive_bytes)
+        print(f"archive: {format_count(report.segments, 'segment')} to event {report.archived_to:,}, {size}")
+    if report.copy:
+        print(f"copy of the archive: to event {report.copied_to:,}, {report.copy}")
+    _print_results(report.results)
+    _print_references(report.references)
+    _print_blobs(report.blobs)
+    for note in report.notes:
         print(f"note: {note}")
-    for damage in found.damage[:_MAX_SHOWN]:
+    for damage in report.damage[:_MAX_SHOWN]:
         _print_damage(damage)
-    print_omitted(len(found.damage), _MAX_SHOWN, "damaged ranges")
-    known = ", ".join(f"{what} {sequence:,}" for what, sequence in sorted(found.known.items())) or "none"
+    print_omitted(len(report.damage), _MAX_SHOWN, "damaged ranges")
+    known = ", ".join(f"{what} {sequence:,}" for what, sequence in sorted(report.known.items())) or "none"
     print(f"other records of how far the history reached: {known}; a cut beyond all of them cannot be detected")
-    print(f"newest seal: {found.seal or 'none'}")
-    print(_verdict(found))
+    print(f"newest seal: {report.seal or 'none'}")
+    print(_verdict(report))
 
 
-def _verdict(found: IntegrityReport) -> str:
+def _verdict(report: IntegrityReport) -> str:
     """The outcome in one line."""
-    match found.outcome:
-        case ExitCode.DAMAGED if found.damage:
+    match report.outcome:
+        case ExitCode.DAMAGED if report.damage:
             return "DAMAGED: not everything is as it was sealed"
         case ExitCode.DAMAGED:
             return "FORGED: results count that their workers did not sign"
         case ExitCode.INCONSISTENT:
             return "INCONSISTENT: events contradict the events before them"
-        case ExitCode.BLOBS if found.copy and found.copied_to < found.archived_to:
-            return f"COPY BEHIND: the archive reaches event {found.archived_to:,}, its copy {found.copied_to:,}"
+        case ExitCode.BLOBS if report.copy and report.copied_to < report.archived_to:
+            return f"COPY BEHIND: the archive reaches event {report.archived_to:,}, its copy {report.copied_to:,}"
         case ExitCode.BLOBS:
             return "BLOBS: events refer to blobs that are missing or damaged"
         case ExitCode.NOT_SEALED:
             return "NOT SEALED: nothing is wrong, but no seal vouches for any event"
-    unsealed = f"; no seal vouches for the {format_count(found.unsealed, 'event')} after it" if found.unsealed else ""
-    return f"sound: as sealed up to event {found.sealed_to:,}{unsealed}"
+    unsealed = f"; no seal vouches for the {format_count(report.unsealed, 'event')} after it" if report.unsealed else ""
+    return f"sound: as sealed up to event {report.sealed_to:,}{unsealed}"
 
 
-def _print_references(found: ReferenceReport) -> None:
-    counts = ", ".join(f"{rule} {count:,}" for rule, count in found.by_rule.items())
+def _print_references(report: ReferenceReport) -> None:
+    counts = ", ".join(f"{rule} {count:,}" for rule, count in report.by_rule.items())
     missing = (
-        f", {format_count(found.without_result, 'trained match')} without a result" if found.without_result else ""
+        f", {format_count(report.without_result, 'trained match')} without a result" if report.without_result else ""
     )
-    skipped = f", {found.undecodable:,} not decodable" if found.undecodable else ""
-    print(f"references: {found.events:,} events checked, {counts or 'all consistent'}{missing}{skipped}")
-    for one in found.first[:_MAX_SHOWN]:
+    skipped = f", {report.undecodable:,} not decodable" if report.undecodable else ""
+    print(f"references: {report.events:,} events checked, {counts or 'all consistent'}{missing}{skipped}")
+    for one in report.first[:_MAX_SHOWN]:
         print(f"INCONSISTENT: event {one.sequence:,}: {one.what}")
-    print_omitted(found.inconsistent, _MAX_SHOWN, "inconsistencies")
+    print_omitted(report.inconsistent, _MAX_SHOWN, "inconsistencies")
 
 
-def _print_blobs(found: ScrubReport | None) -> None:
-    if found is None:
+def _print_blobs(report: ScrubReport | None) -> None:
+    if report is None:
         print("blobs: not checked")
         return
-    faults = ", ".join(f"{found.count(what):,} {what}" for what in ("missing", "damaged") if found.count(what))
-    print(f"blobs: {found.checked:,} intact ({format_bytes(found.bytes)}){faults and f', {faults}'}")
-    for fault in found.faults[:_MAX_SHOWN]:
+    faults = ", ".join(f"{report.count(what):,} {what}" for what in ("missing", "damaged") if report.count(what))
+    print(f"blobs: {report.checked:,} intact ({format_bytes(report.bytes)}){faults and f', {faults}'}")
+    for fault in report.faults[:_MAX_SHOWN]:
         events = ", ".join(f"{sequence:,}" for sequence in fault.events[:_MAX_EVENTS])
         more = f" and {len(fault.events) - _MAX_EVENTS:,} more" if len(fault.events) > _MAX_EVENTS else ""
         cached = "; this machine's cache has an intact copy" if fault.cached else ""
         needed_by = f"{fault.wanted_by}, event {events}{more}" if events else fault.wanted_by
         print(f"{fault.what.upper()}: blob {fault.name}: {needed_by}{cached}")
-    print_omitted(len(found.faults), _MAX_SHOWN, "blobs")
+    print_omitted(len(report.faults), _MAX_SHOWN, "blobs")
 
 
 def _print_damage(damage: Damage) -> None:

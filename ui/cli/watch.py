@@ -31,13 +31,13 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show the workers of a league: health, load and activity; and those that have been silent for too long."""
-    found = uvloop.run(_load_status(run, everybody))
+    result = uvloop.run(_load_status(run, everybody))
     if as_json:
-        print_json(found)
+        print_json(result)
     else:
         from ui.terminal.status import print_status
 
-        print_status(Console(), found)
+        print_status(Console(), result)
 
 
 async def _load_status(run: Run, everybody: bool) -> LeagueStatus:

@@ -92,11 +92,11 @@ class HumanGameRunner(HumanRunner):
     async def _play(self, job: PlayMatch, live: Collection[int]) -> CompletedGame:
         started, people = time.monotonic(), self._seated(job).values()
         game = await asyncio.to_thread(self._evaluation_game.new, job.seed)
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as leases:
             players = []
             for seat in range(len(job.seats)):
                 await self._show_stage(people, self._describe_stage(job.seats[seat]), game)
-                players.append(await self._make_player(job, seat, held))
+                players.append(await self._make_player(job, seat, leases))
             await self._show_stage(people, "", game)
             outcome = await play(game, players, job.seed, MAX_TURNS)
         return CompletedGame.from_game(self.spec, job, game, players, outcome, time.monotonic() - started)
@@ -107,7 +107,7 @@ class HumanGameRunner(HumanRunner):
             return f"Loading the model of {agent} …"
         return "Seating the players …"
 
-    async def _make_player(self, job: PlayMatch, seat: int, held: contextlib.ExitStack) -> SeatPlayer:
+    async def _make_player(self, job: PlayMatch, seat: int, leases: contextlib.ExitStack) -> SeatPlayer:
         person = self._seated(job).get(seat)
         if person is not None:
             return HumanPlayer(person, self.words)
@@ -117,9 +117,9 @@ class HumanGameRunner(HumanRunner):
             return BotPlayer(self.spec.bot(agent))
         if known is not None and known.kind == "remote":
             return await self._remotes.make_player(agent, self.words, job.match_id)
-        return await self._make_model_player(agent, held)
+        return await self._make_model_player(agent, leases)
 
-    async def _make_model_player(self, agent: str, held: contextlib.ExitStack) -> SeatPlayer:
+    async def _make_model_player(self, agent: str, leases: contextlib.ExitStack) -> SeatPlayer:
         policy, number = split_agent(agent) or ("", 0)
         published = self._context.state.published.get(policy, {}).get(number)
         search = search_config(self._context.config, agent)
@@ -129,7 +129,7 @@ class HumanGameRunner(HumanRunner):
             raise UsageError(f"seat of {agent!r}: no such agent; expected a registered one or a published version")
         models = await self._load_models()
         if published is not None:
-            await models.ensure(published.adapter, held)
+            await models.ensure(published.adapter, leases)
         prompter = make_prompter(models.tokenizer, self.spec, self._context.config.prompts)
         return models.make_player(agent, published, prompter, self._evaluation_game)
 

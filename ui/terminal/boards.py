@@ -29,11 +29,11 @@ _NAME_WIDTH = 26
 _SHADES = (0, 80, 110, 140, 170)
 
 
-def leaderboard_table(rows: Sequence[dict[str, Any]], found: dict[str, Any]) -> RenderableType:
+def leaderboard_table(rows: Sequence[dict[str, Any]], data: dict[str, Any]) -> RenderableType:
     """Renders the rows of a leaderboard, with intervals if it has any."""
     if not rows:
         return Text("no agents", "dim")
-    columns = _COLUMNS if found["draws"] else _COLUMNS_WITHOUT_INTERVAL
+    columns = _COLUMNS if data["draws"] else _COLUMNS_WITHOUT_INTERVAL
     return make_table(columns, ([_cell(row, column.name) for column in columns] for row in rows))
 
 
@@ -66,15 +66,15 @@ class LeaderboardView:
         """See ``View.load``: the leaderboard with resampled intervals."""
         return await source.query(query_leaderboard, at=at, draws=_DRAWS)
 
-    def draw(self, found: Any, looking: ViewOptions) -> RenderableType:
+    def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """See ``View.draw``."""
-        rows = looking.select_rows(found["rows"], "agent", "kind")
+        rows = options.select_rows(data["rows"], "agent", "kind")
         notes = [
-            f"{single_line(found['system'])} in {single_line(found['game'])}, {found['matches']:,} rated matches",
-            *([f"95 % of {found['draws']} resampled histories"] if found["draws"] else []),
+            f"{single_line(data['system'])} in {single_line(data['game'])}, {data['matches']:,} rated matches",
+            *([f"95 % of {data['draws']} resampled histories"] if data["draws"] else []),
             *(["*: won or lost all games"] if any(row["one_sided"] for row in rows) else []),
         ]
-        return Group(Text("; ".join(notes), "dim"), Text(), leaderboard_table(rows, found))
+        return Group(Text("; ".join(notes), "dim"), Text(), leaderboard_table(rows, data))
 
 
 class HeadToHeadView:
@@ -88,10 +88,10 @@ class HeadToHeadView:
         """See ``View.load``: shares of the points between the agents with the most matches."""
         return await source.query(payoff, at=at)
 
-    def draw(self, found: Any, looking: ViewOptions) -> RenderableType:
+    def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """See ``View.draw``: a heat map whose cells show the share as text and as a shade."""
-        names, shares = found["payoff"]["agents"], found["payoff"]["share"]
-        words, most = looking.search.lower(), max((looking.width - _NAME_WIDTH) // _CELL_WIDTH, 2)
+        names, shares = data["payoff"]["agents"], data["payoff"]["share"]
+        words, most = options.search.lower(), max((options.width - _NAME_WIDTH) // _CELL_WIDTH, 2)
         chosen = [i for i, name in enumerate(names) if words in name.lower()][:most]
         heading = Text("points taken, in %, from".ljust(_NAME_WIDTH), "bold", no_wrap=True)
         heading.append("".join(f"{i + 1:>{_CELL_WIDTH}}" for i in chosen))
@@ -102,7 +102,7 @@ class HeadToHeadView:
             for j in chosen:
                 line.append_text(_share_cell(shares[i][j]))
             lines.append(line)
-        return Group(*lines, Text(), Text(_summary_text(found), "dim"))
+        return Group(*lines, Text(), Text(_summary_text(data), "dim"))
 
 
 def _share_cell(share: float | None) -> Text:
@@ -115,12 +115,10 @@ def _share_cell(share: float | None) -> Text:
     return Text(f"{100 * share:.0f}".rjust(_CELL_WIDTH), f"rgb(255,255,255) on {colour}" if strength else "")
 
 
-def _summary_text(found: dict[str, Any]) -> str:
-    shown = len(found["payoff"]["agents"])
-    circles = format_percent(found["circularity"]["cyclic_share"])
-    return (
-        f"strongest first; {shown} of {found['agents']} agents; {found['unmet']} pairs never met; {circles} in circles"
-    )
+def _summary_text(data: dict[str, Any]) -> str:
+    shown = len(data["payoff"]["agents"])
+    circles = format_percent(data["circularity"]["cyclic_share"])
+    return f"strongest first; {shown} of {data['agents']} agents; {data['unmet']} pairs never met; {circles} in circles"
 
 
 _BAR_WIDTH = 14
@@ -153,12 +151,12 @@ class OpponentsView:
         drawn = await source.query(matchmaking, policy=policy, at=at)
         return {**drawn, "policy": policy, **await source.query(matchmaking_audit, policy=policy, at=at)}
 
-    def draw(self, found: Any, looking: ViewOptions) -> RenderableType:
+    def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """See ``View.draw``: buckets, then agents."""
         return Group(
-            *_audit_lines(found["audit"], found["why"]),
+            *_audit_lines(data["audit"], data["why"]),
             Text(),
-            _agents_table(looking.select_rows(found["opponents"], "agent"), found),
+            _agents_table(options.select_rows(data["opponents"], "agent"), data),
         )
 
 
@@ -188,10 +186,10 @@ def _distance_text(whole: dict[str, Any]) -> str:
     return f"{format_percent(whole['distance'])} apart, {format_percent(whole['by_chance'])} to be expected by chance"
 
 
-def _agents_table(rows: list[dict[str, Any]], found: dict[str, Any]) -> RenderableType:
+def _agents_table(rows: list[dict[str, Any]], data: dict[str, Any]) -> RenderableType:
     if not rows:
         return Text("no opponents drawn", "dim")
-    chances = found["now"]["agents"] if found["now"] is not None else None
+    chances = data["now"]["agents"] if data["now"] is not None else None
     return make_table(
         _AGENT_COLUMNS,
         (
@@ -227,15 +225,15 @@ class RatingsView:
             return {"system": ranked["system"], "series": []}
         return await source.query(ratings, agents=",".join(quote(name, safe="") for name in best), to=at)
 
-    def draw(self, found: Any, looking: ViewOptions) -> RenderableType:
+    def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """See ``View.draw``: a chart with a legend."""
-        words = looking.search.lower()
-        series = [one for one in found["series"] if one["points"] and words in one["agent"].lower()]
+        words = options.search.lower()
+        series = [one for one in data["series"] if one["points"] and words in one["agent"].lower()]
         if not series:
             return Text("no agent of that name has a rating" if words else "no agent has a rating yet", "dim")
-        heading = Text(f"rating under {single_line(found['system'])}, over the events of the history", "dim")
-        room = max(looking.height - len(series) - 4, _MIN_LINES)
-        return Group(heading, *rating_chart([one["points"] for one in series], looking.width, room), _legend(series))
+        heading = Text(f"rating under {single_line(data['system'])}, over the events of the history", "dim")
+        height = max(options.height - len(series) - 4, _MIN_LINES)
+        return Group(heading, *rating_chart([one["points"] for one in series], options.width, height), _legend(series))
 
 
 def _legend(series: Sequence[dict[str, Any]]) -> RenderableType:

@@ -21,14 +21,14 @@ _MAX_TAIL_EVENTS = 200
 _COLUMNS = (Column("event", number=True), Column("time"), Column("type", most=22), Column("what"))
 
 
-def events_table(found: Sequence[dict[str, Any]]) -> RenderableType:
+def events_table(events: Sequence[dict[str, Any]]) -> RenderableType:
     """Renders events as a table over the full width."""
-    if not found:
+    if not events:
         return Text("no events", "dim")
 
     cells = (
         (f"{row['sequence']:,}", format_clock(row["time"]), single_line(row["type"]), single_line(row["text"]))
-        for row in found
+        for row in events
     )
     return make_table(_COLUMNS, cells, widest="what")
 
@@ -45,9 +45,9 @@ class EventsView:
         page = await source.query(events, before=None if at is None else at + 1, limit=_MAX_TAIL_EVENTS)
         return msgspec.to_builtins(page)
 
-    def draw(self, found: Any, looking: ViewOptions) -> RenderableType:
+    def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """See ``View.draw``: one event per line."""
-        return events_table(looking.select_rows(found, "type", "text", "agent", "match_id"))
+        return events_table(options.select_rows(data, "type", "text", "agent", "match_id"))
 
 
 _MAX_EVENTS = 60
@@ -76,17 +76,15 @@ class OverviewView:
             ),
         }
 
-    def draw(self, found: Any, looking: ViewOptions) -> RenderableType:
+    def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """See ``View.draw``: figures on top, then as many rows of leaderboard and events as fit."""
-        policies = _policies_table(found["policies"])
-        figures = [*_match_counts(found["now"]), *_throughput_lines(found["rates"])]
-        room = looking.height - len(figures) - min(len(found["policies"]), _MAX_POLICIES) - 5
-        ranked = looking.select_rows(found["board"]["rows"], "agent", "kind")[: max(room // 2, 3)]
-        matching = looking.select_rows(found["events"], "type", "text", "agent", "match_id") if looking.search else None
-        newest = (matching or found["events"])[: max(room - len(ranked), 3)]
-        return Group(
-            policies, *figures, Text(), leaderboard_table(ranked, found["board"]), Text(), events_table(newest)
-        )
+        policies = _policies_table(data["policies"])
+        figures = [*_match_counts(data["now"]), *_throughput_lines(data["rates"])]
+        height = options.height - len(figures) - min(len(data["policies"]), _MAX_POLICIES) - 5
+        ranked = options.select_rows(data["board"]["rows"], "agent", "kind")[: max(height // 2, 3)]
+        matching = options.select_rows(data["events"], "type", "text", "agent", "match_id") if options.search else None
+        newest = (matching or data["events"])[: max(height - len(ranked), 3)]
+        return Group(policies, *figures, Text(), leaderboard_table(ranked, data["board"]), Text(), events_table(newest))
 
 
 def _current_policies(source: QuerySource) -> list[dict[str, Any]]:
@@ -108,8 +106,8 @@ async def _policies_at(source: QuerySource, at: int) -> list[dict[str, Any]]:
     return [{"policy": row["policy"], "step": row["last_step"], "used": None, "left": ""} for row in page["policies"]]
 
 
-def _policies_table(found: list[dict[str, Any]]) -> RenderableType:
-    if not found:
+def _policies_table(data: list[dict[str, Any]]) -> RenderableType:
+    if not data:
         return Text("no training step yet", "dim")
     columns = (Column("policy", most=24), Column("step", number=True), Column("of its budget"), Column("time left"))
     return make_table(
@@ -123,7 +121,7 @@ def _policies_table(found: list[dict[str, Any]]) -> RenderableType:
                 else f"{share_bar(row['used'], _BAR_WIDTH)} {format_percent(row['used'])}",
                 single_line(row["left"]) or PLACEHOLDER,
             )
-            for row in found[:_MAX_POLICIES]
+            for row in data[:_MAX_POLICIES]
         ),
     )
 
@@ -139,15 +137,13 @@ def _match_counts(now: dict[str, Any] | None) -> list[Text]:
     ]
 
 
-def _throughput_lines(found: dict[str, Any] | None) -> list[Text]:
-    if found is None:
+def _throughput_lines(data: dict[str, Any] | None) -> list[Text]:
+    if data is None:
         return [Text("throughput is not recorded: press n for now", "dim")]
-    rates, health = found["rates"], [worker["health"] for worker in found["workers"]]
+    rates, health = data["rates"], [worker["health"] for worker in data["workers"]]
     sampled, trained = format_number(rates["sampled_tokens_s"]), format_number(rates["trained_tokens_s"])
-    silent = f", {found['silent']} silent" if found["silent"] else ""
+    silent = f", {data['silent']} silent" if data["silent"] else ""
     return [
         Text(f"a second  {rates['games_s']:.1f} games, {sampled} tokens sampled, {trained} tokens trained on"),
-        Text(
-            f"workers   {health.count('ok')} well{silent}, {rates['cores']:.1f} cores, {found['lag']:,} events behind"
-        ),
+        Text(f"workers   {health.count('ok')} well{silent}, {rates['cores']:.1f} cores, {data['lag']:,} events behind"),
     ]

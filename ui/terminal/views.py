@@ -22,13 +22,13 @@ class QuerySource:
     def __init__(self, league: LiveLeague) -> None:
         self.league = league
 
-    async def query(self, work: QueryHandler, **given: Any) -> Any:
+    async def query(self, work: QueryHandler, **parameters: Any) -> Any:
         """Runs a page's query; parameters that are None are left out.
 
         Raises:
             LeagueError: the query has no answer.
         """
-        params = {name: str(value) for name, value in given.items() if value is not None}
+        params = {name: str(value) for name, value in parameters.items() if value is not None}
         return await work(self.league, RequestParams(params, {}))
 
 
@@ -45,10 +45,10 @@ class ViewOptions(NamedTuple):
     """Field to sort by; empty for the view's own order."""
     backwards: bool = False
 
-    def select_rows(self, found: Sequence[dict[str, Any]], *fields: str) -> list[dict[str, Any]]:
+    def select_rows(self, rows: Sequence[dict[str, Any]], *fields: str) -> list[dict[str, Any]]:
         """Returns the rows with the searched text in one of ``fields``, in the chosen order."""
         words = self.search.lower()
-        held = [row for row in found if any(words in str(row.get(field, "")).lower() for field in fields)]
+        held = [row for row in rows if any(words in str(row.get(field, "")).lower() for field in fields)]
         if self.sort:
             # Missing values come last in both orders.
             known = [row for row in held if row.get(self.sort) is not None]
@@ -81,7 +81,7 @@ class View(Protocol):
             LeagueError: the data are not available.
         """
 
-    def draw(self, found: Any, looking: ViewOptions) -> RenderableType:
+    def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """Renders the view."""
 
 

@@ -35,34 +35,34 @@ class WorkersView:
         """See ``View.load``: the last heartbeats at any ``at``, since heartbeats are not recorded."""
         return {**await source.query(workers, left="yes"), "past": at is not None}
 
-    def draw(self, found: Any, looking: ViewOptions) -> RenderableType:
+    def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """See ``View.draw``: queues and GPUs, then the workers."""
-        rows = looking.select_rows(found["workers"], "worker", "role", "host", "health")
+        rows = options.select_rows(data["workers"], "worker", "role", "host", "health")
         cells = (_worker_row(msgspec.convert(row, WorkerStatus)) for row in rows)
-        past = ["as of now: heartbeats of workers are not recorded"] if found["past"] else []
-        lines = [*past, _queue_text(found), *([_gpu_text(found["gpus"])] if found["gpus"] else [])]
+        past = ["as of now: heartbeats of workers are not recorded"] if data["past"] else []
+        lines = [*past, _queue_text(data), *([_gpu_text(data["gpus"])] if data["gpus"] else [])]
         return Group(
             *(Text(line, "dim") for line in lines),
-            *(_pause_text(policy, reason) for policy, reason in found["paused"].items()),
+            *(_pause_text(policy, reason) for policy, reason in data["paused"].items()),
             Text(),
             make_table(_COLUMNS, cells, widest="at work on") if rows else Text("no workers", "dim"),
         )
 
 
-def _queue_text(found: dict[str, Any]) -> str:
-    rollouts = sum(policy["pending"] for policy in found["policies"])
-    store = "" if found["store_share"] is None else f", store {format_percent(found['store_share'])} full"
+def _queue_text(data: dict[str, Any]) -> str:
+    rollouts = sum(policy["pending"] for policy in data["policies"])
+    store = "" if data["store_share"] is None else f", store {format_percent(data['store_share'])} full"
     return (
-        f"waiting: {found['jobs']:,} matches, {rollouts:,} rollouts, {found['rates']['queued']:,} requests; "
-        f"{found['dead_letters']:,} dead letters{store}"
+        f"waiting: {data['jobs']:,} matches, {rollouts:,} rollouts, {data['rates']['queued']:,} requests; "
+        f"{data['dead_letters']:,} dead letters{store}"
     )
 
 
-def _gpu_text(found: list[dict[str, Any]]) -> str:
-    busy = [gpu["busy_share"] for gpu in found if gpu["busy_share"] is not None]
-    used, memory = (sum(gpu[name] or 0 for gpu in found) / 2**30 for name in ("used_bytes", "memory_bytes"))
+def _gpu_text(data: list[dict[str, Any]]) -> str:
+    busy = [gpu["busy_share"] for gpu in data if gpu["busy_share"] is not None]
+    used, memory = (sum(gpu[name] or 0 for gpu in data) / 2**30 for name in ("used_bytes", "memory_bytes"))
     parts = [*([f"{format_percent(sum(busy) / len(busy))} busy"] if busy else []), f"{used:,.0f} of {memory:,.0f} GiB"]
-    return f"GPUs: {len(found)}, {', '.join(parts)}"
+    return f"GPUs: {len(data)}, {', '.join(parts)}"
 
 
 def _pause_text(policy: str, reason: str) -> Text:

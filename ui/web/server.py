@@ -183,11 +183,13 @@ class ResponseCache:
         """Returns the request handler of a route."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            found = await asyncio.shield(self._response_task(route, request))
-            headers = {"Cache-Control": f"private, max-age={found.max_age_s}" if found.max_age_s else "no-cache"}
-            if found.content_type == "text/html":
-                headers["Content-Security-Policy"] = f"{document_policy(found.body.decode())}; frame-ancestors 'none'"
-            return web.Response(body=found.body, content_type=found.content_type, headers=headers)
+            response = await asyncio.shield(self._response_task(route, request))
+            headers = {"Cache-Control": f"private, max-age={response.max_age_s}" if response.max_age_s else "no-cache"}
+            if response.content_type == "text/html":
+                headers["Content-Security-Policy"] = (
+                    f"{document_policy(response.body.decode())}; frame-ancestors 'none'"
+                )
+            return web.Response(body=response.body, content_type=response.content_type, headers=headers)
 
         return handle
 
@@ -212,10 +214,10 @@ class ResponseCache:
 
 
 async def _make_response(route: Route, league: LiveLeague, params: RequestParams) -> EncodedResponse:
-    found = await route.handler(league, params)
-    if isinstance(found, EncodedResponse):
-        return found
-    return EncodedResponse(msgspec.json.encode(found), "application/json", 0)
+    result = await route.handler(league, params)
+    if isinstance(result, EncodedResponse):
+        return result
+    return EncodedResponse(msgspec.json.encode(result), "application/json", 0)
 
 
 def _sse_handler(choose: Callable[[web.Request], LiveLeague]) -> Handler:

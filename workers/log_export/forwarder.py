@@ -272,8 +272,8 @@ class ExportPosition:
             self._lock = None
 
 
-def _write(path: Path, how: Literal["wb", "ab"], data: bytes) -> None:
-    with path.open(how) as file:
+def _write(path: Path, mode: Literal["wb", "ab"], data: bytes) -> None:
+    with path.open(mode) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

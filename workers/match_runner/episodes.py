@@ -182,7 +182,7 @@ class EpisodeRunner(AgentMatchRunner[OpenEpisode, RoleClients, GenerateResult]):
             self._training_arena = _TrainingArena(arena, requests, curriculum)
         return self._training_arena
 
-    def open_position(self, job: PlayMatch, held: contextlib.ExitStack) -> OpenEpisode:
+    def open_position(self, job: PlayMatch, leases: contextlib.ExitStack) -> OpenEpisode:
         """The next episode in training; in evaluation, one drawn with the match's seed.
 
         Raises:
@@ -192,7 +192,7 @@ class EpisodeRunner(AgentMatchRunner[OpenEpisode, RoleClients, GenerateResult]):
             training = self._get_training_arena()
             training.curriculum.catch_up()
             request = self._training_requests[job.match_id] = training.requests.next()
-            additions = held.enter_context(training.curriculum.collect_additions(job.match_id))
+            additions = leases.enter_context(training.curriculum.collect_additions(job.match_id))
             return OpenEpisode(training.arena, request, additions)
         arena = self._open_arena(job.match_id, derive_seed(job.seed, "arena"))
         batch = self._spec.evaluation_batch(arena)

@@ -135,7 +135,7 @@ class GameRunner(AgentMatchRunner[Game, list[SeatPlayer], Outcome]):
         """None: the group of a game's trajectory has no fixed size, so the trainer does not wait for it."""
         return None
 
-    def open_position(self, job: PlayMatch, held: contextlib.ExitStack) -> Game:
+    def open_position(self, job: PlayMatch, leases: contextlib.ExitStack) -> Game:
         """A new game; evaluation may use another ``GameSpec``."""
         return self._find_game(job).new(job.seed)
 

@@ -23,8 +23,7 @@ from schemas.jobs import PlayMatch
 from schemas.metrics import MatchMetrics
 from schemas.trajectories import Trajectory
 from workers.policy_weights import ModelManager
-from workers.remote_usage import RemoteUsageRecorder
-from workers.runtime import Context
+from workers.runtime import Context, RemoteUsageRecorder
 
 log = structlog.get_logger()
 
@@ -123,8 +122,8 @@ class AgentMatchRunner(ABC, Generic[_PositionT, _PlayersT, _ResultT]):
         return ()
 
     @abstractmethod
-    def open_position(self, job: PlayMatch, held: contextlib.ExitStack) -> _PositionT:
-        """The position that the match starts from; its resources are released by ``held``."""
+    def open_position(self, job: PlayMatch, leases: contextlib.ExitStack) -> _PositionT:
+        """The position that the match starts from; its resources are released by ``leases``."""
 
     @abstractmethod
     async def seat_players(self, job: PlayMatch, versions: Mapping[int, PublishedVersion]) -> _PlayersT:

@@ -36,10 +36,10 @@ class AlarmWatcher:
         self._notify = tell
         self._active: dict[str, Alarm] = {}
 
-    def update(self, found: list[Alarm]) -> None:
+    def update(self, alarms: list[Alarm]) -> None:
         """Compare with the alarms that are active now, and report the changes."""
-        names = {alarm.name for alarm in found}
-        for alarm in found:
+        names = {alarm.name for alarm in alarms}
+        for alarm in alarms:
             if alarm.name not in self._active:
                 log.error("alarm", alarm=alarm.name, text=alarm.text)
                 self._notify("began", alarm)
@@ -47,7 +47,7 @@ class AlarmWatcher:
             if name not in names:
                 log.info("alarm is over", alarm=name)
                 self._notify("over", alarm)
-        self._active = {alarm.name: alarm for alarm in found}
+        self._active = {alarm.name: alarm for alarm in alarms}
 
 
 async def watch_alarms(context: "Context", announce: Callable[[str], None]) -> None:

@@ -209,9 +209,9 @@ def format_time_left(state: LeagueState, policy: str, stop: StopConfig) -> str:
 
 def _format_measuring(state: LeagueState) -> str:
     """Progress of the evaluations that were requested."""
-    wanted = sum(len(each.requested.matches) for each in state.evaluations.values())
+    requested = sum(len(each.requested.matches) for each in state.evaluations.values())
     waiting = sum(len(each.waiting) for each in state.evaluations.values())
-    return f"training done, measuring: {wanted - waiting:,} of {wanted:,} games"
+    return f"training done, measuring: {requested - waiting:,} of {requested:,} games"
 
 
 def _format_elo(rating: float | None) -> str:

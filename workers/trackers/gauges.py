@@ -67,10 +67,10 @@ def league_totals(state: LeagueState, hero: str) -> dict[str, float]:
 
 def _experience_metrics(state: LeagueState, hero: str) -> Iterator[tuple[str, float]]:
     for policy in state.policies:
-        fates, prefix = state.trajectory_accounting(policy), f"experience{path_suffix(policy, hero)}"
+        accounting, prefix = state.trajectory_accounting(policy), f"experience{path_suffix(policy, hero)}"
         names = ("generated", "trained", "stale", "filtered", "voided", "refused", "given_up", "late", "pending")
         for name in names:
-            yield f"{prefix}/{name}", float(getattr(fates, name))
+            yield f"{prefix}/{name}", float(getattr(accounting, name))
         yield f"{prefix}/ahead", float(state.matches_ahead(policy))
 
 

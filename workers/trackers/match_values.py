@@ -168,17 +168,17 @@ class NgramWindow:
         )
 
 
-def _append_bounded(kept: deque[SeatHashes], found: Sketch, seats: Iterable[int], size: int) -> None:
-    kept.append((found.level, tuple(found.seats[seat] for seat in seats)))
-    while len(kept) > size:
-        kept.popleft()
+def _append_bounded(window: deque[SeatHashes], hashes: Sketch, seats: Iterable[int], size: int) -> None:
+    window.append((hashes.level, tuple(hashes.seats[seat] for seat in seats)))
+    while len(window) > size:
+        window.popleft()
 
 
-def _unique_ngram_metrics(name: str, kept: Iterable[SeatHashes]) -> dict[str, float]:
+def _unique_ngram_metrics(name: str, window: Iterable[SeatHashes]) -> dict[str, float]:
     """Number of distinct n-grams, and their share of all n-grams (each counted once per match and seat)."""
-    level = max(level for level, _ in kept)
+    level = max(level for level, _ in window)
     below = hash_limit(level)
-    hashes = [number for _, seats in kept for seat in seats for number in seat if number < below]
+    hashes = [number for _, seats in window for seat in seats for number in seat if number < below]
     unique = len(set(hashes))
     share = {f"{name}_share": unique / len(hashes)} if hashes else {}
     return {name: float(unique << level), **share}

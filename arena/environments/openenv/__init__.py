@@ -72,8 +72,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 def parse_action(reply: str, fields: Mapping[str, Any]) -> dict[str, Any] | None:
     """The action of a reply: its last JSON object, or the value of the only field; None if there is none."""
     text = strip_thinking(reply)
-    if (found := _last_object(text)) is not None:
-        return found
+    if (action := _last_object(text)) is not None:
+        return action
     if len(fields) != 1:
         return None
     ((name, schema),) = fields.items()
@@ -82,13 +82,13 @@ def parse_action(reply: str, fields: Mapping[str, Any]) -> dict[str, Any] | None
 
 
 def _last_object(text: str) -> dict[str, Any] | None:
-    decoder, found, start = json.JSONDecoder(), None, text.find("{")
+    decoder, value, start = json.JSONDecoder(), None, text.find("{")
     while start >= 0:
         end = start + 1
         with suppress(ValueError, RecursionError):
-            found, end = decoder.raw_decode(text, start)
+            value, end = decoder.raw_decode(text, start)
         start = text.find("{", end)
-    return found
+    return value
 
 
 def _last_value(text: str, schema: Mapping[str, Any]) -> Any:
@@ -127,16 +127,16 @@ class OpenEnvEpisode(Episode):
             if self._description is None:
                 self._description = await self._server.describe()
             reset = {**self._settings.reset, "seed": artifact["seed"]}
-            async with self._server.open_session(reset) as (session, begun):
-                state.data = await self._play(arena, session, begun, self._description)
+            async with self._server.open_session(reset) as (session, first):
+                state.data = await self._play(arena, session, first, self._description)
         return state
 
-    async def _play(self, arena: Arena, session: Session, begun: Result, about: Description) -> dict[str, Any]:
-        total, turns, invalid, result = float(begun.reward or 0.0), 0, 0, begun
+    async def _play(self, arena: Arena, session: Session, first: Result, about: Description) -> dict[str, Any]:
+        total, turns, invalid, result = float(first.reward or 0.0), 0, 0, first
         fixed = self._settings.action
         fields = {name: schema for name, schema in about.fields.items() if name not in fixed}
         rules = f"{self._settings.rules or about.text}\n{_FIELDS_MARK}{json.dumps(fields, sort_keys=True)}"
-        messages = [Message("user", f"{rules}\n{format_observation(begun)}")]
+        messages = [Message("user", f"{rules}\n{format_observation(first)}")]
         while not result.done and turns < self._settings.max_turns:
             reply = (await arena.call_model(messages, AGENT)).text
             turns += 1
@@ -222,7 +222,7 @@ def _draw_value(schema: Mapping[str, Any], rng: Random) -> Any:
     if "default" in schema and schema["default"] is not None:
         return schema["default"]
     first, last = schema.get("minimum", 0), schema.get("maximum", 9)
-    drawn = {
+    values = {
         "boolean": rng.random() < 0.5,
         "integer": rng.randint(math.ceil(first), max(math.ceil(first), math.floor(last))),
         "number": rng.uniform(first, max(first, last)),
@@ -230,7 +230,7 @@ def _draw_value(schema: Mapping[str, Any], rng: Random) -> Any:
         "array": [],
         "object": {},
     }
-    return drawn.get(_first_type(schema))
+    return values.get(_first_type(schema))
 
 
 @register("openenv")

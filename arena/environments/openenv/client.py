@@ -96,14 +96,14 @@ class Server:
                     socket = await connect(address, open_timeout=None, close_timeout=_RETRY_S, max_size=_MAX_MESSAGE)
                     session = Session(self, socket)
                     try:
-                        begun = await session.exchange("reset", reset)
+                        first = await session.exchange("reset", reset)
                         break
                     except ServerError as error:
                         if error.code != "CAPACITY_REACHED":
                             raise
                     await socket.close()
                     await asyncio.sleep(_RETRY_S)
-            yield session, begun
+            yield session, first
         finally:
             if socket is not None:
                 await socket.close()

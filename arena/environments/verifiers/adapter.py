@@ -83,8 +83,8 @@ class Exchange:
         if self.trace.stop_condition is not None:
             return vf.Segment(messages=[], terminated=True)
         opening = [] if self._messages else self._opening()
-        spoken = [vf.UserMessage(content=message)] if isinstance(message, str) else list(message or [])
-        for entry in (*opening, *(parse_message(one) if isinstance(one, dict) else one for one in spoken)):
+        messages = [vf.UserMessage(content=message)] if isinstance(message, str) else list(message or [])
+        for entry in (*opening, *(parse_message(one) if isinstance(one, dict) else one for one in messages)):
             self._append(entry, False)
         reply = vf.AssistantMessage(content=(await self._arena.call_model(self._prompt(), self._name)).text)
         self._append(reply, True)
@@ -237,10 +237,10 @@ class VerifiersSpec(ArenaSpec):
             ConfigError: no such environment, a bad configuration, no tasks, or one that needs tools or a runtime.
         """
         super().__init__(settings)
-        given = {"id": settings.env, "taskset": {**settings.taskset_options, "id": settings.taskset}}
+        options = {"id": settings.env, "taskset": {**settings.taskset_options, "id": settings.taskset}}
         where = f"game.settings.taskset: {settings.taskset!r}"
         try:
-            self.env: Any = load_environment(resolve_env_config({**settings.options, **given}))
+            self.env: Any = load_environment(resolve_env_config({**settings.options, **options}))
             self.tasks: list[Any] = list(itertools.islice(self.env.taskset, settings.tasks))
         except Exception as error:  # environments are third-party code and may raise anything
             reason = " ".join(str(error).split())[:300]

@@ -72,7 +72,7 @@ class _LazyRouteList:
 class _NullHistory(dict[Any, Any]):
     """History that discards every phase, so that nothing is checked or copied either."""
 
-    def put(self, phase: object, filed: object) -> None:
+    def put(self, phase: object, value: object) -> None:
         """Discards the phase."""
 
     def __missing__(self, phase: object) -> dict[str, Any]:
@@ -84,9 +84,9 @@ class _LatestPhaseHistory(_NullHistory):
 
     latest: Mapping[str, Sequence[object]] = {}
 
-    def put(self, phase: object, filed: Any) -> None:
+    def put(self, phase: object, value: Any) -> None:
         """Keeps the phase until the next one."""
-        self.latest = filed
+        self.latest = value
 
 
 class LeanGame(diplomacy.Game):  # type: ignore[misc]

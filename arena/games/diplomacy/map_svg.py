@@ -90,8 +90,8 @@ def render_svg(phase: Phase) -> str:
     with _renderer_lock:
         renderer = _renderer()
         renderer.game = engine.renderable_game(phase.orders, phase.influence)
-        drawn: str = renderer.render(incl_abbrev=True)
-    return drawn
+        svg: str = renderer.render(incl_abbrev=True)
+    return svg
 
 
 @cache

@@ -65,12 +65,12 @@ class Clause:
         Args:
             orders_of: Legal orders of each unit; no two units share a province.
         """
-        here = {board.province(unit[2:]): unit for unit in orders_of}
+        units_by_province = {board.province(unit[2:]): unit for unit in orders_of}
         for start, token in enumerate(self.tokens):
             kind = self.tokens[start - 1] if start and self.tokens[start - 1] in UNIT_KINDS else ""
             if token not in _PLACES:
                 continue
-            unit = here.get(board.province(token), "")
+            unit = units_by_province.get(board.province(token), "")
             if unit and unit[0].startswith(kind):
                 # No tokens after the unit: "HOLD A PAR".
                 order = _match_order(self.tokens[start + 1 :] or self.tokens[:1], tuple(orders_of[unit]))
@@ -88,9 +88,9 @@ class Clause:
             kind = self.tokens[start - 1] if start and self.tokens[start - 1] in UNIT_KINDS else ""
             fit = [line for line in lines if line[2:].split()[0] == token and line[0].startswith(kind)]
             near = [line for line in lines if board.province(line[2:]) == token and line[0].startswith(kind)]
-            for found in (fit, near):
-                if len(found) == 1:
-                    return found[0]
+            for candidate in (fit, near):
+                if len(candidate) == 1:
+                    return candidate[0]
         return None
 
 
@@ -106,8 +106,8 @@ def parse_orders(orders_of: Mapping[str, Sequence[str]], clauses: Sequence[Claus
     return dict(order for clause in clauses if (order := clause.parse_order(orders_of)) is not None)
 
 
-def _coast_suffix(found: re.Match[str]) -> str:
-    return "/" + (found[2] or _COASTS[found[1]])
+def _coast_suffix(match: re.Match[str]) -> str:
+    return "/" + (match[2] or _COASTS[match[1]])
 
 
 def _tokenise(text: str) -> Tokens:

@@ -220,16 +220,16 @@ _shared_movement_orders = lru_cache(maxsize=16384)(UnitOrders)
 def _convoy_orders(position: Position, unit: str) -> tuple[str, ...]:
     """Returns the orders of ``unit`` that need a convoy: to be convoyed, to convoy, or to support a convoyed army."""
     orders: list[str] = []
-    here = unit[2:]
-    sea = SEA_BIT.get(here, 0)
+    location = unit[2:]
+    sea = SEA_BIT.get(location, 0)
     targets = board.convoy_support_targets(unit)
     for army, ways in position.convoyable:
-        if army == here:
+        if army == location:
             orders.extend(f"{unit} - {dest} VIA" for dest in ways)
             continue
         if sea:
             orders.extend(f"{unit} C A {army} - {dest}" for dest, way in ways.items() if sea & way.used_seas)
-        if army == here[:3]:
+        if army == location[:3]:
             continue
         # A fleet cannot support an army that it must itself carry. Few places are in reach, and many by sea.
         orders.extend(

@@ -161,14 +161,14 @@ class SignpostedTurn:
 
     def _make_signs(self, unit: UnitOrders, earlier: Sequence[str]) -> Signs:
         moving = {board.province(order.split()[3]): order for order in earlier if order.split()[2] == "-"}
-        here = board.province(unit.unit[2:])
-        kind = FIELD if here not in board.CENTER_SET else OWN if self._owner.get(here) == self._seat else GOAL
-        forced, orders = [kind, RIVALS_HERE[self._rival_count(here)]], {}
-        for number, (what, dest) in zip(MOVE_NUMBERS, self._move_signs(unit.unit, moving), strict=False):
-            forced += [f"{number[:-1]}-{what}>", dest]
+        location = board.province(unit.unit[2:])
+        kind = FIELD if location not in board.CENTER_SET else OWN if self._owner.get(location) == self._seat else GOAL
+        forced, orders = [kind, RIVALS_HERE[self._rival_count(location)]], {}
+        for number, (sign, dest) in zip(MOVE_NUMBERS, self._move_signs(unit.unit, moving), strict=False):
+            forced += [f"{number[:-1]}-{sign}>", dest]
             orders[number] = f"{unit.unit} - {dest}"
-        for number, (what, dest, order) in zip(SUPPORT_NUMBERS, self._support_signs(unit, moving), strict=False):
-            forced += [f"{number[:-1]}-{what}>", dest]
+        for number, (sign, dest, order) in zip(SUPPORT_NUMBERS, self._support_signs(unit, moving), strict=False):
+            forced += [f"{number[:-1]}-{sign}>", dest]
             orders[number] = order
         return Signs((*forced, ORDER_MARK), orders)
 

@@ -109,22 +109,22 @@ class _Turn(SignpostedTurn):
         words = [order.split() for order in earlier]
         moving = {board.province(word[3]): order for word, order in zip(words, earlier, strict=True) if word[2] == "-"}
         index = len(earlier)
-        here = board.province(unit.unit[2:])
-        kind = FIELD if here not in board.CENTER_SET else OWN if self._owner.get(here) == self._seat else GOAL
-        forced, orders = [_HERE[kind, self._rival_count(here), self._later_helpers(index, here)]], {}
-        for number, (what, dest) in zip(MOVE_NUMBERS, self._move_signs(unit.unit, moving), strict=False):
-            if what == APPROACH:
+        location = board.province(unit.unit[2:])
+        kind = FIELD if location not in board.CENTER_SET else OWN if self._owner.get(location) == self._seat else GOAL
+        forced, orders = [_HERE[kind, self._rival_count(location), self._later_helpers(index, location)]], {}
+        for number, (name, dest) in zip(MOVE_NUMBERS, self._move_signs(unit.unit, moving), strict=False):
+            if name == APPROACH:
                 count = self._centers_beyond(unit.unit[0], dest)
             else:
                 count = self._later_helpers(index, board.province(dest))
-            forced += [f"{number[:-1]}-{what}-{count}>", dest]
+            forced += [f"{number[:-1]}-{name}-{count}>", dest]
             orders[number] = f"{unit.unit} - {dest}"
         supports = sorted(
             [*self._counted_support_signs(unit, moving, words), *self._stay_signs(unit, words)],
             key=lambda sign: (sign[0][0] == "s", sign[1]),
         )
-        for number, (what, count, dest, order) in zip(SUPPORT_NUMBERS, supports, strict=False):
-            forced += [f"{number[:-1]}-{what}-{count}>", dest]
+        for number, (name, count, dest, order) in zip(SUPPORT_NUMBERS, supports, strict=False):
+            forced += [f"{number[:-1]}-{name}-{count}>", dest]
             orders[number] = order
         return Signs((*forced, ORDER_MARK), orders)
 
@@ -160,7 +160,7 @@ class _Turn(SignpostedTurn):
 
 def _help_given(words: Sequence[Sequence[str]], place: str, dest: str) -> int:
     """Counts the supports of the unit in a place, moving to ``dest`` or staying where that is empty."""
-    given = sum(
+    supports = sum(
         word[2] == "S" and word[4][:3] == place and (word[6][:3] if len(word) > 6 else "") == dest for word in words
     )
-    return min(given, MAX_HELP)
+    return min(supports, MAX_HELP)

@@ -80,8 +80,8 @@ class DiplomacyText:
 
     def parts(self, game: Game, seat: int, completion: Pieces) -> Sequence[str]:
         """Returns the order that each piece of a legal completion encodes; empty for the closing piece."""
-        spoken = self.split_orders(cast(DiplomacyGame, game), seat, completion)
-        return [*(order for order, count in spoken for _ in range(count)), ""]
+        orders = self.split_orders(cast(DiplomacyGame, game), seat, completion)
+        return [*(order for order, count in orders for _ in range(count)), ""]
 
     def split_orders(self, table: DiplomacyGame, seat: int, completion: Pieces) -> Iterable[tuple[str, int]]:
         """Yields the orders of a legal completion in turn, with the number of pieces of each."""

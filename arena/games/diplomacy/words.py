@@ -145,13 +145,13 @@ def _parse_unit_orders(table: DiplomacyGame, seat: int, clauses: Sequence[Clause
 
 def _parse_builds(position: Position, seat: int, due: int, clauses: Sequence[Clause]) -> ParsedAction:
     sites = position.free_build_sites(seat)
-    found = {
+    orders = {
         site: order
         for clause in _clauses_with_verb(clauses, "B")
         if (order := clause.match_adjustment(line for site in sites for line in board.build_orders(site))) is not None
         for site in [board.province(order[2:])]
     }
-    built = list(found.values())[:due]
+    built = list(orders.values())[:due]
     waived = min(sum("WAIVE" in clause.tokens for clause in clauses), due - len(built))
     return ParsedAction(_sorted_action([*built, *["WAIVE"] * (due - len(built))]), due, due - len(built) - waived)
 

@@ -97,8 +97,8 @@ def _names_actions(game: SpielGame) -> bool:
 def _resolve_chance(position: Position, seed: int, history: list[int]) -> list[int]:
     """Resolves chance events in place and adds them to the history, which each draw's seed is derived from."""
     while position.is_chance_node():
-        drawn = Random(derive_seed(seed, "chance", len(history))).random()
-        history.append(_pick_outcome(position.chance_outcomes(), drawn))
+        uniform = Random(derive_seed(seed, "chance", len(history))).random()
+        history.append(_pick_outcome(position.chance_outcomes(), uniform))
         position.apply_action(history[-1])
     return history
 
@@ -342,11 +342,11 @@ class OpenSpielSpec(ListedSpec[State]):
             for number in numbers:
                 if number not in fixed:
                     fixed[number] = name_of(seat, number)
-            found = {fixed[number]: number for number in numbers}
+            moves = {fixed[number]: number for number in numbers}
         else:
-            found = {name_of(seat, number): number for number in numbers}
-        if len(found) == len(numbers):
-            return found
+            moves = {name_of(seat, number): number for number in numbers}
+        if len(moves) == len(numbers):
+            return moves
         names = [name_of(seat, number) for number in numbers]
         return {
             name if names.count(name) == 1 else f"{name} #{number}": number

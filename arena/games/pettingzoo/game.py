@@ -85,9 +85,9 @@ class RunningEnvironment:
             self.moving: list[str] = []
             """Agents that must act."""
             self._spaces: dict[str, tuple[int, int]] = {}
-            begun = self.env.reset(seed=seed % 2**32)
+            first = self.env.reset(seed=seed % 2**32)
             if self._parallel:
-                self.observations, self._infos = begun
+                self.observations, self._infos = first
             self._observe()
 
     def legal_actions(self, agent: str) -> list[int]:
@@ -172,9 +172,9 @@ class PettingZooGame(ListedGame[State]):
         """
         super().__init__(spec, seed, start)
         try:
-            begun = None if start.turns else spec.begun.pop(start.seed, None)
+            environment = None if start.turns else spec.begun.pop(start.seed, None)
             self._moves: dict[int, dict[str, int]] = {}
-            self._running = begun or self._replay(start)
+            self._running = environment or self._replay(start)
         except (GameError, ValueError, IndexError) as error:
             raise DecodeError(f"pettingzoo: a saved position cannot be reached ({error})") from None
         if self._running.seen != start.seen:

@@ -149,9 +149,9 @@ class TextArenaGame(InPlaceGame[State]):
             and (self.talk or ("[" in action[0] and "]" in action[0]))
         )
 
-    def refuses(self, said: str) -> bool:
+    def refuses(self, message: str) -> bool:
         """Whether the environment would reject this message from the seat to move."""
-        return said not in (self._moves or ()) and self._env.refuses(said)
+        return message not in (self._moves or ()) and self._env.refuses(message)
 
     def advance(self, moves: Mapping[int, str]) -> None:
         """Goes on by the environment's response.
@@ -163,9 +163,9 @@ class TextArenaGame(InPlaceGame[State]):
             raise GameError(
                 f"textarena, {self.environment}: not over after {self.clock} turns; settings.max_turns allows no more"
             )
-        (said,) = moves.values()
+        (message,) = moves.values()
         try:
-            self._submit(said)
+            self._submit(message)
         except GameError:
             self._replay(self._said, TextArenaEnvironment(self.environment, len(self.seats), self._start.seed))
             raise
@@ -208,7 +208,7 @@ class TextArenaGame(InPlaceGame[State]):
         """Returns how the game ended."""
         return [self._env.reason() or "over"] if self._env.done else []
 
-    def _replay(self, said: Sequence[str], env: TextArenaEnvironment) -> None:
+    def _replay(self, messages: Sequence[str], env: TextArenaEnvironment) -> None:
         """Submits messages to an environment in its first position."""
         self._env, self._said = env, []
         self._turn_counts, self._refused_counts = [0] * len(self.seats), [0] * len(self.seats)
@@ -218,13 +218,13 @@ class TextArenaGame(InPlaceGame[State]):
         self._digests = [digest(env.observation.encode())]
         """See ``State.told``; at the start and after messages, as far as they were needed."""
         self._moves = None
-        for each in said:
+        for each in messages:
             self._submit(each)
 
-    def _submit(self, said: str) -> None:
+    def _submit(self, message: str) -> None:
         env, seat = self._env, self._env.mover
-        refused = env.step(said)
-        self._said.append(said)
+        refused = env.step(message)
+        self._said.append(message)
         self._observed.append((env.mover, env.done, env.observation))
         self._turn_counts[seat] += 1
         self._refused_counts[seat] += refused

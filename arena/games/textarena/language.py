@@ -82,9 +82,9 @@ class TextArenaText(ListedText):
 class BracketedTextState:
     """A state of the walk through any text in square brackets."""
 
-    def __init__(self, said: int) -> None:
-        """``said`` counts the pieces before this state, the opening bracket included."""
-        self._said = said
+    def __init__(self, length: int) -> None:
+        """``length`` counts the pieces before this state, the opening bracket included."""
+        self._said = length
 
     def options(self) -> Mapping[str, Phrases]:
         """See ``Phrases.options``."""
@@ -119,8 +119,8 @@ class TextArenaWords(ListedWords):
     def question(self, game: Game, seat: int) -> str:
         """Returns the environment's own prompt."""
         table = require_turn(game, seat)
-        heard = "All that you answer is heard." if _hears_all(game) else "Your last line with brackets is heard."
-        return f"You are {table.seats[seat]}.\n{table.tells(seat)}\n\n{heard}"
+        visibility = "All that you answer is heard." if _hears_all(game) else "Your last line with brackets is heard."
+        return f"You are {table.seats[seat]}.\n{table.tells(seat)}\n\n{visibility}"
 
     def replies(self, game: Game, seat: int) -> Sequence[str]:
         """See ``Listing.replies``: the candidate moves."""
@@ -128,13 +128,13 @@ class TextArenaWords(ListedWords):
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
         """Extracts the message for the environment; one that it would reject counts as illegal but stays the action."""
-        said = clean_reply(strip_thinking(reply), self._longest)
-        if not said:
+        message = clean_reply(strip_thinking(reply), self._longest)
+        if not message:
             return ParsedAction((NO_ANSWER,), 1, 1)
         if not _hears_all(game):
-            said = extract_bracketed_move(said, _found_moves(game, seat))[-self._longest :]
+            message = extract_bracketed_move(message, _found_moves(game, seat))[-self._longest :]
         refuses = cast(Any, game).refuses
-        return ParsedAction((said,), 1, int(refuses(said)))
+        return ParsedAction((message,), 1, int(refuses(message)))
 
 
 def extract_bracketed_move(reply: str, moves: Any = ()) -> str:

@@ -150,7 +150,7 @@ class TextArenaEnvironment:
         self.uses_brackets = _uses_brackets(self._env)
         """Whether text without square brackets gets some: only bracketed text counts as a move then."""
 
-    def step(self, said: str) -> bool:
+    def step(self, message: str) -> bool:
         """Submits a message of the seat to move.
 
         Returns:
@@ -161,16 +161,16 @@ class TextArenaEnvironment:
         """
         before = self._state.refusals
         with self._chance, self._stepping:
-            self.done = bool(self._env.step(action=said)[0])
+            self.done = bool(self._env.step(action=message)[0])
             if not self.done:
                 self._observe()
         return bool(self._state.refusals > before)
 
-    def refuses(self, said: str) -> bool:
+    def refuses(self, message: str) -> bool:
         """Whether a message of the seat to move would be rejected, tested on a copy."""
         trial = copy.deepcopy(self)
         try:
-            return trial.step(said)
+            return trial.step(message)
         except GameError:
             return True
 
@@ -220,14 +220,14 @@ def check_name(name: str, key: str = "env") -> None:
 
 
 @cache
-def resolve_player_count(name: str, asked: int | None) -> int:
+def resolve_player_count(name: str, count: int | None) -> int:
     """Returns the given number of players, or else the smallest from two on that the environment starts with, or one.
 
     Raises:
         ConfigError: it does not start with that number; the message has its reason.
     """
     reason: GameError | None = None
-    tried = [*range(2, MAX_PLAYERS + 1), 1] if asked is None else [asked]
+    tried = [*range(2, MAX_PLAYERS + 1), 1] if count is None else [count]
     for players in tried:
         try:
             TextArenaEnvironment(name, players, 0)
@@ -237,8 +237,8 @@ def resolve_player_count(name: str, asked: int | None) -> int:
                 break
         else:
             return players
-    key = "env" if asked is None else "players"
-    raise ConfigError(f"game.settings.{key}: {name} does not begin with {asked or 'any number of'} players: {reason}")
+    key = "env" if count is None else "players"
+    raise ConfigError(f"game.settings.{key}: {name} does not begin with {count or 'any number of'} players: {reason}")
 
 
 def _count_refusals(state: Any) -> None:

@@ -90,8 +90,8 @@ def export(name: str, settings: Mapping[str, Any] | None = None) -> tuple[type[v
     Raises:
         ConfigError: unknown name, a package that is not installed, or a bad setting.
     """
-    given = dict(settings or {})
-    roles = _roles(make_environment(name, given))
+    values = dict(settings or {})
+    roles = _roles(make_environment(name, values))
 
     class LeagueTaskset(vf.Taskset[vf.Task[SeedData], LeagueTasksetConfig]):
         """A task for each seed, without end."""
@@ -112,7 +112,7 @@ def export(name: str, settings: Mapping[str, Any] | None = None) -> tuple[type[v
         """One episode of the league for each task."""
 
         def __init__(self, config: Any) -> None:
-            self.spec = make_environment(name, {**given, **config.taskset.settings})
+            self.spec = make_environment(name, {**values, **config.taskset.settings})
             if _roles(self.spec) != roles:
                 raise ConfigError(
                     f"{name}: the settings {config.taskset.settings} change the seats to {list(_roles(self.spec))}; "

@@ -33,8 +33,8 @@ _MAX_TEXT_LENGTH = 1_000
 class RequestParams:
     """The parameters of a request. ``path`` has the parts of the path that the route names."""
 
-    def __init__(self, given: Mapping[str, str], path: Mapping[str, str]) -> None:
-        self._query = given
+    def __init__(self, query: Mapping[str, str], path: Mapping[str, str]) -> None:
+        self._query = query
         self._path = path
 
     def path_part(self, name: str) -> str:

@@ -94,11 +94,11 @@ async def _agent_ratings(league: LiveLeague, name: str, upto: int) -> list[dict[
     )
     rows = []
     for system in configured[0]["systems"]:
-        found = await league.rows(
+        ratings = await league.rows(
             "SELECT rating, deviation, rated_games FROM ratings_at(?, under := ?) WHERE agent = ?",
             *(upto, system, name),
         )
-        rows += [{"system": system, **row} for row in found]
+        rows += [{"system": system, **row} for row in ratings]
     return rows
 
 
@@ -158,14 +158,14 @@ async def steps(league: LiveLeague, params: RequestParams) -> Any:
     for step in last.steps:
         for opponent, count in step.opponents.items():
             seats[opponent] = seats.get(opponent, 0) + count
-    met = sorted(seats.items(), key=lambda pair: (-pair[1], pair[0]))
+    opponents = sorted(seats.items(), key=lambda pair: (-pair[1], pair[0]))
     return {
         "way": [station.agent for station in lineage.stations],
         "count": len(last.steps),
         "matches": sum(len(step.matches) for step in last.steps),
         "accepted": sum(step.accepted for step in last.steps),
-        "opponents": [{"agent": opponent, "seats": count} for opponent, count in met[:_MAX_OPPONENTS]],
-        "others": max(0, len(met) - _MAX_OPPONENTS),
+        "opponents": [{"agent": opponent, "seats": count} for opponent, count in opponents[:_MAX_OPPONENTS]],
+        "others": max(0, len(opponents) - _MAX_OPPONENTS),
         "steps": [_step_fields(step) for step in last.steps[-_MAX_STEPS:]],
     }
 

@@ -138,15 +138,15 @@ async def decision(league: LiveLeague, params: RequestParams) -> Any:
     return msgspec.to_builtins(msgspec.structs.replace(again, note=again.note + problem))
 
 
-def _model_seat(league: LiveLeague, found: MatchEvents, seat: int) -> tuple[SeatResult, bool]:
+def _model_seat(league: LiveLeague, match: MatchEvents, seat: int) -> tuple[SeatResult, bool]:
     """A seat with a model or a person, and whether it was prompted in plain words (a person or a remote model).
 
     Raises:
         UsageError: there is no such seat, or it held a bot.
     """
-    if found.result is None or seat >= len(found.result.seats):
-        raise UsageError(f"match {found.match_id!r}: it has no seat {seat}, or was not played to its end")
-    seated = found.result.seats[seat]
+    if match.result is None or seat >= len(match.result.seats):
+        raise UsageError(f"match {match.match_id!r}: it has no seat {seat}, or was not played to its end")
+    seated = match.result.seats[seat]
     kind = agent_kind(league, seated.agent)
     if kind == "bot":
         raise UsageError(f"seat {seat}: {seated.agent} is a bot; it was asked nothing")
@@ -154,24 +154,24 @@ def _model_seat(league: LiveLeague, found: MatchEvents, seat: int) -> tuple[Seat
 
 
 async def _sampled_decision(
-    league: LiveLeague, found: MatchEvents, seat: SeatResult, number: int
+    league: LiveLeague, match: MatchEvents, seat: SeatResult, number: int
 ) -> tuple[Decision | None, str]:
     """The decision from its trajectory while that waits for a trainer; else None, and why it could not be read."""
-    calls, problem = await _sampled_calls(league, found, seat)
+    calls, problem = await _sampled_calls(league, match, seat)
     if number >= len(calls):
         return None, problem
     tokenizer = await asyncio.to_thread(load_tokenizer, league.run, league.state.model)
     return decision_from_call(calls[number], tokenizer), ""
 
 
-async def _sampled_calls(league: LiveLeague, found: MatchEvents, seat: SeatResult) -> tuple[Sequence[ModelCall], str]:
+async def _sampled_calls(league: LiveLeague, match: MatchEvents, seat: SeatResult) -> tuple[Sequence[ModelCall], str]:
     """A seat's model calls while its trajectory waits for a trainer; else none, and why they could not be read."""
     named = split_agent(seat.agent)
-    if named is None or not seat.trainable or found.result is None or not found.result.experience:
+    if named is None or not seat.trainable or match.result is None or not match.result.experience:
         return (), ""
     log = league.log
     try:
-        trajectory = await find_pending_trajectory(log.client, log.league, named[0], found.match_id, seat.seat)
+        trajectory = await find_pending_trajectory(log.client, log.league, named[0], match.match_id, seat.seat)
     except LogError as error:
         # Credentials that may read the league may still be denied its experience.
         return (), f" Those that wait could not be looked at: {error}."
@@ -219,28 +219,28 @@ async def load_whole_match(league: LiveLeague, match_id: str, file: Path | None 
 
 
 async def _load_decisions(
-    league: LiveLeague, found: MatchEvents, record: bytes, is_consumed: bool
+    league: LiveLeague, match: MatchEvents, record: bytes, is_consumed: bool
 ) -> dict[tuple[int, int], Decision]:
     """The decisions of all seats but bots', from waiting trajectories where a trainer has not consumed them."""
-    assert found.result is not None
-    kinds = {seat.seat: agent_kind(league, seat.agent) for seat in found.result.seats}
+    assert match.result is not None
+    kinds = {seat.seat: agent_kind(league, seat.agent) for seat in match.result.seats}
     replies_in_text = {seat: kind in ("remote", "person") for seat, kind in kinds.items() if kind != "bot"}
     config = league.state.config
     decisions: dict[tuple[int, int], Decision] = await _run_in_record_thread(
-        reconstruct_decisions, record, _game_name(found), config, replies_in_text
+        reconstruct_decisions, record, _game_name(match), config, replies_in_text
     )
-    for seat in () if is_consumed else found.result.seats:
-        calls, _ = await _sampled_calls(league, found, seat) if seat.seat in replies_in_text else ((), "")
+    for seat in () if is_consumed else match.result.seats:
+        calls, _ = await _sampled_calls(league, match, seat) if seat.seat in replies_in_text else ((), "")
         places = [place for place in sorted(decisions) if place[1] == seat.seat]
         tokenizer = await asyncio.to_thread(load_tokenizer, league.run, league.state.model) if calls else None
         decisions |= {place: decision_from_call(call, tokenizer) for place, call in zip(places, calls, strict=False)}
     return decisions
 
 
-def _game_name(found: MatchEvents) -> str:
+def _game_name(match: MatchEvents) -> str:
     """The game of a match that has a record."""
-    assert found.result is not None
-    return found.result.game
+    assert match.result is not None
+    return match.result.game
 
 
 async def _run_in_record_thread(work: Callable[..., T], *arguments: Any) -> T:

@@ -34,11 +34,11 @@ async def overview(league: LiveLeague, _: RequestParams) -> Any:
 async def events(league: LiveLeague, params: RequestParams) -> Any:
     """The newest events, newest first; optionally of a ``type`` and ``before`` a sequence."""
     kind = params.text("type")
-    found = await league.recorded_events(
+    recorded_events = await league.recorded_events(
         "WHERE sequence < ? AND (? IS NULL OR type = ?) ORDER BY sequence DESC LIMIT ?",
         *(params.integer("before") or MAX_INTEGER, kind, kind, params.limit()),
     )
-    return [summarise_event(recorded) for recorded in found]
+    return [summarise_event(recorded) for recorded in recorded_events]
 
 
 @route("/timeline")
@@ -87,14 +87,14 @@ async def workers(league: LiveLeague, params: RequestParams) -> Any:
     """``league status``: processes, queues and total rates; ``left`` includes processes that have left."""
     everybody = params.choice("left", ["yes", "no"]) == "yes"
     status = await read_status(league.log, league.state, everybody, league.run)
-    here = [worker for worker in status.workers if worker.health != "left"]
-    gone = [worker for worker in status.workers if worker.health == "left"]
+    present = [worker for worker in status.workers if worker.health != "left"]
+    departed = [worker for worker in status.workers if worker.health == "left"]
     return {
-        "workers": msgspec.to_builtins([*here, *gone][:MAX_ROWS]),
+        "workers": msgspec.to_builtins([*present, *departed][:MAX_ROWS]),
         "left_out": max(len(status.workers) - MAX_ROWS, 0),
         "silent": len(status.silent_workers),
-        "rates": _total_rates(here),
-        "gpus": _distinct_gpus(here),
+        "rates": _total_rates(present),
+        "gpus": _distinct_gpus(present),
         "jobs": status.jobs,
         "lag": status.lag,
         "since_step_s": status.since_step_s,
@@ -105,9 +105,9 @@ async def workers(league: LiveLeague, params: RequestParams) -> Any:
     }
 
 
-def _total_rates(found: list[WorkerStatus]) -> dict[str, float]:
+def _total_rates(workers: list[WorkerStatus]) -> dict[str, float]:
     """Summed recent rates of all healthy processes."""
-    beats = [worker.heartbeat for worker in found if worker.heartbeat is not None and worker.health == "ok"]
+    beats = [worker.heartbeat for worker in workers if worker.heartbeat is not None and worker.health == "ok"]
     return {
         "games_s": sum(beat.play.games_s for beat in beats if beat.play is not None),
         "games_in_flight": sum(beat.play.games_in_flight for beat in beats if beat.play is not None),
@@ -119,10 +119,10 @@ def _total_rates(found: list[WorkerStatus]) -> dict[str, float]:
     }
 
 
-def _distinct_gpus(found: list[WorkerStatus]) -> list[dict[str, Any]]:
+def _distinct_gpus(workers: list[WorkerStatus]) -> list[dict[str, Any]]:
     """Each GPU once, however many processes of its machine use it."""
     gpus: dict[tuple[str, int], dict[str, Any]] = {}
-    for worker in found:
+    for worker in workers:
         if worker.heartbeat is not None and worker.health == "ok":
             for gpu in worker.heartbeat.gpus:
                 gpus[worker.host, gpu.index] = {"host": worker.host, **msgspec.to_builtins(gpu)}
@@ -201,14 +201,14 @@ async def dead_letter(league: LiveLeague, params: RequestParams) -> Any:
     """One dead letter and its message; ``message`` is null when that is no longer stored."""
     number = RequestParams({"number": params.path_part("number")}, {}).integer("number", least=1) or 0
     dead = DeadLetters(league.log.client, league.log.league)
-    filed = await dead.get(number)
-    message = await dead.original_message(filed.letter)
+    letter = await dead.get(number)
+    message = await dead.original_message(letter.letter)
     return {
-        **_letter_fields(filed),
+        **_letter_fields(letter),
         "bytes": None if message is None else len(message),
         "message": None if message is None else message[:_SHOWN_CHARACTERS].decode(errors="backslashreplace"),
     }
 
 
-def _letter_fields(filed: DeadLetterEntry) -> dict[str, Any]:
-    return {**dead_letter_fields(filed), "can_be_retried": filed.letter.is_retriable}
+def _letter_fields(letter: DeadLetterEntry) -> dict[str, Any]:
+    return {**dead_letter_fields(letter), "can_be_retried": letter.letter.is_retriable}

@@ -202,9 +202,9 @@ def _sequence_range(roster: Roster, query: _HistoryQuery) -> tuple[int, int]:
     return first, last
 
 
-def _places_by_sequence(roster: Roster, found: Sequence[RatingHistory], query: _HistoryQuery) -> dict[int, int]:
+def _places_by_sequence(roster: Roster, histories: Sequence[RatingHistory], query: _HistoryQuery) -> dict[int, int]:
     """The places of matches on the axis ``time`` or ``step``."""
-    stops = sorted({int(sequence) for course in found for sequence in course.sequence_P})
+    stops = sorted({int(sequence) for course in histories for sequence in course.sequence_P})
     rows = roster.query(
         "SELECT m.sequence, CASE ? WHEN 'time' THEN epoch_ms(m.time) ELSE coalesce(g.step, 0) END::BIGINT "
         "FROM matches m ASOF LEFT JOIN (SELECT sequence, step FROM gradient_steps WHERE policy = ?) g "

@@ -82,7 +82,7 @@ async def curves(league: LiveLeague, params: RequestParams) -> Any:
 
 async def _curve(league: LiveLeague, params: RequestParams, name: str) -> list[dict[str, Any]]:
     """One metric of each policy. A query a metric: joining the maps of metrics with names copies them for each name."""
-    value, given = (_COUNTER_COLUMNS[name], ()) if name in _COUNTER_COLUMNS else (_METRIC_COLUMN, (name,))
+    value, parameters = (_COUNTER_COLUMNS[name], ()) if name in _COUNTER_COLUMNS else (_METRIC_COLUMN, (name,))
     return await league.rows(
         f"""
         WITH chosen AS (
@@ -98,7 +98,7 @@ async def _curve(league: LiveLeague, params: RequestParams, name: str) -> list[d
         SELECT policy, ? AS name, list([step, mean, low, high] ORDER BY step) AS points
         FROM joined GROUP BY policy ORDER BY policy
         """,
-        *given,
+        *parameters,
         params.names("policy"),
         params.as_of(league),
         *params.step_range(),
@@ -149,12 +149,12 @@ class _Auditor:
         Raises:
             BusyError: as ``audit``.
         """
-        kept = self._latest.setdefault(league, {})
-        until_s, audit = kept.get(policy, (0.0, None))
+        latest = self._latest.setdefault(league, {})
+        until_s, audit = latest.get(policy, (0.0, None))
         if audit is None or time.monotonic() >= until_s:
             began = time.monotonic()
             audit = await self.audit(league, league.position, window, policy)
-            kept[policy] = reuse_until_s(began), audit
+            latest[policy] = reuse_until_s(began), audit
         return audit
 
     async def audit(self, league: LiveLeague, at: int, window: int, policy: str | None) -> SamplingAudit:

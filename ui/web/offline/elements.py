@@ -34,17 +34,17 @@ Child = Markup | str | int | float | None | Iterable["Child"]
 
 def escape(value: object) -> str:
     """A value as text inside HTML, quotes included."""
-    return html.escape(_UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", str(value)))
+    return html.escape(_UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", str(value)))
 
 
 def h(tag: str, attributes: Mapping[str, object] | None = None, *children: Child) -> Markup:
     """An element. Attributes that are None or False are left out, those that are True have no value."""
-    given = "".join(
+    rendered = "".join(
         f" {name}" if value is True else f' {name}="{escape(value)}"'
         for name, value in (attributes or {}).items()
         if value is not None and value is not False
     )
-    return Markup(f"<{tag}{given}>" if tag in _VOID else f"<{tag}{given}>{join(*children)}</{tag}>")
+    return Markup(f"<{tag}{rendered}>" if tag in _VOID else f"<{tag}{rendered}>{join(*children)}</{tag}>")
 
 
 def join(*children: Child) -> Markup:
