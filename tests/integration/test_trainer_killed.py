@@ -65,7 +65,11 @@ BUFFERS = {
     "uniform": BufferConfig(strategy=Plugin(name="uniform"), batch_delay=2.0),
     "steps": BufferConfig(level="step", steps_per_batch=3, strategy=Plugin(name="prioritised"), batch_delay=2.0),
     "groups": BufferConfig(strategy=Plugin(name="uniform"), batch_delay=2.0),
+    "peft": BufferConfig(strategy=Plugin(name="uniform"), batch_delay=2.0),
 }
+"""By kind of league. One is trained by transformers and PEFT, the others by the native decoder."""
+PEFT = Plugin(name="peft", settings={"dropout": 0.1})
+"""With dropout, whose draws have to be repeated too."""
 SIZES = (4, 4, 3, 2, 1, 1, 1)
 """Of the groups in which the recorded rollouts are sent again for the buffer of that name, over and over."""
 _FORKS = multiprocessing.get_context("forkserver")
@@ -77,6 +81,7 @@ def config(buffer: BufferConfig, ranks: int = 1, blobs: str = "", state_interval
     tiny = load_config(Path(__file__).parents[2] / "configs" / "nim-tiny.toml")
     trainer = msgspec.structs.replace(
         tiny.trainer,
+        backend=PEFT if buffer is BUFFERS["peft"] else tiny.trainer.backend,
         rollouts_per_step=PER_STEP,
         max_lag_steps=10_000,
         buffer=buffer,
@@ -337,12 +342,13 @@ def test_a_trainer_killed_again_and_again_ends_with_the_same_weights(
     assert found.given_up == expected.given_up
 
 
+@pytest.mark.parametrize("kind", ["uniform", pytest.param("peft", marks=pytest.mark.slow)])
 def test_steps_since_the_stored_state_are_taken_again_to_the_bit(
-    recorded: Path, uninterrupted: Uninterrupted, tmp_path: Path
+    recorded: Path, uninterrupted: Uninterrupted, tmp_path: Path, kind: str
 ) -> None:
     """With ``state_interval``, most steps store their batch in place of the state."""
-    expected = uninterrupted("uniform")
-    folder = copied(recorded, tmp_path / "run", "uniform", blobs=str(tmp_path / "blobs"), state_interval=7)
+    expected = uninterrupted(kind)
+    folder = copied(recorded, tmp_path / "run", kind, blobs=str(tmp_path / "blobs"), state_interval=7)
 
     async def interrupted() -> Pass:
         async with broker(folder) as client:
