@@ -1,8 +1,8 @@
 """Learner backends side by side: the native decoder against transformers and PEFT, on the same batch and adapter.
 
-Processor time of one step on one thread, in rectangles and in packed rows, on a small and on a wider model. The
-gradient norms are compared, so that the backends are known to compute the same step. Run: ``python -m benchmarks
-backends``.
+Processor time of one step on one thread, in rectangles and in packed rows, on models of several sizes, and which of the
+two ``auto`` takes. The gradient norms are compared, so that the backends are known to compute the same step. Run:
+``python -m benchmarks backends``.
 """
 
 import os
@@ -16,11 +16,12 @@ from benchmarks.bench_trainer import VOCABULARY, synthetic_trajectories
 from benchmarks.sizes import size
 from schemas.config import Plugin, TrainerConfig
 from trainer.backends import AdapterSpec, load_backend
+from trainer.backends.auto import choose_backend
 from trainer.learner import Learner
 
 ROUNDS = size(3, 1)
 ROLLOUTS, CALLS = size(8, 2), size(12, 2)
-WIDTHS = size(((64, 2), (256, 4), (512, 8)), ((64, 2),))
+WIDTHS = size(((64, 2), (256, 4), (512, 8), (512, 16)), ((64, 2),))
 """Hidden size and layers."""
 ADAPTER = AdapterSpec(rank=16, alpha=32.0, targets=())
 TOLERANCE = 1e-3
@@ -68,16 +69,22 @@ def main() -> None:
     print(f"{calls} sequences of about 110 tokens, one epoch, rank {ADAPTER.rank}; load {os.getloadavg()[0]:.1f}")
     print(
         f"{'hidden × layers':16} {'layout':11} {'native s':>9} {'peft s':>9} {'peft / native':>14} {'norms differ':>13}"
+        f" {'auto':>7}"
     )
     for width, layers in WIDTHS:
         with tempfile.TemporaryDirectory() as folder:
             model = make_model(Path(folder) / "model", width, layers)
+            auto, _ = choose_backend(model)
             for layout in ("rectangles", "packed"):
                 (native, expected), (peft, found) = (step_cost(model, name, layout) for name in ("native", "peft"))
                 apart = abs(found - expected) / expected
                 assert apart < TOLERANCE, f"gradient norms {expected} and {found}"
                 shape = f"{width} × {layers}"
-                print(f"{shape:16} {layout:11} {native:9.2f} {peft:9.2f} {peft / native:12.2f} {apart:13.1e}")
+                ratio = peft / native
+                print(
+                    f"{shape:16} {layout:11} {native:9.2f} {peft:9.2f} {ratio:14.2f} {apart:13.1e} {auto:>7}",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":
