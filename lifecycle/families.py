@@ -4,6 +4,7 @@
 on a CPU. Other families of transformers are trained too: ``peft`` probes them before the first step.
 """
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -76,6 +77,8 @@ def check_family(config: LeagueConfig, base: Path) -> None:
     if reason is not None:
         _check_native(config, reason)
     family = FAMILIES.get(model_type)
+    if family is None and reason is not None and config.trainer.backend.name != "tinker":
+        _check_architecture(config, base, model_type)
     if family is not None:
         _check_layout(config, family, model_type)
         if config.inference.backend.startswith("vllm") and config.inference.device == "cpu":
@@ -94,6 +97,26 @@ def _check_native(config: LeagueConfig, reason: str) -> None:
             f"trainer.advantage: {trainer.advantage.name!r} has a critic, which runs on the native decoder ({reason}); "
             "expected an estimator without one"
         )
+
+
+def _check_architecture(config: LeagueConfig, base: Path, model_type: str) -> None:
+    """Refuse an architecture that only code of the model's own computes, without consent, or nothing does."""
+    # Here, since it takes seconds and few leagues need it.
+    from transformers import __version__
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    has_code = "auto_map" in json.loads((base / "config.json").read_bytes())
+    if model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or config.trainer.backend.settings.get("remote_code"):
+        return
+    if has_code:
+        raise ConfigError(
+            f"model.base: a {model_type!r} model brings Python code, which would run with the trainer's "
+            "rights; expected trainer.backend = { name = 'peft', settings = { remote_code = true } } where you trust it"
+        )
+    raise ConfigError(
+        f"model.base: transformers {__version__} computes no {model_type!r} models; expected another base model, or a "
+        "transformers that does (`league config families` lists those that are tested)"
+    )
 
 
 def _check_layout(config: LeagueConfig, family: Family, model_type: str) -> None:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -337,19 +338,26 @@ def test_auto_goes_by_size_device_and_critic(tmp_path: Path) -> None:
 def test_models_that_cannot_be_loaded_are_refused_with_the_reason(models: Path, tmp_path: Path) -> None:
     folder = make_model(models / "mistral", "mistral")
     config = json.loads((folder / "config.json").read_text())
+    code = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}}
     cases = {
-        "unknown": (config | {"model_type": "no_such_family"}, "no_such_family"),
-        "pickled": (config, "transformers cannot load it"),
-        "remote": (
-            config | {"model_type": "own", "auto_map": {"AutoConfig": "own.C", "AutoModelForCausalLM": "own.M"}},
-            "transformers cannot load it",
-        ),
+        "unknown": (config | {"model_type": "no_such_family"}, "no_such_family", "computes no 'no_such_family' models"),
+        "pickled": (config, r"no file named model\.safetensors", None),
+        "remote": (config | code, r"trainer\.backend\.settings\.remote_code = true", "'own' model brings Python code"),
     }
-    for name, (written, message) in cases.items():
+    for name, (written, message, checked) in cases.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(written))
+        # Neither is run.
+        (tmp_path / name / "own.py").write_text("raise SystemExit")
+        torch.save({}, tmp_path / name / "pytorch_model.bin")
         with pytest.raises(ModelError, match=message):
             load_backend(Plugin("peft"), tmp_path / name, "cpu", "float32")
+        if checked is not None:
+            with pytest.raises(ConfigError, match=rf"^model\.base: .*{checked}"):
+                check_config(league(tmp_path / name, backend="vllm"))
+    given = league(tmp_path / "remote", backend="vllm")
+    trainer = msgspec.structs.replace(given.trainer, backend=Plugin("peft", {"remote_code": True}))
+    check_config(msgspec.structs.replace(given, trainer=trainer))
 
 
 def test_critics_and_quantised_bases_say_what_they_need(models: Path) -> None:

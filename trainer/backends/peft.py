@@ -408,7 +408,10 @@ def _load_model(folder: Path, device: str, dtype: torch.dtype, settings: PeftSet
     try:
         model = AutoModelForCausalLM.from_pretrained(str(folder), **arguments)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        raise ModelError(f"{folder}: transformers cannot load it: {' '.join(str(error).split())[:500]}") from error
+        problem = " ".join(str(error).split())[:500]
+        if "trust_remote_code" in problem:
+            problem = "it brings Python code; expected trainer.backend.settings.remote_code = true to run it"
+        raise ModelError(f"{folder}: transformers cannot load it: {problem}") from error
     if settings.quantization == "none":
         model = model.to(device)
     return model.eval().requires_grad_(False)
