@@ -414,7 +414,12 @@ def _load_model(folder: Path, device: str, dtype: torch.dtype, settings: PeftSet
         raise ModelError(f"{folder}: transformers cannot load it: {problem}") from error
     if settings.quantization == "none":
         model = model.to(device)
-    return model.eval().requires_grad_(False)
+    model = model.eval().requires_grad_(False)
+    for module in model.modules():
+        if type(module).__name__ == "Linear4bit":
+            # Otherwise bitsandbytes takes it for inference on some CPUs, and no gradient passes through.
+            module.training = True
+    return model
 
 
 def _quantization(bits: str, dtype: torch.dtype) -> Any:
