@@ -10,7 +10,7 @@ COMMA := ,
 HASH := \#
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-failed test-slow test-faults test-fuzz sim test-oracles test-environments test-vllm test-web test-s3 test-tinker check bench gpu docs hashes ablation ablation-short clean
+.PHONY: help install demo test test-failed test-slow test-faults test-fuzz sim test-oracles test-environments install-vllm test-vllm test-vllm-failed test-web test-s3 test-tinker test-quantized check bench gpu docs hashes ablation ablation-short clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -105,6 +105,10 @@ test-tinker: $(STAMP)  ## training on a server that speaks the Tinker API, with 
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tinker]'
 	@$(BIN)/python -m pytest tests/unit/test_trainer_tinker.py
 
+test-quantized: $(STAMP)  ## base models in 8 and 4 bits, with bitsandbytes on the CPU
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[quantized]'
+	@$(BIN)/python -m pytest tests/unit/test_trainer_quantized.py
+
 test-web: $(STAMP)  ## the pages, in the system's Chromium too (skipped where there is none); LEAGUE_WEB_RUN: of that run
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/web
 
@@ -119,9 +123,18 @@ test-web: $(STAMP)  ## the pages, in the system's Chromium too (skipped where th
 	@.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
+# A download of its own, so that its failure is no failure of the tests.
+install-vllm: .venv-vllm/.installed  ## create .venv-vllm for `make test-vllm`
+
 # vLLM's own warnings are not errors of ours.
-test-vllm: .venv-vllm/.installed  ## run the backends' contract, and what only vLLM has, on the real vLLM (CPU)
-	@.venv-vllm/bin/python -m pytest -W default tests/contracts/test_inference_backends.py tests/vllm -k vllm
+TEST_VLLM = .venv-vllm/bin/python -m pytest -W default -o cache_dir=.pytest_cache/vllm \
+  tests/contracts/test_inference_backends.py tests/vllm -k vllm
+
+test-vllm: install-vllm  ## run the backends' contract, and what only vLLM has, on the real vLLM (CPU, about 15 minutes)
+	@$(TEST_VLLM)
+
+test-vllm-failed: install-vllm  ## run the tests of `make test-vllm` again that failed last
+	@$(TEST_VLLM) --last-failed --last-failed-no-failures none
 
 check: $(STAMP)  ## lint, format, types, import contracts
 	@echo "==> ruff" && $(BIN)/ruff check . && $(BIN)/ruff format --check .
