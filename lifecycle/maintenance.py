@@ -36,7 +36,8 @@ class Finding(msgspec.Struct, frozen=True):
 def run_checks(run: Run) -> Iterator[Finding]:
     """Check Python, packages, disk, broker and league, one after the other."""
     yield Finding("Python", sys.version_info >= (3, 11), platform.python_version())
-    for package, why in {"torch": "models", "diplomacy": "the Diplomacy game; pip install 'event-sourced-league[diplomacy]'"}.items():
+    uses = {"torch": "models", "diplomacy": "the Diplomacy game; pip install 'event-sourced-league[diplomacy]'"}
+    for package, why in uses.items():
         there = importlib.util.find_spec(package) is not None
         yield Finding(package, there, "installed" if there else f"not installed, needed for {why}")
     folder = run.folder if run.folder.exists() else Path(run.folder.anchor)

@@ -65,7 +65,9 @@ class GrammarCompiler:
         try:
             import llguidance
         except ImportError as error:
-            raise ConfigError("constraints on text need llguidance: pip install 'event-sourced-league[grammars]'") from error
+            raise ConfigError(
+                "constraints on text need llguidance: pip install 'event-sourced-league[grammars]'"
+            ) from error
         self.vocabulary = vocabulary
         self._library = llguidance
         self._tokens = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_TokenizerAdapter(vocabulary)))

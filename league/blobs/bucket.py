@@ -55,7 +55,9 @@ class BucketBlobStore:
             import obstore
             from obstore.store import S3Store
         except ImportError:
-            raise UsageError(f"blobs.url: {url} needs the package obstore: pip install 'event-sourced-league[s3]'") from None
+            raise UsageError(
+                f"blobs.url: {url} needs the package obstore: pip install 'event-sourced-league[s3]'"
+            ) from None
         parts = urlsplit(url)
         prefix = "/".join(part for part in (parts.path.strip("/"), folder) if part)
         self.where = f"s3://{parts.netloc}/{prefix}"

@@ -53,7 +53,9 @@ class WandbSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ConfigError: the package is not installed.
         """
         if importlib.util.find_spec("wandb") is None:
-            raise ConfigError("tracker.sinks: 'wandb' needs its package; expected pip install 'event-sourced-league[wandb]'")
+            raise ConfigError(
+                "tracker.sinks: 'wandb' needs its package; expected pip install 'event-sourced-league[wandb]'"
+            )
         return WandbSink(self)
 
 
