@@ -20,6 +20,8 @@ SETTINGS = (
 )
 """Values that differ from those of the league; a worker takes each one at once, or when it is started again."""
 _RETIRED = "random_bot"
+_LATE_SHARE = 1 / 3
+"""Share of the changed settings that are changed as training finishes."""
 
 Command = Callable[[Run, JetStreamLog, float, float], Coroutine[Any, Any, None]]
 """A command by a connection: seconds that its effect lasts, and a share in [0, 1) that selects what it is about."""
@@ -43,8 +45,14 @@ async def _pause(run: Run, history: JetStreamLog, seconds: float, share: float) 
 
 
 async def _configure(run: Run, history: JetStreamLog, seconds: float, share: float) -> None:
-    """Change a setting."""
-    setting = SETTINGS[int(share * len(SETTINGS))]
+    """Change a setting; one time in three once training has finished, as its workers end."""
+    place, rest = divmod(share * len(SETTINGS), 1.0)
+    setting = SETTINGS[int(place)]
+    if rest < _LATE_SHARE:
+        async for recorded in history.follow(1):
+            # An operator of the older version cannot read events of the newer one.
+            if recorded.event is None or isinstance(recorded.event, e.TrainingFinished):
+                break
     await control.append_decision(run, history, e.LeagueConfigured, lambda state: control.configure(state, [setting]))
 
 

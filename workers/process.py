@@ -78,10 +78,14 @@ class WorkerProcess:
         while not self._stopping:
             started = time.monotonic()
             code = await self._run()
-            is_done = self._stopping or (code == 0 and await self._is_work_done())
-            if is_done or code == ExitCode.REFUSED:
+            if self._stopping or code == ExitCode.REFUSED:
                 self._mark_ended(refused=code == ExitCode.REFUSED)
                 return
+            if code == 0 and await self._is_work_done():
+                self._mark_ended(refused=False)
+                if not await self._has_more_work():
+                    return
+                continue
             if code == ExitCode.DISK_UNWRITABLE:
                 raise DiskError.at(
                     self._context.run.folder,
@@ -113,7 +117,20 @@ class WorkerProcess:
         if self.role not in POLICY_ROLES:
             return False
         await context.wait_for_sequence(await context.persistently(context.log.last_sequence))
+        return self._is_training_finished()
+
+    def _is_training_finished(self) -> bool:
+        context = self._context
         return context.state.training_finished(self.policy or context.config.trainer.policy) is not None
+
+    async def _has_more_work(self) -> bool:
+        """Wait, after the end of training, until a new configuration lets it go on; False once all work has ended."""
+        context = self._context
+        await context.wait_until(lambda: self._stopping or not self._is_training_finished())
+        self.has_ended = self._stopping or context.stopping.is_set()
+        if not self.has_ended:
+            log.info("training goes on under a new configuration, starting the worker again", name=self.name)
+        return not self.has_ended
 
     @property
     def _log_hint(self) -> str:

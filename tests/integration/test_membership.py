@@ -323,6 +323,34 @@ def test_a_supervisor_records_no_departure_of_a_process_that_it_did_not_start(tm
     in_a_league(tmp_path, body)
 
 
+def test_a_trainer_that_was_done_is_started_again_when_a_configuration_lets_training_go_on(tmp_path: Path) -> None:
+    async def body(start: Start) -> None:
+        async with start("supervisor") as context:
+            runs: asyncio.Queue[int] = asyncio.Queue()
+
+            class Trainer(WorkerProcess):
+                """Ends in order at once, the second time not at all."""
+
+                async def _run(self) -> int:
+                    runs.put_nowait(len(await recorded_events(context, e.TrainingFinished)))
+                    if runs.qsize() > 1:
+                        await asyncio.Future()
+                    return 0
+
+            await context.append(e.TrainingFinished("main", 3, "steps", context.state.config_sequence))
+            child = Trainer(context, WorkerSpec("trainer", "trainer-1"), lambda text: None)
+            async with beside(child.supervise()):
+                await context.wait_until(lambda: child.has_ended)
+                assert runs.qsize() == 1
+                await context.append(
+                    configuration_event(context.state, with_settings(context.config, ["stop.steps=5"]))
+                )
+                await context.wait_until(lambda: not child.has_ended)
+                assert await runs.get() == await runs.get() == 1
+
+    in_a_league(tmp_path, body)
+
+
 def test_a_worker_whose_supervisor_ended_while_it_started_leaves(tmp_path: Path) -> None:
     """Before the league is open, and after: the id of its parent is another one from the beginning."""
 

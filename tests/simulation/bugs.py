@@ -21,6 +21,7 @@ from league.log.publisher import OutgoingMessage, Publisher
 from league.state import LeagueState
 from simulation.campaign import Bug
 from workers.evaluator import Evaluator
+from workers.process import WorkerProcess
 from workers.silence import SilenceRecorder
 from workers.trainer import TrainerWorker
 
@@ -158,6 +159,13 @@ def leave_ratings_after_a_void() -> None:
     league.history.corrections.make_corrections = none_due
 
 
+def take_training_for_over() -> None:
+    async def nothing_more(self: Any) -> bool:
+        return False
+
+    WorkerProcess._has_more_work = nothing_more  # type: ignore[method-assign]
+
+
 BUGS = (
     Bug("a batch is appended event by event", split_batches, ("kill", "crash_broker"), 20),
     Bug("a duplicate is believed without a look at its bytes", trust_duplicates, ("false_duplicate",), 10),
@@ -188,7 +196,7 @@ BUGS = (
     Bug(
         "a condition that fails ends the history of a cluster",
         look_by_the_last_id,
-        ("kill", "lost_replies", "slow_replica"),
+        ("lost_replies", "slow_replica"),
         20,
     ),
     Bug(
@@ -202,7 +210,8 @@ BUGS = (
         "a worker of a cluster ends because its message is still in flight when it is sent again",
         end_at_an_id_in_process,
         ("crash_server", "slow_disk"),
-        20,
+        40,
     ),
     Bug("ratings are never corrected after a void", leave_ratings_after_a_void, ("void",), 10),
+    Bug("a trainer is not started again for a longer training", take_training_for_over, ("configure",), 20),
 )
