@@ -34,7 +34,7 @@ DEFAULT_CONCURRENCY = 8
 
 
 class EpisodeRunner(Protocol):
-    """What an arena needs of an ``arena.episodes.Episode``."""
+    """The interface of ``arena.episodes.Episode`` that an arena uses."""
 
     async def generate(
         self, arena: "Arena", request: EpisodeRequest, context: EpisodeContext | None = None

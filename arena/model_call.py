@@ -191,7 +191,7 @@ def validate_response(response: ModelResponse, limits: Limits, needs_tokens: boo
 
 
 def _find_token_error(tokens: trajectories.ModelCall) -> str:
-    """What is inconsistent about the tokens of a reply; empty if nothing is."""
+    """Inconsistency in the tokens of a reply; empty without one."""
     branches, sampled = tokens.branches, len(tokens.branches)
     if not tokens.prompt_ids or not tokens.completion_ids:
         return (

@@ -99,7 +99,7 @@ def list_questions(source: Sequence[QuestionAnswer] | ProblemSet, seed_offset: i
 
 
 class QuestionRules(NamedTuple):
-    """Which questions are allowed."""
+    """Rules for admissible questions."""
 
     operations: str = "+-*"
     largest: int = 999

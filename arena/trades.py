@@ -105,7 +105,7 @@ def parse_goods(text: str) -> Goods | None:
 
 
 def find_offer_error(trade: Trade | None, deal: Deal) -> str:
-    """Why an offer is invalid; empty if it is valid."""
+    """Reason for which an offer is invalid; empty if it is valid."""
     if trade is None:
         return "Not understood."
     for goods, owner in ((trade.give, trade.by), (trade.take, other_player(trade.by))):

@@ -135,7 +135,7 @@ class SleepingBackend(InferenceBackend, Protocol):
         """Release the device's memory, except for what a process always takes; nothing is in flight."""
 
     async def wake(self) -> None:
-        """Take up as before, with the same adapters loaded.
+        """Resume, with the same adapters loaded.
 
         Raises:
             ModelError: the memory is not there.

@@ -82,7 +82,7 @@ class Engine:
 
     @torch.inference_mode()
     def run_round(self) -> None:
-        """Let rows join, then sample one token for every running row."""
+        """Admit waiting rows, then sample one token for every running row."""
         started = time.perf_counter()
         running = len(self._running)
         try:
@@ -231,7 +231,7 @@ class Engine:
             append_token(row, token, logprob, draws.nuclei.get(index))
 
     def _remove_finished(self) -> None:
-        """Let finished rows leave."""
+        """Remove finished rows."""
         freed = {slot for slot, row in enumerate(self._running) if row.finished or row.future.done()}
         for slot in freed:
             self._finish(self._running[slot])

@@ -119,7 +119,7 @@ class SwapTimer:
         self._expected[policy] = (adapter, recorded_ns)
 
     def observe(self, generation: Generation, adapter: str | None) -> None:
-        """Take in a finished completion, sampled by this adapter unless its spans say otherwise."""
+        """Count a finished completion, sampled by this adapter unless its spans say otherwise."""
         if not self._expected:
             return
         adapters = {adapter, *(span.adapter for span in generation.spans)}

@@ -11,7 +11,7 @@
 - ``void_matches``       voids matches
 - ``config_checks``      checks a whole configuration before anything is started
 - ``presets``            configurations to start from, by hardware, game and model; ``hardware`` fits them to a card
-- ``resource_estimate``  memory and disk that a configuration needs, from the model's dimensions
+- ``resource_estimate``  memory and disk that a configuration needs, from the model's ``model_dimensions``
 - ``release``            writes a release: one version with everything needed to play it (``release_query``
                          reads the history, ``model_card`` describes it)
 - ``parity``             compares a backend's log-probabilities with the learner's

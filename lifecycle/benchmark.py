@@ -164,7 +164,7 @@ async def _play_missing(context: Context, benchmarks: Sequence[BenchmarkGames], 
 
 @contextlib.contextmanager
 def _claim(run: Run) -> Iterator[None]:
-    """Let no other process of this folder play benchmarks during a block.
+    """Lock out other benchmarks of this folder during a block.
 
     Raises:
         UsageError: one does; the message names it.

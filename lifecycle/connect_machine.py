@@ -101,7 +101,7 @@ async def connect_machine(
         console.print(f"ok   {label}: {value}", highlight=False, soft_wrap=True, markup=False)
 
     async with Run(Path(), nats=nats, name=league, access=access).connect(name) as client:
-        say("broker", f"{nats}, {'as anybody' if creds is None else 'as ' + ', '.join(creds)}")
+        say("broker", f"{nats}, {'without credentials' if creds is None else 'as ' + ', '.join(creds)}")
         resolved = await _resolve_league(client, nats, league)
         folder = (options.folder or default_folder(resolved)).resolve()
         with lock_folder(folder, options.role):

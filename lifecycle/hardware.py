@@ -4,7 +4,8 @@ from itertools import product
 
 import msgspec
 
-from lifecycle.resource_estimate import ASLEEP_GB, BETWEEN_TURNS, KNOWN_MODELS, cached_tokens, trainer_device_memory
+from lifecycle.model_dimensions import KNOWN_MODELS
+from lifecycle.resource_estimate import ASLEEP_GB, BETWEEN_TURNS, cached_tokens, trainer_device_memory
 from schemas.config import LeagueConfig, convert
 
 MADE = "made"

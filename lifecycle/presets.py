@@ -23,7 +23,7 @@ from arena.environments import (
 )
 from arena.games import game_names
 from lifecycle.hardware import HARDWARE, MADE, Hardware, fit_card
-from lifecycle.resource_estimate import KNOWN_MODELS, known_model
+from lifecycle.model_dimensions import KNOWN_MODELS, known_model
 from schemas.config import LeagueConfig, convert
 from schemas.config.base import toml_value
 from schemas.config.league import config_path

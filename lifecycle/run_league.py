@@ -151,7 +151,7 @@ async def run_league(run: Run, stages: Sequence[LeagueConfig], console: Console)
 
 @contextlib.contextmanager
 def _claim_folder(run: Run) -> Iterator[None]:
-    """Let no other ``league up`` run the workers of a folder during a block.
+    """Lock out any other ``league up`` of a folder during a block.
 
     Raises:
         UsageError: one does; the message names it.

@@ -94,7 +94,7 @@ class HumanSeat:
                 await self.notify()
 
     def answer(self, number: int, reply: str) -> None:
-        """Take an answer.
+        """Submit an answer.
 
         Args:
             number: The number of its question.

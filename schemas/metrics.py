@@ -49,7 +49,7 @@ class InferenceMetrics(msgspec.Struct, frozen=True):
 
 
 class MatchMetrics(msgspec.Struct, frozen=True):
-    """What a process that plays matches is at."""
+    """Figures of a process that plays matches."""
 
     games_in_flight: int = 0
     games: int = 0
@@ -64,7 +64,7 @@ class MatchMetrics(msgspec.Struct, frozen=True):
 
 
 class TrainingMetrics(msgspec.Struct, frozen=True):
-    """What a trainer is at."""
+    """Figures of a trainer."""
 
     policy: str
     step: int = 0

@@ -76,7 +76,7 @@ def make_sketch(
 
 
 def decode_sketch(text: str) -> Sketch:
-    """What ``Sketch.encode`` wrote.
+    """Decode the output of ``Sketch.encode``.
 
     Raises:
         DecodeError: it is something else.

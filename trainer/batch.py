@@ -240,7 +240,7 @@ def rank_microbatches(
 
 
 class _TokenLayout(NamedTuple):
-    """Where tokens lie in the batch, where branches are read, and where each of these is then found."""
+    """Positions in the batch: of tokens, of the branches that are read, and of each branch in the result."""
 
     index_BL: Ints
     wanted_BQ: Ints
@@ -268,7 +268,7 @@ def _packed_layout(batch: Batch, chosen_B: Ints) -> _TokenLayout:
 
 
 def run_starts(counts: Ints) -> Ints:
-    """Where each run begins when runs of ``counts`` stand one after the other."""
+    """Start of each run when runs of ``counts`` stand one after the other."""
     first: Ints = np.cumsum(counts) - counts
     return first
 

@@ -163,7 +163,7 @@ class AdvantagePipeline:
         return places, refused
 
     def _reward_error(self, rollout: Trajectory) -> str | None:
-        """Why a valid trajectory has no reward, or None; checked alone, so that it does not spoil the batch."""
+        """Reason for which a valid trajectory has no reward, or None; checked alone, to keep the rest of the batch."""
         if rollout.scores and not (0 <= rollout.seat < len(rollout.scores) and np.isfinite(rollout.scores).all()):
             return f"scores {rollout.scores} are not finite numbers with one of seat {rollout.seat}"
         finite = all(np.isfinite(self.reward(unit.rollout)).all() for unit in credit_units([rollout]))

@@ -23,11 +23,9 @@ from schemas.errors import ConfigError
 
 T = TypeVar("T")
 
-MEMBER_COUNTS = ("members_complete", "members_handed_on", "members_given_up", "late", "duplicate", "missing")
-
 
 class GroupMembership(NamedTuple):
-    """What an arrival says of its group."""
+    """Group membership of an arrival."""
 
     id: str
     group: str
@@ -39,7 +37,7 @@ class GroupMembership(NamedTuple):
 
 
 class GroupUpdate(NamedTuple, Generic[T]):
-    """What came of an arrival, or of a version."""
+    """Effect of an arrival, or of a version, on groups."""
 
     released: list[list[T]]
     """Groups that are ready to be trained on, oldest first, members in the order of their ids."""
@@ -63,7 +61,7 @@ class PendingGroup(NamedTuple, Generic[T]):
 
     @property
     def usable_members(self) -> list[T]:
-        """Those that can be used, in the order of their ids."""
+        """Members that can be used, in the order of their ids."""
         return [item for _, item in sorted(self.members.items()) if item is not None]
 
 
@@ -96,8 +94,9 @@ class GroupAssembler(Generic[T]):
         if least is not None and least < 1:
             raise ConfigError(f"gathering.least: {least}; expected 1 or more, or nothing")
         self.counts: Counter[str] = Counter()
-        """Groups ``complete``, ``given_up`` and, of these and of those yielded, ``make_credit``; members as in
-        ``MEMBER_COUNTS``. With those that still wait, the members add up to the arrivals."""
+        """Groups ``complete``, ``given_up`` and, of these, ``handed_on``; members
+        ``members_complete``, ``members_handed_on``, ``members_given_up``, ``late``, ``duplicate`` and ``missing``.
+        With those that still wait, the members add up to the arrivals."""
         self._membership = membership_of
         self._max_lag = max_lag
         self._max_open = max_open
@@ -116,7 +115,7 @@ class GroupAssembler(Generic[T]):
 
     @property
     def items(self) -> list[T]:
-        """What waits in open groups."""
+        """Items that wait in open groups."""
         return [item for group in self._open.values() for item in group.members.values() if item is not None]
 
     @property
@@ -125,12 +124,12 @@ class GroupAssembler(Generic[T]):
         return len(self.items)
 
     def resume(self, opened: Iterable[PendingGroup[T]], over: Iterable[str]) -> None:
-        """Go on with groups as they were recorded, the oldest first."""
+        """Restore groups as they were recorded, the oldest first."""
         self._open = {group.name: group for group in opened}
         self._closed = dict.fromkeys(over)
 
     def add(self, item: T) -> GroupUpdate[T]:
-        """Take one arrival."""
+        """Add one arrival."""
         membership = self._membership(item)
         before, late = Counter(self.counts), self._is_closed(membership)
         self.counts["late"] += late
@@ -138,13 +137,13 @@ class GroupAssembler(Generic[T]):
         return self._make_update(before, released, self._close_stale(membership.version), [item] if late else [])
 
     def mark_missing(self, membership: GroupMembership) -> GroupUpdate[T]:
-        """Take an arrival that failed or cannot be used: a member that its group has without it."""
+        """Count an arrival that failed or cannot be used: its group completes without it."""
         before = Counter(self.counts)
         released = [] if self._is_closed(membership) or membership.size <= 1 else self._add_member(membership, None)
         return self._make_update(before, released, self._close_stale(membership.version), [])
 
     def advance(self, version: int) -> GroupUpdate[T]:
-        """Hear of a policy version, which may be the end of groups that are too far behind."""
+        """Note a published policy version, and close the groups that are too old for it."""
         before = Counter(self.counts)
         return self._make_update(before, [], self._close_stale(version), [])
 
@@ -194,7 +193,7 @@ class GroupAssembler(Generic[T]):
         return [self._close(membership.group)]
 
     def _close_stale(self, version: int | None) -> tuple[list[list[T]], list[T]]:
-        """What is handed on, and what is not, of the groups that end now."""
+        """Groups that end now: those handed on, and members that are not."""
         self._newest = max(self._newest, version or 0)
         released: list[list[T]] = []
         dropped: list[T] = []
@@ -226,7 +225,7 @@ class GroupAssembler(Generic[T]):
 
 
 def group_membership(result: GenerateResult) -> GroupMembership:
-    """What an episode without a parent says of its group."""
+    """Group membership of an episode without a parent."""
     rollout = result.rollout
     return GroupMembership(rollout.id, rollout.group, rollout.group_size, rollout.policy_version)
 

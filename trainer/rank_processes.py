@@ -183,7 +183,7 @@ class RankGroup:
         return store
 
     def step(self, learner: Learner, rollouts: Sequence[Trajectory], progress: float) -> StepReport:
-        """Let all ranks take a step together.
+        """Take a step on all ranks.
 
         Args:
             learner: Rank 0's.
@@ -233,7 +233,7 @@ class RankGroup:
 
     @contextlib.contextmanager
     def _report_dead_rank(self) -> Iterator[None]:
-        """Say which rank ended, where connections broke."""
+        """Raise an error that names the rank that ended, where connections broke."""
         try:
             yield
         except (OSError, EOFError, RuntimeError) as error:

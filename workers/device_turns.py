@@ -62,7 +62,7 @@ class DeviceTurns:
             fcntl.flock(self._queue, fcntl.LOCK_UN)
 
     def release(self) -> None:
-        """Let the next process have its turn."""
+        """Hand the turn to the next process."""
         fcntl.flock(self._turn, fcntl.LOCK_UN)
 
     @contextlib.asynccontextmanager

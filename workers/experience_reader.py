@@ -160,7 +160,7 @@ class ExperienceReader:
         return self.buffer.is_waiting(match_id, seat) or any(check(match_id, seat) for check in accounted)
 
     def _drop_reason(self, rollout: Trajectory, version: int) -> str | None:
-        """Why the step from ``version`` must not train on a valid trajectory; None if it may."""
+        """Reason for which the step from ``version`` must not train on a valid trajectory; None if it may."""
         state, judged_by = self._context.state, self._config.buffer.staleness
         if state.is_voided(rollout.match_id):
             return "voided"

@@ -1,4 +1,8 @@
-"""Makes or restores the learner of a policy from the history."""
+"""Makes or restores the learner of a policy from the history.
+
+All ways to a learner stand together (restored, repeated from inputs, untrained, warm-started, offspring), since each is
+the fallback of another.
+"""
 
 import asyncio
 import tempfile
@@ -65,7 +69,7 @@ _INPUTS_FILE = "step.msgpack"
 
 
 class StepInputs(msgspec.Struct, frozen=True):
-    """What a step was computed from, in place of the state after it (``trainer.state_interval``)."""
+    """Inputs of a step, stored in place of the state after it (``trainer.state_interval``)."""
 
     previous: str
     """Digest of the state before the step, or of what that step was computed from."""
@@ -91,7 +95,7 @@ class StepInputs(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, folder: Path) -> "StepInputs | None":
-        """What was unpacked to a folder; None where it is a state.
+        """Inputs unpacked to a folder; None where it holds a state.
 
         Raises:
             ArtifactError: neither.

@@ -1,4 +1,7 @@
-"""The base model and adapters of a playing process: fetched by digest, swapped as versions are published."""
+"""The base model and adapters of a playing process: fetched by digest, swapped as versions are published.
+
+One class owns a process's adapter slots: who may be evicted depends on every match that plays and every version served.
+"""
 
 import asyncio
 import contextlib

@@ -64,7 +64,7 @@ class WorkerProcess:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was asked to stop."""
+        """Whether a stop was requested."""
         return self._stopping
 
     async def supervise(self) -> None:

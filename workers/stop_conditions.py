@@ -25,7 +25,7 @@ def budget_share_used(state: LeagueState, policy: str, stop: StopConfig, newest_
 
 
 def stop_reason(state: LeagueState, policy: str, stop: StopConfig, newest_step: int = 0) -> str | None:
-    """Why training must end now, after the step ``newest_step``; None if it must not."""
+    """Reason for which training must end now, after the step ``newest_step``; None if it must not."""
     for name, share in _limit_shares(state, policy, stop, newest_step).items():
         if share >= 1.0:
             return f"{getattr(stop, name):g} {name}"

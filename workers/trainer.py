@@ -3,6 +3,8 @@
 Its state is in the history: the last ``GradientStepTaken`` names the learner state to load and the trajectories used.
 A step's events are appended as one atomic batch, so a killed trainer either took the step or did not. Its adapter and
 state are stored before that, while the next step is computed; that one is recorded only afterwards.
+
+One class, long as it is: every method reads or moves the one step that is taken while the one before is recorded.
 """
 
 import asyncio

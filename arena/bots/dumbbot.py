@@ -97,7 +97,7 @@ def _support_locations(unit: str) -> tuple[str, ...]:
 
 
 class PlaceValues(NamedTuple):
-    """What a seat's decision is based on."""
+    """Values of places, on which a seat's decision is based."""
 
     values: Mapping[str, int]
     """Value of each place, scaled by 5⁹."""

@@ -26,7 +26,7 @@ TOKENS_PER_STATE = 16
 
 
 class FreeSpan(msgspec.Struct, frozen=True, array_like=True):
-    """How long a state that allows everything continues to do so."""
+    """Number of tokens for which a state that allows everything continues to do so."""
 
     breaks: list[int] = []
     """Tokens, ascending, that end the span."""

@@ -98,7 +98,7 @@ class ListedGame(ABC, Generic[S]):
         """The position as the seat knows it, in English."""
 
     def reason(self) -> str:
-        """Why the game ended."""
+        """Reason for the game's end."""
         return "over"
 
     def metrics(self) -> Sequence[dict[str, float]]:

@@ -91,7 +91,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def rules(self) -> QuestionRules:
-        """Which questions are allowed."""
+        """Rules for admissible questions."""
         return QuestionRules(self.operations, self.largest, self.terms, self.trust)
 
 

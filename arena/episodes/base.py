@@ -174,7 +174,7 @@ def _is_cancelled() -> bool:
 
 
 def failure_reason(error: BaseException) -> str:
-    """Why an episode failed, in one line: the first reason of several."""
+    """Reason for an episode's failure, in one line: the first of several."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return str(error) if isinstance(error, LeagueError) else describe_error(error)

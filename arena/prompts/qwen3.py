@@ -28,7 +28,7 @@ class Qwen3:
         return text if thinking else f"{text}{_THINK}\n\n{_END_THINK}\n\n"
 
     def answer(self, reply: str) -> str:
-        """What follows the thought's end (some prompts begin the thought themselves), up to the end of the turn."""
+        """The text after the thought's end (some prompts begin the thought themselves), up to the end of the turn."""
         return strip_thinking(self._chat.answer(reply)).rpartition(_END_THINK)[2].strip()
 
 

@@ -202,7 +202,7 @@ class ServerClient:
 
 
 def _batch_size(waiting: Sequence[PendingCall]) -> int:
-    """How many of the first calls go into one exchange."""
+    """Number of the first calls that one exchange carries."""
     size = 0
     for count, one in enumerate(waiting[:MAX_BATCH_CALLS]):
         size += len(one.call)

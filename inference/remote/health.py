@@ -54,7 +54,7 @@ class ServerState:
 
 
 class ClientContext(NamedTuple):
-    """What the clients of one process share."""
+    """State that the clients of one process share."""
 
     connections: Callable[[], "aiohttp.ClientSession"]
     spawn: Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"]

@@ -111,13 +111,13 @@ class AdmissionControl:
         self.phase = ServerPhase.SERVING
 
     async def pause(self) -> None:
-        """Let new requests wait until ``resume``, and wait for the end of those that have begun."""
+        """Hold new requests back until ``resume``, and wait for the end of those that run."""
         self._resumed.clear()
         self.show(ServerPhase.PAUSING)
         await self._idle.wait()
 
     def resume(self) -> None:
-        """Let the requests in that waited."""
+        """Admit the waiting requests."""
         self.show(ServerPhase.SERVING)
         self._resumed.set()
 

@@ -77,7 +77,7 @@ class LoadedModels:
 
     @property
     def prompts(self) -> PromptsConfig:
-        """That of the model's folder."""
+        """Prompts of the model's folder."""
         return PromptsConfig()
 
     def names(self) -> Sequence[str]:

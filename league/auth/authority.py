@@ -182,7 +182,7 @@ class Authority:
         return sign_token("user", self._secrets.account, public_key(seed), name, claims, times)
 
     def revoke(self, name: str, now: float | None = None) -> int:
-        """Take back all credentials of a user; return how many there were. Brokers learn it from ``broker.conf``.
+        """Revoke all credentials of a user; return their number. Brokers read revocations from ``broker.conf``.
 
         Raises:
             UsageError: no user of that name.

@@ -105,14 +105,14 @@ class BlobLocations:
 
     @property
     def current(self) -> BlobLocation | None:
-        """Where large blobs are written; None for the broker."""
+        """Place to which large blobs are written; None for the broker."""
         config = self.config
         if not config.url or not self._folder:
             return None
         return BlobLocation(config.url, self._folder, config.endpoint, config.region)
 
     def copy_of_archive(self, url: str = "") -> BlobLocation | None:
-        """Where the league's archive is copied to, below ``url`` or else the configured place; None for nowhere."""
+        """Place of the archive's copy, below ``url`` or else the configured place; None without a copy."""
         return copy_location(url or self.copy_to, self._folder) if url or self.copy_to else None
 
     def readable(self) -> list[BlobLocation]:
@@ -194,7 +194,7 @@ class TieredBlobStore:
         await self._search(lambda store: store.download(name, path))
 
     async def _search(self, read: Callable[[BlobStore], Awaitable[T]]) -> T:
-        """What ``read`` returns for the first store that has the blob.
+        """Result of ``read`` for the first store that has the blob.
 
         Raises:
             ArtifactError: none has it intact; the message names the fault of each.

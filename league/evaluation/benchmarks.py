@@ -24,7 +24,7 @@ CENTERS, SURVIVED = "centers", "survived"
 
 
 class BenchmarkTerms(NamedTuple):
-    """What makes two benchmarks the same."""
+    """Terms on which two benchmarks are the same."""
 
     agent: str
     opponent: str
@@ -113,7 +113,7 @@ class BenchmarkGames:
         return _make_request(self.terms, name, missing) if missing else None
 
     def add(self, request: BenchmarkRequested) -> None:
-        """Take note of a request that was just recorded."""
+        """Add a request that was just recorded."""
         self._requests.append(request)
         self._waiting |= _places(request)
 

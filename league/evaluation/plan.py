@@ -205,7 +205,7 @@ class _Allowance:
         return _with_matches(request, {index: match_id for match_id, index, _ in kept})
 
     def take(self, agent: str, environment: str, games: int) -> bool:
-        """Take matches from what is left; False where fewer are, and then none is taken."""
+        """Deduct matches from the allowance; False, and none deducted, where fewer are left."""
         if not self._has_room(agent, environment, games):
             return False
         self._matches_of(agent)[environment] += games

@@ -172,7 +172,7 @@ class VerifyReport(msgspec.Struct, frozen=True):
         return f"{self.events:,} events folded, {self.rated:,} rated matches{corrected}{pending}: {word}"
 
     def scope(self) -> str:
-        """What was compared and what was not, in two lines."""
+        """Scope of the comparison, in two lines: events compared and events left out."""
         systems = ", ".join(f"{what} to event {through:,}" for what, through in self.compared.items()) or "no ratings"
         unknown = [f"{self.unknown:,} events that this version cannot decode"] if self.unknown else []
         unrated = [f"{self.pending:,} matches and corrections not rated yet"] if self.pending else []

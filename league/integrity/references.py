@@ -7,6 +7,8 @@ registered or without a draw, a rating of a match that was not played: each cont
 Runs that were imported hold matches and checkpoints of another program (``HistoryImported``), which have no draws,
 workers or gradient steps here; branches and restored runs hold the events of their origin. Results of other systems
 (``ResultsImported``) have none either, and are checked against what their import announced.
+
+One class with a check per event type, as ``LeagueState`` has a handler per event type: both are read side by side.
 """
 
 from array import array

@@ -107,7 +107,7 @@ class Sealer:
             self.observe_seal(recorded)
 
     def observe_seal(self, recorded: RecordedEvent) -> None:
-        """Take a seal into account, before or after the events around it."""
+        """Add a seal, before or after the events around it."""
         if recorded.sequence > self.newest_sequence:
             self.newest_sequence, self.newest_producer = recorded.sequence, recorded.producer
         event = recorded.event

@@ -254,7 +254,7 @@ async def check_stream(
 
 
 class StreamContents(msgspec.Struct, frozen=True):
-    """What the broker says about the stream that holds a history."""
+    """The broker's figures of the stream that holds a history."""
 
     last: int
     """Sequence of its newest message, deleted ones included."""

@@ -55,7 +55,7 @@ class RecordedEvent:
 
     @property
     def error(self) -> DecodeError | None:
-        """Why ``event`` is None."""
+        """Reason for which ``event`` is None."""
         if not self._decoded:
             self._decode()
         return self._error

@@ -46,7 +46,7 @@ jetstream {{
 
 
 class _Ports(msgspec.Struct, frozen=True):
-    """Where the nodes listen: the same after every start, since clients and other nodes remember it."""
+    """Ports of the nodes: the same after every start, since clients and other nodes remember them."""
 
     clients: list[int]
     peers: list[int]
@@ -65,7 +65,7 @@ class LocalCluster:
             nodes: How many: 3 or more, an odd number.
             port: Of the first node, the others follow; 0 takes free ones. Where a cluster was before, its own.
             sync: When a node flushes to its disk; for comparing what that costs.
-            access: What the nodes have to know of credentials (``league/auth/authority.py``); None lets anybody in.
+            access: What the nodes have to know of credentials (``league/auth/authority.py``); None admits every client.
 
         Raises:
             UsageError: another number of nodes, or a port that is taken.
@@ -111,7 +111,7 @@ class LocalCluster:
         return self.folder / "users.lock"
 
     def store(self, number: int) -> Path:
-        """Where a node keeps its streams."""
+        """Folder of a node's streams."""
         return self.folder / f"store-{number}"
 
     def start(self, number: int) -> None:

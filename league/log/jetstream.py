@@ -141,7 +141,7 @@ class JetStreamLog:
     async def batches(
         self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
     ) -> AsyncIterator[list[RecordedEvent]]:
-        """What ``read`` reads, as many events at a time as have arrived."""
+        """The events of ``read``, as many at a time as have arrived."""
         subject = league_subjects(self.league) if only is None else event_type_filter(self.league, only)
         async for batch in self._batches(subject, first, last):
             yield batch

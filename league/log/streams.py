@@ -189,7 +189,7 @@ async def _ensure_stream(js: JetStreamContext, config: StreamConfig) -> StreamIn
 
 
 def _restrictions(current: StreamConfig, expected: StreamConfig) -> dict[str, object]:
-    """What a stream lacks of the configured replicas and restrictions."""
+    """Configured replicas and restrictions that a stream lacks."""
     changes: dict[str, object] = {}
     if (expected.num_replicas or 1) > (current.num_replicas or 1):
         changes["num_replicas"] = expected.num_replicas

@@ -107,7 +107,7 @@ class WorkQueue:
             self._pull = await self._js.pull_subscribe_bind(self._consumer, WORK_STREAM)
 
     async def fetch(self, most: int, timeout_s: float) -> list[ClaimedJob]:
-        """Take up to ``most`` jobs, or none after ``timeout_s``. Undecodable messages become dead letters."""
+        """Claim up to ``most`` jobs, or none after ``timeout_s``. Undecodable messages become dead letters."""
         try:
             messages = await self._pull.fetch(most, timeout=timeout_s)
         except (nats.errors.TimeoutError, TimeoutError):

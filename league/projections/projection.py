@@ -221,7 +221,7 @@ class Projection:
         return 0
 
     def _missing_segment_file(self) -> str:
-        """What is wrong with a file of an attached segment; empty when all are unchanged."""
+        """Fault of an attached segment's file; empty when all are unchanged."""
         for path, size in self.query("SELECT path, size FROM kept.attached ORDER BY ALL"):
             actual = Path(path).stat().st_size if Path(path).exists() else None
             if actual is None:

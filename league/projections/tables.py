@@ -24,7 +24,7 @@ _STATEMENTS = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
 
 def _definitions(kind: str) -> dict[str, str]:
-    """What ``schema.sql`` creates of one kind: by name, the text that follows the name."""
+    """Definitions of one kind in ``schema.sql``: by name, the text that follows the name."""
     matches = (re.search(rf"^CREATE {kind} ([\w.]+)\s*(.*)", statement, re.M | re.S) for statement in _STATEMENTS)
     return {match[1]: match[2] for match in matches if match is not None}
 

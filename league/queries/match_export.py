@@ -19,7 +19,7 @@ from schemas.events import MatchFinished, SeatResult
 
 
 class PlayedCall(NamedTuple):
-    """What one seat was shown, and its answer."""
+    """A seat's observation and its answer."""
 
     prompt: Sequence[Message]
     reply: str

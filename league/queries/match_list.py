@@ -113,7 +113,7 @@ def _column_conditions(params: RequestParams) -> list[tuple[str, list[Any]]]:
 def _agent_conditions(params: RequestParams) -> list[tuple[str, list[Any]]]:
     agent, outcome = params.text("agent"), params.choice("outcome", OUTCOMES)
     if outcome in ("won", "lost") and agent is None:
-        raise UsageError(f"outcome {outcome!r}: of whom? expected an agent beside it")
+        raise UsageError(f"outcome {outcome!r}: whose outcome is not given; expected it together with an agent")
     conditions: list[tuple[str, list[Any]]] = []
     if agent is not None:
         conditions.append((f"{_SEATED_CONDITION} OR ({_FAILED_FOR_AGENT_CONDITION})", [agent] * 5))

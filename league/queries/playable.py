@@ -21,7 +21,7 @@ _WAIT_ATTEMPTS, _POLL_INTERVAL_S = 200, 0.05
 
 
 def unrecorded_reason(run: Run, league: str) -> str:
-    """Why results cannot be recorded with these credentials; empty where they can."""
+    """Reason for which these credentials cannot record results; empty where they can."""
     who = run.access.identity()
     if who is None or who.role is None:
         return ""

@@ -24,7 +24,7 @@ PlotKind = Literal["elo", "winrate", "payoff", "pfsp", "throughput"]
 
 
 class PlotOptions(msgspec.Struct, frozen=True):
-    """What to draw."""
+    """Options of a plot."""
 
     kind: PlotKind
     at: str | None

@@ -53,7 +53,7 @@ class MapPosition(msgspec.Struct, frozen=True):
 
 
 class MatchReplay(msgspec.Struct, frozen=True):
-    """What was played."""
+    """A match's turns, with pictures where the game has them."""
 
     turns: list[Turn] = []
     episodes: list[EpisodeNode] = []

@@ -1,4 +1,7 @@
-"""The state of a league now, from its history and the heartbeats of its processes; and its alarms."""
+"""The state of a league now, from its history and the heartbeats of its processes; and its alarms.
+
+The status and its alarms are one file: an alarm is a predicate over the fields above it.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -206,7 +209,7 @@ def build_status(
 
 
 def silence_text(worker: WorkerStatus) -> str:
-    """How long ago a silent worker sent its last heartbeat."""
+    """Time since a silent worker's last heartbeat."""
     if worker.silent_s is None:
         return "has not been heard of in the last minute"
     return f"was last heard of {worker.silent_s:.0f} s ago"

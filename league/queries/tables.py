@@ -1,4 +1,4 @@
-"""SQL over a run's DuckDB file, which is brought up to the newest event first; and sequences and times as text."""
+"""SQL over a run's DuckDB file, brought up to the newest event first; events named by sequence or time (``--at``)."""
 
 import asyncio
 import contextlib
@@ -324,8 +324,6 @@ async def resolve_sequence(run: Run, history: "JetStreamLog", text: str, option:
     if is_sequence(text):
         return await parse_sequence(history, text, option)
     moment = parse_time(text, option)
-    # Imported here: every worker imports this package, and none needs the tables.
-
     async with open_tables(run, history) as tables:
         return await sequence_at_time(tables.query, moment, option)
 

@@ -313,7 +313,7 @@ def _fold_in_python(
     state_AW: Floats,
     games_A: Ints,
 ) -> None:
-    """What the compiled ``_fold`` does, on lists."""
+    """The compiled ``_fold``, on lists."""
     global _interpreted_seats
     _interpreted_seats += int((matches.end_M[span] - matches.begin_M[span]).sum())
     counted = counted_M[span]

@@ -58,7 +58,7 @@ class HttpResponse(NamedTuple):
 
     @property
     def retry_after_s(self) -> float | None:
-        """What ``Retry-After`` asks for; None without one that makes sense."""
+        """Seconds in ``Retry-After``; None without a valid one."""
         return parse_retry_after(self.headers.get("retry-after", ""))
 
 

@@ -121,7 +121,7 @@ class RemoteModel:
             )
 
     def mark_recorded(self, cost: float) -> None:
-        """Take note that the history, and with it the rest of the budget, now contains this cost."""
+        """Mark a cost as contained in the history, and with it in the rest of the budget."""
         self._unrecorded_cost -= cost
 
     async def ask(self, rules: str, question: str, tally: RemoteUsage | None = None) -> RemoteReply:

@@ -237,7 +237,7 @@ class OpenAIClient:
 def _missing_token_data(
     choice: _Choice, prompt_ids: Sequence[int], logprobs: Sequence[float], temperature: float, processed: bool
 ) -> str:
-    """Why a reply cannot be trained on; empty where it can."""
+    """Reason for which a reply cannot be trained on; empty where it can."""
     ids = choice.token_ids or []
     if not prompt_ids or not ids:
         return "it returns no token ids"

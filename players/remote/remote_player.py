@@ -184,7 +184,7 @@ class RemoteAgents:
         return usage
 
     def mark_recorded(self, agent: str, cost: float) -> None:
-        """Take note that the history, and with it the rest of an agent's budget, now contains this cost."""
+        """Mark a cost as contained in the history, and with it in the rest of an agent's budget."""
         self._models[agent].mark_recorded(cost)
 
     async def close(self) -> None:

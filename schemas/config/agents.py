@@ -157,7 +157,7 @@ class PolicyConfig(Table, frozen=True):
     """Instead of the one that goes with the role."""
     rollout_workers: int = 1
     reset_win_rate: float = 0.7
-    """An exploiter that takes this share of the points from whom it plays is reset."""
+    """An exploiter that takes this share of the points from its opponents is reset."""
     reset_steps: int = 200
     """At the latest after so many steps; a member of a population is compared with the others after every so many."""
     reset_min_steps: int | None = None

@@ -13,7 +13,8 @@ from arena.games import game_names
 from inference.base import backend_config, backend_settings
 from lifecycle.config_checks import check_config
 from lifecycle.hardware import CARDS_GB, HARDWARE, fit_card
-from lifecycle.resource_estimate import KNOWN_MODELS, estimate_resources, model_dimensions, trainer_host_memory
+from lifecycle.model_dimensions import KNOWN_MODELS, model_dimensions
+from lifecycle.resource_estimate import estimate_resources, trainer_host_memory
 from schemas.config import LeagueConfig, convert, load_config
 from schemas.errors import ConfigError, UsageError
 from ui.cli import app

@@ -328,7 +328,7 @@ def test_what_cannot_be_shown_is_told_in_words_and_the_rest_of_the_match_is_show
     without = next(iter(finished(simulated).values())).match_id
 
     async def body(site: Site) -> None:
-        assert "of whom?" in (await site.get("/matches?outcome=won", 400))["error"]
+        assert "together with an agent" in (await site.get("/matches?outcome=won", 400))["error"]
         assert (await site.get(f"/matches?agent={quote(HOSTILE)}"))["rows"] == []
         assert "does not hold it" in (await site.get(f"/match/{quote(HOSTILE, safe='')}", 400))["error"]
         assert "has no record" in (await site.get(f"/match/{without}/replay"))["problem"]

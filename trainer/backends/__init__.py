@@ -37,7 +37,7 @@ class AdapterSpec(NamedTuple):
 
 
 class AdapterLayout(NamedTuple):
-    """What two adapters must share for one's state to fit the other."""
+    """Layout that two adapters must share for one's state to fit the other."""
 
     rank: int
     alpha: float
@@ -89,7 +89,7 @@ class AdapterOptimizer(Protocol):
         """Weights and moments; the tensors are those in use."""
 
     def load(self, state: OptimizerState) -> None:
-        """Go back to a state."""
+        """Restore a state."""
 
     def reset(self) -> None:
         """Start over with the present weights."""
@@ -155,7 +155,7 @@ class TrainableAdapter(Protocol):
         """Save in PEFT's format; equal weights give equal bytes."""
 
     def load(self, folder: Path) -> None:
-        """Take over the weights of a saved adapter.
+        """Load the weights of a saved adapter.
 
         Raises:
             ModelError: no adapter, or one of another layout.

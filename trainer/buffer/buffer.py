@@ -254,7 +254,7 @@ class TrajectoryBuffer:
     def settle_batch(
         self, batch: Sequence[BatchItem], filtered: Sequence[int], refused: Sequence[int]
     ) -> BatchAccounting:
-        """Let a batch go that was trained on, and say what became of everything that left since the last one.
+        """Release a batch that was trained on; returns the accounting of everything that left since the last one.
 
         Args:
             batch: the batch.
@@ -281,7 +281,7 @@ class TrajectoryBuffer:
         self._groups.start_next_step()
 
     def metrics(self, batch: Sequence[BatchItem], version: int) -> dict[str, float]:
-        """What a batch was drawn from: lags in versions, lengths in model calls of what came in and what is trained."""
+        """Metrics of a batch's origin: lags in versions; lengths in model calls of arrivals and of what is trained."""
         lags = [version - one.rollout.steps[at].version for one in batch for at in one.steps]
         numbers = {"buffer_waiting": float(len(self)), "lag_mean": float(np.mean(lags)) if lags else 0.0}
         numbers["lag_max"] = float(max(lags, default=0))

@@ -212,7 +212,7 @@ def plot(
     kind: Annotated[
         PlotKind,
         typer.Argument(
-            help="elo: ratings over gradient steps. winrate: games won over gradient steps. payoff: who beats whom. "
+            help="elo: ratings over gradient steps. winrate: games won over gradient steps. payoff: results by pair of agents. "
             "pfsp: shares of opponents drawn, and their targets. throughput: matches, tokens and steps over time."
         ),
     ],

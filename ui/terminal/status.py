@@ -1,4 +1,4 @@
-"""What ``league status`` prints, and the texts of a worker's health, load and activity that the dashboard shows too."""
+"""Output of ``league status``, and texts of a worker's health, load and activity, shared with the dashboard."""
 
 from rich.console import Console
 

@@ -136,7 +136,7 @@ class Curriculum:
     """
 
     def __init__(self, context: Context, arena: Arena, sharing: int = 1) -> None:
-        """Take charge of the arena's stores.
+        """Own the arena's stores.
 
         Args:
             context: Its state holds the additions.

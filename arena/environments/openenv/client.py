@@ -33,7 +33,7 @@ class ServerError(EpisodeError):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a reset or a step leads to."""
+    """Result of a reset or a step."""
 
     observation: dict[str, Any]
     reward: float | bool | None = None
@@ -41,7 +41,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Description(NamedTuple):
-    """What a server says of its environment."""
+    """A server's description of its environment."""
 
     text: str
     """Its name and its description."""

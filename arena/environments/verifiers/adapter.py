@@ -122,7 +122,7 @@ class Exchange:
 
 
 class SeatAgent:
-    """What an environment sees as one of its agents."""
+    """An agent of an environment, played by a seat."""
 
     def __init__(self, arena: Arena, name: str, config: vf.AgentConfig, finished: list[vf.Trace]) -> None:
         self.name = name
@@ -266,7 +266,7 @@ class VerifiersSpec(ArenaSpec):
 
 
 def _unmet_needs(taskset: vf.Taskset, task: vf.Task) -> str:
-    """What an environment needs that is not there; empty if nothing."""
+    """Missing requirements of an environment; empty if it has all."""
     if task.toolsets(task.config) or taskset.toolsets(taskset.config):
         return "tools"
     if task.NEEDS_CONTAINER or task.data.image:

@@ -2,6 +2,8 @@
 
 A turn takes the library one to eight microseconds, the time of a few calls of Python's functions. So a position is
 played on in place, and what a record needs is made with the record.
+
+One file, since the library is called nowhere else.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Adapter for PettingZoo's environments: legal actions from their masks, a position by the actions that lead to it."""
+"""Adapter for PettingZoo's environments: legal actions from their masks, a position by the actions that lead to it.
+
+One file, since actions, masks and positions are the library's and are translated together.
+"""
 
 import math
 import warnings

@@ -50,7 +50,7 @@ class SeatData(vf.TaskData):
 
 
 class LeagueTasksetConfig(vf.TasksetConfig):
-    """Which episodes are played."""
+    """Selection of the episodes to play."""
 
     settings: dict[str, Any] = {}
     """The environment's settings, as under ``[game]`` of a league; they must not change the seats."""
@@ -58,7 +58,7 @@ class LeagueTasksetConfig(vf.TasksetConfig):
 
 
 class LeagueEnvConfig(vf.EnvConfig):
-    """Who plays; each seat is a field of the environment's own subclass."""
+    """Agents of the seats; each seat is a field of the environment's own subclass."""
 
     learner: str = ""
     """Name of the trained seat's agent where the others are opponents; empty for the first."""

@@ -134,7 +134,7 @@ _RUNNING_TTL_S = 5.0
 
 @route("/running", stays_s=_RUNNING_TTL_S)
 async def running(league: LiveLeague, _: RequestParams) -> Any:
-    """How many processes of the league are running."""
+    """Number of running processes of the league."""
     status = await read_status(league.log, league.state, run=league.run)
     return {"processes": sum(worker.health == "ok" for worker in status.workers)}
 

@@ -59,7 +59,7 @@ class SiteFile(NamedTuple):
 
 
 class _LeagueData(NamedTuple):
-    """What the pages show, as of one event."""
+    """Data of the pages, as of one event."""
 
     counts: Mapping[str, Any]
     board: Leaderboard

@@ -78,7 +78,7 @@ def _outcome(details: Mapping[str, Any]) -> Markup:
 
 
 def _embedding(match_id: str) -> Markup:
-    """How the page is shown inside others; its script puts its own address and phase in."""
+    """Embedding code of the page; its script inserts its own address and phase."""
     attributes = {"src": match_file_name(match_id), "title": f"Match {match_id}", "sandbox": "allow-scripts"}
     frame = h("iframe", {**attributes, "loading": "lazy", "width": "100%", "height": 760})
     return h("details", {"class": "embed"}, h("summary", None, "embed"), h("pre", None, str(frame)))
