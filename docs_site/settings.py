@@ -29,7 +29,7 @@ PLUGIN_REGISTRIES = {
     "trainer.transforms.sampling": ("trainer.transforms", "SAMPLING_TRANSFORMS"),
     "trainer.advantage": ("trainer.advantages.base", "ADVANTAGES"),
     "trainer.loss": ("trainer.losses", "LOSSES"),
-    "tracker.sinks": ("workers.trackers.sinks.base", "SINKS"),
+    "tracker.sinks": ("workers.trackers.sinks", "SINKS"),
 }
 """Key of each kind of plugin in the configuration, and module and name of its registry."""
 EXTRA_TABLES = {

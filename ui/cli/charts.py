@@ -212,8 +212,9 @@ def plot(
     kind: Annotated[
         PlotKind,
         typer.Argument(
-            help="elo: ratings over gradient steps. winrate: games won over gradient steps. payoff: results by pair of agents. "
-            "pfsp: shares of opponents drawn, and their targets. throughput: matches, tokens and steps over time."
+            help="elo: ratings over gradient steps. winrate: games won over gradient steps. "
+            "payoff: results by pair of agents. pfsp: shares of opponents drawn, and their targets. "
+            "throughput: matches, tokens and steps over time."
         ),
     ],
     to: Annotated[Path, typer.Option("-o", "--output", help="File to write: .png, .svg or .html.")],

@@ -9,7 +9,7 @@ import msgspec
 
 from schemas.errors import BusyError
 from workers.trackers.charts import Row
-from workers.trackers.sinks.base import SINKS, Place
+from workers.trackers.sinks import SINKS, Place
 
 
 class Line(Row, frozen=True):

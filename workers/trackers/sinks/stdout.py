@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from workers.trackers.charts import Row
-from workers.trackers.sinks.base import SINKS, Place
+from workers.trackers.sinks import SINKS, Place
 from workers.trackers.sinks.jsonl import written
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from schemas.errors import ConfigError, RemoteError
 from workers.trackers.charts import Row
-from workers.trackers.sinks.base import SINKS, Place
+from workers.trackers.sinks import SINKS, Place
 
 if TYPE_CHECKING:
     import wandb
