@@ -1,7 +1,7 @@
 """vLLM by itself on a tiny random model: exits with 0 where it starts and generates on this machine.
 
-``.ci/run`` runs it before the suite of vLLM, so that a machine on which vLLM cannot run (memory, processor features) is told
-apart from a suite that fails.
+``.ci/run`` runs it before the suite of vLLM: a machine on which vLLM cannot run (memory, processor features) is another
+matter than a suite that fails.
 """
 
 import os
