@@ -13,7 +13,7 @@ import msgspec
 from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import Constraint
 from arena.games.base import Action, Game, GameSpec
-from arena.games.texts import SupportsBrief, SupportsEnvironments, SupportsGrammar, TextFormat, Words, words_of
+from arena.games.texts import SupportsBrief, SupportsEnvironments, TextFormat, Words, as_grammar_text, words_of
 from arena.prompts import (
     Chat,
     Message,
@@ -142,8 +142,8 @@ def make_constrained_prompter(tokenizer: Tokenizer, text: TextFormat, config: Pr
     config = config or PromptsConfig()
     chat = text if isinstance(text, Chat) and not tokenizer.is_word_level else None
     ask = TextPromptEncoder(tokenizer, text, chat, config)
-    if isinstance(text, SupportsGrammar):
-        return GrammarPrompter(tokenizer, text, ask, chat, config.invalid)
+    if (language := as_grammar_text(text)) is not None:
+        return GrammarPrompter(tokenizer, language, ask, chat, config.invalid)
     return PhrasePrompter(tokenizer, text, ask, chat)
 
 

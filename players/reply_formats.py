@@ -237,7 +237,7 @@ class GrammarPrompt(BoundPrompt[GrammarPrompter]):
         pieces = ids if prompter.tagged is None else prompter.tagged.read(self._grammar_constraint, ids)
         reply = prompter.grammars.vocabulary.decode(pieces).decode(errors="replace").removesuffix(self._grammar.closing)
         try:
-            return ParsedReply(prompter.text.heard(self._game, self._seat, reply), choices=1)
+            return ParsedReply(prompter.text.read_reply(self._game, self._seat, reply), choices=1)
         except GameError:
             if prompter.rule == "fail":
                 raise
@@ -245,7 +245,7 @@ class GrammarPrompt(BoundPrompt[GrammarPrompter]):
 
     def encode_action(self, action: Action) -> list[int]:
         """The tokens of a reply that is an action and nothing else."""
-        text = self._prompter.text.said(self._game, self._seat, action) + self._grammar.closing
+        text = self._prompter.text.write_reply(self._game, self._seat, action) + self._grammar.closing
         return encode_along(self._grammar_constraint, self._prompter.grammars.vocabulary, text.encode())
 
 

@@ -1,6 +1,7 @@
 """Optional extensions of games, of ``TextFormat`` and of ``Words``, and texts spelled letter by letter."""
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
@@ -139,19 +140,32 @@ class SupportsGrammar(Protocol):
             GameError: the seat is not to move.
         """
 
-    def said(self, game: Game, seat: int, action: Action) -> str:
+    def write_reply(self, game: Game, seat: int, action: Action) -> str:
         """Returns the reply for an action, without the closing text.
 
         Raises:
             GameError: the action is not legal.
         """
 
-    def heard(self, game: Game, seat: int, reply: str) -> Action:
+    def read_reply(self, game: Game, seat: int, reply: str) -> Action:
         """Returns the action for a reply of the language, without the closing text.
 
         Raises:
             GameError: the reply is no legal action.
         """
+
+
+def as_grammar_text(text: object) -> SupportsGrammar | None:
+    """A text as ``SupportsGrammar``; None for a text without a formal language.
+
+    In plugins for 0.1 the methods ``write_reply`` and ``read_reply`` are called ``said`` and ``heard``.
+    """
+    kind = type(text)
+    for old, new in {"said": "write_reply", "heard": "read_reply"}.items():
+        if hasattr(kind, "grammar") and hasattr(kind, old) and not hasattr(kind, new):
+            warnings.warn(f"{kind.__module__}.{kind.__qualname__}.{old} is now {new}", DeprecationWarning, stacklevel=2)
+            setattr(kind, new, getattr(kind, old))
+    return text if isinstance(text, SupportsGrammar) else None
 
 
 @runtime_checkable

@@ -18,7 +18,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from arena.games import make_game
 from arena.games.base import Action, Game, GameSpec
-from arena.games.texts import Phrases, SupportsGrammar, SupportsWords, TextFormat
+from arena.games.texts import Phrases, SupportsWords, TextFormat, as_grammar_text
 from arena.prompts import Chat, build_game_messages
 from league.log.connection import translate_broker_errors
 from league.log.experience import trajectory_label
@@ -127,8 +127,9 @@ def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig 
     is_made = config is None or config.model.base == "made"
     prompt = _chat_prompt(text, moment.game, seat) if isinstance(text, Chat) and not is_made else None
     prompt_text = prompt if prompt is not None else " ".join(text.prompt(moment.game, seat))
-    if isinstance(text, SupportsGrammar):
-        return Decision(prompt_text, text.said(moment.game, seat, moment.action), [], "record", _WITHOUT_CHOICES)
+    if (language := as_grammar_text(text)) is not None:
+        reply = language.write_reply(moment.game, seat, moment.action)
+        return Decision(prompt_text, reply, [], "record", _WITHOUT_CHOICES)
     pieces = text.write(moment.game, seat, moment.action)
     choices = _choice_points(text.completions(moment.game, seat), pieces)
     return Decision(prompt_text, " ".join(pieces), choices, "record", _WITHOUT_PROBABILITIES)

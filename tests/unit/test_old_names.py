@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -168,6 +169,28 @@ def test_a_folder_of_plugins_may_have_its_old_name(tmp_path: Path, monkeypatch: 
     with pytest.warns(DeprecationWarning, match=r"arena/arenas/own_arena\.py is now arena/environments/own_arena\.py"):
         assert "own_arena" in plugin_modules("arena.environments")
     assert "workers.tracking.sinks" in old_paths("workers.trackers.sinks")
+
+
+def test_a_text_with_a_grammar_may_have_its_old_methods() -> None:
+    from arena.enumerable import ListedText
+    from arena.games import make_game
+    from arena.games.nim.language import NimLanguage
+    from arena.games.texts import as_grammar_text
+
+    class OldText(ListedText):
+        grammar, said, heard = NimLanguage.grammar, NimLanguage.write_reply, NimLanguage.read_reply
+
+    spec = make_game("nim", {"text": "json"})
+    text, game = spec.text(), spec.new(1)
+    (seat,) = game.to_move()
+    action = game.random_action(seat, Random(1))
+    old = OldText.__new__(OldText)
+    vars(old).update(vars(text))
+    with pytest.warns(DeprecationWarning, match=r"OldText\.(said is now write_reply|heard is now read_reply)"):
+        today = as_grammar_text(old)
+    assert today is not None
+    assert today.read_reply(game, seat, today.write_reply(game, seat, action)) == action
+    assert as_grammar_text(make_game("nim", {}).text()) is None
 
 
 def test_the_redirection_is_installed_once() -> None:

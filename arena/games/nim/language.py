@@ -109,13 +109,13 @@ class NimLanguage(ListedText):
         moves = (f"{heap}:(?:{'|'.join(map(str, range(1, stones + 1)))})" for heap, stones in heaps.items())
         return Grammar(regex="|".join(moves), closing=CLOSE)
 
-    def said(self, game: Game, seat: int, action: Action) -> str:
-        """See ``SupportsGrammar.said``."""
+    def write_reply(self, game: Game, seat: int, action: Action) -> str:
+        """See ``SupportsGrammar.write_reply``."""
         heap, stones, _ = self.write(game, seat, action)
         return f'{{"heap":{heap},"stones":{stones}}}' if self._kind == "json" else f"{heap}:{stones}"
 
-    def heard(self, game: Game, seat: int, reply: str) -> Action:
-        """See ``SupportsGrammar.heard``."""
+    def read_reply(self, game: Game, seat: int, reply: str) -> Action:
+        """See ``SupportsGrammar.read_reply``."""
         action = (_parse_json_move(reply) if self._kind == "json" else reply,)
         if not game.is_legal(seat, action):
             raise GameError(f"nim text: {reply[:80]!r} is not a legal move of seat {seat} in the form {self._kind!r}")
