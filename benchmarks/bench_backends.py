@@ -19,7 +19,7 @@ from trainer.backends import AdapterSpec, load_backend
 from trainer.backends.auto import choose_backend
 from trainer.learner import Learner
 
-ROUNDS = size(3, 1)
+ROUNDS = size(2, 1)
 ROLLOUTS, CALLS = size(8, 2), size(12, 2)
 WIDTHS = size(((64, 2), (256, 4), (512, 8), (512, 16)), ((64, 2),))
 """Hidden size and layers."""
