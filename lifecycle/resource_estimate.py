@@ -23,6 +23,10 @@ GB = 1e9
 _HOST_GB = {"trainer": 0.35, "rollout": 0.35, "evaluator": 0.35, "inference": 0.35, "archivist": 0.22}
 """Resident memory of a process beside its model, measured over 30 minutes; ``_SMALL_GB`` for other roles."""
 _SMALL_GB = 0.1
+_PLAYER_GB = 0.15
+"""Memory of a player whose model is in inference processes, without a tensor library; more with Diplomacy's engine."""
+_VLLM_CPU_GB = 2.0
+"""Memory of a process with vLLM on a CPU and of the two that vLLM starts, beside weights, keys and values; measured."""
 _TRANSFORMERS_GB = 0.1
 """Further memory of a process that imports transformers and PEFT."""
 _SUPERVISOR_GB = 0.4 + 0.3
@@ -127,10 +131,15 @@ def _host_gb(config: LeagueConfig, role: str, sizes: ModelDimensions | None) -> 
     if role == "trainer":
         return sum(part.gb for part in trainer_host_memory(config))
     if role not in _playing_roles(config):
-        return own
+        return _PLAYER_GB if role in ("rollout", "evaluator") else own
     if config.inference.device != "cpu":
         return own + _CUDA_HOST_GB + (_base_gb(sizes, "bfloat16") if config.inference.colocate else 0.0)
-    return own + (0.0 if sizes is None else sizes.parameters * FLOAT32_BYTES / GB)
+    if config.inference.backend == "vllm":
+        engine = _vllm_config(config)
+        adapters = 0 if sizes is None else (engine.max_loras + 1) * sizes.adapter_parameters(config.max_lora_rank)
+        cache = (engine.kv_cache_gib or 1.0) * 2**30 / GB
+        return _VLLM_CPU_GB + cache + _base_gb(sizes, "float32") + adapters * FLOAT32_BYTES / GB
+    return own + _base_gb(sizes, "float32")
 
 
 def trainer_host_memory(config: LeagueConfig) -> list[MemoryItem]:
