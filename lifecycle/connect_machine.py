@@ -97,18 +97,18 @@ async def connect_machine(
     access = BrokerCredentials(first[1] if first is not None else None, ca)
     name = first[0] if first is not None else "join"
 
-    def say(label: str, value: str) -> None:
+    def print_check(label: str, value: str) -> None:
         console.print(f"ok   {label}: {value}", highlight=False, soft_wrap=True, markup=False)
 
     async with Run(Path(), nats=nats, name=league, access=access).connect(name) as client:
-        say("broker", f"{nats}, {'without credentials' if creds is None else 'as ' + ', '.join(creds)}")
+        print_check("broker", f"{nats}, {'without credentials' if creds is None else 'as ' + ', '.join(creds)}")
         resolved = await _resolve_league(client, nats, league)
         folder = (options.folder or default_folder(resolved)).resolve()
         with lock_folder(folder, options.role):
             configure_logging("join", folder / "logs" / f"join-{options.role}.log", terminal=False)
             run = Run(folder, nats=nats, name=resolved, access=access)
             context = Context(run, client, JetStreamLog(client, resolved, name), name)
-            return await _connect_workers(context, options, creds, say, console)
+            return await _connect_workers(context, options, creds, print_check, console)
 
 
 def _check_count(options: ConnectOptions, creds: dict[str, Path] | None) -> None:
@@ -122,15 +122,15 @@ async def _connect_workers(
     context: Context,
     options: ConnectOptions,
     creds: dict[str, Path] | None,
-    say: Callable[[str, str], None],
+    print_check: Callable[[str, str], None],
     console: Console,
 ) -> int:
     context.refuses_newer = True
     await context.load_snapshot()
     async with beside(context.follow()):
         await context.wait_for_sequence(await context.log.last_sequence())
-        say("league", f"{context.log.league}, {context.state.sequence:,} events")
-        loaded = await _check_machine(context, options, say, console)
+        print_check("league", f"{context.log.league}, {context.state.sequence:,} events")
+        loaded = await _check_machine(context, options, print_check, console)
         context.refuses_newer = False
         identities = WorkerIdentities(options.role, options.policy, creds, read_machine_token(context.run.folder))
         bounds = _resolve_bounds(options, loaded, identities.max_count)
@@ -159,7 +159,7 @@ async def _resolve_league(client: Client, nats: str, name: str | None) -> str:
 
 
 async def _check_machine(
-    context: Context, options: ConnectOptions, say: Callable[[str, str], None], console: Console
+    context: Context, options: ConnectOptions, print_check: Callable[[str, str], None], console: Console
 ) -> ModelFootprint | None:
     """Check whether workers of the role can run here; return the footprint of one, if it loads a model.
 
@@ -169,19 +169,19 @@ async def _check_machine(
     config = context.config
     check_versions(context.name, older_deciders(context.state, context.name))
     check_rules(context.state, options.role, context.name)
-    say("versions", "all processes of the league work with this version")
+    print_check("versions", "all processes of the league work with this version")
     if options.policy is not None:
         resolve_policy(config, options.policy)
     for requirement in _check_match_requirements(config, options.role):
-        say("play", requirement)
+        print_check("play", requirement)
     free_gb = shutil.disk_usage(context.run.folder).free / 1e9
     if free_gb < options.room_gb:
         raise UsageError(
             f"--folder {context.run.folder}: {free_gb:.1f} GB of disk are free; expected {options.room_gb:g} or more "
             "(--room-gb)"
         )
-    say("space", f"{free_gb:.1f} GB of disk, {psutil.virtual_memory().available / 1e9:.1f} GB of memory free")
-    return await _check_model(context, options.role, say, console)
+    print_check("space", f"{free_gb:.1f} GB of disk, {psutil.virtual_memory().available / 1e9:.1f} GB of memory free")
+    return await _check_model(context, options.role, print_check, console)
 
 
 def _check_match_requirements(config: LeagueConfig, role: str) -> Iterator[str]:
@@ -194,7 +194,7 @@ def _check_match_requirements(config: LeagueConfig, role: str) -> Iterator[str]:
 
 
 async def _check_model(
-    context: Context, role: str, say: Callable[[str, str], None], console: Console
+    context: Context, role: str, print_check: Callable[[str, str], None], console: Console
 ) -> ModelFootprint | None:
     config = context.config
     if role not in _MODEL_ROLES:
@@ -206,7 +206,7 @@ async def _check_model(
     with show_progress(console, "the base model") as report:
         folder = await fetch_base_model(context, report)
     if role in _SCALABLE_ROLES and uses_inference_servers(config):
-        say("model", "inference processes have it")
+        print_check("model", "inference processes have it")
         return None
     loop = asyncio.get_running_loop()
     # In a process of its own, so that all its memory is released afterwards, on a GPU too.
@@ -214,7 +214,7 @@ async def _check_model(
         loaded = await loop.run_in_executor(
             pool, measure_model, config.inference.backend, folder, backend_settings(config)
         )
-    say("model", f"{context.state.model[:25]} loads, {loaded.memory_bytes / 1e6:,.0f} MB in a process")
+    print_check("model", f"{context.state.model[:25]} loads, {loaded.memory_bytes / 1e6:,.0f} MB in a process")
     return loaded
 
 

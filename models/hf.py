@@ -75,7 +75,7 @@ def from_hf(shape: DecoderShape, tensors: Mapping[str, Tensor]) -> dict[str, Ten
         ModelError: a tensor is missing or has another shape than the configuration says.
     """
 
-    def take(name: str, *size: int) -> Tensor:
+    def get_tensor(name: str, *size: int) -> Tensor:
         if name not in tensors:
             raise ModelError(f"tensor {name!r} is missing from the weights")
         if tuple(tensors[name].shape) != size:
@@ -83,27 +83,30 @@ def from_hf(shape: DecoderShape, tensors: Mapping[str, Tensor]) -> dict[str, Ten
         return tensors[name]
 
     d = shape.hidden_size
-    state = {"embed": take("model.embed_tokens.weight", shape.vocab_size, d), "norm": take("model.norm.weight", d)}
+    state = {
+        "embed": get_tensor("model.embed_tokens.weight", shape.vocab_size, d),
+        "norm": get_tensor("model.norm.weight", d),
+    }
     if not shape.tied:
-        state["head"] = take("lm_head.weight", shape.vocab_size, d)
+        state["head"] = get_tensor("lm_head.weight", shape.vocab_size, d)
     for index in range(shape.layers):
-        state |= {f"blocks.{index}.{name}": part for name, part in _block_from_hf(shape, index, take).items()}
+        state |= {f"blocks.{index}.{name}": part for name, part in _block_from_hf(shape, index, get_tensor).items()}
     return state
 
 
-def _block_from_hf(shape: DecoderShape, index: int, take: Callable[..., Tensor]) -> dict[str, Tensor]:
+def _block_from_hf(shape: DecoderShape, index: int, get_tensor: Callable[..., Tensor]) -> dict[str, Tensor]:
     sizes = shape.linears()
     biased = {"qkv": shape.qkv_bias, "o": shape.o_bias, "gate_up": shape.mlp_bias, "down": shape.mlp_bias}
     state = {}
     for name, parts in FUSED.items():
         full = [f"layers.{index}.{part}" for part in parts]
-        state[name] = torch.cat([take(f"model.{part}.weight", *sizes[part]) for part in full])
+        state[name] = torch.cat([get_tensor(f"model.{part}.weight", *sizes[part]) for part in full])
         if biased[name]:
-            state[f"{name}_bias"] = torch.cat([take(f"model.{part}.bias", sizes[part][0]) for part in full])
+            state[f"{name}_bias"] = torch.cat([get_tensor(f"model.{part}.bias", sizes[part][0]) for part in full])
     for name, file_name in NORMS.items():
         width = shape.head_dim if file_name.startswith("self_attn") else shape.hidden_size
         if shape.qk_norm or not file_name.startswith("self_attn"):
-            state[name] = take(f"model.layers.{index}.{file_name}.weight", width)
+            state[name] = get_tensor(f"model.layers.{index}.{file_name}.weight", width)
     return state
 
 

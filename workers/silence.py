@@ -35,21 +35,21 @@ class SilenceDetector:
     def __init__(self, observer: str) -> None:
         self._observer = observer
         self._beats = 0
-        self._heard: dict[str, int] = {}
+        self._beats_at: dict[str, int] = {}
         """The observer's heartbeats before each process's last one, by incarnation."""
 
-    def hear(self, heartbeat: Heartbeat) -> None:
+    def observe(self, heartbeat: Heartbeat) -> None:
         """Count a heartbeat."""
         self._beats += heartbeat.incarnation == self._observer
-        self._heard[heartbeat.incarnation] = self._beats
+        self._beats_at[heartbeat.incarnation] = self._beats
 
     def silent(self, workers: Mapping[str, WorkerState], silence_s: float) -> list[WorkerState]:
         """The running processes without a heartbeat for ``silence_s``; others that have left are forgotten."""
         running = {worker.joined.incarnation: worker for worker in workers.values() if worker.left is None}
-        # A process that was never heard is counted from now on.
-        self._heard = {incarnation: self._heard.get(incarnation, self._beats) for incarnation in running}
+        # A process that was never seen is counted from now on.
+        self._beats_at = {incarnation: self._beats_at.get(incarnation, self._beats) for incarnation in running}
         limit = math.ceil(silence_s / HEARTBEAT_S)
-        return [running[known] for known, last_beat in self._heard.items() if self._beats - last_beat > limit]
+        return [running[known] for known, last_beat in self._beats_at.items() if self._beats - last_beat > limit]
 
 
 class SilenceRecorder:
@@ -66,7 +66,7 @@ class SilenceRecorder:
         async with MetricsStream(context.client, context.log.league).listen() as heartbeats:
             while True:
                 heartbeat = await heartbeats.get()
-                self._detector.hear(heartbeat)
+                self._detector.observe(heartbeat)
                 if heartbeat.incarnation == context.incarnation:
                     await self.record_due()
 

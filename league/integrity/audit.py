@@ -104,7 +104,7 @@ async def audit_integrity(
     """
     # In this order: meanwhile a running league adds events.
     contents = None if client is None else await read_contents(client)
-    held = await history.held()
+    held = await history.stored_count()
     chain = await read_chain(history)
     results, references, blobs = SignatureChecker(), ReferenceChecker(history.league), BlobReferences()
     folds = [results.apply_batch, references.apply_batch, blobs.apply_batch]
@@ -207,7 +207,7 @@ async def _scrub(
         # A trainer may have superseded and removed its state meanwhile.
         async for batch in history.batches(last + 1):
             references.apply_batch(batch)
-        required = references.wanted()
+        required = references.required_blobs()
         report.faults = [fault for fault in report.faults if fault.what == "damaged" or fault.name in required]
     return report
 

@@ -80,7 +80,7 @@ async def scrub_blobs(
         client: Connection to the broker that holds the store; None to read blob by blob.
         on_progress: Called with the progress.
     """
-    required = references.wanted()
+    required = references.required_blobs()
     stored = {blob.name: blob.bytes for blob in await blobs.stored()}
     names = required.keys() | ((references.optional | references.events.keys()) & stored.keys())
     total = sum(stored.get(name, 0) for name in names)

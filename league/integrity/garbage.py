@@ -184,7 +184,7 @@ class BlobReferences:
         if event.model.startswith("artifact:"):
             self._require(event.model.removeprefix("artifact:"), "the base model", sequence)
 
-    def wanted(self) -> dict[str, str]:
+    def required_blobs(self) -> dict[str, str]:
         """Required blobs with their descriptions: those of the events so far, without the files of the archive."""
         trainers = {
             states[step]: f"the trainer of {policy} after step {step}"
@@ -212,7 +212,7 @@ class BlobReferences:
             newest = sorted(versions)[-keep:]
             kept = {
                 *newest,
-                *(self._version_at(versions, sequence) for sequence in self._kept(self._snapshot_sequences)),
+                *(self._version_at(versions, sequence) for sequence in self._select_kept(self._snapshot_sequences)),
             }
             dropped = to_ranges(
                 version
@@ -233,19 +233,19 @@ class BlobReferences:
         """The newest version at a sequence; -1 if there was none."""
         return max((version for version, place in versions.items() if place[1] <= sequence), default=-1)
 
-    def _kept(self, snapshots: Sequence[T]) -> list[T]:
+    def _select_kept(self, snapshots: Sequence[T]) -> list[T]:
         """Of all snapshots, oldest first, those that are kept: the newest ones and every tenth."""
         return [*snapshots[::-1][: self._keep_snapshots], *snapshots[::KEEP_SNAPSHOTS_EVERY]]
 
     async def finish(self, artifacts: BlobStore) -> None:
         """Resolve references that depend on later events."""
-        self.required = self.wanted()
+        self.required = self.required_blobs()
         for policy, states in self._states.items():
             kept = [step for step in states if (policy, step) in self._joined or step == self._inherited.get(policy)]
             # What the newest step names may refer to those before it, down to the last state that was stored.
             kept += [step for step in states if step > max(states) - self._state_interval]
             self.optional.update(states[step] for step in kept)
-        self.optional.update(self._kept(self._snapshots))
+        self.optional.update(self._select_kept(self._snapshots))
         if self.manifest:
             await self._require_archive(artifacts)
 

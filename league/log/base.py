@@ -142,7 +142,7 @@ class EventLog(Protocol):
     async def newest(self, kind: type[Event]) -> RecordedEvent | None:
         """The newest event on the subject of a type; None when there is none."""
 
-    async def held(self) -> int:
+    async def stored_count(self) -> int:
         """Number of events that the store reports; more than can be read when some are damaged."""
 
 
@@ -282,6 +282,6 @@ class MemoryLog:
         subject = event_type_filter(self.league, kind)
         return next((r for r in reversed(self._events) if subject_matches(subject, r.subject)), None)
 
-    async def held(self) -> int:
+    async def stored_count(self) -> int:
         """See ``EventLog.held``."""
         return len(self._events)

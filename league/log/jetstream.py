@@ -220,7 +220,7 @@ class JetStreamLog:
         except nats.js.errors.NotFoundError:
             return None
 
-    async def held(self) -> int:
+    async def stored_count(self) -> int:
         """See ``EventLog.held``."""
         with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
             info = await self._js.stream_info(LEAGUE_STREAM, subjects_filter=league_subjects(self.league))

@@ -194,7 +194,7 @@ def _format_rate(step: ArenaStepReport) -> str:
     return f"{tokens}{step.seconds:.1f} s, {step.left_s:.0f} s left"
 
 
-async def run_arena(options: ArenaRunOptions, tell: "Callable[[ArenaStepReport], None]") -> None:
+async def run_arena(options: ArenaRunOptions, on_step: "Callable[[ArenaStepReport], None]") -> None:
     """Play an arena, train on each step where requested, and report each step.
 
     Raises:
@@ -213,7 +213,7 @@ async def run_arena(options: ArenaRunOptions, tell: "Callable[[ArenaStepReport],
         arena.role_clients = clients.cast
         try:
             with _observe_arena(options, arena):
-                await _run_steps(options, arena, clients, tell)
+                await _run_steps(options, arena, clients, on_step)
         finally:
             if options.save is not None and clients.trainee is not None:
                 clients.trainee.save(options.save)
@@ -230,7 +230,7 @@ def _observe_arena(options: ArenaRunOptions, arena: "Arena") -> Iterator[None]:
 
 
 async def _run_steps(
-    options: ArenaRunOptions, arena: "Arena", clients: ArenaClients, tell: "Callable[[ArenaStepReport], None]"
+    options: ArenaRunOptions, arena: "Arena", clients: ArenaClients, on_step: "Callable[[ArenaStepReport], None]"
 ) -> None:
     pace, trained, tokens = StepTimer(options.steps), False, 0
     async with aclosing(arena.run(options.steps, clients.concurrency, options.examples)) as batches:
@@ -240,7 +240,7 @@ async def _run_steps(
             if options.is_training and clients.trainee is not None:
                 report = await clients.trainee.train(batch, batch.step / options.steps)
                 trained = trained or not report.skipped
-            tell(_make_step_report(batch, report, options.steps, rate, pace.finish_step(batch.step + 1)))
+            on_step(_make_step_report(batch, report, options.steps, rate, pace.finish_step(batch.step + 1)))
             tokens = clients.sampled_tokens
             _check_results(batch, trained)
 

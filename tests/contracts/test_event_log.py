@@ -287,12 +287,12 @@ def test_copied_events_keep_their_places_times_and_bytes(on_log) -> None:
 
 def test_a_log_says_how_many_events_it_holds(on_log):
     async def body(log: EventLog) -> None:
-        assert await log.held() == 0
+        assert await log.stored_count() == 0
         for n in range(3):
             await log.append(agent(n))
         await log.append(rated(1))
         await log.append(agent(0))
-        assert await log.held() == len(await collect(log.read())) == 4
+        assert await log.stored_count() == len(await collect(log.read())) == 4
 
     on_log(body)
 

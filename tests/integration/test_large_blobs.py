@@ -194,11 +194,11 @@ def test_versions_that_a_match_a_checkpoint_or_a_snapshot_refers_to_are_kept() -
     # Version 2 was the newest at the snapshot, 5 is the newest now; the last event is too young.
     (dropped,) = references.drop_adapters(before_ns=10**12)
     assert (dropped.policy, dropped.versions, dropped.keep) == ("main", [[0, 0], [4, 4]], 1)
-    assert {published[version].adapter for version in (1, 2, 3, 5)} <= references.wanted().keys()
-    assert not {published[version].adapter for version in (0, 4)} & references.wanted().keys()
+    assert {published[version].adapter for version in (1, 2, 3, 5)} <= references.required_blobs().keys()
+    assert not {published[version].adapter for version in (0, 4)} & references.required_blobs().keys()
     recorded = BlobReferences()
     recorded.apply_batch(record_events([*events, dropped]))
-    assert recorded.wanted() == references.wanted()
+    assert recorded.required_blobs() == references.required_blobs()
     assert recorded.drop_adapters(before_ns=10**12) == []
     young = BlobReferences()
     young.apply_batch(record_events(events))

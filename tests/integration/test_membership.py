@@ -222,7 +222,7 @@ async def record_silence(context: Context, recorder: SilenceRecorder) -> None:
     """Bring a rater's own heartbeats to the number that the configured silence takes."""
     own = HeartbeatPublisher(context, "rater")._make()
     for _ in range(int(context.config.workers.silence_s / HEARTBEAT_S) + 3):
-        recorder._detector.hear(own)
+        recorder._detector.observe(own)
         await recorder.record_due()
 
 
@@ -263,15 +263,15 @@ def test_silence_is_counted_by_the_observers_own_heartbeats() -> None:
     detector, workers = SilenceDetector("rater"), {"a": joined("a"), "b": joined("b")}
     for _ in range(20):
         # The observer hears others and not itself: its own connection is in doubt.
-        detector.hear(heartbeat("a"))
+        detector.observe(heartbeat("a"))
     assert detector.silent(workers, silence_s=15.0) == []
     for _ in range(3):
-        detector.hear(heartbeat("rater"))
-        detector.hear(heartbeat("a"))
+        detector.observe(heartbeat("rater"))
+        detector.observe(heartbeat("a"))
         assert detector.silent(workers, silence_s=15.0) == []
-    detector.hear(heartbeat("rater"))
+    detector.observe(heartbeat("rater"))
     assert detector.silent(workers, silence_s=15.0) == [workers["b"]]
-    detector.hear(heartbeat("b"))
+    detector.observe(heartbeat("b"))
     assert detector.silent(workers, silence_s=15.0) == []
 
 

@@ -256,7 +256,7 @@ def test_a_store_in_a_folder_is_scrubbed_blob_by_blob(tmp_path: Path) -> None:
         told: list[tuple[int, int]] = []
         found = await scrub_blobs(blobs, references, on_progress=lambda done, total: told.append((done, total)))
         assert [(fault.name, fault.what) for fault in found.faults] == [(gone, "missing"), (spoilt, "damaged")]
-        assert found.checked == len(references.wanted()) - 2
+        assert found.checked == len(references.required_blobs()) - 2
         assert told[-1][0] == told[-1][1]
 
     asyncio.run(body())
@@ -274,4 +274,4 @@ def test_a_trainers_superseded_states_and_those_before_a_branch_may_be_gone() ->
 def wanted(*events: e.Event) -> set[str]:
     references = BlobReferences()
     references.apply_batch(record_events(events))
-    return set(references.wanted())
+    return set(references.required_blobs())

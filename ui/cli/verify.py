@@ -92,7 +92,7 @@ async def _verify(run: Run, options: _VerifyOptions, as_json: bool) -> ExitCode:
                 history,
                 artifacts,
                 options.expect,
-                progress_callback(report, "verified", await history.held() + archived),
+                progress_callback(report, "verified", await history.stored_count() + archived),
                 options.reads,
                 client=history.client,
                 scrubbed=_scrub_progress(report) if options.blobs else None,

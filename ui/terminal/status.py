@@ -12,24 +12,24 @@ from ui.output import PLACEHOLDER
 def print_status(console: Console, status: LeagueStatus) -> None:
     """Print a league's status with tables of its policies and workers."""
 
-    def say(text: str, style: str | None = None) -> None:
+    def show(text: str, style: str | None = None) -> None:
         console.print(escape_unprintable(text), highlight=False, markup=False, style=style)
 
     games = ", ".join(f"{count:,} {purpose}" for purpose, count in status.games.items()) or "none"
-    say(f"league {status.league!r} ({status.game}) at event {status.sequence:,}")
-    say(f"games: {games}; {status.failed:,} failed, {status.voided:,} voided; {status.dead_letters:,} dead letters")
+    show(f"league {status.league!r} ({status.game}) at event {status.sequence:,}")
+    show(f"games: {games}; {status.failed:,} failed, {status.voided:,} voided; {status.dead_letters:,} dead letters")
     for alarm in status.alarms:
-        say(f"alarm {alarm.name}: {alarm.text}", "bold red")
+        show(f"alarm {alarm.name}: {alarm.text}", "bold red")
     for policy, reason in status.paused.items():
-        say(f"{policy or 'the league'} pauses: {reason or 'no reason given'}")
+        show(f"{policy or 'the league'} pauses: {reason or 'no reason given'}")
     if status.policies:
         _print_policies(console, status)
     if status.workers:
         _print_workers(console, status)
     else:
-        say("no worker serves this league now")
+        show("no worker serves this league now")
     for worker in status.silent_workers:
-        say(f"{worker.worker} on {worker.host} (process {worker.pid}) {silence_text(worker)}")
+        show(f"{worker.worker} on {worker.host} (process {worker.pid}) {silence_text(worker)}")
 
 
 def _print_policies(console: Console, status: LeagueStatus) -> None:

@@ -32,8 +32,8 @@ AlarmListener = Callable[[str, Alarm], None]
 class AlarmWatcher:
     """Reports each alarm once when it begins and once when it ends."""
 
-    def __init__(self, tell: AlarmListener) -> None:
-        self._notify = tell
+    def __init__(self, listener: AlarmListener) -> None:
+        self._notify = listener
         self._active: dict[str, Alarm] = {}
 
     def update(self, alarms: list[Alarm]) -> None:
@@ -61,12 +61,12 @@ async def watch_alarms(context: "Context", announce: Callable[[str], None]) -> N
     url = resolve_webhook_url(context.config.alarms)
     hook = Webhook(url, context.log.league) if url else None
 
-    def tell(state: str, alarm: Alarm) -> None:
+    def report(state: str, alarm: Alarm) -> None:
         announce(f"alarm {alarm.name}: {alarm.text}" if state == "began" else f"alarm {alarm.name} is over")
         if hook is not None:
             hook.enqueue(state, alarm)
 
-    watch = AlarmWatcher(tell)
+    watch = AlarmWatcher(report)
     sending = asyncio.create_task(hook.run()) if hook is not None else None
     last_error = ""
     try:
