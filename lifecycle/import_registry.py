@@ -104,7 +104,7 @@ def _copy_base_model(source: Path, folder: Path, expected: str | None, config: L
         ModelError: not a model, not the digest of the registry, or the game's words are not in its vocabulary.
     """
     if not source.is_dir():
-        raise ModelError(f"{source}: no such folder; expected the base model that league.json tells of")
+        raise ModelError(f"{source}: no such folder; expected the base model that league.json names")
     folder.mkdir()
     for path in sorted(path for pattern in MODEL_FILES for path in source.glob(pattern) if path.is_file()):
         shutil.copyfile(path, folder / path.name)

@@ -8,7 +8,7 @@ The rule, by counts and versions only, so that the same arrivals give the same o
    when it is the oldest of more than ``max_open``. What it has is handed on where at least ``least`` members are
    there; otherwise nothing of it is.
 3. A member that arrives after its group was complete or given up is *late*, and dropped; one that arrived before is a
-   *duplicate*. Of groups that are over, the newest ``remembered`` are known; a member of an older one opens it anew,
+   *duplicate*. Of groups that are over, the newest ``remembered`` are known; a member of an older one opens it again,
    and the group is given up by rule 2.
 4. Where nothing can arrive any more, because all that may wait does, the owner has the oldest group handed on as it is
    (``yield_oldest``).

@@ -1,7 +1,7 @@
 """Silent processes: recorded as left, with the matches that they did not finish.
 
 The rater does this for all workers. Time is counted in the rater's own heartbeats, which take the same way over the
-broker as everybody's: while the rater is paused, the broker is away or its credentials do not allow it to listen, none
+broker as all others': while the rater is paused, the broker is away or its credentials do not allow it to listen, none
 arrive, and no worker counts as silent. Each event is appended on the condition that nothing was appended on its subject
 since the history was read, so several raters append it once.
 """

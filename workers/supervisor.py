@@ -223,7 +223,7 @@ def stop_on_signals(
         if context.stopping.is_set():
             supervisor.kill()
             return
-        console.print("stopping: matches in hand are finished first (again to stop now)", highlight=False)
+        console.print("stopping: running matches are finished first (press again to stop now)", highlight=False)
         context.stop()
 
     return call_on_signals(stop)

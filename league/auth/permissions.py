@@ -54,7 +54,7 @@ REFUSED_HEADERS = {
     "Nats-Schedule": ("@every 1s",),
     "Nats-Incr": ("+1",),
 }
-"""Headers, with values, of messages that every stream refuses from everybody."""
+"""Headers, with values, of messages that every stream refuses from all clients."""
 
 
 class Grant(msgspec.Struct, frozen=True):

@@ -63,7 +63,7 @@ class IntegrityReport(msgspec.Struct):
     blobs: ScrubReport | None = None
     """None if they were not checked."""
     known: dict[str, int] = {}
-    """Sequences that something besides the stream knows of, by what it is: evidence against truncation."""
+    """Sequences that other stores refer to, by the name of the reference: evidence against truncation."""
 
     @property
     def outcome(self) -> ExitCode:
@@ -129,7 +129,7 @@ async def audit_integrity(
 
 
 def _check_unsealed(report: IntegrityReport, held: int, checker: SealChecker, contents: StreamContents | None) -> None:
-    """Find deleted and unreadable messages where no seal tells of them."""
+    """Find deleted and unreadable messages after the newest seal."""
     located = sum(loc.events for damage in checker.damage for loc in damage.located if loc.what == "missing")
     if contents is None:
         deleted, is_alone = Ranges(), False

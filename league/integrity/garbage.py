@@ -59,7 +59,7 @@ class GarbageReport(msgspec.Struct):
     """Unreferenced blobs so recent that an event may still refer to them."""
     missing: list[MissingBlob] = []
     dropped: list[AdaptersDropped] = []
-    """Adapters that the policy lets go, by policy; they are among the unreferenced."""
+    """Adapters that ``blobs.keep_versions`` drops, by policy; they are among the unreferenced."""
 
     @property
     def bytes(self) -> int:
@@ -200,7 +200,7 @@ class BlobReferences:
         return {name: by for name, by in (trainers | adapters | self.required).items() if name}
 
     def drop_adapters(self, before_ns: int) -> list[AdaptersDropped]:
-        """Drop the adapters that ``blobs.keep_versions`` lets go; returns the events that record it.
+        """Drop the adapters outside ``blobs.keep_versions``; returns the events that record it.
 
         Kept are versions that joined the league, sat in a match, are to be evaluated or were the newest at a kept
         snapshot, the newest ``keep_versions``, and those published at ``before_ns`` or later.
@@ -276,7 +276,7 @@ _record_decoder = msgspec.json.Decoder(_MatchRecordReference)
 async def collect_references(
     history: EventLog, artifacts: BlobStore, keep_snapshots: int = 1, drop_before_ns: int = 0
 ) -> BlobReferences:
-    """Collect all references in a league's history, without those that ``drop_adapters`` lets go."""
+    """Collect all references in a league's history, without those that ``drop_adapters`` drops."""
     references = BlobReferences(keep_snapshots)
     async for batch in history.batches():
         references.apply_batch(batch)

@@ -139,7 +139,7 @@ class LocalCluster:
             time.sleep(0.02)
 
     def _write_config(self, number: int) -> Path:
-        """A node's configuration, written anew."""
+        """Write a node's configuration; returns its file."""
         config = self.folder / f"{number}.conf"
         routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in self._ports.peers)
         places = {"port": self._ports.clients[number], "peer": self._ports.peers[number], "store": self.store(number)}
@@ -148,7 +148,7 @@ class LocalCluster:
         return config
 
     def reload(self) -> None:
-        """Have the nodes read anew who may do what; whose credentials were revoked is cut off."""
+        """Make the nodes reload permissions; clients with revoked credentials are disconnected."""
         for number in self.running:
             self._write_config(number)
             os.kill(self._pids[number], signal.SIGHUP)

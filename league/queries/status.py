@@ -123,11 +123,11 @@ class LeagueStatus(msgspec.Struct, frozen=True):
 
 
 async def read_status(
-    history: JetStreamLog, state: LeagueState, everybody: bool = False, run: Run | None = None
+    history: JetStreamLog, state: LeagueState, include_left: bool = False, run: Run | None = None
 ) -> LeagueStatus:
     """Read the status of a league.
 
-    ``run`` gives the size of the store where the broker does not limit it; ``everybody`` includes workers that have
+    ``run`` gives the size of the store where the broker does not limit it; ``include_left`` includes workers that have
     left.
 
     Raises:
@@ -139,7 +139,7 @@ async def read_status(
     dead = await count_messages(client, DEAD_LETTER_STREAM, dead_letter_subject(league, ">"))
     jobs = await count_messages(client, WORK_STREAM, work_subject(league, ">"))
     pending = {subject.rpartition(".")[2]: count for subject, count in waiting.items()}
-    status = build_status(state, heartbeats, pending, sum(dead.values()), everybody)
+    status = build_status(state, heartbeats, pending, sum(dead.values()), include_left)
     return msgspec.structs.replace(
         status,
         jobs=sum(jobs.values()),
@@ -171,7 +171,7 @@ def build_status(
     heartbeats: Mapping[str, WorkerHeartbeat],
     pending: Mapping[str, int],
     dead: int,
-    everybody: bool = False,
+    include_left: bool = False,
 ) -> LeagueStatus:
     """The status of a league from its state, its processes' heartbeats, and the broker's queues.
 
@@ -182,7 +182,7 @@ def build_status(
     workers = [
         _worker_status(worker, heartbeats.get(name))
         for name, worker in sorted(state.workers.items())
-        if everybody or worker.left is None
+        if include_left or worker.left is None
     ]
     return LeagueStatus(
         league=state.league,

@@ -167,9 +167,9 @@ def by_weight(candidates: Mapping[str, Mapping[str, float]], hero: str) -> dict[
 
 def shares_by_weight(weights: Mapping[str, float]) -> dict[str, float]:
     """The shares in ``by_weight``, from the weights of all buckets but the mirror."""
-    everybody = _total(weights.values())
-    shares = {name: weight / everybody if everybody else 0.0 for name, weight in weights.items()}
-    return {**shares, "mirror": 0.0 if everybody else 1.0}
+    total = _total(weights.values())
+    shares = {name: weight / total if total else 0.0 for name, weight in weights.items()}
+    return {**shares, "mirror": 0.0 if total else 1.0}
 
 
 def others(standings: Standings, hero_policy: str) -> list[Agent]:

@@ -39,10 +39,10 @@ class Uniform(OpponentSampler):
         """See ``OpponentSampler.distribution``."""
         hero, _ = live_hero(standings, hero_policy)
         members = [agent.name for agent in others(standings, hero_policy)]
-        everybody = len(members) + 1
+        count = len(members) + 1
         return {
-            "mirror": Bucket(1 / everybody, {hero: 1.0}),
-            "members": Bucket(len(members) / everybody, dict.fromkeys(members, 1.0)),
+            "mirror": Bucket(1 / count, {hero: 1.0}),
+            "members": Bucket(len(members) / count, dict.fromkeys(members, 1.0)),
         }
 
     def _make_choice(self, standings: Standings, hero_policy: str) -> tuple[WeightedChoice, dict[str, str]]:

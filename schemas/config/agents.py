@@ -143,7 +143,7 @@ PARENT_SELECTIONS = ("best", "uniform")
 class PolicyConfig(Table, frozen=True):
     """A policy that is trained beside ``trainer.policy``, in a role of its own (AlphaStar's, Vinyals et al. 2019).
 
-    An exploiter is reset now and then: its last version stays in the league, and it begins anew from the untrained
+    An exploiter is reset now and then: its last version stays in the league, and it starts again from the untrained
     adapter or from an operator's offspring, to find other weaknesses. A member of a population is reset when it is its
     weakest.
     """

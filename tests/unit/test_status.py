@@ -68,8 +68,8 @@ HEARD = {
 }
 
 
-def status(everybody: bool = False) -> LeagueStatus:
-    return build_status(simulated().state, HEARD, {"main": 5}, 2, everybody)
+def status(include_left: bool = False) -> LeagueStatus:
+    return build_status(simulated().state, HEARD, {"main": 5}, 2, include_left)
 
 
 def test_workers_that_serve_are_well_or_silent() -> None:
@@ -85,7 +85,7 @@ def test_workers_that_serve_are_well_or_silent() -> None:
     ages = {worker.worker: worker.silent_s for worker in found.workers}
     # What the process before it said is not its own.
     assert (ages["again"], ages["dumb"], ages["late"], ages["rollout-1"]) == (None, None, SILENCE_TIMEOUT_S + 6.2, 1.0)
-    assert next(worker for worker in status(everybody=True).workers if worker.worker == "gone").left == "done"
+    assert next(worker for worker in status(include_left=True).workers if worker.worker == "gone").left == "done"
 
 
 def test_what_the_league_is_at_is_what_the_history_says() -> None:

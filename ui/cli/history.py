@@ -146,7 +146,7 @@ class LedgerRow(msgspec.Struct, frozen=True):
 
 @with_run_options
 def ledger(*, run: Run, as_json: JsonOption = False) -> None:
-    """Print what became of every trajectory, per policy; exits 1 where the account does not balance.
+    """Print the use of every trajectory, per policy; exits 1 where the account does not balance.
 
     The generated ones were trained on, too old (stale), without a learning signal (filtered), of voided matches,
     damaged (refused), of a group that was never completed (given_up) or already closed (late), left behind in the run

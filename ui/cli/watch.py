@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 def status(
     *,
     run: Run,
-    everybody: Annotated[bool, typer.Option("--all", help="Include workers that have left.")] = False,
+    include_left: Annotated[bool, typer.Option("--all", help="Include workers that have left.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the workers of a league: health, load and activity; and those that have been silent for too long."""
-    result = uvloop.run(_load_status(run, everybody))
+    result = uvloop.run(_load_status(run, include_left))
     if as_json:
         print_json(result)
     else:
@@ -40,10 +40,10 @@ def status(
         print_status(Console(), result)
 
 
-async def _load_status(run: Run, everybody: bool) -> LeagueStatus:
+async def _load_status(run: Run, include_left: bool) -> LeagueStatus:
     async with run.open_log("status") as history:
         state = await load_state_at(history, run.open_blob_store(history.client))
-        return with_alarms(await read_status(history, state, everybody, run), state)
+        return with_alarms(await read_status(history, state, include_left, run), state)
 
 
 @with_run_options

@@ -85,8 +85,8 @@ _WORKERS_TTL_S = 2.0
 @route("/workers", stays_s=_WORKERS_TTL_S)
 async def workers(league: LiveLeague, params: RequestParams) -> Any:
     """``league status``: processes, queues and total rates; ``left`` includes processes that have left."""
-    everybody = params.choice("left", ["yes", "no"]) == "yes"
-    status = await read_status(league.log, league.state, everybody, league.run)
+    include_left = params.choice("left", ["yes", "no"]) == "yes"
+    status = await read_status(league.log, league.state, include_left, league.run)
     present = [worker for worker in status.workers if worker.health != "left"]
     departed = [worker for worker in status.workers if worker.health == "left"]
     return {
