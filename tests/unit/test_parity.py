@@ -236,8 +236,8 @@ def test_the_command_examines_a_small_model_where_there_is_no_league(tmp_path, m
     assert "local and the learner DISAGREE in float32" in told.stdout
 
 
-def test_the_command_examines_a_leagues_model_with_its_newest_adapters(tmp_path, folders):
-    config = convert(LEAGUE, LeagueConfig, "test")
+def test_the_command_examines_a_leagues_model_with_its_newest_adapters_on_its_learner_backend(tmp_path, folders):
+    config = convert(LEAGUE | {"trainer": {"backend": "peft"}}, LeagueConfig, "test")
     run = Run(tmp_path / "run")
     shutil.copytree(folders[None], run.model)
 
@@ -249,7 +249,9 @@ def test_the_command_examines_a_leagues_model_with_its_newest_adapters(tmp_path,
                 await history.append(PolicyPublished("main", version, digest, "base_model"))
 
     asyncio.run(play())
-    told = CliRunner().invoke(app, ["parity", "--run", str(run.folder), "--places", "4", "--json"])
-    report = json.loads(told.stdout)
-    assert (told.exit_code, report["agrees"], report["adapters"], report["backend"]) == (0, True, 1, "local")
-    assert len(report["cells"]) == len(VARIANTS)
+    for dtype in DTYPES:
+        words = ["parity", "--run", str(run.folder), "--dtype", dtype, "--places", "4", "--json"]
+        told = CliRunner().invoke(app, words)
+        report = json.loads(told.stdout)
+        assert (told.exit_code, report["agrees"], report["adapters"], report["backend"]) == (0, True, 1, "local")
+        assert len(report["cells"]) == len(VARIANTS)
