@@ -164,12 +164,26 @@ def read_model_shape(folder: Path) -> ModelShape:
                     "model_type": config["model_type"],
                     "vocab_size": text["vocab_size"],
                     "hidden_size": text["hidden_size"],
-                    "max_positions": text.get("max_position_embeddings", 32_768),
+                    "max_positions": _max_positions(text),
                 },
                 TransformersShape,
             )
         except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise ModelError(f"{path}: configuration is incomplete or ill-typed: {error!r}") from error
+
+
+def _max_positions(config: dict[str, Any]) -> int:
+    """Positions that all libraries compute alike.
+
+    With longrope (Phi-3 and Phi-4) these are the original ones: beyond them, transformers scales long sequences only,
+    vLLM all of them.
+    """
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    most: int = config.get("max_position_embeddings", 32_768)
+    if rope.get("rope_type", rope.get("type")) not in ("longrope", "su"):
+        return most
+    original: int = rope.get("original_max_position_embeddings") or config["original_max_position_embeddings"]
+    return min(most, original)
 
 
 def unsupported_reason(folder: Path) -> str | None:

@@ -316,6 +316,20 @@ def test_auto_takes_the_native_decoder_where_it_can(models: Path) -> None:
     assert read_model_shape(models / "gpt_neox").vocab_size == VOCABULARY
 
 
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_parameters": {"rope_type": "longrope", "original_max_position_embeddings": 64}},
+        {"rope_scaling": {"type": "longrope"}, "original_max_position_embeddings": 64},
+    ],
+)
+def test_positions_of_longrope_are_those_that_learner_and_vllm_compute_alike(
+    tmp_path: Path, rope: dict[str, Any]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(COMMON | {"model_type": "phi3"} | rope))
+    assert read_model_shape(tmp_path).max_positions == 64
+
+
 def test_auto_goes_by_size_device_and_critic(tmp_path: Path) -> None:
     def described(hidden: int, layers: int) -> Path:
         folder = tmp_path / f"{hidden}-{layers}"
