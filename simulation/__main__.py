@@ -58,6 +58,7 @@ def main() -> int:
     from simulation.campaign import preload
 
     torch.set_num_threads(1)
+    league.use_exact_square_roots()
     # In memory, where there is such a folder: leagues write and remove hundreds of small files.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="league-simulation-", dir=memory if memory.is_dir() else None) as scratch:

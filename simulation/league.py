@@ -8,7 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import structlog
+import torch
 
 from league.auth.authority import Authority
 from league.log.access import BrokerCredentials
@@ -27,6 +29,17 @@ log = structlog.get_logger()
 NAME = "sim"
 _KEYS, _DAYS = "auth", 365.0
 _SHAPE = {"hidden": 8, "layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 8, "mlp": 8, "max_positions": 256}
+
+
+def use_exact_square_roots() -> None:
+    """Give tensors square roots that are equal on all processors: those of MKL's vector library are not, to the bit."""
+    library = torch.Tensor.sqrt
+
+    def sqrt(x: torch.Tensor) -> torch.Tensor:
+        return library(x) if x.requires_grad else torch.from_numpy(np.asarray(np.sqrt(x.numpy())))
+
+    torch.Tensor.sqrt = sqrt  # type: ignore[assignment, method-assign]
+    torch._foreach_sqrt = lambda tensors: tuple(map(sqrt, tensors))  # type: ignore[assignment]
 
 
 def make_config(seed: int, steps: int) -> LeagueConfig:

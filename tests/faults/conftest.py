@@ -24,7 +24,7 @@ from league.log.base import RecordedEvent
 from league.log.connection import connect
 from league.log.jetstream import flush_and_close
 from league.run import Run
-from schemas.errors import LogError
+from schemas.errors import ExitCode, LogError
 from schemas.events import GradientStepTaken, MatchFailed, MatchFinished, OpponentsSampled, RatingUpdated, WorkerJoined
 from schemas.subjects import event_type_filter
 from ui.cli import app
@@ -247,7 +247,12 @@ class Harassed:
         return json.loads(self._printed_by("verify"))
 
     def _printed_by(self, name: str) -> str:
-        result = CliRunner().invoke(app, [name, "--json", "--run", str(self.run), *self._at()])
+        deadline = time.monotonic() + 300
+        while True:
+            result = CliRunner().invoke(app, [name, "--json", "--run", str(self.run), *self._at()])
+            # A node of a cluster that was started again has to catch up first: until then there may be no verdict.
+            if result.exit_code != ExitCode.UNREADABLE or time.monotonic() > deadline:
+                break
         assert result.exit_code == 0, result.output
         return result.stdout
 

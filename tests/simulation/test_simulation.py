@@ -1,5 +1,6 @@
 """The simulator: the same trace for the same seed, and leagues that hold every invariant."""
 
+import math
 import os
 import re
 import subprocess
@@ -7,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from simulation.league import use_exact_square_roots
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +45,18 @@ def test_a_seed_has_one_trace_whatever_the_environment_and_holds_every_invariant
     again = run_simulation("--seeds", "1", "--first", "110", "--steps", "5", cwd=tmp_path, **environment)
     assert len(set(traces(output))) == 8
     assert traces(again) == traces(output)[1:2]
+
+
+def test_square_roots_are_those_of_every_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, name in ((torch.Tensor, "sqrt"), (torch, "_foreach_sqrt")):
+        monkeypatch.setattr(place, name, getattr(place, name))
+    use_exact_square_roots()
+    numbers = torch.rand(10_000, generator=torch.Generator().manual_seed(1))
+    exact = torch.tensor([math.sqrt(number) for number in numbers.tolist()], dtype=torch.float32)
+    assert torch.equal(numbers.sqrt(), exact)
+    assert all(
+        torch.equal(*pair) for pair in zip(torch._foreach_sqrt([numbers, numbers[0]]), [exact, exact[0]], strict=True)
+    )
 
 
 def test_forty_two_short_leagues_hold_every_invariant() -> None:
