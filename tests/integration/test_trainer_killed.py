@@ -54,6 +54,8 @@ from schemas.subjects import EXPERIENCE_STREAM, experience_subject
 from schemas.trajectories import Trajectory
 from workers.learner_state import StepInputs
 from workers.run_worker import run_worker
+from workers.runtime import Context, beside
+from workers.trainer import load_policy_base
 
 KILLS = int(os.environ.get("LEAGUE_KILLS", "5"))
 STEPS = max(16, 3 * KILLS)
@@ -366,6 +368,40 @@ def test_steps_since_the_stored_state_are_taken_again_to_the_bit(
     inputs = StepInputs.read(tmp_path / "state-0")
     assert inputs is not None
     assert len(inputs.trajectories) == PER_STEP
+
+
+def test_the_next_step_is_computed_while_one_is_stored_and_recorded_after_it(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(copied(recorded, tmp_path / "run", "oldest"))
+
+    async def trained() -> tuple[int, list[int]]:
+        async with run.open_log("trainer-1") as log:
+            context = Context(run, log.client, log, "trainer-1")
+            async with asyncio.timeout(300), beside(context.follow()):
+                await context.wait_for_sequence(await log.last_sequence())
+                worker = workers.trainer.TrainerWorker(context, await load_policy_base(context), "main")
+                await worker.resume()
+                put, during = worker._states.put, list[int]()
+
+                async def put_slowly(data: bytes) -> str:
+                    while not during and worker.learner.steps < 2:  # noqa: ASYNC110  (a learner has no event)
+                        await asyncio.sleep(0.01)
+                    during.append(len(context.state.published["main"]))
+                    if len(during) == 2:
+                        context.stopping.set()
+                    return await put(data)
+
+                monkeypatch.setattr(worker._states, "put", put_slowly)
+                async with beside(worker.receive()):
+                    await worker.train()
+                steps = [r.event.step async for r in log.read() if isinstance(r.event, GradientStepTaken)]
+                return during[0], steps
+
+    published, steps = asyncio.run(trained())
+    assert published == 1, "while the first step was stored, only the version before it had been published"
+    assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) >= 2
 
 
 def test_a_rank_that_is_killed_ends_the_worker_and_the_next_one_goes_on_to_the_bit(
