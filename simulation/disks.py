@@ -9,6 +9,7 @@ import errno
 import io
 import os
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ class LocalDisks:
 
     Args:
         loop: Virtual time.
-        root: Folder below which operations are affected.
+        root: Folder below which operations are affected, relative to the working directory.
         seed: Seed of the draws.
     """
 
@@ -41,7 +42,7 @@ class LocalDisks:
         self._troubles.setdefault(name, []).append(_Trouble(kind, self._loop.time() + seconds, amount))
 
     def patches(self) -> dict[tuple[Any, str], Callable[..., Any]]:
-        """Replacements of the functions through which files are opened, made, renamed and flushed."""
+        """Replacements of the functions through which files are opened, made, renamed, flushed and located."""
         opened = self._opening(io.open)
         return {
             (builtins, "open"): opened,
@@ -50,7 +51,13 @@ class LocalDisks:
             (os, "mkdir"): self._changing(os.mkdir),
             (os, "replace"): self._changing(os.replace),
             (os, "fsync"): self._flushing(os.fsync),
+            (Path, "resolve"): self._resolving(Path.resolve),
+            (os.path, "abspath"): self._resolving(os.path.abspath),
         }
+
+    def _resolving(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """Paths below the seed's folder stay relative: errors name them, and a trace must not depend on its place."""
+        return lambda path, *args, **kwargs: path if self._is_below(path) else plain(path, *args, **kwargs)
 
     def _opening(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:

@@ -6,7 +6,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -321,8 +321,10 @@ def simulate(
         is_verbose: Whether to keep the log.
     """
     chosen = draw_faults(seed, steps) if faults is None else faults
-    with tempfile.TemporaryDirectory(prefix="league-simulation-") as scratch:
-        folder = Path(scratch) / "run"
+    # Errors name files, so that their paths belong to the trace: they are relative to a folder of the seed's own.
+    with tempfile.TemporaryDirectory(prefix="league-simulation-") as scratch, chdir(scratch):
+        folder, tempfile.tempdir = Path("simulated") / "run", "temporary"
+        Path(tempfile.tempdir).mkdir()
         shutil.copytree(model, folder / "model")
         gc.disable()
         simulation = Simulation(seed, chosen, folder, steps, is_verbose)

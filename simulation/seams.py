@@ -6,9 +6,11 @@ the event loop. Within ``simulated_machine`` all of these are functions of the s
 
 import contextlib
 import datetime as datetimes
+import itertools
 import os
 import platform
 import random
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +51,7 @@ class _ProcessStatus:
 
 def _patches(loop: SimulatedLoop, seed: int) -> dict[tuple[Any, str], Callable[..., Any]]:
     entropy = random.Random(f"entropy:{seed}")
+    names = (entropy.randbytes(4).hex() for _ in itertools.count())
 
     def wall_s() -> float:
         process = current_process()
@@ -81,6 +84,7 @@ def _patches(loop: SimulatedLoop, seed: int) -> dict[tuple[Any, str], Callable[.
         (time, "sleep"): loop.advance,
         (os, "urandom"): entropy.randbytes,
         (random, "_urandom"): entropy.randbytes,
+        (tempfile, "_get_candidate_names"): lambda: names,
         (os, "getpid"): process_id,
         (os, "setpriority"): lambda *_: None,
         (platform, "node"): lambda: "simulated",
