@@ -139,13 +139,16 @@ steps = {STEPS}
 
 
 def kill_worker(up: subprocess.Popen[bytes], role: str) -> None:
-    """Kill a worker of a running league once the league has taken some steps."""
-    for process in psutil.Process(up.pid).children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            words = process.cmdline()
-            if "worker" in words and role in words:
-                process.kill()
-                return
+    """Kill a worker of a running league, which may just be starting it again."""
+    until = time.monotonic() + TIMEOUT_S
+    while up.poll() is None and time.monotonic() < until:
+        for process in psutil.Process(up.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                words = process.cmdline()
+                if "worker" in words and role in words:
+                    process.kill()
+                    return
+        time.sleep(0.1)
     pytest.fail(f"no {role} among the processes of the league")
 
 
