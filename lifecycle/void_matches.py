@@ -164,6 +164,7 @@ async def void_matches(run: Run, history: JetStreamLog, impact: VoidImpact, reas
 
     Raises:
         ReplayError: the recorded ratings differ from what the history's rules give.
+        VersionError: a newer version writes to this league. The matches are void; its raters correct the ratings.
     """
     results = await _read_results(history, impact.sequences)
     voids = [MatchVoided(match=match, match_sequence=sequence, reason=reason) for sequence, match in results]

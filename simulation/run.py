@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from league.run import Run
-from schemas.errors import LeagueError, UsageError
+from schemas.errors import LeagueError, UsageError, VersionError
 from schemas.subjects import LEAGUE_STREAM
 from simulation import league, upgrade
 from simulation.broker.roles import Role
@@ -175,7 +175,7 @@ class Simulation(World):
                 async with run.open_log(_OPERATOR) as history:
                     await COMMANDS[name](run, history, seconds, share)
                 is_done = True
-            except UsageError:
+            except (UsageError, VersionError):
                 is_done = True
             except LeagueError:
                 await asyncio.sleep(_OPERATOR_WAITS_S)

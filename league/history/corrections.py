@@ -14,7 +14,7 @@ import structlog
 from league.log.base import EventLog, RecordedEvent, append_in_batches
 from league.ratings.fold import RatingFold
 from schemas.codec import NewerSchemaError
-from schemas.errors import ConflictError, ReplayError
+from schemas.errors import ConflictError, ReplayError, VersionError
 from schemas.events import Event, RatingsCorrected, RatingUpdated
 from schemas.subjects import event_type_filter
 
@@ -109,10 +109,15 @@ async def record_pending(history: EventLog, fold: RatingFold) -> None:
 
     Raises:
         ReplayError: the history holds an update that these rules do not give.
+        VersionError: it holds an event of a newer schema, so that only a newer rater knows what is pending.
     """
     beyond = 0
     while True:
         async for recorded in history.read(fold.sequence + 1):
+            if isinstance(recorded.error, NewerSchemaError):
+                raise VersionError(
+                    f"event {recorded.sequence} of the history: {recorded.error}; it leaves ratings to raters"
+                )
             apply_checked(fold, recorded)
         events = await pending_events(history, fold)
         if not events:

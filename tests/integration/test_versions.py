@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from arena.games.diplomacy.spec import DiplomacySpec
+from league.history.corrections import record_pending
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
+from league.ratings.fold import RatingFold
 from league.run import Run
 from league.state import LeagueState
 from schemas.codec import decode_event, encode_event
@@ -50,6 +52,18 @@ async def left(log: JetStreamLog) -> str:
     assert found is not None
     assert isinstance(found.event, WorkerLeft)
     return found.event.reason
+
+
+def test_pending_ratings_are_left_to_raters_that_can_read_the_history(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with league(tmp_path) as (_, log):
+            await write_newer(log)
+            with pytest.raises(
+                VersionError, match=r"event 2 .* up to 1: upgrade the reader; .* leaves ratings to raters"
+            ):
+                await record_pending(log, RatingFold())
+
+    asyncio.run(body())
 
 
 @pytest.mark.parametrize("role", ["rater", "rollout"])
