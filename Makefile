@@ -15,11 +15,11 @@ HASH := \#
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-# Pinned packages: by uv where there is one that reaches the packages, else by pip; a line each as they come. All is
-# compiled here, since packages warn while they are compiled and a warning is an error in tests.
+# Pinned packages: by uv where there is one that reaches the packages, else by pip; a line each as they come. Python compiles
+# what it imports, which is a small part of them.
 define install
-	@{ command -v uv > /dev/null && uv pip install --python $(BIN)/python --compile-bytecode -c constraints.txt $(1); } || \
-	  { set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt $(1) \
+	@{ command -v uv > /dev/null && uv pip install --python $(BIN)/python -c constraints.txt $(1); } || \
+	  { set -o pipefail; $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt $(1) \
 	    | sed -u -n -e 's/^Collecting \([^ ]*\).*/    \1/p' -e 's/^Installing collected .*/    installing them/p'; }
 endef
 
@@ -34,6 +34,9 @@ $(LEAGUE): pyproject.toml constraints.txt
 $(STAMP): $(LEAGUE)
 	@echo "==> installing what tests and documentation need besides"
 	$(call install,-e '.[train$(COMMA)diplomacy$(COMMA)openspiel$(COMMA)textarena$(COMMA)dev$(COMMA)docs]')
+	@# Packages warn while they are compiled, and a warning is an error in tests.
+	@echo "    compiling them"
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
 
 install: $(STAMP)  ## create .venv with everything the demo and the tests need
