@@ -73,8 +73,7 @@ def is_equivalent_answer(answer: str, other: str) -> bool:
 
 
 _ARITHMETIC_PATTERN = re.compile(
-    r"(?:what\s+is\s+)?([0-9]{1,12}(?:\s*[-+*×]\s*[0-9]{1,12})+)\s*(?:=\s*\??|\?)?",
-    re.IGNORECASE,
+    r"(?:what\s+is\s+)?([0-9]{1,12}(?:\s*[-+*×]\s*[0-9]{1,12})+)\s*(?:=\s*\??|\?)?", re.IGNORECASE
 )
 
 

@@ -39,10 +39,7 @@ from workers.run_worker import run_worker
 from workers.runtime import Context
 
 BOT = "random_bot"
-GAMES = {
-    "diplomacy": {"max_year": 1905},
-    "nim": {"seats": 3, "heaps": [2, 3]},
-}
+GAMES = {"diplomacy": {"max_year": 1905}, "nim": {"seats": 3, "heaps": [2, 3]}}
 
 
 class RoundResult(msgspec.Struct):

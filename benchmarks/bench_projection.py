@@ -101,11 +101,7 @@ async def read_callback(folder: Path, count: int) -> None:
 
         started = time.perf_counter()
         await client.jetstream().subscribe(
-            f"league.{LEAGUE}.>",
-            cb=arrive,
-            ordered_consumer=True,
-            pending_msgs_limit=-1,
-            pending_bytes_limit=-1,
+            f"league.{LEAGUE}.>", cb=arrive, ordered_consumer=True, pending_msgs_limit=-1, pending_bytes_limit=-1
         )
         await done.wait()
         print_result(count, time.perf_counter() - started)

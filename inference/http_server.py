@@ -137,13 +137,7 @@ def _too_large(request: web.Request) -> RefusedError:
 
 
 async def listen(
-    app: web.Application,
-    host: str,
-    port: int,
-    place: str,
-    *,
-    shutdown_s: float = 1.0,
-    cancels_handlers: bool = False,
+    app: web.Application, host: str, port: int, place: str, *, shutdown_s: float = 1.0, cancels_handlers: bool = False
 ) -> web.AppRunner:
     """Start to serve an application; the caller ends it with ``cleanup``.
 

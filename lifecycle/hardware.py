@@ -209,10 +209,7 @@ def _fit_vllm(model: str, gb: float, fit: CardFit) -> CardFit:
 
 def card_table() -> str:
     """The known models on ``CARDS_GB`` as a Markdown table: rectangle, vLLM's share, cached tokens."""
-    lines = [
-        "| model | " + " | ".join(f"{gb:g} GB" for gb in CARDS_GB) + " |",
-        "|---|" + "---|" * len(CARDS_GB),
-    ]
+    lines = ["| model | " + " | ".join(f"{gb:g} GB" for gb in CARDS_GB) + " |", "|---|" + "---|" * len(CARDS_GB)]
     for model in KNOWN_MODELS:
         cells = []
         for gb in CARDS_GB:

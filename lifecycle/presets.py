@@ -13,14 +13,7 @@ from typing import Any
 
 import msgspec
 
-from arena.environments import (
-    ADAPTERS,
-    ArenaSpec,
-    EnvironmentSpec,
-    arena_names,
-    make_environment,
-    reports_progress,
-)
+from arena.environments import ADAPTERS, ArenaSpec, EnvironmentSpec, arena_names, make_environment, reports_progress
 from arena.games import game_names
 from lifecycle.hardware import HARDWARE, MADE, Hardware, fit_card
 from lifecycle.model_dimensions import KNOWN_MODELS, known_model

@@ -17,14 +17,7 @@ from league.run import Run
 from league.state import LeagueState
 from league.success_criteria.baseline_beat import seat_shares
 from league.success_criteria.statistics import BenchmarkResult
-from lifecycle.model_card import (
-    Benchmark,
-    LineageSegment,
-    OpponentShare,
-    ReleaseFacts,
-    ReleaseVersion,
-    SettingChange,
-)
+from lifecycle.model_card import Benchmark, LineageSegment, OpponentShare, ReleaseFacts, ReleaseVersion, SettingChange
 from models.adapter_bundle import pack_folder
 from schemas.errors import ReplayError, UsageError, format_choices
 from schemas.ids import digest, split_agent

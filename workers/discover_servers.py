@@ -59,11 +59,7 @@ def make_vllm_servers_config(config: LeagueConfig) -> "VllmServerConfig":
 
     inference = config.inference
     known = backend_settings(config) if inference.backend == VLLM_SERVER else common_settings(config)
-    current = {
-        "urls": inference.urls,
-        "timeout_s": inference.request_timeout_s,
-        "patience_s": inference.patience_s,
-    }
+    current = {"urls": inference.urls, "timeout_s": inference.request_timeout_s, "patience_s": inference.patience_s}
     return convert(known | current, VllmServerConfig, "inference")
 
 

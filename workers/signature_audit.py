@@ -8,15 +8,7 @@ import structlog
 from league.integrity.signatures import SignatureVerifier
 from league.log.base import EventLog, RecordedEvent
 from league.ratings.fold import RatingFold
-from schemas.events import (
-    Event,
-    MatchFailed,
-    MatchFinished,
-    MatchVoided,
-    RatingsCorrected,
-    RatingUpdated,
-    WorkerJoined,
-)
+from schemas.events import Event, MatchFailed, MatchFinished, MatchVoided, RatingsCorrected, RatingUpdated, WorkerJoined
 
 log = structlog.get_logger()
 

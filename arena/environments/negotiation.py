@@ -206,11 +206,7 @@ class NegotiationSpec(ArenaSpec):
         """Adds whether there was a deal, and its share of the possible joint gain."""
         extras = result.rollout.extras
         deal, agreed = msgspec.convert(extras["deal"], Deal), msgspec.convert(extras["agreed"], Trade | None)
-        return {
-            **super().metrics(result),
-            "deal": float(agreed is not None),
-            "efficiency": efficiency(deal, agreed),
-        }
+        return {**super().metrics(result), "deal": float(agreed is not None), "efficiency": efficiency(deal, agreed)}
 
 
 def _parse_holdings(owner: str, text: str) -> Goods:

@@ -27,14 +27,7 @@ from arena.questions import (
     right_answer_reward,
 )
 from arena.rubrics import Rubric
-from schemas.episodes import (
-    EpisodeRequest,
-    EpisodeState,
-    GenerateResult,
-    Message,
-    Role,
-    Rollout,
-)
+from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
 from schemas.errors import ConfigError
 
 CHALLENGER, REASONER = "Challenger", "Reasoner"

@@ -12,11 +12,4 @@ from arena.episodes.base import Episode
 from arena.episodes.chat import AlternatingRolesEpisode, ChatEpisode, MultiTurnEpisode, SingleTurnEpisode
 from arena.episodes.game import GameEpisode
 
-__all__ = [
-    "AlternatingRolesEpisode",
-    "ChatEpisode",
-    "Episode",
-    "GameEpisode",
-    "MultiTurnEpisode",
-    "SingleTurnEpisode",
-]
+__all__ = ["AlternatingRolesEpisode", "ChatEpisode", "Episode", "GameEpisode", "MultiTurnEpisode", "SingleTurnEpisode"]

@@ -96,10 +96,7 @@ class VllmServerBackend:
         self._known: set[str] = set()
         self._counter = RequestCounter()
         limits = RetryPolicy(
-            self._config.timeout_s,
-            self._config.patience_s,
-            self._config.tries,
-            silence_s=self._config.timeout_s / 10,
+            self._config.timeout_s, self._config.patience_s, self._config.tries, silence_s=self._config.timeout_s / 10
         )
         base = ZERO_ADAPTER if own.needs_zero_adapter else None
         self._client = VllmHttpClient(self._config.urls, limits, self._model.vocabulary, base)

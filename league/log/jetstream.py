@@ -71,11 +71,7 @@ class JetStreamLog:
 
     async def _append(self, events: Sequence[Event], expected: int | None) -> int:
         """Append one to ``MAX_BATCH`` events; returns the sequence of the first one."""
-        headers = {
-            SCHEMA_HEADER: str(SCHEMA_VERSION),
-            PRODUCER_HEADER: self.producer,
-            TIME_HEADER: str(time.time_ns()),
-        }
+        headers = {SCHEMA_HEADER: str(SCHEMA_VERSION), PRODUCER_HEADER: self.producer, TIME_HEADER: str(time.time_ns())}
         messages = [OutgoingMessage(event_subject(self.league, each), self._encode(each), headers) for each in events]
         condition = self._fence_headers()
         if expected is not None:
@@ -235,11 +231,7 @@ class JetStreamLog:
 
 
 def _copied_headers(recorded: RecordedEvent) -> dict[str, str]:
-    return {
-        SCHEMA_HEADER: str(recorded.schema),
-        PRODUCER_HEADER: recorded.producer,
-        TIME_HEADER: str(recorded.time_ns),
-    }
+    return {SCHEMA_HEADER: str(recorded.schema), PRODUCER_HEADER: recorded.producer, TIME_HEADER: str(recorded.time_ns)}
 
 
 def _decode_message(pulled: PulledMessage) -> RecordedEvent:

@@ -25,14 +25,7 @@ from league.samplers.mix import STANDINGS_PARTS, changed_parts
 from schemas.codec import canonical_json
 from schemas.config import LeagueConfig, Plugin
 from schemas.errors import UsageError, format_choices
-from schemas.events import (
-    MatchFailed,
-    MatchFinished,
-    OpponentPick,
-    OpponentsSampled,
-    SeatResult,
-    SessionOpened,
-)
+from schemas.events import MatchFailed, MatchFinished, OpponentPick, OpponentsSampled, SeatResult, SessionOpened
 from schemas.ids import agent_name, derive_seed, digest
 from schemas.jobs import SESSION_PURPOSE
 from schemas.standings import LivePolicy, Standings
@@ -87,12 +80,7 @@ class SessionDraws:
         self._cache: dict[tuple[str, str, Collection[str]], tuple[Standings, LeagueConfig, Mapping[str, Bucket]]] = {}
 
     def distribution(
-        self,
-        standings: Standings,
-        config: LeagueConfig,
-        model: str,
-        agent: str,
-        others: frozenset[str] = frozenset(),
+        self, standings: Standings, config: LeagueConfig, model: str, agent: str, others: frozenset[str] = frozenset()
     ) -> Mapping[str, Bucket]:
         """The opponents of a virtual model for an external agent: buckets with shares that sum to 1.
 

@@ -61,11 +61,7 @@ def kaggle_replay(result: MatchFinished, turns: Sequence[PlayedTurn]) -> dict[st
             "configuration": {},
             "info": {},
             "observation": {},
-            "reward": {
-                "description": "The game's own score, at its end.",
-                "type": ["number", "null"],
-                "default": None,
-            },
+            "reward": {"description": "The game's own score, at its end.", "type": ["number", "null"], "default": None},
         },
         "steps": steps,
         "rewards": [seat.score for seat in result.seats],

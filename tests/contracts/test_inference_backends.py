@@ -147,9 +147,7 @@ def open_backend(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     params=[name for name in [*backend_names(), MASKED, PIECEWISE] if "vllm" not in name or find_spec("vllm")]
 )
 def start(
-    request: pytest.FixtureRequest,
-    open_backend: Callable[[str], InferenceBackend],
-    adapters: dict[str, Path],
+    request: pytest.FixtureRequest, open_backend: Callable[[str], InferenceBackend], adapters: dict[str, Path]
 ) -> Callable[[], InferenceBackend]:
     """A function that starts the backend with all adapters loaded."""
 

@@ -74,12 +74,7 @@ class Harassed:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        nats: str | None = None,
-        seed: int = 0,
-        inside: Sequence[str] = (),
-        run: Path | None = None,
+        self, folder: Path, nats: str | None = None, seed: int = 0, inside: Sequence[str] = (), run: Path | None = None
     ) -> None:
         self.run = run or folder / "run"
         self.nats = nats

@@ -27,9 +27,7 @@ from tests.builders import match_finished, opening_events
 from ui.cli import app
 
 CONFIG = LeagueConfig(
-    name="league",
-    game=Plugin(name="kuhn_poker"),
-    ratings=RatingsConfig(purposes=("evaluation", "external")),
+    name="league", game=Plugin(name="kuhn_poker"), ratings=RatingsConfig(purposes=("evaluation", "external"))
 )
 OBSERVATIONS = '{"2025-02-10 19:44:53+00":{"observation":"[[-1, \\"You are Player 0\\"]]","action":"[no]"}}'
 

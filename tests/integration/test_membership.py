@@ -25,14 +25,7 @@ from league.state.saved_state import WorkerState
 from lifecycle.reconfigure import configuration_event, with_settings
 from schemas import events as e
 from schemas.config import LeagueConfig
-from schemas.errors import (
-    AccessError,
-    ConflictError,
-    DiskError,
-    LogUnavailableError,
-    VersionError,
-    WorkerConflictError,
-)
+from schemas.errors import AccessError, ConflictError, DiskError, LogUnavailableError, VersionError, WorkerConflictError
 from schemas.metrics import HEARTBEAT_S, Heartbeat
 from tests.builders import opening_events, policy_published
 from workers.compatibility import check_versions, older_deciders

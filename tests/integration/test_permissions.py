@@ -205,11 +205,7 @@ ALLOWED_REQUESTS = {
     "trainer": {"STREAM.PURGE.EXPERIENCE", "STREAM.MSG.DELETE.EXPERIENCE", "STREAM.PURGE.OBJ_STATES"},
     "evaluator": {"STREAM.MSG.GET.WORK", "CONSUMER.INFO.WORK.players-nim", "CONSUMER.MSG.NEXT.WORK.players-nim"},
 }
-READS = {
-    "trainer": {"EXPERIENCE"},
-    "tracker": {"METRICS"},
-    "dashboard": {"METRICS", "DEAD"},
-}
+READS = {"trainer": {"EXPERIENCE"}, "tracker": {"METRICS"}, "dashboard": {"METRICS", "DEAD"}}
 
 
 @pytest.mark.parametrize("role", RESTRICTED)

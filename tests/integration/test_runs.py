@@ -317,14 +317,7 @@ def test_a_branch_is_a_copy_that_trains_on_from_the_exact_state(
 
 
 def parts(recorded: RecordedEvent) -> tuple[Any, ...]:
-    return (
-        recorded.sequence,
-        recorded.time_ns,
-        recorded.subject,
-        recorded.producer,
-        recorded.payload,
-        recorded.schema,
-    )
+    return (recorded.sequence, recorded.time_ns, recorded.subject, recorded.producer, recorded.payload, recorded.schema)
 
 
 def digest_at(folder: Path, at: int) -> str:

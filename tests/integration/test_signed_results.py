@@ -246,10 +246,7 @@ def test_with_credentials_nobody_else_announces_a_key_or_reports_under_a_name(gu
         async with guarded_broker.worker("evaluator") as history, guarded_broker.worker("thief") as thief:
             await history.append(result(0))
             assert thief.signer is not None
-            for subject in (
-                worker_event_subject("nim", e.WorkerJoined, "evaluator"),
-                event_subject("nim", result(0)),
-            ):
+            for subject in (worker_event_subject("nim", e.WorkerJoined, "evaluator"), event_subject("nim", result(0))):
                 with pytest.raises(AccessError, match="does not let thief publish on"):
                     await thief.client.jetstream().publish(subject, b"{}")
             # On its own subjects it can say what it likes: nothing of another worker belongs there.

@@ -45,10 +45,7 @@ def s3_server(folder: Path, **environment: str) -> Iterator[str]:
         port = free.getsockname()[1]
     with (folder / "moto.log").open("wb") as log:
         process = subprocess.Popen(
-            [SERVER, "-H", "127.0.0.1", "-p", str(port)],
-            stdout=log,
-            stderr=log,
-            env=os.environ | environment,
+            [SERVER, "-H", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log, env=os.environ | environment
         )
     try:
         address = f"http://127.0.0.1:{port}"

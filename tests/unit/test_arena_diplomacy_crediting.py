@@ -28,12 +28,7 @@ def played(
 
 def test_who_takes_a_centre_is_credited_in_both_seasons_and_others_are_not() -> None:
     units, centers = {"FRANCE": ["A GAS", "A PAR"]}, {"FRANCE": ["BRE", "PAR"]}
-    game = played(
-        units,
-        centers,
-        {FRANCE: ("A GAS - SPA", "A PAR H")},
-        {FRANCE: ("A PAR H", "A SPA H")},
-    )
+    game = played(units, centers, {FRANCE: ("A GAS - SPA", "A PAR H")}, {FRANCE: ("A PAR H", "A SPA H")})
     spring, autumn, *_ = game.credits(FRANCE)
     assert spring == {"A GAS - SPA": 1.0, "A PAR H": 0.0}
     assert autumn == {"A SPA H": 1.0, "A PAR H": 0.0}

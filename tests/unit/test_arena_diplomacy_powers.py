@@ -213,10 +213,7 @@ def test_pages_show_a_match_of_two_without_being_told_who_plays() -> None:
 @pytest.mark.parametrize(
     ("powers", "message"),
     [
-        (
-            ["austria", "FRANCE"],
-            r"game\.settings\.powers: found 'austria'; expected some of AUSTRIA, .*TURKEY",
-        ),
+        (["austria", "FRANCE"], r"game\.settings\.powers: found 'austria'; expected some of AUSTRIA, .*TURKEY"),
         (["FRANCE", "GAUL"], r"powers: found 'GAUL'; expected some of AUSTRIA"),
         (["FRANCE", "AUSTRIA", "FRANCE"], r"powers: found FRANCE more than once; expected 2 to 7 different powers"),
         (["FRANCE"], r"powers: found FRANCE; expected 2 to 7 of AUSTRIA"),

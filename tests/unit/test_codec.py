@@ -160,8 +160,7 @@ def test_all_errors_are_picklable_and_have_an_exit_code():
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("length", -1), ("tokens", 2**63), ("seed", 10**30), ("winner", -1), ("seconds", float("nan"))],
+    ("field", "value"), [("length", -1), ("tokens", 2**63), ("seed", 10**30), ("winner", -1), ("seconds", float("nan"))]
 )
 def test_numbers_out_of_range_make_no_event(field, value):
     fields = msgspec.to_builtins(MATCH) | {field: value}

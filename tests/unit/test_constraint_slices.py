@@ -193,8 +193,4 @@ def test_free_place_of_plain_data() -> None:
         place.advance(7).is_truncated,
         place.advance(1).is_truncated,
         place.advance(1).advance(1).advance(1).is_truncated,
-    ] == [
-        True,
-        False,
-        True,
-    ]
+    ] == [True, False, True]

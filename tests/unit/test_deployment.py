@@ -71,15 +71,7 @@ def check_command(words: list[str], is_mention: bool = False) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [
-        "wrker",
-        "worker",
-        "worker king",
-        "worker rollout --nets x",
-        "metrics --listen",
-        "auth add rollout",
-        "up x",
-    ],
+    ["wrker", "worker", "worker king", "worker rollout --nets x", "metrics --listen", "auth add rollout", "up x"],
 )
 def test_a_command_that_there_is_not_would_be_noticed(words: str) -> None:
     with pytest.raises(Refused):

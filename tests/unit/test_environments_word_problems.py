@@ -152,10 +152,7 @@ def test_only_the_first_problems_are_asked_where_that_is_wanted() -> None:
         ({"format_weight": 1.0}, r"game\.settings\.format_weight: 1\.0; expected from 0 to below 1"),
         ({"group": 4}, "group"),
         ({"problems": "no/such/file"}, r"game\.settings\.problems: no/such/file: .*expected JSON lines"),
-        (
-            {"problems": [{"question": "Why?", "answer": "because"}]},
-            r"problems\[0\]: 'Why\?' with .*'because'",
-        ),
+        ({"problems": [{"question": "Why?", "answer": "because"}]}, r"problems\[0\]: 'Why\?' with .*'because'"),
     ],
 )
 def test_bad_settings_are_refused_with_what_was_expected(settings: dict[str, Any], message: str) -> None:

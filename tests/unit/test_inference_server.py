@@ -32,12 +32,7 @@ from inference.remote.wire import (
 )
 from inference.server import InferenceServer, LoadedModels
 from inference.server.app import MAX_BODY_BYTES
-from inference.server.output_constraints import (
-    StopStringConstraint,
-    TokenTexts,
-    split_reasoning,
-    truncate_at_stop,
-)
+from inference.server.output_constraints import StopStringConstraint, TokenTexts, split_reasoning, truncate_at_stop
 from inference.servers import ServersBackend, ServersConfig
 from models import Tokenizer, make_base
 from models.adapters import LoraConfig, create, save
@@ -392,10 +387,7 @@ def test_a_completion_ends_with_the_token_that_completes_a_stop_text(served, bas
             }
             assert len(choice["logprobs"]["tokens"]) == len(choice["token_ids"])
             allowed = Request(
-                PROMPT,
-                "a1",
-                UntilStopToken((), letters),
-                SamplingParameters(1.0, seed, len(choice["token_ids"])),
+                PROMPT, "a1", UntilStopToken((), letters), SamplingParameters(1.0, seed, len(choice["token_ids"]))
             )
             assert (await backend.generate(allowed)).completion_ids == choice["token_ids"]
             stops.add(choice["stop_reason"])

@@ -74,8 +74,7 @@ def test_failed_and_voided_games_are_requested_again_in_their_places() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"agent": "main@5"}, {"opponent": "mover"}, {"seed": 1}, {"settings": {"max_year": 1902}}, {"rules": 2}],
+    "changed", [{"agent": "main@5"}, {"opponent": "mover"}, {"seed": 1}, {"settings": {"max_year": 1902}}, {"rules": 2}]
 )
 def test_other_terms_are_another_benchmark(changed: dict[str, Any]) -> None:
     first = requested()

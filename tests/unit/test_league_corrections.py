@@ -17,14 +17,7 @@ from league.state import LeagueState
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig, to_builtins
 from schemas.errors import ConflictError, ReplayError
-from schemas.events import (
-    AgentRating,
-    LeagueConfigured,
-    MatchFinished,
-    MatchVoided,
-    RatingsCorrected,
-    RatingUpdated,
-)
+from schemas.events import AgentRating, LeagueConfigured, MatchFinished, MatchVoided, RatingsCorrected, RatingUpdated
 from tests.builders import replace_event
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
@@ -118,9 +111,7 @@ steps = st.lists(
 
 @settings(max_examples=25, deadline=None)
 @given(steps)
-def test_ratings_end_as_those_of_a_history_without_what_was_voided(
-    plan: list[tuple[str, int] | str],
-) -> None:
+def test_ratings_end_as_those_of_a_history_without_what_was_voided(plan: list[tuple[str, int] | str]) -> None:
     async def run() -> None:
         log = await a_log(HISTORY)
         fold, skip = RatingFold(), []

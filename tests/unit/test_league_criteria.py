@@ -334,10 +334,7 @@ FAULTS = {
         with_more(HISTORY, e.AdapterSlotsReduced(worker="rollout-1", incarnation="a", slots=1, reason="memory")),
         "1 times a process ran out of memory",
     ),
-    "an unreadable event": (
-        [*HISTORY, RecordedEvent(LAST + 1, 0, "", "test", b"{")],
-        "1 events cannot be decoded",
-    ),
+    "an unreadable event": ([*HISTORY, RecordedEvent(LAST + 1, 0, "", "test", b"{")], "1 events cannot be decoded"),
     "a rollout trained on twice": (
         changed_step(matches=STEPS[9].event.matches if isinstance(STEPS[9].event, e.GradientStepTaken) else []),
         "the ledger does not balance",

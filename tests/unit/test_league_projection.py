@@ -55,10 +55,7 @@ def with_copies_and_strangers(records: list[RecordedEvent]) -> list[RecordedEven
     failed = MatchFailed(match_id="rollout-0-0", purpose="training", worker="w", error="too late")
     lost = MatchFailed(match_id="rollout-9-0", purpose="training", worker="w", error="lost")
     more = [RecordedEvent(0, 5, "s", "w", encode_event(event)) for event in (retired, failed, lost)]
-    strange = [
-        RecordedEvent(0, 5, "s", "w", b'{"type":"SeasonBegun","n":1}'),
-        RecordedEvent(0, 5, "s", "w", b"\xff{"),
-    ]
+    strange = [RecordedEvent(0, 5, "s", "w", b'{"type":"SeasonBegun","n":1}'), RecordedEvent(0, 5, "s", "w", b"\xff{")]
     first = [RecordedEvent(0, 5, "s", "w", encode_event(early))]
     renumbered = enumerate(first + found + more + strange, start=1)
     return [RecordedEvent(sequence, r.time_ns, r.subject, r.producer, r.payload) for sequence, r in renumbered]

@@ -34,9 +34,7 @@ from tests.builders import apply_events, checkpoint_added, league_state, match_f
 
 EVALUATION = EvaluationConfig(every=10, gatekeeper_games=7, benchmark_games=7)
 CONFIG = LeagueConfig(
-    seed=4,
-    evaluation=EVALUATION,
-    promotion=PromotionConfig(test=SprtConfig(elo1=100.0, least_pairs=4, most_pairs=12)),
+    seed=4, evaluation=EVALUATION, promotion=PromotionConfig(test=SprtConfig(elo1=100.0, least_pairs=4, most_pairs=12))
 )
 HIGH_SCORE = msgspec.structs.replace(CONFIG, promotion=PromotionConfig(rule="high_score"))
 

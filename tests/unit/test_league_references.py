@@ -50,10 +50,7 @@ def test_a_simulated_history_with_voids_is_consistent() -> None:
 
 
 FORGED: dict[str, tuple[str, str, Callable[[], list[e.Event]]]] = {
-    "a checkpoint of no publication": (
-        *("checkpoint", "was never published"),
-        lambda: [checkpoint_added(77)],
-    ),
+    "a checkpoint of no publication": (*("checkpoint", "was never published"), lambda: [checkpoint_added(77)]),
     "a checkpoint with another adapter": (
         *("checkpoint", "published was"),
         lambda: [last(e.CheckpointAdded, agent="main@7", version=7, adapter="f" * 64)],

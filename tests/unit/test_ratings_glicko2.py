@@ -60,12 +60,7 @@ def by_the_paper(me: State, games: list[tuple[State, float]], tau: float = 0.5) 
 
 def test_the_papers_example_is_a_match_of_four_seats() -> None:
     # Its player beats one and loses to two; what those do among themselves is no business of its own update.
-    states = {
-        "me": (1500, 200, 0.06),
-        "won": (1400, 30, 0.06),
-        "lost": (1550, 100, 0.06),
-        "also": (1700, 300, 0.06),
-    }
+    states = {"me": (1500, 200, 0.06), "won": (1400, 30, 0.06), "lost": (1550, 100, 0.06), "also": (1700, 300, 0.06)}
     found = played(system(), [("me", 1.0), ("won", 0.0), ("lost", 2.0), ("also", 3.0)], states)
     rating, deviation, volatility = found["me"]
     # The paper prints 1464.06, from intermediates rounded to four digits.

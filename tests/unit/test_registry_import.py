@@ -150,10 +150,7 @@ def test_any_other_result_is_refused_with_its_place(result: Any) -> None:
         (agents(v50={**V50, "step": -1}), "agents.v50.step: found -1"),
         (agents(v50={**V50, "step": 40}), "agents.v40.step: 40 is that of 'v50' too"),
         (agents(v50={**V50, "path": 3}), "agents.v50.path: found 3; expected a text or null"),
-        (
-            agents(v50={**V50, "parent": "v30"}),
-            "agents.v50.parent: 'v30' is not among the agents; expected",
-        ),
+        (agents(v50={**V50, "parent": "v30"}), "agents.v50.parent: 'v30' is not among the agents; expected"),
         (agents(v50={**V50, "created_at": "..."}), "agents.v50.created_at: found '...'; expected a time"),
         (agents(v50={**V50, "type": "human"}), "agents.v50.type: found 'human'; expected 'baseline' or 'checkpoint'"),
         (agents(v50=7), "agents.v50: found 7; expected a table"),

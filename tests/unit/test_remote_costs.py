@@ -30,11 +30,7 @@ def told(usage: object, text: str = "yes") -> bytes:
     return json.dumps({"choices": [{"message": {"content": text}}], "usage": usage}).encode()
 
 
-def asking(
-    config: RemoteAgentConfig,
-    work: Callable[[RemoteModel], Awaitable[Any]],
-    left: float = inf,
-) -> Any:
+def asking(config: RemoteAgentConfig, work: Callable[[RemoteModel], Awaitable[Any]], left: float = inf) -> Any:
     async def run() -> Any:
         model = RemoteModel("gpt", config, first_pause_s=0.01, left=lambda: left)
         try:

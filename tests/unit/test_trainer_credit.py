@@ -72,11 +72,7 @@ def test_group_relative_can_keep_only_the_better_half() -> None:
 
 def test_clock_leave_one_out_by_hand() -> None:
     # Yearly changes: [1, 2] and [0, 4] and [3]; reward-to-go at 0.5 a year: [2, 2], [2, 4], [3].
-    batch = [
-        rollout([3, 3, 4], [1901, 1901, 1902], 6),
-        rollout([3, 3], [1901, 1902], 7),
-        rollout([3], [1901], 6),
-    ]
+    batch = [rollout([3, 3, 4], [1901, 1901, 1902], 6), rollout([3, 3], [1901, 1902], 7), rollout([3], [1901], 6)]
     advantages = estimate("clock_leave_one_out", batch, gamma=0.5, normalize=False).advantages
     assert [a.tolist() for a in advantages] == [[-0.5, -0.5, -2.0], [-0.5, 2.0], [1.0]]
 

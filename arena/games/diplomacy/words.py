@@ -63,9 +63,7 @@ class DiplomacyWords:
         settings = self._settings
         bonus = _BONUS.format(points=settings.win_bonus, centers=settings.winner_threshold_sc)
         return _RULES.format(
-            powers=describe_powers(settings),
-            max_year=settings.max_year,
-            bonus=bonus if settings.win_bonus else "",
+            powers=describe_powers(settings), max_year=settings.max_year, bonus=bonus if settings.win_bonus else ""
         )
 
     def question(self, game: Game, seat: int) -> str:

@@ -146,9 +146,7 @@ GENERIC = Wording("", _template("{}"), list_values)
 WORDINGS: Mapping[str, Wording] = {
     "classic/chess": Wording("Chess; a move names two squares, e2e4, and a promotion.", _chess_moves, _chess),
     "classic/connect_four": Wording(
-        "Players drop pieces into columns; four in a line win.",
-        _template("column {}"),
-        _connect_four,
+        "Players drop pieces into columns; four in a line win.", _template("column {}"), _connect_four
     ),
     "classic/go": Wording("Go, scored by area.", _go_points, _go),
     "classic/hanabi": Wording(

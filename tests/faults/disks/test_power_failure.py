@@ -185,10 +185,7 @@ def test_nothing_acknowledged_is_lost_when_the_power_fails(
 
 
 def test_a_broker_that_flushes_now_and_then_loses_events_that_it_acknowledged(
-    tmp_path: Path,
-    new_disk: Callable[[Path], Any],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, new_disk: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(server, "_CONFIG", server._CONFIG.replace("sync_interval: always", "sync_interval: 2m"))
     acknowledged, gone = lost(OwnBroker(new_disk(tmp_path / "disk")), 1, random.Random(6))

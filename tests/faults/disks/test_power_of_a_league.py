@@ -22,10 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_league_goes_on_after_each_failure_of_power(
-    tmp_path: Path,
-    new_disk: Callable[[Path], Any],
-    harassed: Callable[..., Any],
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, new_disk: Callable[[Path], Any], harassed: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     disk = new_disk(tmp_path / "disk")
     league = harassed(seed=9, run=disk.mounted / "run")
