@@ -59,7 +59,7 @@ test-faults: $(STAMP)  ## kill everything again and again, cut networks and powe
 	@LEAGUE_MATCHES=$${LEAGUE_MATCHES:-10000} $(BIN)/python -m pytest tests/faults
 
 sim: $(STAMP)  ## simulate SEEDS leagues under drawn faults (default 1000), from seed FIRST; prints rate and failing seeds
-	@$(BIN)/python -m simulation --seeds $${SEEDS:-1000} --first $${FIRST:-1} --quiet
+	@$(BIN)/python -m tests.simulation --seeds $${SEEDS:-1000} --first $${FIRST:-1} --quiet
 
 test-fuzz: $(STAMP)  ## a million damaged and made-up messages per decoder and fold; LEAGUE_FUZZ and LEAGUE_FUZZ_SEED
 	@LEAGUE_FUZZ=$${LEAGUE_FUZZ:-1000000} $(BIN)/python -m pytest -n 2 --dist load tests/fuzz --durations=0

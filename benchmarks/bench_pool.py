@@ -29,7 +29,10 @@ SESSIONS, TURNS = size(1_000, 4), size(4, 2)
 CONFIG = {
     "name": "pool",
     "game": {"name": "rock_paper_scissors"},
-    "agents": {"base_model": {"kind": "base", "baseline": True}, "random_bot": {"kind": "bot", "baseline": True}},
+    "agents": {
+        "base_model": {"kind": "base", "baseline": True},
+        "random_bot": {"kind": "bot", "baseline": True},
+    },
     "model": {"cloning": {"sequences": 16}},
 }
 CHAT = {"messages": [{"role": "user", "content": "rock"}], "max_tokens": 1}

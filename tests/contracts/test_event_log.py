@@ -20,8 +20,8 @@ from schemas.config import ExperienceConfig
 from schemas.errors import ConflictError, LogError, UsageError
 from schemas.events import AgentRegistered, AgentRetired, Event, RatingChange, RatingUpdated
 from schemas.subjects import event_subject
-from simulation.broker.server import URL
-from simulation.standalone import run_with_broker
+from tests.simulation.broker.server import URL
+from tests.simulation.standalone import run_with_broker
 
 
 @contextlib.asynccontextmanager

@@ -19,8 +19,8 @@ from league.log.streams import ensure_streams, tighten_streams
 from schemas.config import ExperienceConfig
 from schemas.errors import ArtifactError
 from schemas.ids import digest
-from simulation.broker.server import URL
-from simulation.standalone import run_with_broker
+from tests.simulation.broker.server import URL
+from tests.simulation.standalone import run_with_broker
 
 LARGE = bytes(range(256)) * 8192
 """Several chunks."""

@@ -27,9 +27,9 @@ from schemas.errors import MessageIdError
 from schemas.events import Event, GradientStepTaken, PolicyPublished
 from schemas.jobs import PlayMatch
 from schemas.subjects import event_subject, experience_subject, work_subject
-from simulation.broker.server import URL
-from simulation.standalone import run_with_broker
 from tests.builders import checkpoint_added, gradient_step, policy_published, trajectory
+from tests.simulation.broker.server import URL
+from tests.simulation.standalone import run_with_broker
 
 STEP: list[Event] = [policy_published(3), gradient_step(3), checkpoint_added(3)]
 JOB = PlayMatch("e-1", "evaluation", ["random_bot", "random_bot"], seed=1, evaluation_id="e")

@@ -1,6 +1,6 @@
 """Defects of earlier versions, put back: the simulator has to find each of them.
 
-``python -m simulation --bugs tests.simulation.bugs`` tries them all.
+``python -m tests.simulation --bugs tests.simulation.bugs`` tries them all.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ import league.log.work
 import workers.runtime
 from league.log.publisher import OutgoingMessage, Publisher
 from league.state import LeagueState
-from simulation.campaign import Bug
+from tests.simulation.campaign import Bug
 from workers.evaluator import Evaluator
 from workers.process import WorkerProcess
 from workers.silence import SilenceRecorder

@@ -16,10 +16,10 @@ from league.run import Run
 from schemas.config import ExperienceConfig, LeagueConfig
 from schemas.errors import LogUnavailableError
 from schemas.subjects import LEAGUE_STREAM
-from simulation.broker.cluster import SERVERS
-from simulation.broker.server import URL
-from simulation.standalone import World, run_with_broker
 from tests.builders import checkpoint_added, opening_events
+from tests.simulation.broker.cluster import SERVERS
+from tests.simulation.broker.server import URL
+from tests.simulation.standalone import World, run_with_broker
 from workers.membership import Membership
 from workers.runtime import Context, beside
 

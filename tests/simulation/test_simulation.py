@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from simulation.league import use_exact_square_roots
+from tests.simulation.league import use_exact_square_roots
 
 ROOT = Path(__file__).parents[2]
 
 
 def run_simulation(*args: str, cwd: Path = ROOT, **environment: str) -> str:
-    """The output of ``python -m simulation``."""
-    command = [sys.executable, "-m", "simulation", *args]
+    """The output of ``python -m tests.simulation``."""
+    command = [sys.executable, "-m", "tests.simulation", *args]
     done = subprocess.run(
         command, env=os.environ | environment, cwd=cwd, capture_output=True, text=True, timeout=1800, check=False
     )
@@ -65,7 +65,7 @@ def test_forty_two_short_leagues_hold_every_invariant() -> None:
 
 
 def test_one_kind_of_fault_can_be_chosen_and_an_unknown_one_is_refused() -> None:
-    command = [sys.executable, "-m", "simulation", "--seeds", "1", "--kinds", "gremlins"]
+    command = [sys.executable, "-m", "tests.simulation", "--seeds", "1", "--kinds", "gremlins"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, "--kinds: gremlins; expected some of kill," in done.stderr) == (2, True)
 

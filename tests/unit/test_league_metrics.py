@@ -19,9 +19,9 @@ from schemas.config import ExperienceConfig
 from schemas.errors import LogUnavailableError
 from schemas.metrics import Heartbeat, InferenceMetrics
 from schemas.subjects import DEAD_LETTER_STREAM, METRICS_STREAM
-from simulation.broker.server import URL
-from simulation.standalone import run_with_broker
 from tests.builders import gradient_step
+from tests.simulation.broker.server import URL
+from tests.simulation.standalone import run_with_broker
 
 Body = Callable[[MetricsStream], Awaitable[None]]
 OnBroker = Callable[[Body], None]

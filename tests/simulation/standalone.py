@@ -3,13 +3,13 @@
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from simulation.broker.api import Disk
-from simulation.broker.conditions import Conditions
-from simulation.broker.server import Broker
-from simulation.broker.stream import Acknowledgements
-from simulation.loop import SimulatedLoop, run_simulated
-from simulation.network import Network
-from simulation.seams import simulated_machine
+from tests.simulation.broker.api import Disk
+from tests.simulation.broker.conditions import Conditions
+from tests.simulation.broker.server import Broker
+from tests.simulation.broker.stream import Acknowledgements
+from tests.simulation.loop import SimulatedLoop, run_simulated
+from tests.simulation.network import Network
+from tests.simulation.seams import simulated_machine
 
 T = TypeVar("T")
 

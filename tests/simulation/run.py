@@ -19,12 +19,12 @@ import structlog
 from league.run import Run
 from schemas.errors import LeagueError, UsageError, VersionError
 from schemas.subjects import LEAGUE_STREAM
-from simulation import league, upgrade
-from simulation.broker.roles import Role
-from simulation.broker.server import URL
-from simulation.broker.stream import Incoming, Stored, Stream
-from simulation.disks import LocalDisks
-from simulation.faults import (
+from tests.simulation import league, upgrade
+from tests.simulation.broker.roles import Role
+from tests.simulation.broker.server import URL
+from tests.simulation.broker.stream import Incoming, Stored, Stream
+from tests.simulation.disks import LocalDisks
+from tests.simulation.faults import (
     HORIZON_S_PER_STEP,
     KINDS,
     LONGER_THAN_EVERY_WINDOW_S,
@@ -35,12 +35,12 @@ from simulation.faults import (
     draw_faults,
     has_cluster,
 )
-from simulation.invariants import check_league
-from simulation.loop import Process, SimulatedLoop, SimulationStuckError, run_simulated
-from simulation.operator import COMMANDS
-from simulation.seams import simulated_machine
-from simulation.standalone import World
-from simulation.trace import Trace
+from tests.simulation.invariants import check_league
+from tests.simulation.loop import Process, SimulatedLoop, SimulationStuckError, run_simulated
+from tests.simulation.operator import COMMANDS
+from tests.simulation.seams import simulated_machine
+from tests.simulation.standalone import World
+from tests.simulation.trace import Trace
 
 LIMIT_S = 3600.0
 """Virtual time by which every league must be done."""

@@ -5,17 +5,17 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from simulation.broker import errors
-from simulation.broker.api import PREFIX, Disk, JetStreamApi
-from simulation.broker.clients import ClientHandler, Interest
-from simulation.broker.cluster import Cluster
-from simulation.broker.conditions import Conditions
-from simulation.broker.consumer import Consumer
-from simulation.broker.protocol import Operation, format_headers, format_info, format_message
-from simulation.broker.stream import Acknowledgements, Stream
-from simulation.broker.writes import Writes
-from simulation.loop import EPOCH_S, Process, SimulatedLoop
-from simulation.network import Connection, Network
+from tests.simulation.broker import errors
+from tests.simulation.broker.api import PREFIX, Disk, JetStreamApi
+from tests.simulation.broker.clients import ClientHandler, Interest
+from tests.simulation.broker.cluster import Cluster
+from tests.simulation.broker.conditions import Conditions
+from tests.simulation.broker.consumer import Consumer
+from tests.simulation.broker.protocol import Operation, format_headers, format_info, format_message
+from tests.simulation.broker.stream import Acknowledgements, Stream
+from tests.simulation.broker.writes import Writes
+from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop
+from tests.simulation.network import Connection, Network
 
 ADDRESS = "broker:4222"
 URL = f"nats://{ADDRESS}"

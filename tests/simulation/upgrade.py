@@ -17,7 +17,7 @@ import workers.compatibility
 import workers.membership
 from schemas.codec import NewerSchemaError, decode_event, encode_event
 from schemas.events import Event, MatchFinished
-from simulation.loop import current_process
+from tests.simulation.loop import current_process
 
 OLD, NEW = 1, 2
 _VERSIONS = {OLD: "0.1.0", NEW: "0.2.0"}

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from simulation.broker.roles import Role
-from simulation.broker.stream import Incoming, Stored, Stream
+from tests.simulation.broker.roles import Role
+from tests.simulation.broker.stream import Incoming, Stored, Stream
 
 
 class Conditions:

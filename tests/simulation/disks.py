@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from simulation.loop import Process, SimulatedLoop, current_process
+from tests.simulation.loop import Process, SimulatedLoop, current_process
 
 
 class _Trouble(NamedTuple):

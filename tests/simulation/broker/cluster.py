@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from simulation.broker import errors
-from simulation.broker.protocol import parse_headers
-from simulation.broker.stream import Staged, Stored, Stream
-from simulation.broker.subjects import matches
+from tests.simulation.broker import errors
+from tests.simulation.broker.protocol import parse_headers
+from tests.simulation.broker.stream import Staged, Stored, Stream
+from tests.simulation.broker.subjects import matches
 
 SERVERS = ("server-1", "server-2", "server-3")
 _LONGEST_ELECTION_S = 8.0

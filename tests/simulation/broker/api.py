@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from simulation.broker import errors
-from simulation.broker.consumer import Consumer, ConsumerHost, PullRequest
-from simulation.broker.protocol import format_headers
-from simulation.broker.stream import StoredMessage, Stream
+from tests.simulation.broker import errors
+from tests.simulation.broker.consumer import Consumer, ConsumerHost, PullRequest
+from tests.simulation.broker.protocol import format_headers
+from tests.simulation.broker.stream import StoredMessage, Stream
 
 PREFIX = "$JS.API."
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from simulation.faults import Fault, draw_faults
-from simulation.run import Outcome, simulate
+from tests.simulation.faults import Fault, draw_faults
+from tests.simulation.run import Outcome, simulate
 
 _WALL_LIMIT_S = 1200.0
 """Real seconds after which a seed counts as stuck: busy machines grant its up to 25 s of processor time late."""

@@ -23,7 +23,7 @@ import nats.js.object_store
 import psutil
 
 import workers.membership
-from simulation.loop import BOOT_S, EPOCH_S, SimulatedLoop, current_process
+from tests.simulation.loop import BOOT_S, EPOCH_S, SimulatedLoop, current_process
 
 
 class _ProcessStatus:

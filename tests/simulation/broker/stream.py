@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from simulation.broker import errors
-from simulation.broker.protocol import parse_headers
-from simulation.broker.subjects import has_wildcard, last_token, matches
+from tests.simulation.broker import errors
+from tests.simulation.broker.protocol import parse_headers
+from tests.simulation.broker.subjects import has_wildcard, last_token, matches
 
 _MAX_BATCH = 1_000
 _OVERHEAD_BYTES = 22

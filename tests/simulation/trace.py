@@ -9,8 +9,8 @@ from typing import Any
 
 import structlog
 
-from simulation.loop import SimulatedLoop, current_process
-from simulation.network import Connection
+from tests.simulation.loop import SimulatedLoop, current_process
+from tests.simulation.network import Connection
 
 
 class Trace:

@@ -24,10 +24,10 @@ from schemas.errors import ExitCode, LeagueError, LogError, WorkerConflictError
 from schemas.ids import digest
 from schemas.numbers import expand_ranges
 from schemas.subjects import EXPERIENCE_STREAM, LEAGUE_STREAM, WORK_STREAM
-from simulation.broker.api import Disk
-from simulation.broker.protocol import parse_headers
-from simulation.broker.server import URL
-from simulation.broker.stream import Acknowledgements
+from tests.simulation.broker.api import Disk
+from tests.simulation.broker.protocol import parse_headers
+from tests.simulation.broker.server import URL
+from tests.simulation.broker.stream import Acknowledgements
 
 _DUPLICATE_WINDOW_NS = 600 * 10**9
 _ELO_K, _ELO_SCALE, _TOLERANCE = 32.0, 400.0, 1e-9

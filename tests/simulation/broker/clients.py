@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from simulation.broker.protocol import Operation, Parser, format_error
-from simulation.broker.subjects import has_wildcard, matches
-from simulation.network import Connection
+from tests.simulation.broker.protocol import Operation, Parser, format_error
+from tests.simulation.broker.subjects import has_wildcard, matches
+from tests.simulation.network import Connection
 
 if TYPE_CHECKING:
-    from simulation.broker.server import Broker
+    from tests.simulation.broker.server import Broker
 
 
 class Subscription:

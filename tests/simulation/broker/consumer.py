@@ -4,10 +4,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
-from simulation.broker import errors
-from simulation.broker.protocol import format_headers
-from simulation.broker.stream import StoredMessage, Stream
-from simulation.broker.subjects import matches
+from tests.simulation.broker import errors
+from tests.simulation.broker.protocol import format_headers
+from tests.simulation.broker.stream import StoredMessage, Stream
+from tests.simulation.broker.subjects import matches
 
 DEFAULT_ACK_WAIT_NS = 30 * 10**9
 

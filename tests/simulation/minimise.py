@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from simulation.faults import Fault
+from tests.simulation.faults import Fault
 
 
 def minimise(faults: Sequence[Fault], still_fails: Callable[[Sequence[Fault]], bool]) -> list[Fault]:

@@ -1,4 +1,13 @@
-"""``python -m simulation``: run seeds, reproduce one, minimise it."""
+"""``python -m tests.simulation``: run seeds, reproduce one, minimise it.
+
+A seed is a whole league of production workers, broker included, in one process under virtual time. ``loop`` is the
+clock and the scheduler, ``network`` the connections, ``seams`` the other sources of chance. ``league`` runs a league on
+them, ``faults`` disturbs it, ``invariants`` checks what is left.
+
+``broker`` is nats-server with JetStream, in memory and in virtual time; it passes the contract suites of the real one.
+Its ``clients`` speaks the wire protocol, so the real client library is part of the simulation; ``server`` routes
+messages, ``writes`` stores them, and ``api`` answers the requests of JetStream over ``stream`` and ``consumer``.
+"""
 
 import argparse
 import importlib
@@ -22,11 +31,11 @@ def _pin_environment() -> None:
     hashed = {} if "PYTHONHASHSEED" in os.environ else {"PYTHONHASHSEED": "0"}
     if any(os.environ.get(name) != value for name, value in _PINNED.items()) or hashed:
         environment = {**os.environ, **_PINNED, **hashed}
-        os.execve(sys.executable, [sys.executable, "-m", "simulation", *sys.argv[1:]], environment)
+        os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], environment)
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=100, help="number of seeds to run")
     parser.add_argument("--first", type=int, default=1, help="first seed")
     parser.add_argument("--seed", type=int, help="run this one, with its log")
@@ -41,7 +50,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _parse_kinds(parser: argparse.ArgumentParser, text: str | None) -> tuple[str, ...] | None:
-    from simulation.faults import KINDS
+    from tests.simulation.faults import KINDS
 
     kinds = None if text is None else tuple(name for name in text.split(",") if name != "none")
     if unknown := set(kinds or ()) - KINDS.keys():
@@ -54,8 +63,8 @@ def main() -> int:
     options = _parse()
     import torch
 
-    from simulation import league
-    from simulation.campaign import preload
+    from tests.simulation import league
+    from tests.simulation.campaign import preload
 
     torch.set_num_threads(1)
     league.use_exact_square_roots()
@@ -73,9 +82,9 @@ def main() -> int:
 
 
 def _run_one(options: argparse.Namespace, model: Path) -> int:
-    from simulation.campaign import run_isolated
-    from simulation.faults import draw_faults
-    from simulation.minimise import minimise
+    from tests.simulation.campaign import run_isolated
+    from tests.simulation.faults import draw_faults
+    from tests.simulation.minimise import minimise
 
     faults = draw_faults(options.seed, options.steps, options.kinds)
     outcome = run_isolated(options.seed, model, options.steps, faults, is_verbose=not options.minimise)
@@ -95,7 +104,7 @@ def _run_one(options: argparse.Namespace, model: Path) -> int:
 
 
 def _report(outcome: object) -> None:
-    from simulation.run import Outcome
+    from tests.simulation.run import Outcome
 
     assert isinstance(outcome, Outcome)
     verdict = "sound" if outcome.is_sound else "BROKEN"
@@ -109,7 +118,7 @@ def _report(outcome: object) -> None:
 
 
 def _find_bugs(options: argparse.Namespace, model: Path) -> int:
-    from simulation.campaign import find_bug
+    from tests.simulation.campaign import find_bug
 
     missed = 0
     for bug in importlib.import_module(options.bugs).BUGS:
@@ -121,7 +130,7 @@ def _find_bugs(options: argparse.Namespace, model: Path) -> int:
 
 
 def _run_many(options: argparse.Namespace, model: Path) -> int:
-    from simulation.campaign import run_seeds
+    from tests.simulation.campaign import run_seeds
 
     began, cpu = time.monotonic(), os.times()
     broken, virtual_s = [], 0.0
@@ -143,7 +152,7 @@ def _run_many(options: argparse.Namespace, model: Path) -> int:
                 flush=True,
             )
     for seed in broken:
-        print(f"reproduce: python -m simulation --seed {seed} --steps {options.steps}; minimise: --minimise")
+        print(f"reproduce: python -m tests.simulation --seed {seed} --steps {options.steps}; minimise: --minimise")
     return 1 if broken else 0
 
 

@@ -5,13 +5,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from simulation.broker import errors
-from simulation.broker.cluster import Cluster, apply_proposal, check_proposal
-from simulation.broker.protocol import Operation
-from simulation.broker.stream import Incoming, Staged, Stored, Stream
+from tests.simulation.broker import errors
+from tests.simulation.broker.cluster import Cluster, apply_proposal, check_proposal
+from tests.simulation.broker.protocol import Operation
+from tests.simulation.broker.stream import Incoming, Staged, Stored, Stream
 
 if TYPE_CHECKING:
-    from simulation.broker.server import Broker
+    from tests.simulation.broker.server import Broker
 
 
 class _Write:

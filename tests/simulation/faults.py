@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from simulation.broker.cluster import SERVERS
+from tests.simulation.broker.cluster import SERVERS
 
 if TYPE_CHECKING:
-    from simulation.run import Simulation
+    from tests.simulation.run import Simulation
 
 HORIZON_S_PER_STEP = 6.0
 """Virtual time of the last fault, by gradient steps. Afterwards everything works, and the league must finish."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
-from simulation.loop import Process, SimulatedLoop
+from tests.simulation.loop import Process, SimulatedLoop
 
 _SILENCE_S = 20.0
 """Time after which a peer gives up on unacknowledged data: the project's TCP_USER_TIMEOUT."""

@@ -19,7 +19,7 @@ from lifecycle.league_models import make_base_model
 from lifecycle.open import open_league
 from schemas.config import LeagueConfig, convert
 from schemas.errors import LeagueError
-from simulation.broker.server import URL
+from tests.simulation.broker.server import URL
 from workers.run_worker import worker_main
 from workers.runtime import Context, beside
 from workers.supervisor import LeagueWorkerPool, Supervisor
