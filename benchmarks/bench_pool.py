@@ -1,7 +1,8 @@
 """The cost of sessions of the opponent pool: processor time of a request beside the same request without a session.
 
 Server and clients share this process, so the difference between two kinds of requests is the server's own share. All
-sessions are open at the same time, each with a connection of its own.
+sessions are open at the same time, each with a connection of its own that is open before; the league's only agent is
+the base model, so that a reply costs the same with and without a session.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,7 +33,6 @@ CONFIG = {
     "game": {"name": "rock_paper_scissors"},
     "agents": {
         "base_model": {"kind": "base", "baseline": True},
-        "random_bot": {"kind": "bot", "baseline": True},
     },
     "model": {"cloning": {"sequences": 16}},
 }
@@ -40,22 +41,20 @@ CHAT = {"messages": [{"role": "user", "content": "rock"}], "max_tokens": 1}
 Send = Callable[[httpx2.AsyncClient, int], Awaitable[httpx2.Response]]
 
 
-async def measure(what: str, url: str, send: Send, each: int) -> float:
+async def measure(what: str, clients: list[httpx2.AsyncClient], send: Send, each: int) -> float:
     """Print and return milliseconds of processor time per request: ``each`` of every session, one after the other."""
     latencies: list[float] = []
 
-    async def one(client: httpx2.AsyncClient, number: int) -> None:
+    async def one(number: int, client: httpx2.AsyncClient) -> None:
         for _ in range(each):
             began = time.perf_counter()
             answer = await send(client, number)
             answer.raise_for_status()
             latencies.append(time.perf_counter() - began)
 
-    limits = httpx2.Limits(max_connections=SESSIONS, max_keepalive_connections=SESSIONS)
-    async with httpx2.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
-        began, cpu = time.perf_counter(), time.process_time()
-        await asyncio.gather(*(one(client, number) for number in range(SESSIONS)))
-        wall, cpu = time.perf_counter() - began, time.process_time() - cpu
+    began, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(one(number, client) for number, client in enumerate(clients)))
+    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     cost = cpu / len(latencies) * 1e3
     print(
         f"{what:28} {cost:7.3f} ms of processor time a request, {len(latencies) / wall:8,.0f} requests/s, "
@@ -104,15 +103,22 @@ async def measure_all(url: str) -> None:
     """Print the cost of every kind of request, and of the session in it."""
     chat = "/v1/chat/completions"
     print(f"{SESSIONS:,} sessions at once, {TURNS} requests each")
-    plain = await measure("chat", url, post(chat, lambda _: CHAT | {"model": "base_model"}), TURNS)
-    pool = CHAT | {"model": "league/uniform"}
-    first = await measure("chat that opens a session", url, post(chat, lambda n: pool | {"league_session": f"{n}"}), 1)
-    later = await measure(
-        "chat of an open session", url, post(chat, lambda n: pool | {"league_session": f"{n}"}), TURNS
+    in_session = post(chat, lambda n: CHAT | {"model": "league/uniform", "league_session": f"{n}"})
+    result = post("/v1/league/results", lambda n: {"session": f"{n}", "scores": [1.0, -1.0]})
+    async with contextlib.AsyncExitStack() as stack:
+        # one client each: a pool of httpx's looks at all of its connections for every request
+        connect = partial(httpx2.AsyncClient, base_url=url, timeout=600, verify=False)
+        clients = [await stack.enter_async_context(connect()) for _ in range(SESSIONS)]
+        await measure("request that connects", clients, lambda client, _: client.get("/health"), 1)
+        bare = await measure("request without a body", clients, lambda client, _: client.get("/health"), TURNS)
+        plain = await measure("chat", clients, post(chat, lambda _: CHAT | {"model": "base_model"}), TURNS)
+        first = await measure("chat that opens a session", clients, in_session, 1)
+        later = await measure("chat of an open session", clients, in_session, TURNS)
+        ends = await measure("result", clients, result, 1)
+    print(
+        f"a session costs {first - plain:.3f} ms when it opens, {later - plain:.3f} ms in every further request, "
+        f"{ends - bare:.3f} ms when it ends"
     )
-    scores = [1.0, -1.0]
-    await measure("result", url, post("/v1/league/results", lambda n: {"session": f"{n}", "scores": scores}), 1)
-    print(f"a session costs {first - plain:.3f} ms when it opens, {later - plain:.3f} ms in every further request")
 
 
 if __name__ == "__main__":
