@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import nats.errors
 import structlog
 from nats.aio.client import Client
 
@@ -23,6 +24,9 @@ log = structlog.get_logger()
 
 _ENDED = ("user authentication expired", "user authentication revoked", "account authentication expired")
 _REFUSED = "authorization violation"
+_REFUSALS = 3
+"""Refused connections in a row that count: a broker that reads its configuration anew refuses connections that have not
+shown their credentials yet, good ones too."""
 _PASSING = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)
 """Errors of reading a file that may be gone at the next attempt."""
 _REMEMBERED = 256
@@ -133,6 +137,8 @@ class FailFastClient(Client):  # type: ignore[misc]
         """The user of its credentials; None without any."""
         self.access_error: AccessError | None = None
         """Why this connection will not reconnect; None while it may."""
+        self._refusals = 0
+        """Refused connections since the last accepted one."""
 
     async def publish(
         self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, Any] | None = None
@@ -165,6 +171,9 @@ class FailFastClient(Client):  # type: ignore[misc]
     async def handle_server_error(self, message: str) -> None:
         """Turn an error message of the broker into failed requests."""
         ended = parse_refusal(message, str(self.options.get("name")))
+        if _REFUSED in message.lower():
+            self._refusals += 1
+            ended = ended if self._refusals >= _REFUSALS else None
         if ended is not None and self.access_error is None:
             self.access_error = ended
             for waiting in list(self._resp_map.values()):
@@ -176,8 +185,22 @@ class FailFastClient(Client):  # type: ignore[misc]
         elif "permissions violation" in message.lower():
             log.warning("refused by the broker", what=message)
 
+    async def _process_connect_init(self) -> None:
+        try:
+            await super()._process_connect_init()
+        except (OSError, nats.errors.Error):
+            # The library, when it reconnects, leaves the failed connection open.
+            self._transport.close()
+            raise
+        if self.is_connected:
+            self._refusals = 0
+
     async def _process_err(self, err_msg: str) -> None:
         await self.handle_server_error(err_msg)
+        if _REFUSED in err_msg.lower() and self.access_error is None:
+            # The library would close the connection for good.
+            await self._process_op_err(nats.errors.AuthorizationError())
+            return
         await super()._process_err(err_msg)
 
     def _fail_refused(self, refused: str) -> None:

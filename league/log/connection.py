@@ -119,7 +119,7 @@ async def connect(url: str, name: str, access: BrokerCredentials | None = None) 
         last_error[0] = str(error) or type(error).__name__
         await client.handle_server_error(last_error[0])
         if not let_in:
-            # The library would retry, to no avail.
+            # The library would retry without end.
             check_certificate(error, url)
             check_access(client)
 
@@ -155,7 +155,7 @@ async def connect(url: str, name: str, access: BrokerCredentials | None = None) 
 
 async def _close_quietly(client: Client) -> None:
     """Close a failed connection; one that failed during the TLS handshake never closes fully."""
-    with suppress(TimeoutError, OSError, nats.errors.Error):
+    with suppress(TimeoutError, OSError, nats.errors.Error, AccessError):
         async with asyncio.timeout(_CLOSE_S):
             await client.close()
 

@@ -276,6 +276,86 @@ def test_revoked_credentials_are_cut_off_and_others_stay(broker: Broker) -> None
     assert parse_identity(again.read_text(), "").public != broker.authority.users[-2].public
 
 
+class Gate:
+    """Stands before a broker that reads its configuration anew while the next clients connect."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker, self.reloads = broker, 0
+        self._passing: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def __aenter__(self) -> "Gate":
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.cut()
+        await asyncio.gather(*self._passing)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def cut(self, last_words: bytes = b"") -> None:
+        for client in self._passing.values():
+            client.write(last_words)
+            client.close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        passing = asyncio.create_task(self._pass(reader, writer))
+        self._passing[passing] = writer
+        passing.add_done_callback(self._passing.pop)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        broker_reader, broker_writer = await asyncio.open_connection("127.0.0.1", self.broker.port)
+        answers = asyncio.create_task(self._copy(broker_reader, writer))
+        if self.reloads > 0:
+            self.reloads -= 1
+            while not answers.done():
+                # A broker that is still busy with one passes over the next.
+                self.broker.reload()
+                await asyncio.wait([answers], timeout=1)
+        await asyncio.gather(answers, self._copy(reader, broker_writer))
+
+    @staticmethod
+    async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def test_a_broker_that_reads_its_configuration_anew_ends_no_client_with_good_credentials(broker: Broker) -> None:
+    access = BrokerCredentials(broker.authority.credentials_path("rollout"))
+
+    async def body() -> None:
+        async with Gate(broker) as gate:
+            gate.reloads = 2
+            client = await connect(f"nats://127.0.0.1:{gate.port}", "rollout", access)
+            await JetStreamLog(client, "nim", "rollout").last_sequence()
+            for last_words in (b"", b"-ERR 'Authorization Violation'\r\n"):
+                gate.reloads = 2 - bool(last_words)
+                gate.cut(last_words)
+                await answered(client)
+                assert gate.reloads == 0
+            await flush_and_close(client)
+
+    asyncio.run(asyncio.wait_for(body(), 300))
+
+
+async def answered(client: Client) -> None:
+    """Waits until the connection, which was cut, answers again."""
+    while True:
+        with contextlib.suppress(LogUnavailableError):
+            await JetStreamLog(client, "nim", "rollout").append(
+                e.WorkerLeft(worker="rollout", incarnation="z", reason="")
+            )
+            return
+
+
 def test_what_a_worker_says_on_its_own_subjects_is_no_rating(broker: Broker) -> None:
     forged = e.PolicyPublished(policy="main", version=7, adapter="forged", parent="")
 

@@ -113,6 +113,10 @@ def give_up_unreadable_credentials() -> None:
     league.log.access._PASSING = ()  # type: ignore[assignment]
 
 
+def end_at_the_first_refusal() -> None:
+    league.log.access._REFUSALS = 1
+
+
 def cancel_once() -> None:
     async def cancel(tasks: Any) -> None:
         for task in tasks:
@@ -193,6 +197,7 @@ BUGS = (
         ("worker_disk_failing",),
         10,
     ),
+    Bug("one refused connection ends a worker for good", end_at_the_first_refusal, ("reload",), 10),
     Bug(
         "a condition that fails ends the history of a cluster",
         look_by_the_last_id,

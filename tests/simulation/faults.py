@@ -92,6 +92,11 @@ def _reset(simulation: "Simulation", fault: Fault) -> None:
         simulation.network.reset_all(process)
 
 
+def _reload(simulation: "Simulation", fault: Fault) -> None:
+    simulation.conditions.refusals[fault.target] = int(fault.amount)
+    _reset(simulation, fault)
+
+
 def _pause(simulation: "Simulation", fault: Fault) -> None:
     if (process := simulation.find(fault.target)) is not None:
         simulation.loop.pause(process, fault.seconds)
@@ -195,6 +200,7 @@ KINDS: dict[str, FaultKind] = {
         FaultKind("crash_broker", 30.0, lambda rng: ("", rng.choice([0.1, 1.0, 8.0, 30.0]), 0.0), _crash_broker),
         FaultKind("partition", 25.0, lambda rng: (_anyone(rng), _pause_length(rng), 0.0), _partition),
         FaultKind("reset", 10.0, lambda rng: (_anyone(rng), 0.0, 0.0), _reset),
+        FaultKind("reload", 20.0, lambda rng: (_anyone(rng), 0.0, rng.randint(1, 2)), _reload),
         FaultKind("pause", 25.0, lambda rng: (_anyone(rng), _pause_length(rng), 0.0), _pause),
         FaultKind("skew", 30.0, lambda rng: (_anyone(rng), 0.0, rng.choice([-1, 1]) * 10 ** rng.uniform(0, 5)), _skew),
         FaultKind("redeliver", 15.0, lambda rng: ("", 0.0, rng.randint(1, 8)), _redeliver),

@@ -34,6 +34,7 @@ class ClientHandler:
         self._role = broker.conditions.role_of(connection.client.name)
         self.has_role = self._role is not None
         """Whether it has to present credentials; any are believed."""
+        self._is_refused = False
 
     def data_received(self, data: bytes) -> None:
         """Handle operations."""
@@ -48,6 +49,10 @@ class ClientHandler:
 
     def _handle(self, operation: Operation) -> None:
         match operation.name:
+            case _ if self._is_refused:
+                pass
+            case "CONNECT" if self.has_role and self._broker.conditions.refusals.get(self.connection.client.name):
+                self._refuse()
             case "PUB" if not self._may("publish", operation.subject):
                 pass
             case "SUB" if not self._may("subscribe", operation.subject):
@@ -62,6 +67,13 @@ class ClientHandler:
                 self._unsubscribe(operation)
             case "PING":
                 self.connection.send(b"PONG\r\n")
+
+    def _refuse(self) -> None:
+        """Refuse the connection, as a server does that reads its configuration anew before it has the credentials."""
+        self._is_refused = True
+        self._broker.conditions.refusals[self.connection.client.name] -= 1
+        self.connection.send(format_error("Authorization Violation"))
+        self._broker.later(self._broker.network.latency_s(), self.connection.reset)
 
     def _unsubscribe(self, operation: Operation) -> None:
         found = self.subscriptions.get(operation.sid)

@@ -25,5 +25,7 @@ class Conditions:
         """Whether streams take requests; without a leader there is no responder."""
         self.on_publish: Callable[[Stream, Incoming], Stored | None] = lambda stream, message: None
         """Answers a publication instead of storing it, when it returns an outcome."""
+        self.refusals: dict[str, int] = {}
+        """By process: its next connections that are refused although its credentials are good."""
         self.role_of: Callable[[str], Role | None] = lambda process: None
         """What a process may do; None for everything."""
