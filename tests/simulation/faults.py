@@ -93,7 +93,7 @@ def _reset(simulation: "Simulation", fault: Fault) -> None:
 
 
 def _reload(simulation: "Simulation", fault: Fault) -> None:
-    simulation.conditions.refusals[fault.target] = int(fault.amount)
+    simulation.conditions.refusals.setdefault(fault.target, int(fault.amount))
     _reset(simulation, fault)
 
 

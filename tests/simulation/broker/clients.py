@@ -51,8 +51,8 @@ class ClientHandler:
         match operation.name:
             case _ if self._is_refused:
                 pass
-            case "CONNECT" if self.has_role and self._broker.conditions.refusals.get(self.connection.client.name):
-                self._refuse()
+            case "CONNECT" if self.has_role:
+                self._connect(self._broker.conditions.refusals, self.connection.client.name)
             case "PUB" if not self._may("publish", operation.subject):
                 pass
             case "SUB" if not self._may("subscribe", operation.subject):
@@ -68,10 +68,13 @@ class ClientHandler:
             case "PING":
                 self.connection.send(b"PONG\r\n")
 
-    def _refuse(self) -> None:
-        """Refuse the connection, as a server does that reads its configuration anew before it has the credentials."""
+    def _connect(self, refusals: dict[str, int], process: str) -> None:
+        """Believe the credentials, or refuse the connection, as a server that reads its configuration anew may."""
+        if not refusals.get(process):
+            refusals.pop(process, None)
+            return
         self._is_refused = True
-        self._broker.conditions.refusals[self.connection.client.name] -= 1
+        refusals[process] -= 1
         self.connection.send(format_error("Authorization Violation"))
         self._broker.later(self._broker.network.latency_s(), self.connection.reset)
 

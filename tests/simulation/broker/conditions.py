@@ -26,6 +26,6 @@ class Conditions:
         self.on_publish: Callable[[Stream, Incoming], Stored | None] = lambda stream, message: None
         """Answers a publication instead of storing it, when it returns an outcome."""
         self.refusals: dict[str, int] = {}
-        """By process: its next connections that are refused although its credentials are good."""
+        """By process: its next connections that are refused although its credentials are good; 0 until one is not."""
         self.role_of: Callable[[str], Role | None] = lambda process: None
         """What a process may do; None for everything."""
