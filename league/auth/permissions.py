@@ -51,8 +51,11 @@ STREAMS = (LEAGUE_STREAM, WORK_STREAM, EXPERIENCE_STREAM, METRICS_STREAM, DEAD_L
 REFUSED_HEADERS = {
     "Nats-Rollup": ("all", "sub"),
     "Nats-TTL": ("1s",),
-    "Nats-Schedule": ("@every 1s",),
-    "Nats-Incr": ("+1",),
+    "Nats-Schedule": ("@every 1s", "@at 2020-01-01T00:00:00Z"),
+    "Nats-Scheduler": ("any",),
+    "Nats-Schedule-Next": ("purge",),
+    "Nats-Incr": ("+1", "-1"),
+    "Nats-Stream-Source": ("LEAGUE 1 > > any",),
 }
 """Headers, with values, of messages that every stream refuses from all clients."""
 

@@ -300,5 +300,6 @@ def _decode_entry(bucket: str, pulled: PulledMessage) -> _Copy | None:
         return None
     if len(tokens) == 7:
         _, _, _, _, area, writer, entry.name = tokens
-        return _Copy(entry, bucket, area, writer, pulled.time_ns)
+        # Any client can direct the broker's answers here, some of which have a name; none has a subject.
+        return _Copy(entry, bucket, area, writer, pulled.time_ns) if entry.subject else None
     return _Copy(entry, bucket, "", "", pulled.time_ns)

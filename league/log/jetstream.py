@@ -15,10 +15,10 @@ from league.log.base import RecordedEvent, check_batch_size
 from league.log.connection import REQUEST_TIMEOUT_S, retry_until_ready, translate_broker_errors
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.publisher import EXPECTED_HEADER, PRODUCER_HEADER, OutgoingMessage, Publisher
-from league.log.pull import PulledMessage, newest_present, pull_messages
+from league.log.pull import PulledMessage, newest_present, present_messages, pull_messages
 from schemas.codec import SCHEMA_VERSION, NewerSchemaError, UnknownEventError, encode_event
-from schemas.errors import ConflictError, LogError, WorkerConflictError
-from schemas.events import Event
+from schemas.errors import AccessError, ConflictError, LogError, WorkerConflictError
+from schemas.events import Event, LeagueOpened
 from schemas.subjects import LEAGUE_STREAM, event_subject, event_type_filter, league_subjects, match_ends_filter
 
 EXPECTED_SUBJECT_HEADER = "Nats-Expected-Last-Subject-Sequence-Subject"
@@ -256,7 +256,7 @@ def _parse_header_number(text: str | None, digits: int, absent: int, otherwise: 
 
 
 async def list_leagues(client: Client, name: str = "*") -> list[str]:
-    """Names of the leagues on a broker, or of the one called ``name``, sorted."""
+    """Names of the leagues on a broker that the client can read, or of the one called ``name``, sorted."""
     js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
     with translate_broker_errors("looking for leagues"):
         try:
@@ -265,7 +265,25 @@ async def list_leagues(client: Client, name: str = "*") -> list[str]:
             )
         except nats.js.errors.NotFoundError:
             return []
-    return sorted(subject.split(".")[1] for subject in (info.state.subjects or {}))
+    names = sorted(subject.split(".")[1] for subject in (info.state.subjects or {}))
+    if len(names) < 2:
+        return names
+    return [each for each in names if await _is_open(client, each)] or names
+
+
+async def _is_open(client: Client, league: str) -> bool:
+    """Whether a league's opening can be read.
+
+    Any client can direct the broker's answers to that subject; and credentials of one league reach no other.
+    """
+    subject = event_type_filter(league, LeagueOpened)
+    with contextlib.suppress(AccessError):
+        async with contextlib.aclosing(present_messages(client, LEAGUE_STREAM, subject)) as batches:
+            async for batch in batches:
+                for recorded in map(_decode_message, batch):
+                    if isinstance(recorded.event, LeagueOpened) or isinstance(recorded.error, NewerSchemaError):
+                        return True
+    return False
 
 
 async def find_league(client: Client, name: str = "*") -> str | None:

@@ -36,7 +36,8 @@ _DUPLICATE_WINDOW_S = 600.0
 METRICS_KEPT_S = 60.0
 
 _MAX_JOBS = 200_000
-"""Largest number of waiting jobs. No limit in bytes: a broker reserves those at once, more than a small one has."""
+"""Largest number of a league's waiting jobs. No limit in bytes: a broker reserves those at once, more than a small one
+has."""
 
 _MAX_HEARTBEATS = 100_000
 """Largest number of workers with a heartbeat: invented names cannot fill the broker's memory."""
@@ -85,9 +86,11 @@ def _work_config() -> StreamConfig:
         # Only subjects with a consumer: other messages would fill the queue.
         subjects=["work.*.play_match"],
         retention=RetentionPolicy.WORK_QUEUE,
-        # Full means wait, as for experience: the requester retries.
+        # Full means wait, as for experience: the requester retries. By subject, since any client can have the broker
+        # store messages under subjects of other streams here, which no consumer takes.
         discard=DiscardPolicy.NEW,
-        max_msgs=_MAX_JOBS,
+        discard_new_per_subject=True,
+        max_msgs_per_subject=_MAX_JOBS,
         duplicate_window=_DUPLICATE_WINDOW_S,
     )
 
@@ -195,6 +198,12 @@ def _restrictions(current: StreamConfig, expected: StreamConfig) -> dict[str, ob
         changes["num_replicas"] = expected.num_replicas
     if expected.name in (f"OBJ_{BLOB_BUCKET}", f"OBJ_{STATE_BUCKET}") and current.allow_rollup_hdrs:
         changes |= {"allow_rollup_hdrs": False, "deny_delete": True}
+    if expected.name == WORK_STREAM and not current.discard_new_per_subject:
+        changes |= {
+            "discard_new_per_subject": True,
+            "max_msgs_per_subject": expected.max_msgs_per_subject,
+            "max_msgs": -1,
+        }
     if expected.max_msg_size not in (-1, current.max_msg_size):
         changes["max_msg_size"] = expected.max_msg_size
     if expected.consumer_limits is not None and not (

@@ -14,6 +14,7 @@ from typing import Any
 import nats
 import pytest
 from nats.aio.client import Client
+from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
 from nats.js.errors import APIError
 
 from league.auth.authority import Authority
@@ -22,7 +23,7 @@ from league.blobs import ARCHIVE_AREA, STATE_AREA, BrokerBlobStore
 from league.log.access import BrokerCredentials
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.experience import ExperienceStream
-from league.log.jetstream import JetStreamLog
+from league.log.jetstream import JetStreamLog, find_league, list_leagues
 from league.log.metrics import MetricsStream, count_messages
 from league.log.streams import tighten_streams
 from league.log.work import WorkQueue
@@ -88,6 +89,7 @@ def stream_acts(stream: str) -> dict[str, dict[str, Any]]:
         f"{api}.CONSUMER.DURABLE.CREATE.{stream}.any": consumer,
         f"{api}.CONSUMER.PAUSE.{stream}.any": {"pause_until": "2999-01-01T00:00:00Z"},
     }
+    found |= {f"{api}.STREAM.PEER.EVACUATE.{stream}": {"peer": "x"}, f"{api}.STREAM.CANCEL_MOVE.{stream}": {}}
     bare = ("STREAM.INFO", "STREAM.DELETE", "STREAM.PURGE", "STREAM.LEADER.STEPDOWN", "CONSUMER.NAMES", "CONSUMER.LIST")
     found |= {f"{api}.{verb}.{stream}": {} for verb in bare}
     of_consumer = ("INFO", "DELETE", "MSG.NEXT", "LEADER.STEPDOWN", "UNPIN", "RESET")
@@ -111,7 +113,13 @@ def acts() -> dict[str, dict[str, Any]]:
         "$JS.API.CONSUMER.CREATE.WORK.players-nim.work.nim.play_match": WORK_CHANGE,
         "$JS.API.CONSUMER.DURABLE.CREATE.WORK.players-nim": WORK_CHANGE,
     }
-    bare = ("INFO", "STREAM.NAMES", "STREAM.LIST", "META.LEADER.STEPDOWN", "SERVER.REMOVE", "ACCOUNT.PURGE.A")
+    bare = ("INFO", "STREAM.NAMES", "STREAM.LIST", "META.LEADER.STEPDOWN", "META.RESCUE", "SERVER.REMOVE")
+    bare += (
+        "SERVER.EVACUATE",
+        "ACCOUNT.PURGE.A",
+        "ACCOUNT.STREAM.MOVE.A.LEAGUE",
+        "ACCOUNT.STREAM.CANCEL_MOVE.A.LEAGUE",
+    )
     found |= {f"$JS.API.{verb}": {} for verb in bare}
     for league in ("nim", "other"):
         found |= {f"$JS.API.CONSUMER.{verb}.WORK.players-{league}": {} for verb in ("INFO", "DELETE", "MSG.NEXT")}
@@ -125,6 +133,8 @@ def acts() -> dict[str, dict[str, Any]]:
                 found[blob_subject(bucket, "C", league, area, name, "any.1")] = {}
     other = ["$O.ARTIFACTS.M.any", "$O.ARTIFACTS.C.any", "$O.ARTIFACTS.M.nim.any", "_INBOX.operator.any", "anything"]
     other += ["$SYS.REQ.SERVER.PING", "$SYS.REQ.ACCOUNT.A.CONNZ", "$SYS.REQ.USER.INFO.x", "$JS.FC.any", "league.any"]
+    other += ["$JSC.CI.any", "$JSC.R.any", "$NRG.V.any", "$KV.any", "$JS.EVENT.ADVISORY.any", "$JS.hub.API.INFO"]
+    other += ["$JS.ACK.hub.A.WORK.players-nim.1.1.1.1.0.x", "$SYS.REQ.USER.AUTH", "$MQTT.sess.any", "_R_.any"]
     return found | {subject: {} for subject in other}
 
 
@@ -350,6 +360,105 @@ def test_a_digest_that_another_took_first_is_named_and_stored_all_the_same(broke
             assert await BrokerBlobStore(thief, "nim").get(name) == data
 
     asyncio.run(body())
+
+
+BY_ALL_ROLES = {
+    "$JS.API.STREAM.INFO.LEAGUE": {},
+    "$JS.API.CONSUMER.CREATE.LEAGUE.any.league.nim.>": {
+        "stream_name": "LEAGUE",
+        "config": {"name": "any", "ack_policy": "none", "filter_subject": "league.nim.>"},
+    },
+    "$JS.API.CONSUMER.DELETE.LEAGUE.none": {},
+}
+"""Requests that every role may make: a client directs the answers to any subject."""
+
+
+async def direct_answers(client: Client, role: str, target: str) -> None:
+    """Have the broker publish its answers on a subject, and what it answers to a publication of the role's own."""
+    for subject, request in BY_ALL_ROLES.items():
+        await client.publish(subject, json.dumps(request).encode(), reply=target)
+    if role in WORKERS:
+        await client.publish(metrics_subject("nim", role), b"{}", reply=target)
+    await client.flush()
+
+
+async def stored_on(boss: Client, stream: str, subject: str, count: int) -> None:
+    """Waits for messages on a subject: answers come from the broker's own clients, apart from others."""
+    js = boss.jetstream()
+    while (await js.stream_info(stream, subjects_filter=subject)).state.subjects != {subject: count}:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("role", RESTRICTED)
+def test_no_answer_of_the_broker_replaces_an_archive(broker: Broker, role: str) -> None:
+    name = digest(data := f"manifest {role}".encode())
+    target = blob_subject("ARTIFACTS", "M", "nim", "archive", "archivist", name)
+
+    async def body() -> None:
+        async with (
+            user(broker, "archivist") as archivist,
+            user(broker, role) as thief,
+            user(broker, "operator") as boss,
+        ):
+            await BrokerBlobStore(archivist, "nim", ARCHIVE_AREA).put(data, f"archive of nim by {role}")
+            await direct_answers(thief, role, target)
+            await stored_on(boss, "OBJ_ARTIFACTS", target, 1 + len(BY_ALL_ROLES) + (role in WORKERS))
+            (found,) = [each for each in await BrokerBlobStore(boss, "nim").stored() if each.name == name]
+            assert (found.note, found.bytes, found.is_shared) == (f"archive of nim by {role}", len(data), False)
+            assert await BrokerBlobStore(boss, "nim").get(name) == data
+
+    asyncio.run(asyncio.wait_for(body(), 300))
+
+
+def test_no_answer_of_the_broker_makes_a_league(broker: Broker) -> None:
+    async def body() -> None:
+        async with user(broker, "rollout") as thief, user(broker, "operator") as boss:
+            for league in ("nim", "other"):
+                await JetStreamLog(boss, league, "boss").append(e.LeagueOpened(league, {}, ""))
+            for league in ("aaa", "nim", "zzz"):
+                await direct_answers(thief, "rollout", target := f"league.{league}.league.opened")
+                await stored_on(boss, "LEAGUE", target, 1 + len(BY_ALL_ROLES) + (league == "nim"))
+            assert await list_leagues(boss) == ["nim", "other"]
+            # The only one that its credentials reach.
+            assert await find_league(thief) == "nim"
+
+    asyncio.run(asyncio.wait_for(body(), 300))
+
+
+def test_answers_of_the_broker_leave_room_for_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("league.log.streams._MAX_JOBS", 5)
+    authority = Authority.create(tmp_path / "auth")
+    for role in ("operator", "rollout", "evaluator"):
+        authority.add(role, role, days=1)
+    running = Broker(tmp_path, authority)
+
+    async def body() -> None:
+        async with user(running, "operator") as boss:
+            js = boss.jetstream()
+            older = {"name": "WORK", "subjects": ["work.*.play_match"], "retention": "workqueue", "discard": "new"}
+            await js.add_stream(StreamConfig(**older, max_msgs=5))
+            await tighten_streams(js)
+        async with user(running, "rollout") as thief, user(running, "evaluator") as evaluator:
+            chunk = "$O.ARTIFACTS.C.nim.blob.rollout.x.y"
+            for _ in range(9):
+                await thief.jetstream().publish(chunk, b"x")
+            pulling = ConsumerConfig(name="p", ack_policy=AckPolicy.NONE, inactive_threshold=60, filter_subject=chunk)
+            await thief.jetstream().add_consumer("OBJ_ARTIFACTS", pulling)
+            await thief.publish("$JS.API.CONSUMER.MSG.NEXT.OBJ_ARTIFACTS.p", b"9", reply="work.nim.play_match")
+            async with user(running, "operator") as boss:
+                await WorkQueue(boss, "nim").create_consumer()
+                while (await boss.jetstream().stream_info("WORK")).state.messages < 5:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            queue = WorkQueue(evaluator, "nim")
+            await queue.bind()
+            await queue.submit(JOB)
+            (taken,) = await queue.fetch(1, timeout_s=60)
+            assert taken.job == JOB
+
+    try:
+        asyncio.run(asyncio.wait_for(body(), 300))
+    finally:
+        running.stop()
 
 
 def test_only_an_archivists_note_makes_an_archive(broker: Broker) -> None:
