@@ -21,9 +21,9 @@ import msgspec
 
 from benchmarks.sizes import is_miniature, size
 from benchmarks.web_history import store_events
-from league.history.simulation import Simulation
 from schemas.config import EvaluationConfig, LeagueConfig
 from schemas.errors import ExitCode
+from tests.simulated_history import Simulation
 
 ROUNDS = size(9, 1)
 WARM_UP_ROUNDS = size(1, 0)

@@ -45,7 +45,7 @@ from pathlib import Path
 import uvloop
 from models import Tokenizer
 from inference import make_backend
-from inference.server import LoadedModels, serve_models
+from tests.servers import LoadedModels, serve_models
 
 async def main(base):
     async with serve_models(LoadedModels(make_backend("local", base), Tokenizer(base))) as url:

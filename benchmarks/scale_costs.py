@@ -16,7 +16,6 @@ from benchmarks.fleet import make_match_event
 from benchmarks.scale_model import ServiceTimes
 from benchmarks.sizes import size
 from league.blobs import BrokerBlobStore
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
@@ -30,6 +29,7 @@ from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.metrics import Heartbeat
 from schemas.subjects import LEAGUE_STREAM, event_subject, league_subjects
+from tests.simulated_history import Simulation
 
 _CONCURRENCY = size(50, 5)
 _READERS = size(40, 2)

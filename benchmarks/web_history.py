@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.sizes import size
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.run import Run
 from schemas.config import CheckpointScheduleConfig, EvaluationConfig, ExperienceConfig, LeagueConfig
+from tests.simulated_history import Simulation
 
 _BATCH_SIZE = 5_000
 _TRAINING, _TOURNAMENT = size(140, 20), size(40, 7)

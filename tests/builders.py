@@ -4,11 +4,13 @@ A builder takes the facts that a test is about; everything else has a fixed defa
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import schemas.events as e
 from league.blobs import BlobStore
 from league.log.base import RecordedEvent
+from league.projections.query import MAX_ROWS, MEMORY, TIMEOUT_S, QueryLimits, QueryProcess, QueryResult
 from league.state import LeagueState
 from schemas.codec import encode_event
 from schemas.config import LeagueConfig, to_builtins
@@ -148,3 +150,18 @@ def trajectory(match_id: str = "m-0", steps: Sequence[ModelCall] = (), **fields:
         **{"final_clock": 1, "final_progress": 1.0, "score": 1.0, "rank": 1},
     }
     return Trajectory(match_id=match_id, steps=list(steps), **(defaults | fields))
+
+
+# ── Projections
+
+
+def run_query(
+    path: Path, sql: str, timeout_s: float = TIMEOUT_S, memory: str = MEMORY, max_rows: int = MAX_ROWS
+) -> QueryResult:
+    """One query on a projection's file as it is."""
+    query = QueryProcess(path, QueryLimits(timeout_s, memory, max_rows))
+    try:
+        assert query.position() is not None
+        return query.run(sql)
+    finally:
+        query.close()

@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from schemas.episodes import GenerateResult
 from schemas.errors import ConfigError
 
 T = TypeVar("T")
@@ -222,21 +221,3 @@ class GroupAssembler(Generic[T]):
         if len(self._closed) > self._remembered:
             del self._closed[next(iter(self._closed))]
         return group.usable_members
-
-
-def group_membership(result: GenerateResult) -> GroupMembership:
-    """Group membership of an episode without a parent."""
-    rollout = result.rollout
-    return GroupMembership(rollout.id, rollout.group, rollout.group_size, rollout.policy_version)
-
-
-class EpisodeGroupAssembler(GroupAssembler[GenerateResult]):
-    """Waits for groups of trees, by the rule of ``trainer.group_assembler``."""
-
-    def __init__(self, max_lag: int = 4, max_open: int = 1_000, least: int | None = None, remembered: int = 10_000):
-        """Set the rule.
-
-        Raises:
-            ConfigError: a number below what makes sense.
-        """
-        super().__init__(group_membership, max_lag, max_open, least, remembered)

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import msgspec
 
-from league.log.base import MemoryLog
 from league.log.experience import ReceivedTrajectory
 from league.matchmaking.schedule import initial_agent_events
 from league.run import Run
@@ -19,6 +18,7 @@ from schemas.errors import ArtifactError
 from schemas.events import LeagueOpened, PolicyPublished
 from schemas.ids import digest
 from schemas.trajectories import Trajectory
+from tests.memory_log import MemoryLog
 from workers.runtime import Context
 
 

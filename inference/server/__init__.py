@@ -10,7 +10,7 @@
 - ``output_constraints``  JSON schemas, expressions, choices, lists of tokens, stop strings
 """
 
-from inference.server.app import InferenceServer, serve_models
-from inference.server.served_models import LoadedModels, ServedModels
+from inference.server.app import InferenceServer
+from inference.server.served_models import ServedModels
 
-__all__ = ["InferenceServer", "LoadedModels", "ServedModels", "serve_models"]
+__all__ = ["InferenceServer", "ServedModels"]

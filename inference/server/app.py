@@ -1,9 +1,8 @@
 """The application: routes, bounds, address; health and statistics for people, load balancers and Prometheus."""
 
 import asyncio
-import contextlib
 import hmac
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -265,15 +264,3 @@ _MODEL_ROUTES = (
     ("POST", "/v1/league/results"),
     ("POST", "/v1/league/agents"),
 )
-
-
-@contextlib.asynccontextmanager
-async def serve_models(models: ServedModels, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-    """Serve models during a block, in this event loop; gives the URL."""
-    server = InferenceServer()
-    await server.start(host, port)
-    try:
-        server.serve(models)
-        yield f"http://{host}:{server.port}"
-    finally:
-        await server.stop()

@@ -67,45 +67,6 @@ class ServedModels(Protocol):
         """
 
 
-class LoadedModels:
-    """A backend with the adapters loaded into it, under their names there."""
-
-    def __init__(self, backend: InferenceBackend, tokenizer: Tokenizer, adapters: Sequence[str] = ()) -> None:
-        self.backend = backend
-        self.tokenizer = tokenizer
-        self._adapters = list(adapters)
-
-    @property
-    def prompts(self) -> PromptsConfig:
-        """Prompts of the model's folder."""
-        return PromptsConfig()
-
-    def names(self) -> Sequence[str]:
-        """``base_model``, and the adapters."""
-        return ["base_model", *self._adapters]
-
-    def resolve(self, name: str) -> ResolvedModel:
-        """See ``ServedModels``."""
-        if name not in self.names():
-            raise unknown_model(name, self.names())
-        return ResolvedModel(name, None if name == "base_model" else name)
-
-    def assigned_version(self, policy: str | None) -> AssignedPolicy:
-        """The base model, which no training changes."""
-        if policy not in (None, "base_model"):
-            raise RefusedError(404, f"policy {policy!r}: none is trained here; expected 'base_model'")
-        return AssignedPolicy("base_model", 0, None)
-
-    async def acquire(self, adapter: str, leases: contextlib.ExitStack) -> None:
-        """Check the name; all adapters stay loaded."""
-        if adapter not in self._adapters:
-            raise unknown_model(adapter, self._adapters)
-
-    def unload(self, adapter: str) -> None:
-        """Refuses: all adapters stay loaded."""
-        raise RefusedError(400, f"adapter {adapter[:80]!r}: the adapters of this server stay")
-
-
 def unknown_model(name: str, known: Sequence[str], others: str = "") -> RefusedError:
     """The 404 for a name that stands for no model."""
     return RefusedError(404, f"model {name[:80]!r}: no such one; expected {format_choices(known)}{others}", "model")

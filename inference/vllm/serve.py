@@ -1,4 +1,4 @@
-"""Starts ``vllm serve`` for a league: command line, environment, and the process, for a block or as a command's child.
+"""Starts ``vllm serve`` for a league: command line, environment, and the process as a command's child.
 
 A league depends on: log-probabilities of the distribution that was sampled from, any number of them; sampling that
 the model's own files do not change; adapters found by digest (``resolver``); the logits processor ``mask``.
@@ -9,11 +9,7 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,9 +27,6 @@ SOURCE_VARIABLE = "LEAGUE_ADAPTERS"
 
 ZERO_ADAPTER = "league-base"
 """Name of an adapter that adds nothing, where the base model has to be requested as one."""
-
-START_TIMEOUT_S = 1800
-"""Longest that a server may take to start: its weights are read, its graphs compiled."""
 
 
 class AdapterSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,62 +68,6 @@ def serve_environment(config: VllmConfig, source: AdapterSource) -> dict[str, st
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         SOURCE_VARIABLE: msgspec.json.encode(source).decode(),
     }
-
-
-@contextlib.contextmanager
-def run_vllm_server(
-    config: VllmConfig, folder: Path, source: AdapterSource, log: Path, further: Sequence[str] = ()
-) -> Iterator[str]:
-    """A server on a free port of this machine, until the block ends.
-
-    Args:
-        config: Its settings.
-        folder: The base model.
-        source: Where it finds adapters.
-        log: File for its output.
-        further: Options of vLLM's, which take precedence over ours.
-
-    Yields:
-        Its address.
-
-    Raises:
-        ModelError: it ended before it served, or does not serve within ``START_TIMEOUT_S``.
-    """
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = int(taken.getsockname()[1])
-    command = [*serve_arguments(config, folder, port=port), *further]
-    known = os.environ | serve_environment(config, source)
-    with log.open("wb") as output:
-        # In a session of its own: it has processes of its own, and all have to end.
-        process = subprocess.Popen(command, env=known, stdout=output, stderr=output, start_new_session=True)
-        try:
-            _wait_until_ready(process, f"http://127.0.0.1:{port}", log)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            _stop_process(process)
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    until = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            raise ModelError(f"inference: vLLM ended with {process.returncode} before it served; {log} says why")
-        with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(f"{url}/health", timeout=5):
-            return
-        time.sleep(0.25)
-    raise ModelError(f"inference: vLLM does not serve after {START_TIMEOUT_S} s; {log} says what it is at")
-
-
-def _stop_process(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    # Its engine, where that has outlived it.
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _format_option(name: str, value: Any) -> list[str]:

@@ -6,5 +6,4 @@
 - ``lineage``          ancestors of an adapter and the matches that it was trained on
 - ``branch``           leagues that begin as a copy of another; ``compare`` compares two runs
 - ``registry_import``  conversion of another program's registry into events
-- ``simulation``       histories and match arrays with simulated results, of any length
 """

@@ -123,7 +123,7 @@ class Projection:
         return self.connection.cursor()
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a trusted query; SQL by people goes through ``query.run_query``."""
+        """Rows of a trusted query; SQL by people goes through ``query.QueryProcess``."""
         rows: list[tuple[Any, ...]] = self.connection.execute(sql, list(parameters)).fetchall()
         return rows
 

@@ -142,26 +142,6 @@ class QueryProcess:
         return answer
 
 
-def run_query(
-    path: Path, sql: str, timeout_s: float = TIMEOUT_S, memory: str = MEMORY, max_rows: int = MAX_ROWS
-) -> QueryResult:
-    """Run one query on a projection's file as it is.
-
-    ``sql`` is one statement that reads. ``memory`` is DuckDB's limit, such as ``512MB``.
-
-    Raises:
-        UsageError: there is no such file; or see ``QueryProcess.run``.
-        LeagueError: time or memory ran out, or another process is writing the file.
-    """
-    query = QueryProcess(path, QueryLimits(timeout_s, memory, max_rows))
-    try:
-        if query.position() is None:
-            raise UsageError(f"{path}: no such file; expected a projection of a league's history")
-        return query.run(sql)
-    finally:
-        query.close()
-
-
 def memory_bytes(text: str) -> int:
     """Parse a size like ``512MB`` into bytes.
 

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from league.log.base import MAX_BATCH, EventLog, MemoryLog, RecordedEvent, append_in_batches
+from league.log.base import MAX_BATCH, EventLog, RecordedEvent, append_in_batches
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
 from league.log.server import EmbeddedServer
@@ -20,6 +20,7 @@ from schemas.config import ExperienceConfig
 from schemas.errors import ConflictError, LogError, UsageError
 from schemas.events import AgentRegistered, AgentRetired, Event, RatingChange, RatingUpdated
 from schemas.subjects import event_subject
+from tests.memory_log import MemoryLog
 from tests.simulation.broker.server import URL
 from tests.simulation.standalone import run_with_broker
 

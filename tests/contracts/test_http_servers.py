@@ -19,14 +19,14 @@ import inference.http_server
 from arena.games import make_game
 from inference import make_backend
 from inference.http_server import listen, port_of
-from inference.server import LoadedModels, serve_models
-from league.history.simulation import Simulation
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.queries.live_league import open_live_league
 from league.run import Run
 from models import Tokenizer, make_base
 from schemas.config import ExperienceConfig, LeagueConfig
+from tests.servers import LoadedModels, serve_models
+from tests.simulated_history import Simulation
 from ui.web.guard import RequestGuard
 from ui.web.server import make_application as make_pages
 from workers.logs import configure_command_logging

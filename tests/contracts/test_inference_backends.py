@@ -19,12 +19,12 @@ from arena.constraints.token_walk import Constraint, ListConstraint, read_choice
 from arena.constraints.vocabulary import read_vocabulary
 from inference import Generation, InferenceBackend, Request, SamplingParameters, backend_names, make_backend
 from inference.base import AdapterSpan, BackendStats
-from inference.server import LoadedModels, serve_models
 from inference.servers import ServersBackend, ServersConfig
 from models import Tokenizer, make_base
 from models.adapters import LoraConfig, create, save
 from models.decoder import Decoder, allowed_logits
 from schemas.errors import ConfigError, ModelError
+from tests.servers import LoadedModels, serve_models
 
 VOCABULARY = 40
 MASKED = "vllm-masked"
@@ -118,9 +118,10 @@ def open_backend(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
         @functools.cache
         def vllm_server() -> Any:
-            from inference.vllm.serve import AdapterSource, run_vllm_server
+            from inference.vllm.serve import AdapterSource
             from inference.vllm.server import VllmServerConfig
             from inference.vllm.settings import VllmConfig
+            from tests.servers import run_vllm_server
 
             folder, log = tmp_path_factory.mktemp("served"), tmp_path_factory.mktemp("log") / "vllm.log"
             config = VllmConfig(mask_places=MASK_PLACES)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from league.history.simulation import Simulation
 from league.matchmaking.matchmaker import recompute_draw
 from league.samplers.base import SAMPLERS, OpponentSampler, make_sampler
 from league.state import LeagueState
@@ -14,6 +13,7 @@ from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Pl
 from schemas.errors import ConfigError, UsageError
 from schemas.events import OpponentsSampled
 from schemas.standings import Agent, LivePolicy, Standings, WinLoss
+from tests.simulated_history import Simulation
 
 NAMES = SAMPLERS.names()
 samplers = pytest.mark.parametrize("sampler", [make_sampler(Plugin(name=name)) for name in NAMES], ids=NAMES)

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from league.history.simulation import Simulation
 from league.projections.projection import Projection
 from schemas.config import EvaluationConfig, LeagueConfig, convert, to_builtins
 from schemas.errors import ConfigError
+from tests.simulated_history import Simulation
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

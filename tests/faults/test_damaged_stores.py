@@ -11,7 +11,6 @@ from nats.aio.client import Client
 from typer.testing import CliRunner
 
 from league.blobs import BrokerBlobStore
-from league.history.simulation import Simulation
 from league.integrity.archive import archive_sealed
 from league.integrity.seals import seal_through
 from league.log.base import RecordedEvent
@@ -22,6 +21,7 @@ from league.log.streams import ensure_streams
 from league.run import Run
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from tests.builders import store_adapters
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 HISTORY = Simulation(

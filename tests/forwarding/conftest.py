@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from schemas.config import EvaluationConfig, LeagueConfig
+from tests.simulated_history import Simulation
 
 
 class Said(NamedTuple):

@@ -33,7 +33,6 @@ from league.auth.tokens import (
     public_key,
     sign_token,
 )
-from league.history.simulation import Simulation
 from league.integrity import snapshots
 from league.log.base import RecordedEvent
 from league.log.dead_letters import DeadLetter
@@ -50,6 +49,7 @@ from schemas.events import Event
 from schemas.jobs import PlayMatch
 from schemas.subjects import check_name
 from schemas.trajectories import ModelCall, RoleSegment, Trajectory
+from tests.simulated_history import Simulation
 from trainer.admission import rejection_reason
 
 CASES = int(os.environ.get("LEAGUE_FUZZ", "1500"))

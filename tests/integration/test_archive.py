@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from league.blobs import CachedBlobStore
-from league.history.simulation import Simulation
 from league.integrity import snapshots
 from league.integrity.archive import ArchiveManifest, newest_manifest
 from league.integrity.archive_reader import archived_batches
@@ -32,6 +31,7 @@ from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import ExitCode
 from schemas.ids import digest
 from tests.builders import store_adapters
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 HISTORY = Simulation(

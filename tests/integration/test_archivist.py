@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from league.blobs import CachedBlobStore, FolderBlobStore
-from league.history.simulation import Simulation
 from league.integrity.archive import ArchiveManifest, archive_sealed, newest_manifest
 from league.integrity.audit import audit_integrity
 from league.integrity.snapshots import load_folds, take_snapshot
@@ -24,6 +23,7 @@ from league.run import Run
 from league.state import LeagueState
 from schemas.config import EvaluationConfig, ExperienceConfig, HistoryConfig, LeagueConfig
 from schemas.events import Event, HistoryArchived, HistorySealed, LeagueOpened, SnapshotTaken, WorkerLeft
+from tests.simulated_history import Simulation
 from workers import archivist
 from workers.runtime import Context, beside
 

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.jetstream import JetStreamLog
@@ -20,6 +19,7 @@ from schemas.events import MatchFinished
 from schemas.ids import split_agent
 from schemas.subjects import LEAGUE_STREAM
 from tests.builders import replace_event
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 

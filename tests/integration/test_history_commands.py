@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 
 from league.analysis.summary import leaderboard_rows
 from league.history.replay import HistoryReplay, replay_log, verify_events
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
@@ -32,6 +31,7 @@ from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import LeagueError
 from schemas.ids import digest
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 HISTORY = Simulation(

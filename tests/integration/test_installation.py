@@ -23,7 +23,6 @@ from pathlib import Path
 import pytest
 
 from league.analysis.summary import wilson_interval
-from league.history.simulation import Simulation
 from league.log.jetstream import JetStreamLog
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
@@ -32,6 +31,7 @@ from schemas.config import ExperienceConfig, LeagueConfig, Plugin
 from schemas.errors import EXTRAS
 from tests.docs.test_tutorial import COMMANDS as TUTORIAL_COMMANDS
 from tests.docs.test_tutorial import FILES as TUTORIAL_FILES
+from tests.simulated_history import Simulation
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -14,12 +14,12 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from league.history.simulation import Simulation
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.run import Run
 from schemas.config import ExperienceConfig, LeagueConfig
 from schemas.errors import UsageError
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"

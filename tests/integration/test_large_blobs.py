@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from league.blobs import ARCHIVE_AREA, BlobLocations, BrokerBlobStore, CachedBlobStore, FolderBlobStore, find_locations
-from league.history.simulation import Simulation
 from league.integrity.archive import archive_sealed
 from league.integrity.garbage import BlobReferences
 from league.integrity.seals import seal_through
@@ -30,6 +29,7 @@ from schemas.events import (
 from schemas.ids import digest
 from schemas.numbers import in_ranges, merge_ranges
 from tests.builders import checkpoint_added, match_finished, policy_published, record_events, store_adapters
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 T = TypeVar("T")
@@ -302,7 +302,7 @@ def test_the_history_of_an_older_version_names_no_store() -> None:
     del plain["blobs"]
 
     async def body() -> None:
-        from league.log.base import MemoryLog
+        from tests.memory_log import MemoryLog
 
         log = MemoryLog("nim")
         await log.append(LeagueOpened(league="nim", config=plain, model="m"))

@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from league.analysis.payoff import PayoffMatrix
-from league.history.simulation import Simulation
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.plots.charts import payoff_picture, wins_picture
@@ -21,6 +20,7 @@ from league.run import Run
 from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import UsageError
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 HISTORY = Simulation(

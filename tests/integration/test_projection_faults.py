@@ -17,7 +17,6 @@ import pytest
 import uvloop
 from typer.testing import CliRunner
 
-from league.history.simulation import Simulation
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.projections import projection as catching_up
@@ -28,6 +27,7 @@ from league.run import Run
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import LeagueError
 from schemas.events import AgentRegistered, Event
+from tests.simulated_history import Simulation
 from ui.cli import app
 from ui.cli.sql_prompt import split_statements
 

@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 import league
 from arena.games import make_game
 from arena.match import BotPlayer, play
-from league.history.simulation import Simulation
 from league.log.jetstream import JetStreamLog
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
@@ -40,6 +39,7 @@ from schemas.config import (
 from schemas.config.base import toml_document
 from schemas.errors import LeagueError, MissingPackageError, NoLeagueError, UsageError
 from tests.builders import match_finished
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 CONFIG = LeagueConfig(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from league.history.simulation import Simulation
 from league.integrity.archive import archive_sealed
 from league.integrity.seals import seal_through
 from league.log.base import RecordedEvent
@@ -20,6 +19,7 @@ from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import LeagueError
 from schemas.events import WorkerJoined
 from tests.builders import store_adapters
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 HISTORY = Simulation(

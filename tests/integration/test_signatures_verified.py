@@ -9,13 +9,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from league.blobs import BrokerBlobStore, CachedBlobStore, FolderBlobStore
-from league.history.simulation import Simulation
 from league.integrity.archive import archive_sealed
 from league.integrity.archive_reader import archived_batches
 from league.integrity.audit import audit_integrity
 from league.integrity.seals import seal_through
 from league.integrity.signatures import SignatureChecker, SignatureReport, Signer
-from league.log.base import MemoryLog, RecordedEvent
+from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.run import Run
@@ -25,6 +24,8 @@ from schemas.errors import UsageError
 from schemas.events import Event, MatchFinished, WorkerJoined
 from schemas.subjects import event_subject
 from tests.builders import store_adapters
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))

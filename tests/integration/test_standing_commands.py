@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.run import Run
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import UsageError
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 HISTORY = Simulation(

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from league.history.simulation import Simulation
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
 from league.log.metrics import MetricsStream
@@ -25,6 +24,7 @@ from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig, Plu
 from schemas.errors import UsageError
 from schemas.events import Event, WorkerJoined, WorkerLeft
 from schemas.metrics import Heartbeat, InferenceMetrics
+from tests.simulated_history import Simulation
 from ui.cli import app
 from workers.trackers.charts import Row
 from workers.trackers.feed import SinkFeed

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 import schemas.events as e
 from league.blobs import BrokerBlobStore, CachedBlobStore, FolderBlobStore
-from league.history.simulation import Simulation
 from league.integrity.blob_scrub import scrub_blobs
 from league.integrity.garbage import BlobReferences
 from league.integrity.seals import seal_through
@@ -24,6 +23,7 @@ from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import ExitCode
 from schemas.subjects import BLOB_BUCKET, blob_subject
 from tests.builders import gradient_step, record_events, store_adapters
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 HISTORY = Simulation(

@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from league.auth.authority import Authority
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
@@ -19,6 +18,7 @@ from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.errors import UsageError
 from schemas.events import MatchFinished, MatchVoided, WorkerJoined
 from schemas.subjects import event_subject
+from tests.simulated_history import Simulation
 from ui.cli import app
 
 HISTORY = Simulation(

@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 
 from arena.games import make_game
 from inference import make_backend
-from inference.server import serve_models
 from inference.servers import ServersBackend, ServersConfig
 from league.run import Run
 from lifecycle.open import open_league
@@ -23,6 +22,7 @@ from schemas.config import LeagueConfig, convert
 from schemas.errors import ModelError
 from schemas.events import MatchFailed, PolicyPublished
 from schemas.jobs import PlayMatch
+from tests.servers import serve_models
 from workers.inference_server import LeagueModels
 from workers.match_runner import between_agents
 from workers.match_runner.runner import MatchExecutor

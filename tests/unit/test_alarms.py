@@ -12,7 +12,6 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from league.history.simulation import Simulation
 from league.queries.status import LeagueStatus, build_status, detect_alarms
 from league.state import LeagueState
 from schemas import events as e
@@ -20,6 +19,7 @@ from schemas.config import AlarmsConfig, LeagueConfig, StopConfig, StopCriterion
 from schemas.errors import ConfigError
 from schemas.standings import Alarm
 from tests.builders import gradient_step
+from tests.simulated_history import Simulation
 from workers.monitoring import alarms
 from workers.monitoring.alarms import AlarmWatcher, Webhook, resolve_webhook_url
 from workers.runtime import beside

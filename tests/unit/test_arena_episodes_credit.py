@@ -31,7 +31,7 @@ from schemas.episodes import (
 from schemas.errors import ConfigError
 from trainer.credit import AdvantagePipeline, AdvantageState
 from trainer.credit_assigners import CREDIT_ASSIGNERS
-from trainer.group_assembler import EpisodeGroupAssembler
+from trainer.group_assembler import GroupAssembler, GroupMembership
 
 SHAPE = DecoderShape("qwen3", 1000, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
 
@@ -297,6 +297,11 @@ def test_applying_credit_changes_advantages_and_nothing_else() -> None:
 # Groups from several workers
 
 
+def membership(result: GenerateResult) -> GroupMembership:
+    rollout = result.rollout
+    return GroupMembership(rollout.id, rollout.group, rollout.group_size, rollout.policy_version)
+
+
 def member(group: str, number: int, version: int = 0, size: int = 3) -> GenerateResult:
     return GenerateResult(
         rollout(f"w{number}-{group}", "game", {"A": 1.0}, group=group, group_size=size, policy_version=version)
@@ -304,7 +309,7 @@ def member(group: str, number: int, version: int = 0, size: int = 3) -> Generate
 
 
 def test_a_group_is_complete_when_all_its_members_came_in_any_order() -> None:
-    gathering = EpisodeGroupAssembler()
+    gathering = GroupAssembler(membership)
     assert gathering.add(member("x", 2)).released == []
     assert gathering.add(member("y", 0)).released == []
     assert gathering.add(member("x", 0)).released == []
@@ -315,11 +320,11 @@ def test_a_group_is_complete_when_all_its_members_came_in_any_order() -> None:
 
 
 def test_an_episode_without_a_group_is_complete_by_itself() -> None:
-    assert len(EpisodeGroupAssembler().add(GenerateResult(rollout("a-0", "game", {"A": 1.0}))).released) == 1
+    assert len(GroupAssembler(membership).add(GenerateResult(rollout("a-0", "game", {"A": 1.0}))).released) == 1
 
 
 def test_a_group_is_given_up_when_the_policy_has_gone_on_and_what_comes_then_is_late() -> None:
-    gathering = EpisodeGroupAssembler(max_lag=2)
+    gathering = GroupAssembler(membership, max_lag=2)
     gathering.add(member("x", 0, version=5))
     assert gathering.advance(7).counts == {}
     assert gathering.advance(8).counts == {"given_up": 1, "members_given_up": 1}
@@ -328,7 +333,7 @@ def test_a_group_is_given_up_when_the_policy_has_gone_on_and_what_comes_then_is_
 
 
 def test_a_group_that_is_given_up_can_be_handed_on_with_what_it_has() -> None:
-    gathering = EpisodeGroupAssembler(max_lag=0, least=2)
+    gathering = GroupAssembler(membership, max_lag=0, least=2)
     gathering.add(member("x", 1))
     gathering.add(member("x", 0))
     gathering.add(member("y", 0))
@@ -338,7 +343,7 @@ def test_a_group_that_is_given_up_can_be_handed_on_with_what_it_has() -> None:
 
 
 def test_the_oldest_group_is_given_up_where_too_many_wait() -> None:
-    gathering = EpisodeGroupAssembler(max_open=2)
+    gathering = GroupAssembler(membership, max_open=2)
     for name in "abc":
         gathering.add(member(name, 0))
     assert gathering.counts["given_up"] == 1
@@ -347,7 +352,7 @@ def test_the_oldest_group_is_given_up_where_too_many_wait() -> None:
 
 
 def test_a_failed_member_is_a_member_and_teaches_nothing() -> None:
-    gathering = EpisodeGroupAssembler()
+    gathering = GroupAssembler(membership)
     failed = GenerateResult(rollout("w9-x", "game", {}, ["A"], group="x", group_size=2, failure="why"))
     gathering.add(failed)
     (group,) = gathering.add(member("x", 0, size=2)).released
@@ -363,7 +368,7 @@ def test_every_arrival_is_accounted_for_and_the_same_arrivals_end_the_same(
     arrivals = [member(rng.choice("abcdefg"), rng.randrange(4), rng.randrange(5)) for _ in range(60)]
 
     def gathered() -> tuple[dict[str, int], list[list[str]], int]:
-        gathering, released = EpisodeGroupAssembler(max_lag=2, max_open=most, least=least), []
+        gathering, released = GroupAssembler(membership, max_lag=2, max_open=most, least=least), []
         for arrival in arrivals:
             released += gathering.add(arrival).released
         ids = [[result.rollout.id for result in group] for group in released]
@@ -379,4 +384,4 @@ def test_every_arrival_is_accounted_for_and_the_same_arrivals_end_the_same(
 @pytest.mark.parametrize("settings", [{"max_lag": -1}, {"max_open": 0}, {"least": 0}, {"remembered": 0}])
 def test_a_rule_that_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"gathering.{next(iter(settings))}"):
-        EpisodeGroupAssembler(**settings)
+        GroupAssembler(membership, **settings)

@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from league.history.simulation import Simulation
 from league.state import LeagueState
 from lifecycle import control
 from lifecycle.reconfigure import with_later_agents, with_settings
 from schemas import events as e
 from schemas.config import AgentConfig, LeagueConfig, RemoteAgentConfig, load_config
 from schemas.errors import ConfigError, UsageError
+from tests.simulated_history import Simulation
 from workers.compatibility import RESTART_KEYS, restart_keys
 
 TINY = load_config(Path(__file__).parents[2] / "configs" / "nim-tiny.toml")

@@ -11,11 +11,11 @@ from aiohttp import web
 
 from inference import make_backend
 from inference.remote.health import ServerType, detect_server_types
-from inference.server import LoadedModels, serve_models
 from lifecycle.config_checks import check_config
 from models import Tokenizer, make_base
 from schemas.config import InferenceConfig, LeagueConfig
 from schemas.errors import ConfigError
+from tests.servers import LoadedModels, serve_models
 from workers.discover_servers import check_servers, make_vllm_servers_config
 
 VLLM_MODELS = {"object": "list", "data": [{"id": "base", "owned_by": "vllm"}, {"id": "an adapter", "owned_by": "vllm"}]}

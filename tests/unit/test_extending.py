@@ -21,7 +21,6 @@ from arena.environments import ARENAS, ArenaSpec, make_environment
 from arena.games import GAMES
 from arena.games.base import GameSpec
 from arena.match import BotPlayer, play
-from league.history.simulation import Simulation
 from league.ratings.base import SYSTEMS, make_rating_system
 from league.ratings.compiled import compile_function
 from league.samplers.base import SAMPLERS, make_sampler
@@ -29,6 +28,7 @@ from schemas.config import LeagueConfig, Plugin
 from schemas.episodes import EpisodeRequest, Message, Role, Rollout, Step
 from schemas.errors import EpisodeError
 from schemas.plugins import FactoryRegistry
+from tests.simulated_history import Simulation
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "3-extending.md").read_text()

@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from league.history.simulation import Simulation
 from league.queries.pages.overview import _distinct_gpus
 from league.queries.status import LeagueStatus, build_status
 from league.state import LeagueState
@@ -22,6 +21,7 @@ from schemas import events as e
 from schemas.config import LeagueConfig
 from schemas.errors import LogUnavailableError
 from schemas.metrics import GpuMetrics, Heartbeat, MatchMetrics, WorkerHeartbeat
+from tests.simulated_history import Simulation
 from ui.terminal.status import print_status
 from ui.terminal.views import ViewOptions
 from ui.terminal.workers import WorkersView

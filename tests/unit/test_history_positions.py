@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from league.log.base import MemoryLog, RecordedEvent
+from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from league.queries.tables import is_sequence, parse_sequence, parse_time, progress_lines, sequence_at_time
 from schemas.errors import UsageError
+from tests.memory_log import MemoryLog
 
 SECOND = 1_000_000_000
 NOON = 1_769_860_800 * SECOND

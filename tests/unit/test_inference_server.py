@@ -30,7 +30,7 @@ from inference.remote.wire import (
     encode_calls,
     encode_frame,
 )
-from inference.server import InferenceServer, LoadedModels
+from inference.server import InferenceServer
 from inference.server.app import MAX_BODY_BYTES
 from inference.server.output_constraints import StopStringConstraint, TokenTexts, split_reasoning, truncate_at_stop
 from inference.servers import ServersBackend, ServersConfig
@@ -39,6 +39,7 @@ from models.adapters import LoraConfig, create, save
 from models.decoder import Decoder
 from schemas.config import InferenceConfig, LeagueConfig
 from schemas.errors import ConfigError, UsageError
+from tests.servers import LoadedModels
 from workers.supervisor import make_worker_specs
 
 SPECIAL = ["<pad>", "<eos>", "<unk>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]

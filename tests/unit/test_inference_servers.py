@@ -17,19 +17,20 @@ from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import ListConstraint
 from inference import Generation, Request, SamplingParameters, make_backend
 from inference.engine import Engine
-from inference.server import InferenceServer, LoadedModels, serve_models
+from inference.server import InferenceServer
 from inference.servers import ServersBackend, ServersConfig
 from lifecycle.config_checks import check_config
 from models import Tokenizer, make_base
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ConfigError, ModelError, NoServerError
+from tests.servers import LoadedModels, serve_models
 
 SERVER = """
 import asyncio, os, sys
 from pathlib import Path
 from models import Tokenizer
 from inference import make_backend
-from inference.server import LoadedModels, serve_models
+from tests.servers import LoadedModels, serve_models
 
 async def main(base, port):
     backend = make_backend("local", base)

@@ -13,7 +13,6 @@ from league.analysis.bradley_terry import FitOptions, fit_strengths
 from league.analysis.leaderboard import LIKELIHOOD_MODELS, Leaderboard, LeaderboardQuery, make_leaderboard
 from league.analysis.roster import relabel_by_kind, relabel_by_role, split_entrant
 from league.analysis.summary import leaderboard_rows as of_state
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from league.ratings.arrays import MatchArrays, RatingRule, StartRating, fold_arrays
@@ -25,6 +24,7 @@ from schemas import events as e
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
 from schemas.errors import UsageError
+from tests.simulated_history import Simulation
 
 CONFIG = LeagueConfig(
     seed=4,

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from league.analysis.summary import benchmark_rows, leaderboard_rows, rating_curve, wilson_interval
-from league.history.simulation import Simulation
 from league.plots.render import draw_rating_curve
 from league.state import LeagueState
 from schemas.config import EvaluationConfig, LeagueConfig
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=21))
 

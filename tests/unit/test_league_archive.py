@@ -9,16 +9,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from league.blobs import CachedBlobStore, FolderBlobStore
-from league.history.simulation import Simulation
 from league.integrity.archive import ArchiveManifest, archive_sealed, newest_manifest
 from league.integrity.archive_reader import archived_batches, fetch_attachable, next_segment_start
 from league.integrity.audit import audit_integrity
 from league.integrity.seals import seal_through
-from league.log.base import MemoryLog, RecordedEvent
+from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from schemas.config import EvaluationConfig, LeagueConfig, PromotionConfig
 from schemas.errors import ExitCode, LogError
 from schemas.events import AgentRetired, HistoryArchived
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 
 HISTORY = Simulation(
     LeagueConfig(

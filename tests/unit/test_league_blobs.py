@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 from arena.stores import ArtifactStore
 from league.blobs import CachedBlobStore, FolderBlobStore
 from league.history.branch import copy_history
-from league.history.simulation import Simulation
 from league.integrity.archive import archive_sealed
 from league.integrity.archive_reader import fetch_attachable
 from league.integrity.audit import audit_integrity
 from league.integrity.garbage import BlobReferences
 from league.integrity.seals import seal_through
 from league.integrity.snapshots import load_state_at, take_snapshot
-from league.log.base import MemoryLog, RecordedEvent
+from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from league.ratings.fold import RatingFold
 from league.state import LeagueState, LeagueStateSnapshot
@@ -32,6 +31,8 @@ from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, convert
 from schemas.episodes import Artifact, ArtifactAdded
 from tests.builders import fold_events, gradient_step, opening_events, record_events
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 

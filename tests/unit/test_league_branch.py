@@ -17,10 +17,8 @@ from league.history.branch import (
     manifest_references,
     trainer_starts,
 )
-from league.history.simulation import Simulation
 from league.integrity.archive import ArchiveFile, ArchiveManifest, ArchiveSegment
 from league.integrity.snapshots import load_state_at
-from league.log.base import MemoryLog
 from league.log.connection import connect
 from league.log.jetstream import JetStreamLog
 from league.log.server import EmbeddedServer
@@ -32,6 +30,8 @@ from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.ids import digest
 from tests.builders import checkpoint_added, gradient_step
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 
 SMALL = EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7)
 

@@ -15,13 +15,14 @@ from league.evaluation.certificates import (
     find_differences,
 )
 from league.evaluation.sprt import recompute
-from league.history.simulation import Simulation
-from league.log.base import MemoryLog, RecordedEvent
+from league.log.base import RecordedEvent
 from schemas import events as e
 from schemas.config import EvaluationConfig, LeagueConfig, PromotionConfig
 from schemas.errors import UsageError
 from schemas.events.rating import SprtConfig
 from tests.builders import replace_event
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 
 CONFIG = LeagueConfig(
     seed=4,

@@ -16,14 +16,15 @@ from league.history.compare import (
     make_run_comparison,
     summarise_run,
 )
-from league.history.simulation import Simulation
-from league.log.base import MemoryLog, RecordedEvent
+from league.log.base import RecordedEvent
 from league.plots.render import draw_comparison
 from league.state import LeagueState
 from schemas.codec import encode_event
 from schemas.config import AgentConfig, EvaluationConfig, LeagueConfig, Plugin, RatingsConfig, RemoteAgentConfig
 from schemas.errors import ReplayError
 from schemas.events import LeagueBranched
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 
 CONFIG = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 

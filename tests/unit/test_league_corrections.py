@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from league.history.corrections import apply_checked, make_corrections, pending_events, record_pending
 from league.history.replay import verify_events, verify_log
-from league.history.simulation import Simulation
-from league.log.base import EventLog, MemoryLog, RecordedEvent
+from league.log.base import EventLog, RecordedEvent
 from league.ratings.fold import RatingFold, RatingTableSnapshot
 from league.state import LeagueState
 from schemas.codec import encode_event
@@ -19,6 +18,8 @@ from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
 from schemas.errors import ConflictError, ReplayError
 from schemas.events import AgentRating, LeagueConfigured, MatchFinished, MatchVoided, RatingsCorrected, RatingUpdated
 from tests.builders import replace_event
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 HISTORY = Simulation(SMALL).run(8, 1)

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from league.history.counterfactual import Counterfactual, RatingComparison, amend_rules, compare_ratings, rating_shifts
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from league.ratings.arrays import RatingRule
@@ -17,6 +16,7 @@ from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
 from schemas.errors import ConfigError, UsageError
 from schemas.events import AgentRating
 from tests.builders import replace_event
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 HISTORY = Simulation(SMALL).run(12, 2)

@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from league.analysis.summary import wilson_interval
-from league.history.simulation import Simulation
-from league.log.base import MemoryLog, RecordedEvent
+from league.log.base import RecordedEvent
 from league.success_criteria import CriteriaReport, Thresholds, judge_history
 from league.success_criteria.baseline_beat import BaselineBeat, judge_baseline_beat
 from league.success_criteria.regression import NoRegression, judge_no_regression
@@ -21,6 +20,8 @@ from schemas import events as e
 from schemas.codec import encode_event
 from schemas.config import CheckpointScheduleConfig, EvaluationConfig, LeagueConfig, PromotionConfig
 from schemas.ids import split_agent
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 
 BASELINES = ("random_bot", "chaos_bot", "base_model")
 LOOSE = Thresholds(tolerance=0.12)

@@ -13,7 +13,6 @@ from league.evaluation.plan import (
     met_stop_criterion,
     plan_evaluations,
 )
-from league.history.simulation import Simulation
 from league.state import LeagueState
 from schemas import events as e
 from schemas.codec import decode_event, encode_event
@@ -22,6 +21,7 @@ from schemas.errors import ConfigError
 from schemas.ids import derive_seed
 from schemas.jobs import EnvironmentSeats, PlayMatch, SeatCounts
 from tests.builders import apply_events, checkpoint_added, league_state, policy_published
+from tests.simulated_history import Simulation
 
 CONFIG = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=14, benchmark_games=21))
 

@@ -5,10 +5,10 @@ from random import Random
 import msgspec
 import pytest
 
-from league.history.simulation import Simulation
 from league.samplers.base import SAMPLERS, make_sampler
 from schemas.config import AgentConfig, EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin, RemoteAgentConfig
 from schemas.events import MatchFinished
+from tests.simulated_history import Simulation
 
 URL = "https://host/v1"
 

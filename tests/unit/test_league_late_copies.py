@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from league.fold_primitives import FactIndex, takes_effect
-from league.history.simulation import Simulation
 from league.integrity.signatures import WorkerKeys
 from league.log.base import RecordedEvent
 from league.projections.projection import Projection
@@ -19,6 +18,7 @@ from schemas.codec import decode_event, encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig, to_builtins
 from schemas.subjects import event_subject
 from tests.builders import record_events
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=8, evaluation=EvaluationConfig(every=3, gatekeeper_games=3, benchmark_games=3))
 GOLDEN = Path(__file__).parents[1] / "golden/events/v1.jsonl"

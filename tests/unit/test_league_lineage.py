@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from league.history.lineage import Lineage, render_mermaid, resolve_agent, trace_lineage
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from schemas import events as e
@@ -17,6 +16,7 @@ from schemas.config import EvaluationConfig, LeagueConfig
 from schemas.errors import UsageError
 from schemas.ids import digest
 from tests.builders import gradient_step
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=50, gatekeeper_games=7, benchmark_games=7))
 VERSIONS = 24

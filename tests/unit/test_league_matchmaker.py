@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from league.history.simulation import Simulation
 from league.matchmaking.matchmaker import make_match, recompute_draw
 from league.samplers.base import make_sampler
 from league.samplers.pfsp import Pfsp
@@ -17,6 +16,7 @@ from schemas.errors import ConfigError, UsageError
 from schemas.events import OpponentsSampled
 from schemas.ids import derive_seed
 from schemas.standings import Agent, LivePolicy, Standings, WinLoss
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 SEATS = [1, 2, 3, 4, 5, 6]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from league.history.simulation import Simulation
 from league.matchmaking import pool
 from league.matchmaking.schedule import has_expired, retirements
 from league.state import LeagueState, LeagueStateSnapshot
 from schemas import events as e
 from schemas.config import CheckpointScheduleConfig, EvaluationConfig, LeagueConfig, MatchmakingConfig, to_builtins
 from schemas.errors import ConfigError
+from tests.simulated_history import Simulation
 
 
 class League:

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from league.analysis.summary import leaderboard_rows
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.projections.load import Loader
 from league.projections.projection import Projection
@@ -34,6 +33,7 @@ from schemas.events import (
     MatchFinished,
     MatchVoided,
 )
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 GOLDEN = Path(__file__).parent.parent / "golden" / "events" / "v1.jsonl"
@@ -366,7 +366,7 @@ import os, sys
 from pathlib import Path
 from league.projections.projection import Projection
 from league.ratings.fold import RatingFold
-from league.history.simulation import Simulation
+from tests.simulated_history import Simulation
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
 config = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 records = Simulation(config).run(12, 1)

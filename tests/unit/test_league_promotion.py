@@ -21,7 +21,6 @@ from league.evaluation.promotion import (
     incumbent,
     sprt_progress,
 )
-from league.history.simulation import Simulation
 from league.matchmaking.schedule import retirements
 from league.state import LeagueState
 from league.state.evaluation_table import share_of
@@ -31,6 +30,7 @@ from schemas.events.rating import SprtConfig
 from schemas.jobs import PlayMatch
 from schemas.subjects import event_subject
 from tests.builders import apply_events, checkpoint_added, league_state, match_finished, policy_published
+from tests.simulated_history import Simulation
 
 EVALUATION = EvaluationConfig(every=10, gatekeeper_games=7, benchmark_games=7)
 CONFIG = LeagueConfig(

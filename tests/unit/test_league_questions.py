@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from league.projections.tables import MACRO_COMMENTS, MACROS, TABLES, VIEWS
@@ -23,6 +22,7 @@ from schemas.config import (
     to_builtins,
 )
 from schemas.events import ArtifactStored, LeagueConfigured, MatchFailed, MatchFinished, RemoteAsked
+from tests.simulated_history import Simulation
 
 COMMENT = """
     SELECT comment FROM duckdb_tables() WHERE schema_name = 'main' AND table_name = ?

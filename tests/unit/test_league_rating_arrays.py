@@ -8,7 +8,6 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.projections.projection import Projection
 from league.ratings.arrays import MatchArrays, fold_arrays, rated_mask
@@ -19,6 +18,7 @@ from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig, to_builtins
 from schemas.events import AgentRating
 from tests.builders import match_finished, record_events
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 NIM = LeagueConfig(game=Plugin(name="nim"))

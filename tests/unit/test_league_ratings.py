@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from league.history.simulation import Simulation
 from league.ratings.base import make_rating_system, rate_match
 from league.ratings.fold import PendingCorrection, RatingFold
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig, to_builtins
@@ -24,6 +23,7 @@ from schemas.events import (
     RatingsCorrected,
 )
 from tests.builders import match_finished
+from tests.simulated_history import Simulation
 
 ELO = make_rating_system(Plugin(name="elo"))
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))

@@ -6,13 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 import schemas.events as e
-from league.history.simulation import Simulation
 from league.integrity.references import ReferenceChecker, ReferenceReport
 from league.log.base import RecordedEvent
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig
 from schemas.subjects import event_subject
 from tests.builders import checkpoint_added, gradient_step, policy_published
+from tests.simulated_history import Simulation
 
 CONFIG = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 HISTORY = Simulation(CONFIG, registers=True).run(8, 1)

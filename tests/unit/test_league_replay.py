@@ -6,12 +6,13 @@ import msgspec
 import pytest
 
 from league.history.replay import HistoryReplay, RatingVerifier, VerifyReport, replay_log, verify_events, verify_log
-from league.history.simulation import Simulation
-from league.log.base import MemoryLog, RecordedEvent
+from league.log.base import RecordedEvent
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
 from schemas.events import MatchFailed, MatchFinished, RatingChange, RatingUpdated
 from tests.builders import replace_event
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 HISTORY = Simulation(SMALL).run(10, 1)

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from league.history.simulation import Simulation
 from league.matchmaking.matchmaker import make_match, recompute_draw
 from league.matchmaking.roles import exploiter_points_share, reset_reason, sampler_of, select_parents
 from league.matchmaking.schedule import RESET, make_checkpoint_added
@@ -24,6 +23,7 @@ from schemas.errors import ConfigError
 from schemas.ids import split_agent
 from schemas.standings import Agent, LivePolicy, Standings, WinLoss
 from tests.builders import fold_events, match_finished
+from tests.simulated_history import Simulation
 from workers.supervisor import make_worker_specs
 
 ROLES = {

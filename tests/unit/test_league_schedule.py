@@ -2,12 +2,12 @@
 
 import pytest
 
-from league.history.simulation import Simulation
 from league.matchmaking.schedule import admission_event, admission_reason, retirements
 from league.state import LeagueState
 from schemas import events as e
 from schemas.config import CheckpointScheduleConfig, EvaluationConfig, LeagueConfig, to_builtins
 from tests.builders import checkpoint_added, fold_events, policy_published
+from tests.simulated_history import Simulation
 
 CONFIG = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=10, gatekeeper_games=7, benchmark_games=7))
 

@@ -6,14 +6,15 @@ import itertools
 import msgspec
 import pytest
 
-from league.history.simulation import Simulation
 from league.integrity.seals import Sealer, seal_through
 from league.integrity.verification import Damage, DamagedEvents, SealChecker, check_stream, read_chain
-from league.log.base import MemoryLog, RecordedEvent
+from league.log.base import RecordedEvent
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig
 from schemas.errors import ConflictError
 from schemas.events import HistorySealed
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 
 HISTORY = Simulation(
     LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))

@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from league.fold_primitives import SeenIds
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.projections.dedup_index import IDS_PER_CHUNK, DedupIndex
 from league.projections.projection import Projection
-from league.projections.query import run_query
 from league.projections.segments import SegmentFiles, read_segment, write_segment
 from league.projections.tables import TABLES, VIEWS
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig
 from schemas.errors import DecodeError, UsageError
 from schemas.events import AgentRetired, MatchFailed
+from tests.builders import run_query
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=3, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 EVERYTHING = [*TABLES, *VIEWS]

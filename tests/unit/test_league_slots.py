@@ -6,7 +6,6 @@ from random import Random
 import msgspec
 import pytest
 
-from league.history.simulation import Simulation
 from league.matchmaking.audit import total_variation
 from league.matchmaking.matchmaker import make_match, recompute_draw
 from league.matchmaking.pool import fit_to_slots
@@ -24,6 +23,7 @@ from schemas.config import (
 from schemas.events import OpponentPick, OpponentsSampled
 from schemas.ids import digest
 from schemas.standings import Agent, LivePolicy, Standings, WinLoss
+from tests.simulated_history import Simulation
 
 BOTS = ("random_bot", "chaos_bot")
 

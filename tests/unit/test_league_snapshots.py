@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from league.blobs import FolderBlobStore
-from league.history.simulation import Simulation
 from league.integrity import snapshots
-from league.log.base import MemoryLog
 from league.ratings.fold import RatingFold
 from league.state import LeagueState
 from schemas.config import EvaluationConfig, LeagueConfig
 from schemas.errors import DecodeError
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 
 HISTORY = Simulation(
     LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from league.fold_primitives import PersistentMap
-from league.history.simulation import Simulation
 from league.state import LeagueState, LeagueStateSnapshot
 from schemas import events as e
 from schemas.config import (
@@ -21,6 +20,7 @@ from schemas.config import (
     to_builtins,
 )
 from schemas.standings import Agent, Standings
+from tests.simulated_history import Simulation
 
 CONFIG = LeagueConfig(
     # No recent gatekeeper: a checkpoint stands where its predecessor does for a while.

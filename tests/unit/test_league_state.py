@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from league.fold_primitives import SeenIds
-from league.history.simulation import Simulation
 from league.state import LeagueState, LeagueStateSnapshot
 from schemas import events as e
 from schemas.config import EvaluationConfig, LeagueConfig, to_builtins
@@ -19,6 +18,7 @@ from tests.builders import (
     opening_events,
     policy_published,
 )
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 HISTORY = Simulation(SMALL).run(25, 2)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from league.analysis.summary import leaderboard_rows
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.projections.dedup_index import DedupIndex
 from league.projections.projection import Projection
@@ -18,6 +17,7 @@ from schemas import events as e
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, to_builtins
 from schemas.subjects import event_subject
+from tests.simulated_history import Simulation
 
 SMALL = LeagueConfig(seed=8, evaluation=EvaluationConfig(every=5, gatekeeper_games=5, benchmark_games=5))
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pytest
 
-from league.history.simulation import Simulation
-from league.log.base import MemoryLog, RecordedEvent
+from league.log.base import RecordedEvent
 from league.matchmaking.audit import SamplingAudit, audit_sampling, total_variation
 from league.samplers.base import make_sampler
 from league.state import LeagueState
@@ -17,6 +16,8 @@ from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Pl
 from schemas.errors import UsageError
 from schemas.events import OpponentPick, OpponentsSampled
 from tests.builders import replace_event
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 
 # Its shares move with every checkpoint that joins.
 CONFIG = LeagueConfig(

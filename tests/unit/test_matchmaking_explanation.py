@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from league.blobs import FolderBlobStore
-from league.history.simulation import Simulation
-from league.log.base import MemoryLog
 from league.matchmaking.explanation import explain_draw, explain_evaluation
 from league.samplers.base import make_sampler
 from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin, to_builtins
 from schemas.errors import ReplayError, UsageError
 from schemas.events import LeagueConfigured, MatchFinished, OpponentsSampled
+from tests.memory_log import MemoryLog
+from tests.simulated_history import Simulation
 
 CONFIG = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=5, gatekeeper_games=7, benchmark_games=7))
 UNIFORM = msgspec.structs.replace(CONFIG, matchmaking=MatchmakingConfig(Plugin(name="uniform")))

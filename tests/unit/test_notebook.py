@@ -9,10 +9,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from league.history.simulation import Simulation
 from league.projections.export import export_tables
 from league.projections.projection import Projection
 from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin
+from tests.simulated_history import Simulation
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "analyse.ipynb"
 CONFIG = LeagueConfig(

@@ -44,7 +44,6 @@ OLD_IMPORTS = [
     ("league.ratings.compiling", "compiled"),
     ("league.samplers.mix", "is_cold"),
     ("league.samplers.urn", "Urn"),
-    ("league.simulation", "Simulation"),
     ("schemas.config", "plain"),
     ("schemas.errors", "one_of"),
     ("schemas.trajectories", "Rollout"),

@@ -12,12 +12,13 @@ import tokenizers
 
 from inference import make_backend
 from inference.remote.wire import OWNER
-from inference.server import InferenceServer, LoadedModels
+from inference.server import InferenceServer
 from models import Tokenizer, make_base
 from players.policy import BackendClient
 from players.remote.openai_client import OPENAI_URL, OPENROUTER_URL, OpenAIClient, OpenAIClientConfig
 from schemas.episodes import Message
 from schemas.errors import ConfigError, RemoteError
+from tests.servers import LoadedModels
 
 SPECIAL = ["<pad>", "<eos>", "<unk>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"]
 TALK = [Message("user", "hello")]

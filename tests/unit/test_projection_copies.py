@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from league.history.simulation import Simulation
 from league.projections.export import copy_projection
 from league.projections.projection import Projection
-from league.projections.query import run_query
 from schemas.config import LeagueConfig
 from schemas.errors import LeagueError
+from tests.builders import run_query
+from tests.simulated_history import Simulation
 
 ASKED = "SELECT count(*), (SELECT count(*) FROM leaderboard_at(50)) FROM matches"
 OPENING = "import duckdb, sys; duckdb.connect(sys.argv[1])"

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.ratings.arrays import MatchArrays, RatingRule, fold_arrays
 from league.ratings.base import RatingSystem, make_rating_system, rate_match
@@ -16,6 +15,7 @@ from schemas.config import EvaluationConfig, LeagueConfig, Plugin, RatingsConfig
 from schemas.errors import ConfigError
 from schemas.events import MatchFinished, RatingChange
 from tests.builders import match_finished
+from tests.simulated_history import Simulation
 
 STAGES = [[30, 40.0], [100, 24.0]]
 

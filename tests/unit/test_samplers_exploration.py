@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from league.history.simulation import Simulation
 from league.samplers.base import make_sampler
 from schemas.config import (
     AgentConfig,
@@ -20,6 +19,7 @@ from schemas.errors import ConfigError
 from schemas.events import MatchFinished, OpponentsSampled
 from schemas.sketches import decode_sketch
 from schemas.standings import Agent, LivePolicy, Standings
+from tests.simulated_history import Simulation
 
 SEATS = 3
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from league.history.simulation import Simulation
 from league.samplers.base import OpponentSampler, make_sampler
 from league.state import LeagueState
 from schemas import events as e
@@ -17,6 +16,7 @@ from schemas.config import LeagueConfig, Plugin
 from schemas.errors import ConfigError
 from schemas.standings import Agent, LivePolicy, Standings, WinLoss
 from tests.builders import bot, match_finished
+from tests.simulated_history import Simulation
 
 Results = Mapping[tuple[str, str], tuple[int, int]]
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from league.history.simulation import Simulation
 from league.queries.status import LeagueStatus, build_status
 from schemas import events as e
 from schemas.config import EvaluationConfig, LeagueConfig, StopConfig
@@ -21,6 +20,7 @@ from schemas.metrics import (
     TrainingMetrics,
     WorkerHeartbeat,
 )
+from tests.simulated_history import Simulation
 from ui.terminal.status import print_status
 from workers.monitoring.exposition import Metric, Sample, league_metrics, render
 from workers.monitoring.live_table import Dashboard

@@ -10,7 +10,6 @@ import pytest
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
-from league.history.simulation import Simulation
 from league.log.jetstream import JetStreamLog
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
@@ -18,6 +17,7 @@ from league.queries.live_league import open_live_league
 from league.run import Run
 from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
+from tests.simulated_history import Simulation
 from ui.cli import app as commands
 from ui.terminal.app import DashboardApp
 from ui.terminal.views import QuerySource, ViewOptions, single_line

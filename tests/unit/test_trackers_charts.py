@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from schemas.codec import encode_event
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin, PolicyConfig, TrackerConfig, to_builtins
@@ -23,6 +22,7 @@ from schemas.events import (
 )
 from schemas.sketches import make_sketch
 from tests.builders import gradient_step
+from tests.simulated_history import Simulation
 from workers.trackers.charts import ChartFold, Row
 from workers.trackers.match_values import RollingMeans
 

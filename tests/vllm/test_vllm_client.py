@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from arena.prompts import make_template
-from inference.vllm.serve import AdapterSource, run_vllm_server
+from inference.vllm.serve import AdapterSource
 from inference.vllm.settings import VllmConfig
 from models import Tokenizer
 from models.decoder import Decoder
@@ -19,6 +19,7 @@ from players.policy import make_conversation_encoder
 from players.remote.openai_client import OpenAIClient, OpenAIClientConfig
 from schemas.config import PromptsConfig
 from schemas.episodes import Message, ModelResponse
+from tests.servers import run_vllm_server
 from trainer.loss_inputs import recompute_logprobs
 
 TALK = [Message("system", "Be brief."), Message("user", "Which number comes after 7?")]

@@ -10,10 +10,10 @@ import pytest
 
 from arena.constraints.token_walk import ListConstraint
 from inference import Generation, Request, SamplingParameters
-from inference.server import LoadedModels, serve_models
 from inference.servers import ServersBackend, ServersConfig
 from inference.vllm.engine import VllmBackend
 from models import Tokenizer
+from tests.servers import LoadedModels, serve_models
 
 PLANS = ListConstraint([(5, 9, 3), (5, 9, 4, 7, 7), (5, 9, 4, 7, 8), (6, 10), (11, 12, 13, 14), (11, 12, 13, 20)])
 PROMPT = [3 + i % 30 for i in range(60)]

@@ -10,7 +10,7 @@ import pytest
 
 from arena.constraints.token_walk import ListConstraint
 from inference import Request, SamplingParameters
-from inference.vllm.serve import AdapterSource, run_vllm_server
+from inference.vllm.serve import AdapterSource
 from inference.vllm.server import VllmServerBackend, VllmServerConfig
 from inference.vllm.settings import VllmConfig
 from league.blobs import BrokerBlobStore
@@ -21,6 +21,7 @@ from league.log.streams import ensure_streams
 from models.adapter_bundle import pack_folder
 from schemas.config import ExperienceConfig
 from schemas.errors import ModelError
+from tests.servers import run_vllm_server
 
 CHOICE = ListConstraint([(5, 6, 7), (9, 6, 7), (21, 8, 9), (21, 8, 10)])
 PROMPT = [3 + i % 30 for i in range(100)]

@@ -10,12 +10,12 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from league.history.simulation import Simulation
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.queries.live_league import LiveLeague, open_live_league
 from league.run import Run
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
+from tests.simulated_history import Simulation
 from ui.web.guard import RequestGuard
 from ui.web.server import make_application
 from workers.runtime import beside

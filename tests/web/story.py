@@ -13,7 +13,6 @@ from arena.games import make_game
 from arena.games.base import Outcome
 from arena.match import BotPlayer, play
 from arena.records import EpisodeRecord, RecordedCall, RecordedEpisode
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.jetstream import JetStreamLog
@@ -24,6 +23,7 @@ from schemas import events as e
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from schemas.episodes import Message
 from schemas.metrics import Heartbeat, MatchMetrics
+from tests.simulated_history import Simulation
 
 MARK = "pwned"
 HOSTILE = (

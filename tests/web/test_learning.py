@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from league.analysis.summary import wilson_interval
-from league.history.simulation import Simulation
 from schemas import events as e
+from tests.simulated_history import Simulation
 from tests.web.conftest import Site
 
 

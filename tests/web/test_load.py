@@ -14,7 +14,6 @@ from aiohttp.test_utils import TestClient, TestServer
 from benchmarks.bench_web import QUERIES
 from benchmarks.chromium import Browser, missing_reason, open_browser
 from benchmarks.web_served import start_page_server
-from league.history.simulation import Simulation
 from league.log.base import append_in_batches
 from league.log.jetstream import JetStreamLog
 from league.queries import stored
@@ -23,6 +22,7 @@ from league.queries.pages import Route
 from league.queries.pages import training as opponents
 from league.run import Run
 from schemas.events import AgentRegistered, Event, MatchFailed
+from tests.simulated_history import Simulation
 from tests.web import story
 from tests.web.conftest import Site
 from tests.web.test_browser import opened, texts, until

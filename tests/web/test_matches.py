@@ -17,7 +17,6 @@ from arena.games import make_game
 from arena.games.base import Outcome
 from arena.match import BotPlayer, play
 from arena.records import EpisodeRecord, RecordedCall, RecordedEpisode
-from league.history.simulation import Simulation
 from league.integrity.snapshots import take_snapshot
 from league.log.experience import ExperienceStream
 from league.queries.match_list import build_page_query
@@ -30,6 +29,7 @@ from schemas.episodes import Message
 from schemas.events import MatchFailed, MatchFinished, MatchVoided, OpponentsSampled, SeatResult
 from schemas.trajectories import ModelCall, Trajectory
 from tests.builders import trajectory
+from tests.simulated_history import Simulation
 from tests.web.conftest import CONFIG, Site
 
 HOSTILE = "'); DROP TABLE matches; --<img src=x onerror=alert(1)>\u202e\x1b[31m"

@@ -12,7 +12,6 @@ import pytest
 from arena.games import make_game
 from arena.games.texts import Words, words_of
 from league.auth.authority import Authority
-from league.history.simulation import Simulation
 from league.log.access import BrokerCredentials
 from league.matchmaking.schedule import initial_agent_events
 from league.queries.match_text import resimulate_from_record
@@ -24,6 +23,7 @@ from schemas.config import LeagueConfig, ModelConfig, Plugin, to_builtins
 from schemas.errors import UsageError, escape_unprintable
 from schemas.events import LeagueOpened, MatchFailed, MatchFinished, RatingUpdated
 from schemas.jobs import PlayMatch
+from tests.simulated_history import Simulation
 from tests.web.conftest import CONFIG, Site
 from ui.play.human_match import HumanMatch
 from ui.play.lobby import HumanMatchLobby

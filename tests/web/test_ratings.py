@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from league.analysis.payoff import make_payoff_report
-from league.history.simulation import Simulation
 from league.projections.projection import Projection
 from league.queries.pages import ratings as answer
 from league.queries.pages import run_single_flight
@@ -18,6 +17,7 @@ from league.ratings.load import load_matches
 from league.ratings.rating_history import rating_histories
 from schemas.config import Plugin, RatingsConfig
 from schemas.events import AgentRegistered, MatchFinished, RatingUpdated, SeatResult
+from tests.simulated_history import Simulation
 from tests.web.conftest import CONFIG, Site, site_of
 
 HOSTILE = "a,b%<img src=x onerror=alert(1)>\u202e\x1b[31m"

@@ -14,13 +14,13 @@ from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 
 from league.analysis.summary import leaderboard_rows
-from league.history.simulation import Simulation
 from league.log.base import RecordedEvent
 from league.queries.live_league import summarise_event
 from league.state import LeagueState
 from schemas.codec import encode_event
 from schemas.errors import UsageError
 from schemas.events import AgentRegistered, Event, MatchFailed
+from tests.simulated_history import Simulation
 from tests.web.conftest import CONFIG, Site, site_of
 from ui.web.guard import RequestGuard
 from ui.web.server import make_application, run_names

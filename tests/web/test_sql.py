@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from league.history.simulation import Simulation
 from schemas.events import AgentRegistered
+from tests.simulated_history import Simulation
 from tests.web.conftest import Site
 from ui.web.actions.sql import MAX_CONCURRENT, MAX_ROWS
 

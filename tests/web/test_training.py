@@ -7,7 +7,6 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from league.history.simulation import Simulation
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.metrics import MetricsStream
 from league.matchmaking.audit import audit_sampling
@@ -15,6 +14,7 @@ from schemas import events as e
 from schemas.config import CheckpointScheduleConfig, LeagueConfig
 from schemas.metrics import Heartbeat, MatchMetrics
 from tests.builders import gradient_step, policy_published
+from tests.simulated_history import Simulation
 from tests.web.conftest import Site
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
