@@ -1,8 +1,13 @@
-"""The boundary to environments of other packages: an error of theirs, or a call without an end, is a ``GameError``."""
+"""The boundary to environments of other packages.
 
+A missing package is a ``ConfigError``; an error of an environment, or a call without an end, a ``GameError``.
+"""
+
+import contextlib
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from types import TracebackType
 
 from schemas.errors import ConfigError, GameError
@@ -11,6 +16,21 @@ CALL_LIMIT_S = 60.0
 """Seconds that an environment has for one call; then its match fails."""
 _CHECK_INTERVAL_S = 0.5
 _MAIN_THREAD = threading.main_thread().ident
+
+
+@contextlib.contextmanager
+def require_package(name: str, package: str) -> Iterator[None]:
+    """Translates a failed import for the game ``name``, which is also the extra that brings the package.
+
+    Raises:
+        ConfigError: the package is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            f"game.name: {name!r} needs the package {package}: pip install 'event-sourced-league[{name}]'"
+        ) from error
 
 
 class CallTimeoutError(BaseException):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from arena.constraints.constraint_slices import slice_constraint
-from inference.base import BackendStats, Generation, Request, register
+from inference.base import BackendStats, Generation, InferenceBackend, Request, register
 from inference.statistics import RequestCounter
 from inference.vllm.constrained_generation import CompletionSampler, ModelLimits, check_vllm_request, run_sampler
 from inference.vllm.messages import VllmRequest, VllmSample
@@ -48,7 +48,15 @@ class _AdapterAlias:
         self.dropped = False
 
 
-@register("vllm", VllmConfig)
+class VllmBackendConfig(VllmConfig, frozen=True, forbid_unknown_fields=True):
+    """Settings of the backend in this process."""
+
+    def build(self, folder: Path) -> InferenceBackend:
+        """See ``BackendConfig.build``."""
+        return VllmBackend(folder, self)
+
+
+@register("vllm", VllmBackendConfig)
 class VllmBackend:
     """Samples from one base model and its adapters with vLLM."""
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from inference.base import InferenceBackend
 from schemas.config import check_at_least
 from schemas.errors import ConfigError
 
@@ -72,13 +71,6 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         if not 0 < self.gpu_memory_utilization <= 1:
             raise ConfigError(f"inference.gpu_memory_utilization: {self.gpu_memory_utilization}; expected 0 to 1")
-
-    def build(self, folder: Path) -> InferenceBackend:
-        """The backend of the base model in ``folder``."""
-        # Here, since the backend is made of these settings.
-        from inference.vllm.engine import VllmBackend
-
-        return VllmBackend(folder, self)
 
     @property
     def needs_zero_adapter(self) -> bool:

@@ -24,6 +24,7 @@ from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_
 from arena.environments.openenv.client import Description, Result, Server, ServerError, Session
 from arena.episodes import Episode
 from arena.games.texts import strip_thinking
+from arena.games.third_party import require_package
 from arena.rubrics import Rubric
 from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
 from schemas.errors import ConfigError
@@ -240,10 +241,6 @@ def make(settings: Mapping[str, Any]) -> ArenaSpec:
     Raises:
         ConfigError: a bad setting, or the package for connections is not installed.
     """
-    try:
+    with require_package("openenv", "websockets"):
         import websockets.asyncio.client  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            "game.name: 'openenv' needs the package websockets: pip install 'event-sourced-league[openenv]'"
-        ) from error
     return OpenEnvSpec.of(settings)

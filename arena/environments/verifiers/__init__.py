@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from arena.environments import ArenaSpec, register
-from schemas.errors import ConfigError
+from arena.games.third_party import require_package
 
 
 @register("verifiers")
@@ -19,10 +19,6 @@ def make(settings: Mapping[str, Any]) -> ArenaSpec:
     Raises:
         ConfigError: a bad setting, no such environment, one that cannot be played here, or no such package.
     """
-    try:
+    with require_package("verifiers", "verifiers"):
         from arena.environments.verifiers.adapter import VerifiersSpec
-    except ImportError as error:
-        raise ConfigError(
-            "game.name: 'verifiers' needs the package verifiers: pip install 'event-sourced-league[verifiers]'"
-        ) from error
     return VerifiersSpec.of(settings)

@@ -9,7 +9,7 @@ from typing import Any
 
 from arena.games import register
 from arena.games.base import GameSpec
-from schemas.errors import ConfigError
+from arena.games.third_party import require_package
 
 
 @register("openspiel")
@@ -19,10 +19,6 @@ def make(settings: Mapping[str, Any]) -> GameSpec:
     Raises:
         ConfigError: a bad setting, no such game, one that cannot be played here, or the package is not installed.
     """
-    try:
+    with require_package("openspiel", "open_spiel"):
         from arena.games.openspiel.game import OpenSpielSpec
-    except ImportError as error:
-        raise ConfigError(
-            "game.name: 'openspiel' needs the package open_spiel: pip install 'event-sourced-league[openspiel]'"
-        ) from error
     return OpenSpielSpec.of(settings)

@@ -9,7 +9,7 @@ from typing import Any
 
 from arena.games import register
 from arena.games.base import GameSpec
-from schemas.errors import ConfigError
+from arena.games.third_party import require_package
 
 
 @register("pettingzoo")
@@ -19,10 +19,6 @@ def make(settings: Mapping[str, Any]) -> GameSpec:
     Raises:
         ConfigError: a bad setting, no such environment, one that cannot be made here, or the package is not installed.
     """
-    try:
+    with require_package("pettingzoo", "pettingzoo"):
         from arena.games.pettingzoo.game import PettingZooSpec
-    except ImportError as error:
-        raise ConfigError(
-            "game.name: 'pettingzoo' needs the package pettingzoo: pip install 'event-sourced-league[pettingzoo]'"
-        ) from error
     return PettingZooSpec.of(settings)

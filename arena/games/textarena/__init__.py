@@ -14,7 +14,7 @@ from typing import Any
 
 from arena.games import register
 from arena.games.base import GameSpec
-from schemas.errors import ConfigError
+from arena.games.third_party import require_package
 
 
 @register("textarena")
@@ -24,10 +24,6 @@ def make(settings: Mapping[str, Any]) -> GameSpec:
     Raises:
         ConfigError: a bad setting, no such environment, one that cannot be made here, or the package is not installed.
     """
-    try:
+    with require_package("textarena", "textarena"):
         from arena.games.textarena.game import TextArenaSpec
-    except ImportError as error:
-        raise ConfigError(
-            "game.name: 'textarena' needs the package textarena: pip install 'event-sourced-league[textarena]'"
-        ) from error
     return TextArenaSpec.of(settings)

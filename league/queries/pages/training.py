@@ -10,10 +10,11 @@ import msgspec
 
 from league.matchmaking.audit import SamplingAudit, audit_sampling
 from league.matchmaking.roles import sampler_of
+from league.matchmaking.sessions import agent_probabilities
 from league.queries.live_league import LiveLeague
 from league.queries.pages import RequestParams, route
 from league.queries.stored import StoredHistory, reuse_until_s
-from league.samplers.base import Bucket, make_sampler
+from league.samplers.base import make_sampler
 from schemas.errors import BusyError, UsageError
 
 _POINTS = 500
@@ -217,15 +218,7 @@ def _draw_probabilities(league: LiveLeague, policy: str | None) -> dict[str, Any
         # No version of the policy has been published.
         return None
     shares = {name: bucket.share for name, bucket in buckets.items()}
-    return {"policy": policy, "sampler": sampler.name, "buckets": shares, "agents": _probability_by_agent(buckets)}
-
-
-def _probability_by_agent(buckets: dict[str, Bucket]) -> dict[str, float]:
-    chances: dict[str, float] = {}
-    for bucket in buckets.values():
-        for agent, chance in bucket.probabilities().items():
-            chances[agent] = chances.get(agent, 0.0) + bucket.share * chance
-    return chances
+    return {"policy": policy, "sampler": sampler.name, "buckets": shares, "agents": agent_probabilities(buckets)}
 
 
 @route("/matchmaking/audit", stays_s=_AUDIT_TTL_S)
