@@ -20,9 +20,9 @@ from lifecycle.config_checks import check_config, check_tokenizer
 from lifecycle.open import open_league
 from models import MODEL_FILES, adapters, load_base
 from models.adapter_bundle import pack_folder, unpack_folder
-from models.adapters import CONFIG_FILE, WEIGHTS_FILE, Lora
+from models.adapters import CONFIG_FILE, WEIGHTS_FILE
 from models.decoder import Decoder
-from models.model_config import DecoderShape, read_shape
+from models.model_config import ModelShape
 from schemas.codec import encode_event
 from schemas.config import LeagueConfig
 from schemas.errors import ModelError, UsageError
@@ -90,11 +90,11 @@ async def import_registry(
     )
 
 
-def _base_shape(run: Run, config: LeagueConfig) -> DecoderShape | None:
+def _base_shape(run: Run, config: LeagueConfig) -> ModelShape | None:
     """The shape of the base model; None where there is none until ``league up`` makes it."""
     if config.model.base != "made":
-        return read_shape(load_base(config.model.base).folder)
-    return read_shape(load_base(run.model).folder) if run.model.is_dir() else None
+        return load_base(config.model.base).shape
+    return load_base(run.model).shape if run.model.is_dir() else None
 
 
 def _copy_base_model(source: Path, folder: Path, expected: str | None, config: LeagueConfig) -> None:
@@ -126,11 +126,12 @@ def _copy_base_model(source: Path, folder: Path, expected: str | None, config: L
 class _PackedAdapter(NamedTuple):
     data: bytes
     """Adapter bundle, as workers unpack it."""
-    lora: Lora
+    rank: int
+    alpha: float
 
 
 def _read_adapters(
-    registry: ImportedRegistry, folder: Path, shape: DecoderShape | None
+    registry: ImportedRegistry, folder: Path, shape: ModelShape | None
 ) -> tuple[dict[str, _PackedAdapter], dict[str, str]]:
     """Returns adapters by the registry's checkpoint name, in its order, and the reasons why others have none."""
     adapters: dict[str, _PackedAdapter] = {}
@@ -162,7 +163,7 @@ def _check_digest(checkpoint: ImportedCheckpoint, path: Path, data: bytes) -> No
         )
 
 
-def _read_adapter(path: Path, shape: DecoderShape) -> _PackedAdapter:
+def _read_adapter(path: Path, shape: ModelShape) -> _PackedAdapter:
     """Read an adapter from its folder, its weights file, or an archive.
 
     Raises:
@@ -181,8 +182,9 @@ def _read_adapter(path: Path, shape: DecoderShape) -> _PackedAdapter:
                     shutil.copyfile(source / name, folder / name)
         else:
             raise ModelError(f"{path}: is not there")
-        lora = adapters.load(folder, shape)
-        return _PackedAdapter(pack_folder(folder), lora)
+        adapters.check(folder, shape)
+        config = adapters.read_config(folder)
+        return _PackedAdapter(pack_folder(folder), config["r"], float(config["lora_alpha"]))
 
 
 def _check_newest_adapter(adapters: Mapping[str, _PackedAdapter], config: LeagueConfig) -> None:
@@ -193,19 +195,19 @@ def _check_newest_adapter(adapters: Mapping[str, _PackedAdapter], config: League
     """
     if not adapters:
         return
-    name, lora = list(adapters)[-1], list(adapters.values())[-1].lora
-    if (lora.rank, lora.alpha) != (config.model.lora_rank, config.model.lora_alpha):
+    name, newest = list(adapters)[-1], list(adapters.values())[-1]
+    if (newest.rank, newest.alpha) != (config.model.lora_rank, config.model.lora_alpha):
         raise UsageError(
-            f"agents.{name}: its adapter has rank {lora.rank} and alpha {lora.alpha:g}, and training goes on from it; "
-            f"expected model.lora_rank and model.lora_alpha to be the same in --config, found {config.model.lora_rank} "
-            f"and {config.model.lora_alpha:g}"
+            f"agents.{name}: its adapter has rank {newest.rank} and alpha {newest.alpha:g}, and training goes on from "
+            "it; expected model.lora_rank and model.lora_alpha to be the same in --config, found "
+            f"{config.model.lora_rank} and {config.model.lora_alpha:g}"
         )
 
 
 def _drop_oversized(adapters: dict[str, _PackedAdapter], without: dict[str, str], largest: int) -> None:
     """Leave out adapters of a rank that the league's processes would not load."""
-    for name in [name for name, adapter in adapters.items() if adapter.lora.rank > largest]:
-        rank = adapters.pop(name).lora.rank
+    for name in [name for name, adapter in adapters.items() if adapter.rank > largest]:
+        rank = adapters.pop(name).rank
         without[name] = f"its adapter's rank is {rank}; at most {largest} is loaded (inference.max_lora_rank)"
 
 

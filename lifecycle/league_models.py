@@ -167,7 +167,8 @@ async def export_merged_model(run: Run, agent: str, out: Path) -> None:
         base = await fetch_base_model(context)
         with tempfile.TemporaryDirectory() as temporary:
             await unpack_blob(context, adapter, Path(temporary) / "adapter")
-            merge_adapter(base, Path(temporary) / "adapter", out)
+            remote_code = bool(context.config.trainer.backend.settings.get("remote_code"))
+            merge_adapter(base, Path(temporary) / "adapter", out, remote_code)
 
 
 def find_adapter(state: LeagueState, name: str) -> str:

@@ -11,6 +11,7 @@ One file, since loading has to refuse whatever saving cannot have written, and b
 import contextlib
 import math
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,20 @@ __all__ = [
     "Matrices",
     "check",
     "create",
+    "decode_config",
     "load",
+    "load_with_peft",
+    "make_config",
+    "make_peft_model",
+    "name_peft_tensors",
+    "name_tensors",
     "pack_folder",
     "read_config",
     "read_matrices",
+    "read_peft_config",
     "save",
     "unpack_folder",
-    "write_matrices",
+    "write",
     "write_zero_adapter",
 ]
 
@@ -156,16 +164,23 @@ def create(shape: DecoderShape, config: LoraConfig, seed: int, device: torch.dev
 
 
 def save(lora: Lora, folder: Path, base_model: str = "") -> None:
-    """Write ``adapter_config.json`` and ``adapter_model.safetensors`` in PEFT's format.
+    """Write an adapter in PEFT's format.
 
     The bytes depend on the weights and ``base_model`` alone, so equal adapters have equal digests.
     """
-    write_matrices({f"{PREFIX}{name}": pair for name, pair in lora.matrices().items()}, folder)
-    _write_config(folder, lora.rank, lora.alpha, sorted(lora.targets), base_model, lora.rslora)
+    tensors = name_tensors({f"{PREFIX}{name}": pair for name, pair in lora.matrices().items()})
+    write(folder, tensors, make_config(lora.rank, lora.alpha, lora.targets, base_model, lora.rslora))
 
 
-def _write_config(folder: Path, rank: int, alpha: float, targets: Sequence[str], base_model: str, rslora: bool) -> None:
-    config = {
+def make_config(
+    rank: int, alpha: float, targets: Iterable[str], base_model: str = "", rslora: bool = False
+) -> dict[str, Any]:
+    """PEFT's configuration of plain LoRA, without the keys that PEFT's class fills with its defaults.
+
+    Not made by ``peft.LoraConfig``, whose import takes 3 s and 170 MB in every trainer; that it equals what that class
+    makes, and ``write``'s files those of ``save_pretrained``, is tested.
+    """
+    return {
         "base_model_name_or_path": base_model,
         "bias": "none",
         "fan_in_fan_out": False,
@@ -174,12 +189,26 @@ def _write_config(folder: Path, rank: int, alpha: float, targets: Sequence[str],
         "lora_dropout": 0.0,
         "peft_type": "LORA",
         "r": rank,
-        "target_modules": list(targets),
+        "target_modules": sorted(targets),
         "task_type": "CAUSAL_LM",
         "use_rslora": rslora,
     }
-    path = Path(folder) / CONFIG_FILE
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(config, order="sorted"), indent=2))
+
+
+def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any] | bytes) -> None:
+    """Write ``adapter_config.json`` and ``adapter_model.safetensors`` in PEFT's format: the only place that does.
+
+    Equal arguments give equal bytes in every process: PEFT itself writes its sets of names in their random order.
+    A configuration in bytes, which is another adapter's file, is written as it is.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in sorted(tensors.items())}
+    save_file(stored, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    if not isinstance(config, bytes):
+        plain = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
+        config = msgspec.json.format(msgspec.json.encode(plain, order="sorted"), indent=2)
+    (folder / CONFIG_FILE).write_bytes(config)
 
 
 def load(folder: Path, shape: DecoderShape, max_rank: int | None = None, device: torch.device | str = "cpu") -> Lora:
@@ -228,6 +257,76 @@ def check(folder: Path, shape: ModelShape, max_rank: int | None = None) -> None:
     read_matrices(folder)
 
 
+def read_peft_config(folder: Path) -> Any:
+    """The configuration of an adapter as an object of PEFT's.
+
+    Raises:
+        ModelError: unreadable, or of a kind that PEFT does not know.
+    """
+    import peft
+
+    decode_config(folder)
+    try:
+        return peft.PeftConfig.from_pretrained(str(folder))
+    except (OSError, TypeError, ValueError, KeyError) as error:
+        raise ModelError(f"{folder}: not an adapter, no readable {CONFIG_FILE} ({error})") from error
+
+
+def make_peft_model(model: Any, config: Any, name: str = "default") -> Any:
+    """A transformers model with an adapter ``name`` of PEFT's configuration ``config``, or with another one.
+
+    Raises:
+        ModelError: the model has no such linears.
+    """
+    import peft
+
+    with warnings.catch_warnings():
+        # PEFT 0.21 asks transformers 5 in a way that it deprecates.
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            if isinstance(model, peft.PeftModel):
+                model.add_adapter(name, config)
+                return model
+            return peft.get_peft_model(model, config, adapter_name=name)
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"not an adapter of this base model: {' '.join(str(error).split())[:500]}") from error
+
+
+def name_peft_tensors(model: Any, name: str = "default") -> dict[str, Tensor]:
+    """The tensors of an adapter of a ``peft.PeftModel``, by PEFT's names."""
+    import peft
+
+    # Otherwise PEFT looks for the base's configuration on the hub, to see whether its embedding has grown.
+    tensors: dict[str, Tensor] = peft.get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
+    return tensors
+
+
+def load_with_peft(model: Any, folder: Path, name: str = "default") -> None:
+    """Load a saved adapter into the adapter ``name`` of a ``peft.PeftModel``, which has the same configuration.
+
+    Raises:
+        ModelError: weights that are not safetensors, damaged, not finite, or for other linears than the model's.
+    """
+    import peft
+
+    if not (folder / WEIGHTS_FILE).is_file():
+        raise ModelError(f"{folder}: no {WEIGHTS_FILE}; adapters in other formats are not loaded")
+    try:
+        weights = peft.load_peft_weights(str(folder), device="cpu")
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ModelError(f"{folder / WEIGHTS_FILE}: not a readable safetensors file ({error})") from error
+    if odd := [key for key, tensor in sorted(weights.items()) if not tensor.isfinite().all()]:
+        raise ModelError(f"{folder}: tensor {odd[0]!r} holds NaN or infinite values")
+    try:
+        result = peft.set_peft_model_state_dict(model, weights, adapter_name=name)
+    except RuntimeError as error:
+        raise ModelError(f"{folder}: an adapter of another base model: {' '.join(str(error).split())[:500]}") from error
+    missing = sorted(name_peft_tensors(model, name).keys() - weights.keys())
+    if missing or result.unexpected_keys:
+        problem = f"without {missing[0]!r}" if missing else f"with {sorted(result.unexpected_keys)[0]!r}"
+        raise ModelError(f"{folder}: an adapter {problem}; expected the linears of this model's adapters")
+
+
 def read_matrices(folder: Path) -> Matrices:
     """Read the matrices of an adapter in PEFT's format, float32, whatever library wrote it.
 
@@ -249,16 +348,13 @@ def read_matrices(folder: Path) -> Matrices:
     return {linear: (matrices[linear, "A"], matrices[linear, "B"]) for linear in sorted({name for name, _ in matrices})}
 
 
-def write_matrices(matrices: Matrices, folder: Path) -> None:
-    """Write the weights' file of an adapter in PEFT's format; equal matrices give equal bytes."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = {
-        f"{linear}.lora_{letter}.weight": matrix.detach().cpu().contiguous().clone()
+def name_tensors(matrices: Matrices) -> dict[str, Tensor]:
+    """The matrices by PEFT's names of their tensors."""
+    return {
+        f"{linear}.lora_{letter}.weight": matrix
         for linear, pair in matrices.items()
         for letter, matrix in zip("AB", pair, strict=True)
     }
-    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
 
 
 def write_zero_adapter(base: Path, folder: Path) -> None:
@@ -278,21 +374,29 @@ def write_zero_adapter(base: Path, folder: Path) -> None:
         raise ModelError(
             f"{base}: no weight named like {format_choices(ATTENTION_INPUTS)}; expected a language model's"
         )
-    write_matrices(matrices, folder)
-    _write_config(folder, 1, 1.0, sorted({name.rpartition(".")[2] for name in matrices}), base_model="", rslora=False)
+    targets = {name.rpartition(".")[2] for name in matrices}
+    write(folder, name_tensors(matrices), make_config(1, 1.0, targets))
+
+
+def decode_config(folder: Path) -> dict[str, Any]:
+    """The configuration of an adapter in PEFT's format, of any kind.
+
+    Raises:
+        ModelError: missing or no JSON object.
+    """
+    try:
+        return msgspec.json.decode((Path(folder) / CONFIG_FILE).read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise ModelError(f"{folder}: not an adapter, no readable {CONFIG_FILE} ({error})") from error
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of an adapter in PEFT's format.
+    """The configuration of a LoRA adapter in PEFT's format.
 
     Raises:
         ModelError: unreadable, or of something else than LoRA as ``load`` supports it.
     """
-    path = folder / CONFIG_FILE
-    try:
-        config = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError) as error:
-        raise ModelError(f"{folder}: not an adapter, no readable {CONFIG_FILE} ({error})") from error
+    path, config = folder / CONFIG_FILE, decode_config(folder)
     if config.get("peft_type") != "LORA":
         raise ModelError(f"{path}: peft_type is {config.get('peft_type')!r}, expected 'LORA'")
     rank: Any = config.get("r")

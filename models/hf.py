@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from models.model_config import DecoderShape
-from schemas.errors import ModelError
+from schemas.errors import ConfigError, ModelError
 
 FUSED = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -52,6 +52,43 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         except (OSError, SafetensorError) as error:
             raise ModelError(f"{path}: not a readable safetensors file ({error})") from error
     return tensors
+
+
+def load_transformers_model(folder: Path, dtype: torch.dtype | str, remote_code: bool = False, **arguments: Any) -> Any:
+    """Load a causal language model of any family with transformers.
+
+    Args:
+        folder: a Hugging Face model directory.
+        dtype: type of the weights; ``"auto"`` is the stored one.
+        remote_code: whether Python code that the model brings may run.
+        arguments: passed on to transformers.
+
+    Raises:
+        ConfigError: transformers is not installed.
+        ModelError: transformers cannot load it; pickled weights are never loaded.
+    """
+    try:
+        from transformers import AutoModelForCausalLM
+        from transformers.utils.logging import disable_progress_bar
+    except ImportError as error:
+        raise ConfigError(
+            f"{folder}: only transformers computes this model ({error}); expected it installed"
+        ) from error
+    disable_progress_bar()
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            str(folder),
+            dtype=dtype,
+            trust_remote_code=remote_code,
+            use_safetensors=True,
+            local_files_only=True,
+            **arguments,
+        )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        problem = " ".join(str(error).split())[:500]
+        if "trust_remote_code" in problem:
+            problem = "it brings Python code; expected trainer.backend.settings.remote_code = true to run it"
+        raise ModelError(f"{folder}: transformers cannot load it: {problem}") from error
 
 
 def _shards(folder: Path) -> list[Path]:

@@ -1,47 +1,61 @@
-"""Merging of an adapter into its base model, for programs without support for adapters."""
+"""Merging of an adapter into its base model with PEFT, for programs without support for adapters."""
 
 import shutil
 from pathlib import Path
+from typing import Any
 
-import torch
-from safetensors.torch import save_file
-
-from models import MODEL_FILES, adapters
-from models.hf import read_weights
-from models.model_config import read_shape
+from models import MODEL_FILES
+from models.adapters import load_with_peft, make_peft_model, read_peft_config
+from models.hf import load_transformers_model
 from schemas.errors import ModelError
 from schemas.files import atomic_folder
 
 WEIGHTS = "*.safetensors"
-INDEX = "model.safetensors.index.json"
 
 
-def merge_adapter(base: Path, adapter: Path, out: Path) -> Path:
-    """Write ``W + scale B A`` for every adapted linear, and everything else as it is in the base's folder.
+def merge_adapter(base: Path, adapter: Path, out: Path, remote_code: bool = False) -> Path:
+    """Write a base model with an adapter's updates added to its weights, and everything else as in the base's folder.
 
-    Sums are computed in float32 and stored in the base's own type: with a bfloat16 base they are rounded, so that
-    logits differ by about as much as bfloat16 rounds anyway.
+    Base and adapter may be of any family and variant of LoRA that PEFT merges. Sums are computed in float32 and stored
+    in the base's own type: with a bfloat16 base they are rounded, so that logits differ by about as much as bfloat16
+    rounds anyway. The folder ``out`` appears whole or not at all, and is returned.
 
-    The base is a model directory in Hugging Face's format, the adapter a LoRA adapter of it in PEFT's format. The
-    folder ``out`` appears whole or not at all, and is returned.
+    Args:
+        base: a model directory in Hugging Face's format.
+        adapter: a LoRA adapter of it in PEFT's format.
+        out: the folder to make.
+        remote_code: whether Python code that the base brings may run.
 
     Raises:
+        ConfigError: transformers is not installed.
         ModelError: ``out`` exists already, or base and adapter do not fit each other.
     """
     out = Path(out)
     if out.exists():
         raise ModelError(f"{out}: exists already; expected a folder that does not")
-    lora = adapters.load(adapter, read_shape(base))
-    tensors = read_weights(base)
-    with torch.no_grad():
-        for name, (a_RI, b_OR) in lora.matrices().items():
-            weight = tensors[f"model.{name}.weight"]
-            summed = torch.addmm(weight.float(), b_OR, a_RI, alpha=lora.scale)
-            tensors[f"model.{name}.weight"] = summed.to(weight.dtype).contiguous()
+    merged = _merge(load_transformers_model(base, "auto", remote_code), Path(adapter))
     with atomic_folder(out) as draft:
+        merged.save_pretrained(str(draft))
         for pattern in MODEL_FILES:
             for path in sorted(base.glob(pattern)) if pattern != WEIGHTS else ():
-                if path.name != INDEX:
+                # The index names the base's own files of weights.
+                if not path.name.endswith(".index.json"):
                     shutil.copy(path, draft / path.name)
-        save_file(tensors, draft / "model.safetensors", metadata={"format": "pt"})
     return out
+
+
+def _merge(model: Any, folder: Path) -> Any:
+    """Add an adapter's updates to a model's weights.
+
+    Raises:
+        ModelError: not an adapter of this model, or one with other tensors than it has linears.
+    """
+    config = read_peft_config(folder)
+    # The base's folder or name where the adapter was trained, of which PEFT warns that it is another one here.
+    config.base_model_name_or_path = None
+    wrapped = make_peft_model(model, config)
+    load_with_peft(wrapped, folder)
+    try:
+        return wrapped.merge_and_unload(safe_merge=True)
+    except (ValueError, NotImplementedError) as error:
+        raise ModelError(f"{folder}: PEFT cannot merge it: {error}") from error

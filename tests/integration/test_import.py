@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from lifecycle.league_models import make_base_model
 from lifecycle.open import open_league
 from models import adapters, load_base
 from models.adapters import LoraConfig
+from models.model_config import read_shape
 from schemas.config import load_config
 from schemas.errors import ConfigError, ExitCode, UsageError
 from ui.cli import app
@@ -182,6 +184,33 @@ def test_a_damaged_adapter_is_as_good_as_none(home: Path, tmp_path: Path) -> Non
     assert result.exit_code == 0
     assert "v50 will not be drawn" in result.stdout
     assert "not a readable safetensors file" in result.stdout
+
+
+# PEFT asks transformers under a name that transformers is about to drop.
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_adapters_of_a_family_that_only_transformers_computes_are_imported(home: Path, tmp_path: Path) -> None:
+    from peft import LoraConfig as PeftConfig
+    from peft import get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    base = shutil.copytree(home / "base", tmp_path / "base")
+    sizes = {"vocab_size": read_shape(base).vocab_size, "hidden_size": 64, "num_hidden_layers": 1, "head_dim": 32}
+    heads = {
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "intermediate_size": 96,
+        "max_position_embeddings": 256,
+    }
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model("gemma3_text", **sizes, **heads))
+    model.save_pretrained(base)
+    config = PeftConfig(r=16, lora_alpha=32.0, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM")
+    get_peft_model(model, config).save_pretrained(tmp_path / "run" / "v50")
+    text = CONFIG.read_text().replace("[model]", f"[model]\nbase = {str(base)!r}")
+    (tmp_path / "settings.toml").write_text(text + '\n[inference]\nbackend = "vllm"\n')
+    result = imported(written(tmp_path), tmp_path, tmp_path / "new", "--json")
+    assert result.exit_code == 0, result.output
+    made = json.loads(result.stdout)
+    assert (made["adapters"], list(made["without"])) == (1, ["v40"])
 
 
 def test_an_import_makes_no_model_and_up_makes_it(tmp_path: Path) -> None:

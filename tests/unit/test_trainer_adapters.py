@@ -11,9 +11,10 @@ from safetensors.torch import load_file, save_file
 
 from models import adapters
 from models.adapters import CONFIG_FILE, WEIGHTS_FILE, LoraConfig
-from models.model_config import DecoderShape
+from models.model_config import DecoderShape, read_shape
 from schemas.config import convert
 from schemas.errors import ConfigError, ModelError
+from schemas.ids import digest
 
 SHAPE = DecoderShape("qwen3", 50, 32, 48, layers=2, heads=4, kv_heads=2, head_dim=16, tied=True, qk_norm=True)
 WIDER = DecoderShape("qwen3", 50, 64, 48, layers=2, heads=4, kv_heads=2, head_dim=16, tied=True, qk_norm=True)
@@ -69,6 +70,50 @@ def test_an_adapter_written_by_peft_is_read(tmp_path: Path) -> None:
     lora = adapters.load(tmp_path, shape)
     assert set(lora.sizes) == {"layers.0.self_attn.q_proj", "layers.0.mlp.up_proj"}
     assert lora.scale == pytest.approx(6 / 3**0.5)
+
+
+# As above.
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_the_files_are_those_that_peft_writes(tmp_path: Path) -> None:
+    import peft
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    lora = adapters.create(SHAPE, LoraConfig(rank=4, alpha=8), seed=1)
+    with torch.no_grad():
+        lora.flat_P.normal_(generator=torch.Generator().manual_seed(2))
+    adapters.save(lora, tmp_path / "ours")
+    config = Qwen3Config(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        tie_word_embeddings=True,
+    )
+    peft.PeftModel.from_pretrained(Qwen3ForCausalLM(config), str(tmp_path / "ours")).save_pretrained(tmp_path / "peft")
+    assert (tmp_path / "ours" / WEIGHTS_FILE).read_bytes() == (tmp_path / "peft" / WEIGHTS_FILE).read_bytes()
+    ours = peft.PeftConfig.from_pretrained(str(tmp_path / "ours"))
+    made = peft.LoraConfig(
+        base_model_name_or_path="",
+        inference_mode=True,
+        lora_alpha=8.0,
+        r=4,
+        target_modules=list(adapters.TARGETS),
+        task_type="CAUSAL_LM",
+    )
+    assert ours.to_dict() | {"peft_version": None} == made.to_dict() | {"peft_version": None}
+
+
+def test_a_released_adapter_is_read_and_written_again_to_the_bit(tmp_path: Path) -> None:
+    release = Path(__file__).parents[2] / "release" / "diplomacy"
+    (stored,) = (release / "adapters").iterdir()
+    adapters.save(adapters.load(stored, read_shape(release / "base")), tmp_path)
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        assert (tmp_path / name).read_bytes() == (stored / name).read_bytes()
+    registry = msgspec.json.decode((release / "league.json").read_bytes())
+    assert digest(adapters.pack_folder(tmp_path)) == registry["agents"][stored.name]["adapter_digest"]
 
 
 def test_equal_adapters_have_equal_bytes(folder: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from lifecycle.families import FAMILIES as TESTED
 from lifecycle.families import check_family, family_row, family_table
 from models import adapters
 from models.decoder import Decoder
+from models.merge import merge_adapter
 from models.model_config import read_model_shape, unsupported_reason
 from schemas.config import LeagueConfig, Plugin, TrainerConfig, convert
 from schemas.errors import ConfigError, ModelError
@@ -261,6 +262,56 @@ def test_adapters_are_written_and_read_by_peft_and_by_the_native_decoder(models:
     back = learner(folder, "peft")
     back.load_adapter(tmp_path / "native", 1)
     assert torch.equal(back.adapter.flat_P, trained.adapter.flat_P)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("gemma3_text", {"dora": True}),
+        ("mistral", {"rslora": True}),
+        ("qwen3_moe", {}),
+        ("qwen3_moe", {"experts": True}),
+    ],
+)
+def test_an_adapter_of_any_family_merges_into_its_base(
+    family: str, options: dict[str, Any], models: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    folder = make_model(models / family, family)
+    (models / family / "tokenizer_config.json").write_text("{}")
+    trained = learner(folder, "peft", **options)
+    with torch.no_grad():
+        noise = torch.randn(trained.adapter.flat_P.shape, generator=torch.Generator().manual_seed(3))
+        trained.adapter.flat_P.add_(0.05 * noise)
+    trained.save_adapter(tmp_path / "adapter")
+    merged = AutoModelForCausalLM.from_pretrained(merge_adapter(folder, tmp_path / "adapter", tmp_path / "merged"))
+    ids = torch.arange(3, 20)[None]
+    backend: Any = trained.adapter.backend
+    with torch.no_grad():
+        expected = backend.hidden_states(ids)
+        torch.testing.assert_close(merged.get_decoder()(ids).last_hidden_state, expected, atol=1e-5, rtol=1e-5)
+        with backend.peft_model.disable_adapter():
+            assert (backend.hidden_states(ids) - expected).abs().max() > 0.01
+    assert (tmp_path / "merged" / "tokenizer_config.json").read_text() == "{}"
+    assert (tmp_path / "merged" / "config.json").read_bytes() == (folder / "config.json").read_bytes()
+
+
+def test_an_adapter_of_fewer_or_more_layers_merges_into_nothing(models: Path, tmp_path: Path) -> None:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = make_model(models / "mistral", "mistral")
+    for layers in (1, 3):
+        sizes = COMMON | FAMILIES["mistral"] | {"num_hidden_layers": layers}
+        other = AutoModelForCausalLM.from_config(AutoConfig.for_model("mistral", **sizes))
+        other.save_pretrained(tmp_path / f"of-{layers}")
+        learner(tmp_path / f"of-{layers}", "peft").save_adapter(tmp_path / f"adapter-{layers}")
+        with pytest.raises(ModelError, match=r"an adapter with(out)? 'base_model.*layers\.[12]\."):
+            merge_adapter(folder, tmp_path / f"adapter-{layers}", tmp_path / "out")
+    (tmp_path / "adapter-1" / "adapter_model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ModelError, match="not a readable safetensors file"):
+        merge_adapter(folder, tmp_path / "adapter-1", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_adapters_of_other_kinds_are_refused(models: Path, tmp_path: Path) -> None:

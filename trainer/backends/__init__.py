@@ -7,12 +7,12 @@ them, the server's optimiser does.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-import msgspec
 import torch
 from torch import Tensor, nn
 
+from models.adapters import decode_config
 from models.model_config import ModelShape
 from schemas.config import LeagueConfig, Plugin
 from schemas.errors import ModelError
@@ -265,10 +265,12 @@ def read_adapter_spec(folder: Path) -> AdapterSpec:
     Raises:
         ModelError: no adapter in the folder.
     """
-    path = Path(folder) / "adapter_config.json"
+    fields = decode_config(folder)
     try:
-        fields: dict[str, Any] = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        targets = () if fields["target_modules"] == "all-linear" else tuple(fields["target_modules"])
-        return AdapterSpec(int(fields["r"]), float(fields["lora_alpha"]), targets, bool(fields.get("use_rslora")))
-    except (OSError, KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
-        raise ModelError(f"{path}: no readable configuration of an adapter ({error})") from error
+        targets = fields["target_modules"]
+        if isinstance(targets, str) and targets != "all-linear":
+            raise TypeError(f"target_modules is the pattern {targets!r}, expected names")
+        names = () if targets == "all-linear" else tuple(targets)
+        return AdapterSpec(int(fields["r"]), float(fields["lora_alpha"]), names, bool(fields.get("use_rslora")))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{folder}: no readable configuration of an adapter ({error})") from error

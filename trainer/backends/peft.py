@@ -13,7 +13,6 @@ W choice, D model width, V vocabulary, H query head, G key/value head, K dimensi
 """
 
 import contextlib
-import warnings
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,7 +23,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models import adapters
+from models.adapters import load_with_peft, make_peft_model, read_peft_config
 from models.forward import Packing, attend, attend_packed, make_packing
+from models.hf import load_transformers_model
 from models.model_config import ModelShape, read_model_shape
 from schemas.errors import ConfigError, ModelError, format_choices
 from trainer.advantages.base import CriticConfig
@@ -38,7 +40,6 @@ from trainer.optimizer import FlatAdamW
 from trainer.ranks import RankComm
 
 PACKED_ATTENTION = "league_packed"
-CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 PROBE_LENGTHS = (7, 12, 5)
 POSITION_TOLERANCE, WIDE_TOLERANCE, NARROW_TOLERANCE = 0.1, 1e-3, 2e-2
 """Largest differences, relative to the largest hidden state: of a sequence among others from the same one alone, and
@@ -161,13 +162,7 @@ class PeftBackend:
         )
         name = f"adapter-{self._made}"
         self._made += 1
-        with warnings.catch_warnings():
-            # PEFT 0.21 asks transformers 5 in a way that it deprecates.
-            warnings.simplefilter("ignore", FutureWarning)
-            if self.peft_model is None:
-                self.peft_model = peft.get_peft_model(self.model, config, adapter_name=name)
-            else:
-                self.peft_model.add_adapter(name, config)
+        self.peft_model = make_peft_model(self.peft_model or self.model, config, name)
         return PeftAdapter(self, name, seed)
 
     def hidden_states(self, ids_BL: Tensor, packed: Packing | None = None) -> Tensor:
@@ -297,50 +292,18 @@ class PeftAdapter:
 
     def save(self, folder: Path, base_model: str) -> None:
         """See ``TrainableAdapter.save``."""
-        import peft
-        from safetensors.torch import save_file
-
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        found = peft.get_peft_model_state_dict(self.backend.peft_model, adapter_name=self.name)
-        tensors = {key: tensor.detach().cpu().float().contiguous().clone() for key, tensor in sorted(found.items())}
-        save_file(tensors, Path(folder) / WEIGHTS_FILE, metadata={"format": "pt"})
+        tensors = adapters.name_peft_tensors(self.backend.peft_model, self.name)
         config = self.backend.peft_model.peft_config[self.name].to_dict()
         config |= {"base_model_name_or_path": base_model, "inference_mode": True}
-        # PEFT holds names in sets, whose order changes from process to process.
-        plain = {key: sorted(value) if isinstance(value, set) else value for key, value in config.items()}
-        (Path(folder) / CONFIG_FILE).write_bytes(
-            msgspec.json.format(msgspec.json.encode(plain, order="sorted"), indent=2)
-        )
+        adapters.write(folder, {name: tensor.float() for name, tensor in tensors.items()}, config)
 
     def load(self, folder: Path) -> None:
         """See ``TrainableAdapter.load``."""
-        import peft
-
-        self._check_config(Path(folder))
-        weights = _read_weights(Path(folder))
-        try:
-            result = peft.set_peft_model_state_dict(self.backend.peft_model, weights, adapter_name=self.name)
-        except RuntimeError as error:
-            raise ModelError(f"{folder}: an adapter of another base model: {' '.join(str(error).split())}") from error
-        own = peft.get_peft_model_state_dict(self.backend.peft_model, adapter_name=self.name)
-        missing = sorted(own.keys() - weights.keys())
-        if missing or result.unexpected_keys:
-            problem = f"without {missing[0]!r}" if missing else f"with {sorted(result.unexpected_keys)[0]!r}"
-            raise ModelError(f"{folder}: an adapter {problem}; expected the linears of this league's adapters")
-        if not bool(self.flat_P.isfinite().all()):
-            raise ModelError(f"{folder}: {WEIGHTS_FILE} holds NaN or infinite values")
-
-    def _check_config(self, folder: Path) -> None:
-        import peft
-
-        try:
-            config = peft.PeftConfig.from_pretrained(str(folder))
-        except (OSError, TypeError, ValueError, KeyError) as error:
-            raise ModelError(f"{folder}: not an adapter, no readable {CONFIG_FILE} ({error})") from error
-        own = self.backend.peft_model.peft_config[self.name]
+        config, own = read_peft_config(Path(folder)), self.backend.peft_model.peft_config[self.name]
         for key in ("peft_type", "r", "lora_alpha", "use_rslora", "use_dora"):
             if getattr(config, key, None) != getattr(own, key):
                 raise ModelError(f"{folder}: {key} is {getattr(config, key, None)!r}; expected {getattr(own, key)!r}")
+        load_with_peft(self.backend.peft_model, Path(folder), self.name)
 
     def _set_dropout(self, seed: int | None) -> None:
         has_dropout = seed is not None and self.backend.settings.dropout > 0
@@ -390,28 +353,12 @@ class PeftPass:
 def _load_model(folder: Path, device: str, dtype: torch.dtype, settings: PeftSettings) -> Any:
     try:
         import peft  # noqa: F401
-        from transformers import AutoModelForCausalLM
-        from transformers.utils.logging import disable_progress_bar
     except ImportError as error:
-        raise ConfigError(
-            f"trainer.backend: 'peft' needs transformers and peft ({error}); expected them installed"
-        ) from error
-    disable_progress_bar()
-    arguments: dict[str, Any] = {
-        "dtype": dtype,
-        "trust_remote_code": settings.remote_code,
-        "use_safetensors": True,
-        "local_files_only": True,
-    }
+        raise ConfigError(f"trainer.backend: 'peft' needs peft ({error}); expected it installed") from error
+    arguments: dict[str, Any] = {}
     if settings.quantization != "none":
-        arguments |= {"quantization_config": _quantization(settings.quantization, dtype), "device_map": device}
-    try:
-        model = AutoModelForCausalLM.from_pretrained(str(folder), **arguments)
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        problem = " ".join(str(error).split())[:500]
-        if "trust_remote_code" in problem:
-            problem = "it brings Python code; expected trainer.backend.settings.remote_code = true to run it"
-        raise ModelError(f"{folder}: transformers cannot load it: {problem}") from error
+        arguments = {"quantization_config": _quantization(settings.quantization, dtype), "device_map": device}
+    model = load_transformers_model(folder, dtype, settings.remote_code, **arguments)
     if settings.quantization == "none":
         model = model.to(device)
     model = model.eval().requires_grad_(False)
@@ -502,20 +449,6 @@ def _initialise(modules: Sequence[Any], name: str, seed: int) -> None:
         a_RI = module.lora_A[name].weight
         drawn = (torch.rand(a_RI.numel(), generator=generator) * 2 - 1) / module.in_features**0.5
         a_RI.copy_(drawn.view(a_RI.shape))
-
-
-def _read_weights(folder: Path) -> dict[str, Tensor]:
-    """The tensors of an adapter; only safetensors are read, since pickles run code."""
-    import peft
-    from safetensors import SafetensorError
-
-    if not (folder / WEIGHTS_FILE).is_file():
-        raise ModelError(f"{folder}: no {WEIGHTS_FILE}; adapters in other formats are not loaded")
-    try:
-        weights: dict[str, Tensor] = peft.load_peft_weights(str(folder), device="cpu")
-    except (OSError, SafetensorError, ValueError) as error:
-        raise ModelError(f"{folder / WEIGHTS_FILE}: not a readable safetensors file ({error})") from error
-    return weights
 
 
 @cache

@@ -26,7 +26,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from models.adapters import TARGETS
+from models import adapters
+from models.adapters import CONFIG_FILE, TARGETS, WEIGHTS_FILE
 from models.decoder import allowed_distribution
 from models.model_config import ModelShape, read_model_shape
 from schemas.config import LeagueConfig
@@ -45,7 +46,6 @@ ALPHA = 32.0
 ATTENTION, MLP = frozenset(TARGETS[:4]), frozenset(TARGETS[4:])
 STATE_FILE = "tinker.json"
 """File of an exported adapter with the path of the state that the server saved beside it."""
-CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """AdamW's constants of the other backends, which are torch's."""
 EXPORT_TTL_S = 3600
@@ -258,19 +258,16 @@ class TinkerAdapter:
 
     def save(self, folder: Path, base_model: str) -> None:
         """See ``TrainableAdapter.save``; the path of the server's state is a file beside it."""
-        from safetensors.torch import load, save_file
+        from safetensors.torch import load
 
         folder, path = Path(folder), self.save_state()
         files = self.backend.download(self.client, f"export-{self._saves}")
         try:
             config = msgspec.json.decode(files[CONFIG_FILE], type=dict[str, Any])
-            tensors = {name: tensor.float().contiguous() for name, tensor in sorted(load(files[WEIGHTS_FILE]).items())}
+            tensors = {name: tensor.float() for name, tensor in load(files[WEIGHTS_FILE]).items()}
         except (KeyError, ValueError, msgspec.DecodeError) as error:
             raise ModelError(f"{path}: the server's export is no adapter in PEFT's format ({error})") from error
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-        config |= {"base_model_name_or_path": base_model, "inference_mode": True}
-        (folder / CONFIG_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(config, order="sorted"), indent=2))
+        adapters.write(folder, tensors, config | {"base_model_name_or_path": base_model, "inference_mode": True})
         (folder / STATE_FILE).write_bytes(msgspec.json.encode({"path": path}))
         self._check_layout(folder)
 

@@ -7,7 +7,6 @@ training. That operators on low-rank adapters can be the replacement step of suc
 Shape suffixes: R rank, I/O input and output features of a linear.
 """
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -15,7 +14,8 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from models.adapters import CONFIG_FILE, Matrices, read_config, read_matrices, write_matrices
+from models import adapters
+from models.adapters import CONFIG_FILE, Matrices, read_config, read_matrices
 from schemas.config import Plugin
 from schemas.errors import ConfigError, ModelError
 from schemas.plugins import Registry
@@ -50,8 +50,8 @@ def make_offspring(plugin: Plugin, parents: Sequence[Path], seed: int, folder: P
     matrices = [read_matrices(parent) for parent in parents]
     for parent, tensors in zip(parents[1:], matrices[1:], strict=True):
         _check_compatible(parents[0], matrices[0], parent, tensors)
-    write_matrices(operator.apply(matrices, torch.Generator().manual_seed(seed)), folder)
-    shutil.copyfile(parents[0] / CONFIG_FILE, folder / CONFIG_FILE)
+    offspring = operator.apply(matrices, torch.Generator().manual_seed(seed))
+    adapters.write(folder, adapters.name_tensors(offspring), (parents[0] / CONFIG_FILE).read_bytes())
 
 
 def add_noise(matrices: Matrices, scale: float, rng: torch.Generator) -> Matrices:
