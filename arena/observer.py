@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import structlog
-
 from arena.model_call import EpisodeContext
 from schemas.batches import TrainingBatch
 from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Rollout
+from schemas.loggers import get_logger
 
 
 class Observer(Protocol):
@@ -62,7 +61,7 @@ class LoggingObserver:
     """
 
     def __init__(self, log: Any = None, texts: int = 2_000) -> None:
-        self._log = structlog.get_logger(LOGGER_NAME) if log is None else log
+        self._log = get_logger(LOGGER_NAME) if log is None else log
         self._texts = texts
         self._step: dict[str, int] = {}
 

@@ -1,12 +1,14 @@
 """What a second of processor time gives while other processes have the cores too: none, one and two that are busy.
 
 The phases of a league that compute: cloning the base model (by one thread, and by two, which wait for each other),
-gradient steps, and games of bots. Rounds take turns, so that what else the machine does meets all of them. A share of
-1 is as much as on a quiet machine; threads that spin at barriers lose most of it.
+games of bots and of models, gradient steps, and a leaderboard's intervals. Rounds take turns, so that what else the
+machine does meets all of them. A share of 1 is as much as on a quiet machine; threads that spin at barriers lose most
+of it.
 """
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -21,16 +23,23 @@ import torch
 
 from arena.games import make_game
 from arena.match import BotPlayer, play
+from benchmarks.bench_phase import make_compact_model, play_games, start_backend
 from benchmarks.bench_trainer import learner_rate, make_base, make_learner, synthetic_trajectories
-from benchmarks.sizes import size
+from benchmarks.sizes import require_package, size
+from benchmarks.synthetic_matches import simulate_ranked_matches
+from league.ratings.arrays import RatingRule
+from league.ratings.rating_history import bootstrap_intervals
 from lifecycle.league_models import bot_decisions
 from models import BaseShape, Tokenizer
 from models import make_base as make_game_base
 from models.behaviour_cloning import CloningConfig, clone_behaviour
+from schemas.config import RatingsConfig
 
 BUSY = size((0, 1, 2), (0, 1))
 ROUNDS = size(3, 1)
 EXAMPLES, TRAJECTORIES, GAMES = size(480, 8), size(48, 2), size(2000, 20)
+MODEL_GAMES, MODEL_PHASES = size((24, 3), (1, 1))
+RATED_MATCHES, DRAWS = size((4000, 200), (20, 2))
 
 Phase = Callable[[], int]
 """Does its work once; returns how many units of it there were."""
@@ -72,17 +81,31 @@ def make_phases(folder: Path) -> dict[str, Phase]:
     make_base(folder / "trained")
     learner, trajectories = make_learner(folder / "trained"), synthetic_trajectories(TRAJECTORIES, 4, 0)
     nim = make_game("nim", {})
+    player, diplomacy = make_compact_model(folder / "players")
+    backend = start_backend(player)
+    history = simulate_ranked_matches([100.0 * number for number in range(20)], RATED_MATCHES, 7, 0)
 
     def clone(threads: int) -> int:
-        clone_behaviour(base, examples, CloningConfig(sequences=len(examples), threads=threads))
-        return EXAMPLES
+        # Two threads take several times as much processor time.
+        share = examples[:: threads**2]
+        clone_behaviour(base, share, CloningConfig(sequences=len(share), threads=threads))
+        return len(share)
 
     def step() -> int:
         torch.set_num_threads(1)
         learner_rate(learner, trajectories)
         return TRAJECTORIES
 
-    async def play_games() -> int:
+    def play_models() -> int:
+        torch.set_num_threads(1)
+        asyncio.run(play_games(backend, player, diplomacy, MODEL_GAMES, MODEL_PHASES))
+        return MODEL_GAMES * MODEL_PHASES
+
+    def draw_intervals() -> int:
+        bootstrap_intervals(history, history.games[0], "elo", [RatingRule(0, RatingsConfig())], DRAWS)
+        return DRAWS
+
+    async def play_bots() -> int:
         for seed in range(GAMES):
             await play(nim.new(seed), [BotPlayer(nim.bot("random_bot")) for _ in nim.seats], seed)
         return GAMES
@@ -91,15 +114,21 @@ def make_phases(folder: Path) -> dict[str, Phase]:
         "cloning, 1 thread": lambda: clone(1),
         "cloning, 2 threads": lambda: clone(2),
         "gradient steps": step,
-        "games of bots": lambda: asyncio.run(play_games()),
+        "games of bots": lambda: asyncio.run(play_bots()),
+        "phases of games of models": play_models,
+        "resampled histories": draw_intervals,
     }
 
 
 def main(write: Callable[[str], object] = print) -> None:
     """Measure all phases beside none, one and two busy processes; print rates, and shares of the quiet one."""
+    require_package("diplomacy")
     costs: dict[tuple[str, int], list[Cost]] = {}
     with tempfile.TemporaryDirectory() as folder:
         phases = make_phases(Path(folder))
+        for phase in phases.values():
+            # Compiled code and caches are there before anything is measured.
+            phase()
         for _ in range(ROUNDS):
             for name, phase in phases.items():
                 for busy in BUSY:
@@ -115,6 +144,7 @@ def main(write: Callable[[str], object] = print) -> None:
             rate = median(cost.processor_rate for cost in found)
             cells.append(f"{rate:,.0f}, {rate / quiet:.2f}× ({median(cost.rate for cost in found):,.0f})")
         write(f"| {name} | {' | '.join(cells)} |")
+    write(f"load {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
 
 
 if __name__ == "__main__":

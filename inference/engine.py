@@ -11,7 +11,6 @@ from collections.abc import Generator
 from itertools import takewhile
 
 import msgspec
-import structlog
 import torch
 
 from inference.base import BackendStats, is_out_of_memory
@@ -24,8 +23,9 @@ from inference.sequence import ActiveSequence
 from inference.statistics import Counters
 from models.forward import Weights
 from schemas.errors import EngineError, MemoryShortError
+from schemas.loggers import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 NO_MATCH = PrefixMatch([], None)
 

@@ -20,14 +20,14 @@ import logging
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 
-import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
 from schemas.errors import UsageError
+from schemas.loggers import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 BODY_TIMEOUT_S = 30.0
 """Time-out of a request's body, from its first byte to its last."""

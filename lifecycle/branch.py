@@ -29,7 +29,7 @@ from league.state import LeagueState
 from schemas.errors import UsageError
 from schemas.events import LeagueBranched
 from schemas.files import atomic_folder
-from workers.logs import ProgressReporter
+from workers.progress import ProgressReporter
 
 PRODUCER = "branch"
 

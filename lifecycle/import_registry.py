@@ -29,7 +29,7 @@ from schemas.errors import ModelError, UsageError
 from schemas.events import MatchFinished
 from schemas.ids import digest
 from schemas.subjects import event_subject
-from workers.logs import ProgressReporter
+from workers.progress import ProgressReporter
 
 PRODUCER = "import"
 BASE_FOLDER = "base"

@@ -25,8 +25,8 @@ from schemas.config import LeagueConfig, PromptsConfig, convert
 from schemas.errors import ModelError, UsageError, format_choices
 from schemas.files import atomic_folder
 from schemas.ids import derive_seed, split_agent
-from workers.logs import ProgressReporter
 from workers.policy_weights import fetch_base_model, unpack_blob
+from workers.progress import ProgressReporter
 from workers.runtime import Context, beside
 
 CLONING_DEFAULTS = {"sequences": 15_000, "batch": 32, "branch_weight": 5.0}

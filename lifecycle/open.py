@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-import structlog
 from nats.aio.client import Client
 
 from arena.environments import make_environment
@@ -26,9 +25,10 @@ from models.model_config import unsupported_reason
 from schemas.config import LeagueConfig, to_builtins
 from schemas.errors import ConfigError, ConflictError, UsageError
 from schemas.events import HistoryImported, LeagueOpened
-from workers.logs import ProgressReporter
+from schemas.loggers import get_logger
+from workers.progress import ProgressReporter
 
-log = structlog.get_logger()
+log = get_logger()
 
 Model = TypeVar("Model")
 

@@ -34,7 +34,7 @@ from models.decoder import Decoder
 from schemas.codec import SCHEMA_VERSION
 from schemas.config import AlarmsConfig, InferenceConfig, LeagueConfig, TrackerConfig
 from schemas.errors import ConfigError, ModelError, UsageError, escape_unprintable
-from workers.logs import ProgressReporter
+from workers.progress import ProgressReporter
 
 _MAX_GAMES = 3
 _GAME_WIDTH = 110

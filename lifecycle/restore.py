@@ -34,7 +34,7 @@ from league.run import Run
 from lifecycle.branch import PRODUCER, copy_league, make_new_folder, origin_name
 from schemas.errors import LogError, LogUnavailableError, UsageError
 from schemas.subjects import BLOB_BUCKET
-from workers.logs import ProgressReporter
+from workers.progress import ProgressReporter
 
 
 class RestoreResult(msgspec.Struct, frozen=True):

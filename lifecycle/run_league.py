@@ -32,7 +32,8 @@ from schemas.config import LeagueConfig
 from schemas.errors import UsageError
 from schemas.files import LockedError, hold_lock, remove_abandoned_drafts
 from workers.discover_servers import check_servers
-from workers.logs import configure_logging, progress_callback, show_progress
+from workers.logs import configure_logging
+from workers.progress import progress_callback, show_progress
 from workers.runtime import Context, beside
 from workers.stop_conditions import stop_reason
 from workers.supervisor import LeagueWorkerPool, Supervisor, make_announcer, show_dashboard, stop_on_signals

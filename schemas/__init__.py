@@ -17,6 +17,7 @@
 - ``numbers``       bounds of the numbers in messages; sets of sequences as ranges
 - ``sketches``      sketches of the n-grams of actions
 - ``retry``         exponential backoff with jitter
+- ``loggers``       loggers that import structlog with their first line
 - ``deprecation``   paths and names of earlier releases
 """
 

@@ -219,10 +219,12 @@ class ReplayError(LeagueError):
 
 
 EXTRAS = {
+    "huggingface_hub": "train",
     "matplotlib": "plots",
     "peft": "train",
     "pyarrow": "arrow",
     "safetensors": "train",
+    "tokenizers": "train",
     "torch": "train",
     "transformers": "train",
 }

@@ -20,7 +20,7 @@ Shared by them:
 - ``compatibility``     checks that processes of different versions may share a league
 - ``credentials``       certificates and keys by which the broker knows a process
 - ``supervisor``        starts, watches and restarts the workers of one machine (``process``, ``autoscaler``)
-- ``stop_conditions``, ``background_thread``, ``logs``
+- ``stop_conditions``, ``background_thread``, ``logs``, ``progress``
 
 To add a role, write its module and name it in ``process.ROLES`` and in ``ui.cli.machines``.
 """

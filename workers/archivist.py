@@ -8,8 +8,6 @@ import asyncio
 import os
 import time
 
-import structlog
-
 from league.blobs import ARCHIVE_AREA
 from league.integrity import snapshots
 from league.integrity.archive import archive_sealed, copy_archive, newest_manifest
@@ -19,10 +17,11 @@ from league.ratings.fold import RatingFold
 from league.state import LeagueState
 from schemas.errors import ConflictError, LeagueError, StoreFullError
 from schemas.events import HistoryArchived, HistorySealed, SnapshotTaken
+from schemas.loggers import get_logger
 from schemas.subjects import event_type_filter
 from workers.runtime import Context, beside
 
-log = structlog.get_logger()
+log = get_logger()
 
 STANDBY_DELAY_S = 15.0
 """Time that a standby leaves the producer of the newest seal to append a seal that is due."""

@@ -9,7 +9,6 @@ import time
 from functools import partial
 
 import msgspec
-import structlog
 
 from league.evaluation import plan as evaluations
 from league.log.metrics import count_messages
@@ -17,13 +16,14 @@ from league.log.work import ACK_WAIT_S, ClaimedJob
 from players.remote.remote_player import check_api_keys, remote_agents_in_evaluation
 from schemas.events import EvaluationRequested, WorkerLeft
 from schemas.jobs import PlayMatch
+from schemas.loggers import get_logger
 from schemas.subjects import WORK_STREAM, work_subject
 from workers.match_runner import between_agents
 from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
 
-log = structlog.get_logger()
+log = get_logger()
 
 _LOST_JOBS_INTERVAL_S = 60.0
 

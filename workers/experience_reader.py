@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
-import structlog
-
 from league.log.experience import ReceivedTrajectory
 from league.state.consumption import ExperienceConsumption, ExperiencePosition
 from models.model_config import ModelShape
 from schemas.events import GradientStepTaken
 from schemas.ids import derive_seed
+from schemas.loggers import get_logger
 from schemas.numbers import expand_ranges
 from schemas.trajectories import Trajectory
 from trainer.admission import is_stale, rejection_reason
@@ -18,7 +17,7 @@ from trainer.buffer.groups import is_grouped
 from trainer.learner import Learner
 from workers.runtime import Context, beside
 
-log = structlog.get_logger()
+log = get_logger()
 
 _CLEANUP_INTERVAL_S = 60.0
 

@@ -8,8 +8,6 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 
-import structlog
-
 from inference.base import SleepingBackend
 from inference.http_server import RefusedError
 from inference.remote.wire import AssignedPolicy
@@ -20,6 +18,7 @@ from schemas.config import PromptsConfig
 from schemas.errors import format_choices
 from schemas.events import InferenceServing
 from schemas.ids import agent_name, split_agent
+from schemas.loggers import get_logger
 from workers.device_turns import POLL_S, DeviceTurns
 from workers.opponent_pool import LeagueOpponents
 from workers.policy_weights import ModelManager
@@ -96,7 +95,7 @@ class LeagueModels:
             raise RefusedError(400, f"adapter {adapter!r}: in use; expected an idle one")
 
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def serve(context: Context, port: int = 0, host: str | None = None) -> None:

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from league.matchmaking.roles import select_parents
 from models.adapter_bundle import pack_folder
@@ -20,6 +19,7 @@ from schemas.config import LeagueConfig, Plugin
 from schemas.errors import ArtifactError, ConflictError, DiskError, WorkerConflictError
 from schemas.events import Event, GradientStepTaken, ParentAdapter, PolicyPublished, PolicyReset
 from schemas.ids import agent_name, derive_seed, digest
+from schemas.loggers import get_logger
 from schemas.subjects import event_subject
 from schemas.trajectories import Trajectory
 from trainer.backends import AdapterSpec, LearnerBackend
@@ -30,7 +30,7 @@ from trainer.report import StepReport
 from workers.policy_weights import unpack_blob
 from workers.runtime import Context
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 def make_adapter_spec(config: LeagueConfig) -> AdapterSpec:

@@ -18,18 +18,18 @@ from pathlib import Path
 
 import msgspec
 import psutil
-import structlog
 
 from league.log.metrics import MetricsStream
 from schemas.codec import SCHEMA_VERSION
 from schemas.errors import ConflictError, WorkerConflictError
 from schemas.events import WorkerJoined, WorkerLeft
 from schemas.ids import digest
+from schemas.loggers import get_logger
 from schemas.metrics import SILENCE_TIMEOUT_S, Heartbeat
 from schemas.subjects import worker_event_subject
 from workers.runtime import Context
 
-log = structlog.get_logger()
+log = get_logger()
 
 _TICK_S = 1.0
 _LISTENERS = ("rater", "trainer")

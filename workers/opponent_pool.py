@@ -13,8 +13,6 @@ from bisect import bisect_left
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-import structlog
-
 from arena.environments import make_environment
 from inference.http_server import RefusedError
 from inference.server.openai_types import ChatCompletionRequest
@@ -40,11 +38,12 @@ from league.state.saved_state import EndedSession, SessionTable
 from schemas.errors import UsageError, format_choices
 from schemas.events import Event, SessionOpened
 from schemas.ids import agent_name, session_match_id, split_agent
+from schemas.loggers import get_logger
 from workers.opponent_replies import OpponentReplies
 from workers.policy_weights import ModelManager
 from workers.runtime import Context
 
-log = structlog.get_logger()
+log = get_logger()
 
 _EXPIRY_INTERVAL_S = 1.0
 _MAX_APPENDS = 16

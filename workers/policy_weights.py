@@ -8,8 +8,6 @@ import contextlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-import structlog
-
 from arena.bots import bot_names
 from arena.games.base import GameSpec
 from arena.match import SeatPlayer
@@ -28,12 +26,13 @@ from schemas.errors import LeagueError, ModelError, NoServerError, UsageError
 from schemas.events import AdapterSlotsReduced
 from schemas.ids import split_agent
 from schemas.jobs import PlayMatch
+from schemas.loggers import get_logger
 from workers.discover_servers import connect_servers, uses_inference_servers
-from workers.logs import ProgressReporter
 from workers.monitoring.metrics import BackendGauge
+from workers.progress import ProgressReporter
 from workers.runtime import Context
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def fetch_base_model(context: Context, report: ProgressReporter | None = None) -> Path:

@@ -11,17 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import structlog
-
 from league.log.access import BrokerCredentials
 from league.run import Run
 from schemas.errors import DiskError, ExitCode, LeagueError, StoreFullError
 from schemas.events import WorkerJoined, WorkerLeft
+from schemas.loggers import get_logger
 from schemas.retry import Backoff
 from workers.compatibility import POLICY_ROLES
 from workers.runtime import Context
 
-log = structlog.get_logger()
+log = get_logger()
 
 Announce = Callable[[str], None]
 

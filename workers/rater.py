@@ -13,8 +13,6 @@ It also records the processes that fell silent and the matches that they left un
 
 import asyncio
 
-import structlog
-
 from league.evaluation import promotion
 from league.fold_primitives import FactIndex
 from league.history.corrections import apply_checked, pending_events, skip_undecodable
@@ -23,12 +21,13 @@ from league.matchmaking import pool, schedule
 from league.matchmaking import pool as budgets
 from schemas.errors import ConflictError
 from schemas.events import Event, MatchFinished, PromotionDecided, RegressionNoticed
+from schemas.loggers import get_logger
 from schemas.standings import Standings
 from workers.runtime import Context, beside
 from workers.signature_audit import SignatureAudit
 from workers.silence import SilenceRecorder
 
-log = structlog.get_logger()
+log = get_logger()
 
 _MAX_FACTS = 10_000
 """Newest facts of training that are watched for a second, different account."""

@@ -3,14 +3,13 @@
 import asyncio
 import contextlib
 
-import structlog
-
 from league.matchmaking.matchmaker import make_match
 from league.matchmaking.pool import free_slots
 from league.matchmaking.roles import sampler_of
 from league.samplers.base import OpponentSampler, make_sampler
 from players.remote.remote_player import check_api_keys, remote_agents_in_training
 from schemas.errors import BackpressureError, MessageTooLargeError
+from schemas.loggers import get_logger
 from schemas.trajectories import Trajectory
 from workers.compatibility import required_policies, resolve_policy
 from workers.match_runner import between_agents
@@ -18,7 +17,7 @@ from workers.match_runner.runner import CompletedMatch, MatchExecutor
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, beside
 
-log = structlog.get_logger()
+log = get_logger()
 
 _STALL_TIMEOUT_S = 60.0
 

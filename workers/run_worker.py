@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 
-import structlog
 import uvloop
 
 from league.integrity.signatures import Signer
@@ -26,13 +25,14 @@ from schemas.errors import (
     WorkerConflictError,
     describe_error,
 )
+from schemas.loggers import get_logger
 from schemas.retry import Backoff
 from workers.compatibility import DECIDERS, POLICY_ROLES, check_rules, check_versions, older_deciders, resolve_policy
 from workers.membership import Membership
 from workers.monitoring.metrics import HeartbeatPublisher
 from workers.runtime import Context, beside, call_on_signals
 
-log = structlog.get_logger()
+log = get_logger()
 
 _FIRST_RETRY_S, _MAX_RETRY_S = 0.5, 2.0
 _WAIT_LOG_INTERVAL_S = 30.0

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from typing import Any, TypeVar
 
 import msgspec
-import structlog
 from nats.aio.client import Client
 
 from league.blobs import CachedBlobStore
@@ -37,11 +36,12 @@ from schemas.events import (
     WorkerJoined,
     WorkerLeft,
 )
+from schemas.loggers import get_logger
 from schemas.retry import Backoff
 from workers.compatibility import restart_keys
 from workers.monitoring.metrics import Gauges
 
-log = structlog.get_logger()
+log = get_logger()
 
 _FIRST_RETRY_S, _MAX_RETRY_S = 0.05, 2.0
 _MAX_DEAD_LETTERS = 1_000

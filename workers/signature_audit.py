@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 
-import structlog
-
 from league.integrity.signatures import SignatureVerifier
 from league.log.base import EventLog, RecordedEvent
 from league.ratings.fold import RatingFold
 from schemas.events import Event, MatchFailed, MatchFinished, MatchVoided, RatingsCorrected, RatingUpdated, WorkerJoined
+from schemas.loggers import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 VOID_REASON = "signature"
 """The reason for voiding a match with a forged result."""

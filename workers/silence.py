@@ -9,17 +9,16 @@ since the history was read, so several raters append it once.
 import math
 from collections.abc import Mapping
 
-import structlog
-
 from league.log.metrics import MetricsStream
 from league.state.saved_state import WorkerState
 from schemas.errors import AccessError, ConflictError
 from schemas.events import MatchFailed, WorkerLeft
+from schemas.loggers import get_logger
 from schemas.metrics import HEARTBEAT_S, Heartbeat
 from schemas.subjects import event_subject
 from workers.runtime import Context
 
-log = structlog.get_logger()
+log = get_logger()
 
 _MAX_BATCH = 100
 """Matches that are recorded as failed in one batch."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from typing import Protocol
 
-import structlog
 from rich.console import Console
 from rich.live import Live
 
@@ -16,6 +15,7 @@ from league.evaluation import promotion
 from league.log.metrics import count_messages
 from schemas.config import LeagueConfig
 from schemas.errors import LogError, StoreFullError
+from schemas.loggers import get_logger
 from schemas.subjects import WORK_STREAM, work_subject
 from workers.autoscaler import QueueDepth, Scaler, ScalingSignal, TrainerWait, WorkerBounds, bounds_of
 from workers.monitoring.alarms import watch_alarms
@@ -23,7 +23,7 @@ from workers.monitoring.live_table import Dashboard
 from workers.process import ROLES, Announce, WorkerProcess, WorkerSpec
 from workers.runtime import Context, beside, call_on_signals
 
-log = structlog.get_logger()
+log = get_logger()
 
 Refresh = Callable[[], None]
 

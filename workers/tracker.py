@@ -9,21 +9,20 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-import structlog
-
 from league.log.jetstream import JetStreamLog
 from league.log.metrics import MetricsStream
 from schemas.config import Plugin, to_builtins
 from schemas.errors import LogError
 from schemas.events import LeagueBranched, LeagueOpened
 from schemas.ids import digest
+from schemas.loggers import get_logger
 from workers.log_export.exports import LogExports
 from workers.log_export.lines import LogLineWriter
 from workers.runtime import Context, beside
 from workers.trackers.feed import SinkFeed
 from workers.trackers.sinks import Place, make_sink
 
-log = structlog.get_logger()
+log = get_logger()
 
 _FINISH_TIMEOUT_S = 30.0
 """Time for sinks to accept the last rows when the tracker is stopped."""

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
-import structlog
 import torch
 
 from league.blobs import STATE_AREA
@@ -22,6 +21,7 @@ from league.matchmaking import schedule
 from league.matchmaking.roles import reset_reason
 from schemas.events import Event, GradientStepTaken, PolicyPublished, TrainingFinished
 from schemas.ids import agent_name, digest
+from schemas.loggers import get_logger
 from trainer.backends import LearnerBackend, OffloadedBase, load_backend
 from trainer.backends.auto import resolve_backend
 from trainer.buffer import BatchAccounting, BatchItem
@@ -38,7 +38,7 @@ from workers.policy_weights import fetch_base_model
 from workers.runtime import Context, beside
 from workers.stop_conditions import budget_share_used, stop_reason
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 async def serve(context: Context, policy: str | None = None) -> None:

@@ -12,17 +12,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import structlog
 
 from inference.remote.wire import OWNER, TOKEN_VARIABLE, token_headers
 from schemas.errors import ConfigError
+from schemas.loggers import get_logger
 from schemas.retry import Backoff
 
 if TYPE_CHECKING:
     import aiohttp
 
 
-log = structlog.get_logger()
+log = get_logger()
 
 CONNECT_S = 5.0
 _FIRST_PROBE_S = 0.05

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import structlog
-
 from league.blobs.base import (
     BlobInfo,
     BlobStore,
@@ -24,8 +22,9 @@ from league.blobs.base import (
 )
 from schemas.errors import AccessError, ArtifactError, DiskError, LeagueError
 from schemas.files import fsync_path
+from schemas.loggers import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 

@@ -9,19 +9,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import structlog
-
 from league.log.base import EventLog, RecordedEvent, append_in_batches
 from league.ratings.fold import RatingFold
 from schemas.codec import NewerSchemaError
 from schemas.errors import ConflictError, ReplayError, VersionError
 from schemas.events import Event, RatingsCorrected, RatingUpdated
+from schemas.loggers import get_logger
 from schemas.subjects import event_type_filter
 
 if TYPE_CHECKING:
     from league.ratings.load import MatchArrayBuilder
 
-log = structlog.get_logger()
+log = get_logger()
 
 _RETRY_S = 0.2
 _SKIPPED_PREFIXES = (b'{"type":"RatingUpdated"', b'{"type":"OpponentsSampled"')

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
 from league.blobs import BlobStore, CachedBlobStore, find_locations
 from league.integrity.verification import ProgressCallback, SealChain, SealChecker, SealedRange, read_chain
 from league.log.base import EventLog, RecordedEvent
 from schemas.errors import ArtifactError, DecodeError, LogError
 from schemas.events import HistoryArchived
+from schemas.loggers import get_logger
 
 if TYPE_CHECKING:
     from league.projections.dedup_index import DedupIndex
 
-log = structlog.get_logger()
+log = get_logger()
 
 VERSION = 3
 """Version of the manifest's schema and of the segments' content; archives of other versions are rewritten."""

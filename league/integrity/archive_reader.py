@@ -5,18 +5,18 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
 from league.blobs import CachedBlobStore
 from league.integrity.archive import ArchiveSegment, newest_manifest
 from league.log.base import EventLog, RecordedEvent
 from schemas.errors import ArtifactError, DecodeError
+from schemas.loggers import get_logger
 
 if TYPE_CHECKING:
     from league.projections.dedup_index import DedupIndex
     from league.projections.segments import SegmentFiles
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class AttachableSegments(msgspec.Struct, frozen=True):

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 import msgspec
-import structlog
 import zstandard
 
 from league.blobs import BlobStore
@@ -17,8 +16,9 @@ from league.ratings.fold import RatingFold, RatingsSnapshot
 from league.state import LeagueState, LeagueStateSnapshot
 from schemas.errors import ArtifactError, ConfigError, DecodeError
 from schemas.events import Event, SnapshotTaken
+from schemas.loggers import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 VERSION = 11
 """Increases whenever the folds' state, or their handling of an event, changes."""

@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 import nats.errors
-import structlog
 from nats.aio.client import Client
 
 from league.auth.permissions import VERSION, inbox_prefix
 from league.auth.tokens import UserIdentity, parse_identity, parse_seed
 from schemas.errors import AccessError, LogUnavailableError
+from schemas.loggers import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 _ENDED = ("user authentication expired", "user authentication revoked", "account authentication expired")
 _REFUSED = "authorization violation"

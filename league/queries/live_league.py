@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-import structlog
 
 from league.integrity.snapshots import load_state_at
 from league.log.base import RecordedEvent
@@ -25,6 +24,7 @@ from league.run import Run
 from league.state import LeagueState
 from schemas import events as e
 from schemas.errors import BusyError
+from schemas.loggers import get_logger
 
 _MAX_CHARS = 160
 
@@ -105,7 +105,7 @@ def _field_texts(event: e.Event) -> list[str]:
     return texts
 
 
-log = structlog.get_logger()
+log = get_logger()
 
 _APPLY_INTERVAL_S = 0.2
 """Pause between two loads of new events into the tables: the most by which it delays an event."""

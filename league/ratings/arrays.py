@@ -175,12 +175,17 @@ def _find_rated(matches: MatchArrays, game: int, spans: Sequence[_Span]) -> tupl
     counted_M = np.zeros(len(matches), np.bool_)
     for span in spans:
         here = slice(span.first, span.stop)
-        purposes = [code for code, name in enumerate(matches.purposes) if name in span.ratings.purposes]
-        counted_M[here] = (matches.game_M[here] == game) & np.isin(matches.purpose_M[here], purposes)
+        counts_P = np.array([name in span.ratings.purposes for name in matches.purposes], np.bool_)
+        counted_M[here] = (matches.game_M[here] == game) & counts_P[matches.purpose_M[here]]
     seat_A, match_A = np.full((2, len(matches.agents)), -1, np.int64)
-    mark = compile_function(_mark_rated) if is_worth_compiling(len(matches.agent_S)) else _mark_rated
-    mark(matches.begin_M, matches.end_M, matches.agent_S, matches.score_S, counted_M, seat_A, match_A)
-    return counted_M, seat_A, match_A
+    arrays = (matches.begin_M, matches.end_M, matches.agent_S, matches.score_S, counted_M, seat_A, match_A)
+    if is_worth_compiling(len(matches.agent_S)):
+        compile_function(_mark_rated)(*arrays)
+        return counted_M, seat_A, match_A
+    # Python reads lists several times as fast as arrays.
+    lists: list[Any] = [array.tolist() for array in arrays]
+    _mark_rated(*lists)
+    return np.array(lists[4], np.bool_), np.array(lists[5], np.int64), np.array(lists[6], np.int64)
 
 
 def _fold_game(matches: MatchArrays, game: int, spans: list[tuple[_Span, RatingSystem]]) -> list[AgentRating]:
@@ -318,24 +323,27 @@ def _fold_in_python(
     _interpreted_seats += int((matches.end_M[span] - matches.begin_M[span]).sum())
     counted = counted_M[span]
     begins, ends = matches.begin_M[span][counted].tolist(), matches.end_M[span][counted].tolist()
-    states, games = state_AW.tolist(), games_A.tolist()
+    first, last = min(begins, default=0), max(ends, default=0)
+    agents, scores = matches.agent_S[first:last].tolist(), matches.score_S[first:last].tolist()
+    states, games, sources = state_AW.tolist(), games_A.tolist(), source_A.tolist()
+    update, constants, work_per_seat = system.update, system.constants, system.work_per_seat
     for begin, end in zip(begins, ends, strict=True):
-        codes = matches.agent_S[begin:end].tolist()
+        codes = agents[begin - first : end - first]
         places = {code: place for place, code in enumerate(dict.fromkeys(codes))}
         for code in places:
-            if games[code] == 0 and source_A[code] >= 0:
-                states[code] = list(inherit_state(system, states[source_A[code]]))
+            if games[code] == 0 and sources[code] >= 0:
+                states[code] = list(inherit_state(system, states[sources[code]]))
         before = [number for code in places for number in states[code]]
-        after, work = before.copy(), [0.0] * (len(codes) * system.work_per_seat)
-        system.update(
+        after, work = before.copy(), [0.0] * (len(codes) * work_per_seat)
+        update(
             len(codes),
             len(places),
             [places[code] for code in codes],
-            matches.score_S[begin:end].tolist(),
+            scores[begin - first : end - first],
             before,
             after,
             [games[code] for code in places],
-            system.constants,
+            constants,
             work,
         )
         width = len(before) // len(places)

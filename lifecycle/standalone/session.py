@@ -34,7 +34,7 @@ from schemas.batches import BatchCounts
 from schemas.codec import canonical_json
 from schemas.config import LeagueConfig
 from schemas.ids import digest
-from workers.logs import show_progress
+from workers.progress import show_progress
 
 if TYPE_CHECKING:  # torch is slow to import
     from lifecycle.standalone.trainee import TrainablePolicy

@@ -7,7 +7,6 @@ from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
-import structlog
 
 from inference.remote.wire import OWNER
 from players.remote.model import ChatCompletion, CompletionChoice, RemoteModel, messages_to_json, parse_completion
@@ -15,6 +14,7 @@ from schemas.config import RemoteAgentConfig
 from schemas.episodes import Message, ModelResponse, unconstrained_model_call
 from schemas.errors import ConfigError, RemoteError
 from schemas.ids import split_agent
+from schemas.loggers import get_logger
 
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 OPENAI_URL = "https://api.openai.com/v1"
@@ -25,7 +25,7 @@ _LARGEST_SEED = (1 << 63) - 1
 
 ResponseT = TypeVar("ResponseT")
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 HOSTED_MODEL = "openai/gpt-4o-mini"

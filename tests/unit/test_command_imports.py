@@ -6,9 +6,15 @@ Modules are asserted rather than seconds. Commands of one process run in an orde
 import json
 import subprocess
 import sys
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.testing import CliRunner
 
 from benchmarks.bench_latency import make_run
+from ui.cli import LeagueCommand
 
 TIMEOUT_S = 600.0
 
@@ -32,11 +38,13 @@ NEVER = {
     "pandas",
     "prompt_toolkit",
     "pyarrow",
+    "pydantic",
     "scipy",
+    "structlog",
     "textual",
     "torch",
 }
-SCANT = {"duckdb", "league", "msgspec", "nats", "numpy", "structlog", "workers"}
+SCANT = {"duckdb", "league", "msgspec", "nats", "numpy", "workers"}
 
 
 def modules_after(*commands: list[str]) -> list[set[str]]:
@@ -93,3 +101,68 @@ def test_the_client_of_brokers_loads_aiohttp_where_it_is_used() -> None:
     )
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT_S)
     assert process.returncode == 0, process.stderr
+
+
+def test_the_first_line_of_a_command_is_formatted_and_filtered_as_workers_log() -> None:
+    script = (
+        "import sys\n"
+        "from schemas.loggers import get_logger\n"
+        "from ui.cli.main import main\n"
+        "log = get_logger()\n"
+        "sys.argv = ['league', 'config', 'cards']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "assert 'structlog' not in sys.modules\n"
+        "log.info('not of interest')\n"
+        "log.warning('a disk is full', disk='sda')\n"
+    )
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert process.returncode == 0, process.stderr
+    assert "a disk is full" in process.stderr
+    assert "disk=sda" in process.stderr
+    assert "not of interest" not in process.stderr + process.stdout
+
+
+def test_options_are_converted_whether_typer_is_asked_or_not(tmp_path: Path) -> None:
+    class Colour(StrEnum):
+        red = "red"
+        blue = "blue"
+
+    taken: list[object] = []
+    app = typer.Typer(add_completion=False)
+
+    @app.command(cls=LeagueCommand)
+    def take(
+        path: Annotated[Path, typer.Argument()],
+        folder: Path = tmp_path,
+        names: Annotated[list[str] | None, typer.Option("--name")] = None,
+        count: Annotated[int, typer.Option(min=1)] = 3,
+        share: float | None = None,
+        colour: Colour = Colour.red,
+        text: str | None = None,
+    ) -> None:
+        taken[:] = [path, folder, names, count, share, colour, text]
+
+    runner = CliRunner()
+    assert runner.invoke(app, ["a/b"]).exit_code == 0
+    assert taken == [Path("a/b"), tmp_path, None, 3, None, Colour.red, None]
+    words = [
+        "a",
+        "--folder",
+        "b",
+        "--name",
+        "x",
+        "--name",
+        "y",
+        "--count",
+        "5",
+        "--share",
+        "0.5",
+        "--colour",
+        "blue",
+        "--text",
+        "7",
+    ]
+    assert runner.invoke(app, words).exit_code == 0
+    assert taken == [Path("a"), Path("b"), ["x", "y"], 5, 0.5, Colour.blue, "7"]
+    for wrong in (["a", "--count", "0"], ["a", "--count", "x"], ["a", "--colour", "green"], []):
+        assert runner.invoke(app, wrong).exit_code == 2

@@ -30,6 +30,7 @@ the function that needs it.
 import ast
 import functools
 import importlib
+import os
 from collections import UserDict
 from pathlib import Path
 from typing import Annotated, Any
@@ -168,6 +169,47 @@ EPILOGUE = "\n".join(
 )
 
 
+class _Conversion:
+    """Conversion of a parameter's value, left to typer where there is something to convert.
+
+    Typer converts by pydantic, even the default of an option that is not given, and importing that takes longer than
+    the rest of typer.
+    """
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value as the command takes it.
+
+        Raises:
+            typer.BadParameter: it cannot be converted.
+        """
+        annotation = param.type_descriptor.annotation
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        if annotation is Path and (os.access(value, os.R_OK) or not os.path.lexists(value)):
+            return Path(value)
+        if annotation is not Path and isinstance(annotation, type) and isinstance(value, annotation):
+            return value
+        # Typer makes its own.
+        param._runtime_param = None
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+class _ConvertsOnNeed:
+    """A command whose parameters have a ``_Conversion``; versions of typer without pydantic ignore it."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters, that of ``--help`` and those of completion included."""
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "_runtime_param", None) is None:
+                param._runtime_param = _Conversion()
+        return params
+
+
+class LeagueCommand(_ConvertsOnNeed, TyperCommand):
+    """A command with options."""
+
+
 class LazyCommands(UserDict[str, Any]):
     """The commands of a group by name. Those given as module and function are imported when they are looked up."""
 
@@ -203,7 +245,7 @@ def _docstrings(module: str) -> dict[str, str]:
     return {node.name: ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-class LeagueCommands(TyperGroup):
+class LeagueCommands(_ConvertsOnNeed, TyperGroup):
     """A group of commands, which are imported when they are called."""
 
     def __init__(self, **options: Any) -> None:
@@ -248,13 +290,8 @@ class LeaguePanels(LeagueCommands):
         return command
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs a command, after the context's ``obj``, a function without arguments that prepares the process.
-
-        An interrupt is no error, and has an exit code of its own.
-        """
+        """Runs a command. An interrupt is no error, and has an exit code of its own."""
         try:
-            if ctx.obj is not None:
-                ctx.obj()
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise typer.Exit(self.exit_code) from None

@@ -20,7 +20,7 @@ from schemas.config import HistoryConfig
 from schemas.errors import ConflictError, LogError, UsageError
 from ui.cli.options import JsonOption, NatsOption, RunOption, with_run_options
 from ui.output import format_bytes, format_count, print_json, print_omitted
-from workers.logs import progress_callback, show_progress
+from workers.progress import progress_callback, show_progress
 
 _MAX_SHOWN = 20
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -13,7 +13,7 @@ from league.queries.text_table import number_columns, print_table
 from league.run import Run
 from ui.cli.options import JsonOption, with_run_options
 from ui.output import PLACEHOLDER, print_json, print_line
-from workers.logs import ProgressReporter, show_progress
+from workers.progress import ProgressReporter, show_progress
 
 if TYPE_CHECKING:
     from league.evaluation.benchmarks import SeatSummary, Share

@@ -12,7 +12,7 @@ from schemas.config import LeagueConfig, load_config
 from schemas.errors import ConfigError, UsageError
 from ui.cli.options import JsonOption, NatsOption, RunOption
 from ui.output import print_json
-from workers.logs import show_progress
+from workers.progress import show_progress
 
 if TYPE_CHECKING:  # every worker imports this package, and none needs what looks at whole configurations
     from lifecycle.resource_estimate import DeviceEstimate, Estimate

@@ -26,7 +26,8 @@ from schemas.subjects import check_name
 from ui.cli.options import CaOption, JsonOption, LeagueOption, NatsOption, RunOption, with_run_options
 from ui.output import print_json
 from workers.compatibility import POLICY_ROLES
-from workers.logs import configure_logging, show_progress
+from workers.logs import configure_logging
+from workers.progress import show_progress
 from workers.run_worker import ServeFunction, run_worker
 
 ROLE_MODULES = {

@@ -4,6 +4,7 @@ import signal
 import sys
 
 from schemas.errors import DiskError, ExitCode, LeagueError, translate_missing_package
+from schemas.loggers import configure_with_first_line
 from ui.cli import LeaguePanels, app
 
 
@@ -15,9 +16,10 @@ def main() -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupt)
+    configure_with_first_line(_configure_logging)
     try:
         with translate_missing_package():
-            app(obj=_configure_logging)
+            app()
     except LeagueError as error:
         _print_error(error)
         sys.exit(error.exit_code)
@@ -36,8 +38,7 @@ def main() -> None:
 
 
 def _configure_logging() -> None:
-    """Send warnings to stderr, before a command starts; workers configure logs of their own."""
-    # Imported on use, as in ``_print_error``: structlog and its formats take as long as all of the help.
+    """Send warnings to stderr; workers configure logs of their own."""
     from workers.logs import configure_command_logging
 
     configure_command_logging()

@@ -17,7 +17,7 @@ from lifecycle.restore import RestoreResult, restore_run
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, LeagueOption, SealOption, check_seal, with_run_options
 from ui.output import print_json, print_line
-from workers.logs import show_progress
+from workers.progress import show_progress
 
 if TYPE_CHECKING:
     from league.log.jetstream import JetStreamLog

@@ -17,6 +17,7 @@ from typer.main import get_command
 from league.run import DEFAULT_RUN, Run
 from schemas.errors import UsageError, format_choices
 from schemas.events import EVENT_TYPES
+from ui.cli import LeagueCommand
 
 RunOption = Annotated[Path, typer.Option("--run", help="The run's folder: store, artifacts, logs.")]
 RunsOption = Annotated[
@@ -148,5 +149,5 @@ def make_command(name: str, function: Callable[..., None]) -> Any:
 
 def _parser_of(name: str, function: Callable[..., None]) -> Any:
     alone = typer.Typer(add_completion=False)
-    alone.command(name)(function)
+    alone.command(name, cls=LeagueCommand)(function)
     return get_command(alone)

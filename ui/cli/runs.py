@@ -19,7 +19,7 @@ from schemas.config import LeagueConfig, load_config
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, LeagueOption, with_run_options
 from ui.output import PLACEHOLDER, format_number, print_json, print_line
-from workers.logs import show_progress
+from workers.progress import show_progress
 
 
 def _print_comparison(console: Console, comparison: RunComparison) -> None:

@@ -21,7 +21,7 @@ from schemas.config import HistoryConfig
 from schemas.errors import ExitCode, LogError, UsageError
 from ui.cli.options import JsonOption, SealOption, check_seal, with_run_options
 from ui.output import format_bytes, format_count, print_error, print_json, print_omitted
-from workers.logs import ProgressReporter, progress_callback, show_progress
+from workers.progress import ProgressReporter, progress_callback, show_progress
 
 _MAX_SHOWN, _MAX_EVENTS = 20, 5
 

@@ -128,7 +128,7 @@ def site(
 async def _write_site(run: Run, folder: "SiteFolder", matches: int) -> tuple[int, int]:
     from league.queries.live_league import open_live_league
     from ui.web.offline.league_site import make_site
-    from workers.logs import show_progress
+    from workers.progress import show_progress
 
     async with run.open_log() as history, open_live_league(run, history) as league:
         with show_progress(Console(stderr=True), "site") as report:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-import structlog
-
 from league.log.base import EventLog
 from schemas.config import LogExportConfig
 from schemas.errors import ConfigError, UsageError
 from schemas.ids import digest
+from schemas.loggers import get_logger
 from schemas.retry import Backoff
 from workers.log_export.forwarder import ExportProgress, LogExporter
 from workers.log_export.lines import ExportTarget, FileTarget, LogLineWriter, StdoutTarget
@@ -80,7 +79,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-log = structlog.get_logger()
+log = get_logger()
 
 _CONFIG_KEY = "tracker.forward.to"
 _RETRY_S = 5.0

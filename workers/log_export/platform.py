@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-import structlog
 
 from players.remote.http_client import (
     JSON_HEADERS,
@@ -22,6 +21,7 @@ from players.remote.http_client import (
     quote_body,
 )
 from schemas.errors import RemoteError, escape_unprintable
+from schemas.loggers import get_logger
 from schemas.retry import Backoff
 from workers.log_export.forwarder import ExportPosition
 from workers.log_export.lines import LogLine
@@ -107,7 +107,7 @@ def _parse_timestamp(failure: Any) -> datetime | None:
     return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-log = structlog.get_logger()
+log = get_logger()
 
 _MAX_PAUSE_S = 60.0
 _MAX_BODY_BYTES = 65_536

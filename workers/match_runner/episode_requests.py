@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
-import structlog
 
 from arena.arena import Arena
 from arena.model_call import EpisodeContext, current_episode
@@ -23,6 +22,7 @@ from league.state.artifacts import MAX_ARTIFACT_BYTES, size_of
 from schemas.episodes import Artifact, ArtifactAdded, EpisodeRequest
 from schemas.errors import ConfigError, EpisodeError, UsageError
 from schemas.events import ArtifactStored
+from schemas.loggers import get_logger
 from workers.runtime import Context
 
 
@@ -121,7 +121,7 @@ class EpisodeRequestStream:
         return places[request.group] - 1
 
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class Curriculum:

@@ -7,8 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
-import structlog
-
 from arena.environments import EnvironmentSpec, make_environment
 from arena.games.base import Outcome
 from arena.games.texts import evaluation_spec, seat_counts
@@ -20,12 +18,13 @@ from schemas.errors import LeagueError, LogError, MemoryShortError, RemoteError,
 from schemas.events import ArtifactStored, MatchFailed, MatchFinished, SeatResult
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
+from schemas.loggers import get_logger
 from schemas.metrics import MatchMetrics
 from schemas.trajectories import Trajectory
 from workers.policy_weights import ModelManager
 from workers.runtime import Context, RemoteUsageRecorder
 
-log = structlog.get_logger()
+log = get_logger()
 
 # So many consecutive failures are not the fault of single matches: the process exits with the last error.
 _MAX_CONSECUTIVE_FAILURES = 25

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
-import structlog
 
 from league.queries.status import detect_alarms, read_status
 from players.remote.http_client import HttpClient, RequestFailedError
 from schemas.config import AlarmsConfig
 from schemas.errors import ConfigError, LogError
+from schemas.loggers import get_logger
 from schemas.metrics import HEARTBEAT_S
 from schemas.retry import Backoff
 from schemas.standings import Alarm
@@ -23,7 +23,7 @@ from schemas.standings import Alarm
 if TYPE_CHECKING:
     from workers.runtime import Context
 
-log = structlog.get_logger()
+log = get_logger()
 
 AlarmListener = Callable[[str, Alarm], None]
 """Called with ``began`` or ``over``, and the alarm."""

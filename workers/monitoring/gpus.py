@@ -12,11 +12,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-import structlog
-
+from schemas.loggers import get_logger
 from schemas.metrics import GpuMetrics
 
-log = structlog.get_logger()
+log = get_logger()
 
 GPUS_VARIABLE = "LEAGUE_GPUS"
 """``1`` enables GPU metrics whether the process computes on GPUs or not; ``0`` disables them."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import psutil
-import structlog
 from nats.aio.client import Client
 
 from league.log.jetstream import JetStreamLog
 from league.log.metrics import MetricsStream
 from league.state import LeagueState
 from schemas.errors import LogError
+from schemas.loggers import get_logger
 from schemas.metrics import HEARTBEAT_S, Heartbeat, InferenceMetrics, MatchMetrics, TrainingMetrics
 from workers.monitoring.gpus import GpuMonitor
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # torch is slow to import
     from inference.base import InferenceBackend
     from inference.statistics import SwapTimer
 
-log = structlog.get_logger()
+log = get_logger()
 
 T = TypeVar("T")
 

@@ -8,9 +8,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-import structlog
-
 from league.log.base import EventLog
+from schemas.loggers import get_logger
 from schemas.metrics import Heartbeat
 from schemas.retry import Backoff
 from workers.background_thread import run_in_daemon_thread
@@ -72,7 +71,7 @@ def _heartbeat_metrics(heartbeat: Heartbeat) -> Iterator[tuple[str, float]]:
                 yield f"gpus/{heartbeat.worker}/{gpu.index}/{field}", float(value)
 
 
-log = structlog.get_logger()
+log = get_logger()
 
 _RETRY_S = 1.0
 _MAX_RETRY_S = 60.0
