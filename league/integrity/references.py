@@ -131,8 +131,8 @@ class ReferenceChecker:
     def finish(self) -> ReferenceReport:
         """Returns the report, after the last event."""
         for (policy, version), sequence in self._stepless.items():
-            # The step is appended with its publication; at the very end of the history it may be on its way.
-            if sequence < self._sequence:
+            # The step is appended with its publication; at the very end of the history the next one may be on its way.
+            if sequence < self._sequence or version > self._steps[policy] + 1:
                 name = agent_name(policy, version)
                 self._add("publication", f"{name} was published, but gradient step {version} was not taken", sequence)
         if self._imported_matches > self._imports:
@@ -204,6 +204,8 @@ class ReferenceChecker:
         elif adapter is not None and adapter != event.adapter:
             where = f"adapter {event.adapter[:12]}…; published was {adapter[:12]}…"
             self._add("checkpoint", f"{event.agent} was added with {where}")
+        if event.agent != agent_name(event.policy, event.version) and not is_from_elsewhere:
+            self._add("checkpoint", f"{event.agent} is no name of version {event.version} of {event.policy}")
         if event.parent and event.parent not in self._agents and not is_from_elsewhere:
             self._add("checkpoint", f"the parent {event.parent} of {event.agent} is not in the league")
         self._agents.add(event.agent)

@@ -5,6 +5,7 @@ one is distinguished from damage in the other.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
 
@@ -190,6 +191,8 @@ def locate_damage(checked: SealedRange, digests: Sequence[tuple[int, bytes]]) ->
     if checked.seal is None:
         return []
     sealed, present = decode_checks(checked.seal), [digest[:CHECK_BYTES] for _, digest in digests]
+    if len(sealed) == checked.last - checked.first + 1:
+        return _locate_by_place(checked.first, sealed, digests)
     start = _common_prefix_length(sealed, present)
     end = _common_prefix_length(sealed[start:][::-1], present[start:][::-1])
     old, new = sealed[start : len(sealed) - end], present[start : len(present) - end]
@@ -198,6 +201,22 @@ def locate_damage(checked: SealedRange, digests: Sequence[tuple[int, bytes]]) ->
     for tag, a, b, c, d in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag != "equal":
             located += _damaged_spans(checked, digests, start + c, start + d, b - a)
+    return located
+
+
+def _locate_by_place(first: int, sealed: Sequence[bytes], digests: Sequence[tuple[int, bytes]]) -> list[DamagedEvents]:
+    """Compare a range without gaps, where the place in a seal gives the sequence, which digests cover."""
+    present: defaultdict[int, list[bytes]] = defaultdict(list)
+    for sequence, digest in digests:
+        present[sequence].append(digest[:CHECK_BYTES])
+    located: list[DamagedEvents] = []
+    for sequence, check in enumerate(sealed, first):
+        there = present[sequence]
+        if there != [check]:
+            what = "missing" if not there else "added" if check in there else "differs"
+            before = located.pop() if located and (located[-1].what, located[-1].last) == (what, sequence - 1) else None
+            start = sequence if before is None else before.first
+            located.append(DamagedEvents(what, start, sequence, sequence - start + 1))
     return located
 
 
@@ -213,7 +232,9 @@ def _damaged_spans(
     if sealed > there:
         before = digests[begin + both - 1][0] if begin + both else checked.first - 1
         after = digests[end][0] if end < len(digests) else checked.last + 1
-        located.append(DamagedEvents("missing", before + 1, after - 1, sealed - there))
+        # Without room between them, checks of two bytes were equal by chance.
+        if before + 1 < after:
+            located.append(DamagedEvents("missing", before + 1, after - 1, sealed - there))
     return located
 
 

@@ -66,6 +66,14 @@ FORGED: dict[str, tuple[str, str, Callable[[], list[e.Event]]]] = {
         *("publication", "gradient step 40 was not taken"),
         lambda: [policy_published(40), e.AgentRetired(agent="random_bot", reason="")],
     ),
+    "a publication of a later step at the very end": (
+        *("publication", "gradient step 40 was not taken"),
+        lambda: [policy_published(40)],
+    ),
+    "a checkpoint under another name": (
+        *("checkpoint", "main@007 is no name of version 7 of main"),
+        lambda: [last(e.CheckpointAdded, agent="main@007", version=7, adapter=adapter_of(7))],
+    ),
     "another adapter for a version": (
         *("fact", f"published:main@3: event {len(HISTORY) + 1} from command differs from event"),
         lambda: [policy_published(3, adapter="f" * 64)],

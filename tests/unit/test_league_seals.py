@@ -115,6 +115,28 @@ def test_every_single_flipped_bit_of_an_event_is_found(records: list[RecordedEve
         assert [d.located for d in found] == [[DamagedEvents("differs", 30, 30, 1)]]
 
 
+def test_a_history_that_was_written_anew_without_an_event_differs_from_there_on() -> None:
+    """Checks of two bytes are equal by chance in every range of some hundred events."""
+
+    async def body() -> None:
+        log = await sealed(200)
+        chain = await read_chain(log)
+        records = [r async for r in log.read()]
+        for late_ns in range(20):
+            shifted = [
+                RecordedEvent(r.sequence - 1, r.time_ns + late_ns, r.subject, r.producer, r.payload, r.schema)
+                for r in records[10:]
+            ]
+            checker = SealChecker(chain.ranges[:1], "stream")
+            checker.apply_batch([*records[:9], *shifted])
+            (damage,) = checker.finish()
+            assert {located.what for located in damage.located} == {"differs"}
+            assert 10 <= damage.located[0].first <= 12
+            assert 198 <= damage.located[-1].last <= 200
+
+    asyncio.run(body())
+
+
 def test_a_missing_an_added_and_a_changed_event_of_one_range_are_told_apart() -> None:
     async def body() -> None:
         log = await sealed(200)
