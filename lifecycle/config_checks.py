@@ -71,6 +71,8 @@ def check_config(config: LeagueConfig) -> None:
             )
         if agent.search is not None:
             _check_search(name, agent.search, contest)
+    if config.trainer.imitation.agent:
+        _check_imitation(config)
     for plugin in config.tracker.sinks:
         make_sink(plugin)
     for target in config.tracker.forward:
@@ -106,6 +108,16 @@ def _check_search(agent: str, search: SearchConfig, contest: EnvironmentSpec) ->
         check_searchable(contest, search)
     except ConfigError as error:
         raise ConfigError(f"agents.{agent}.{error}") from None
+
+
+def _check_imitation(config: LeagueConfig) -> None:
+    where = f"trainer.imitation.agent: {config.trainer.imitation.agent!r}"
+    if config.prompts.reply == "free":
+        raise ConfigError(
+            f"{where} with prompts.reply 'free'; expected constrained replies, which say an action one way"
+        )
+    if config.trainer.backend.name == "tinker":
+        raise ConfigError(f"{where} with trainer.backend 'tinker'; expected none, or the backend 'native' or 'peft'")
 
 
 def check_tokenizer(tokenizer: Tokenizer, config: LeagueConfig) -> EnvironmentSpec:

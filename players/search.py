@@ -55,15 +55,20 @@ class SearchPlayer(SeatPlayer):
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """The action with the highest mean value, the more often sampled one of equals; see ``Player.act``."""
+        return (await self.search(game, seat, seed))[0]
+
+    async def search(self, game: Game, seat: int, seed: int) -> tuple[Action, float]:
+        """``act``'s action, and by how much its mean value is above that of the policy's own action."""
         seeds = [seed, *(derive_seed(seed, "candidate", number) for number in range(1, self._config.samples))]
         samples = await asyncio.gather(*(one.act(game, seat, each) for one in self._proposers for each in seeds))
         candidates = list(dict.fromkeys(samples))
         if len(candidates) == 1:
-            return candidates[0]
+            return candidates[0], 0.0
         rollouts = Rollouts(self._game, self._config, self._rollout_player, game, seat, seed)
         values = {candidate: await rollouts.value(candidate) for candidate in candidates}
         best = max(candidates, key=lambda candidate: (values[candidate], samples.count(candidate)))
-        return await self._improve(best, candidates, game, rollouts)
+        best = await self._improve(best, candidates, game, rollouts)
+        return best, rollouts.values[best] - rollouts.values[candidates[0]]
 
     async def _improve(self, best: Action, candidates: Sequence[Action], game: Game, rollouts: "Rollouts") -> Action:
         """Hill climbing: replaces one part at a time by another candidate's, as long as the value rises."""
@@ -81,6 +86,47 @@ class SearchPlayer(SeatPlayer):
                 if await rollouts.value(variant) > rollouts.values[best]:
                     best, improved = variant, True
         return best
+
+
+class ApprenticePlayer(SeatPlayer):
+    """A policy that is trained by expert iteration: it plays, and search names the action to be imitated.
+
+    The positions are the apprentice's own, and the targets the actions that the expert would choose (Anthony, Tian and
+    Barber 2017, "Thinking fast and slow with deep learning and tree search", arXiv:1705.08439), so that a match is the
+    same with and without an expert.
+    """
+
+    def __init__(self, policy: PolicyPlayer, expert: SearchPlayer, share: float) -> None:
+        """Join a policy to an expert.
+
+        Args:
+            policy: Plays; its model calls are trained on.
+            expert: Searches with the same policy, by a ``PolicyPlayer`` of its own.
+            share: Of the decisions, 0 to 1, drawn by their seeds, in which the expert is asked.
+        """
+        self._policy = policy
+        self._expert = expert
+        self._share = share
+
+    @property
+    def model_calls(self) -> Sequence[ModelCall]:  # type: ignore[override]
+        """See ``SeatPlayer``."""
+        return self._policy.model_calls
+
+    def metrics(self) -> dict[str, float]:
+        """See ``SeatPlayer``."""
+        return self._policy.metrics()
+
+    def assign_action_credits(self, game: Game, seat: int) -> None:
+        """See ``SeatPlayer``."""
+        self._policy.assign_action_credits(game, seat)
+
+    async def act(self, game: Game, seat: int, seed: int) -> Action:
+        """The policy's own action; see ``Player.act``."""
+        action = await self._policy.act(game, seat, seed)
+        if Random(derive_seed(seed, "expert")).random() < self._share:
+            self._policy.record_expert(game, seat, *await self._expert.search(game, seat, seed))
+        return action
 
 
 def _replacements(action: Action, candidates: Sequence[Action], rng: Random) -> list[tuple[int, str]]:

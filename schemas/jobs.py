@@ -37,6 +37,8 @@ class PlayMatch(msgspec.Struct, frozen=True, tag_field="type", tag=True):
     """Evaluation or benchmark that it belongs to."""
     settings: dict[str, Any] = {}
     """Game settings of this match in place of the league's."""
+    hero: int | None = None
+    """The seat that is trained on, in a training match."""
 
     @property
     def key(self) -> str:

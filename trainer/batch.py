@@ -22,6 +22,7 @@ from torch import Tensor
 
 from models.forward import Packing, make_packing
 from models.packing import packed_rows, padded_rectangles
+from schemas.config import ImitationConfig
 from schemas.trajectories import ModelCall, Trajectory
 from trainer.learner_config import LearnerConfig
 from trainer.ranks import RankComm
@@ -108,6 +109,23 @@ def flatten(
         version_S=_ints(step.version for step in steps),
         tokens=sum(len(step.prompt_ids) + len(step.completion_ids) for step in steps),
     )
+
+
+def flatten_experts(
+    rollouts: Sequence[Trajectory], config: ImitationConfig, longest: int | None = None
+) -> Batch | None:
+    """The experts' decisions of trajectories, a sequence each, with its weight as advantage of each choice.
+
+    None where no expert had a choice. Log-probabilities are 0, since the policy did not sample these tokens.
+    """
+    labelled = [step for rollout in rollouts for step in rollout.steps if step.expert is not None]
+    if not labelled:
+        return None
+    gain_S = np.array([step.expert.gain if step.expert else 0.0 for step in labelled])
+    scale_S = gain_S / max(gain_S.mean(), 1e-9) if config.weighting == "gain" else np.ones(len(labelled))
+    experts = [expert for step in labelled if (expert := step.as_expert()) is not None]
+    batch = flatten([msgspec.structs.replace(rollouts[0], steps=experts)], [config.weight * scale_S], longest)
+    return batch if len(batch) else None
 
 
 def truncate_choices(step: ModelCall, longest: int | None) -> ModelCall:

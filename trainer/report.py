@@ -61,6 +61,10 @@ class StepReport(msgspec.Struct, frozen=True):
     """Minibatches without an update, because too many of their choices were clipped."""
     value_loss: float = 0.0
     """Mean squared error of the critic, where there is one."""
+    imitated: int = 0
+    """Decisions of an expert that were imitated."""
+    imitation_loss: float = 0.0
+    """Mean cross-entropy of the expert's choices, in nats, without their weights."""
     grad_norm: float = 0.0
     """Mean over minibatches, before clipping."""
 
@@ -86,6 +90,8 @@ class StepStatistics:
     """Over on-policy choices of the first minibatch: summed differences to the sampler, and count."""
     clipped: Tensor = field(init=False)
     """Of the current minibatch: clipped choices, and all."""
+    imitated: Tensor = field(init=False)
+    """Summed log-probabilities of the expert's choices, and their count."""
     passed_over: int = 0
     grad_norms: list[float] = field(default_factory=list)
 
@@ -93,7 +99,7 @@ class StepStatistics:
         self.sums = torch.zeros(6, dtype=torch.float64, device=self.device)
         self.extremes = torch.full((2,), -math.inf, device=self.device)
         self.gap = torch.zeros((), device=self.device)
-        self.fresh, self.clipped = torch.zeros(2, 2, dtype=torch.float64, device=self.device)
+        self.fresh, self.clipped, self.imitated = torch.zeros(3, 2, dtype=torch.float64, device=self.device)
 
     @torch.no_grad()
     def add(self, terms: LossInputs, value: LossValue, version_W: Tensor) -> None:
@@ -110,6 +116,12 @@ class StepStatistics:
             fresh = version_W == self.version
             self.fresh += torch.stack([(log_ratio.abs() * fresh).sum(dtype=torch.float64), fresh.sum()])
 
+    @torch.no_grad()
+    def add_imitated(self, terms: LossInputs) -> None:
+        """Count a rectangle of an expert's choices."""
+        logprob_W = terms.logprob_W.detach()
+        self.imitated += torch.stack([logprob_W.sum(dtype=torch.float64), torch.ones_like(logprob_W).sum()])
+
     def exceeds_clip_limit(self, max_clipped: float, ranks: RankComm) -> bool:
         """Whether the current minibatch has too large a share of clipped choices; resets its counts."""
         # Only where there is a bound: reading the counts synchronises with the device.
@@ -122,7 +134,7 @@ class StepStatistics:
 
     def all_reduce(self, ranks: RankComm) -> None:
         """Combine the counts of all ranks."""
-        ranks.all_reduce_sum(self.sums, self.fresh)
+        ranks.all_reduce_sum(self.sums, self.fresh, self.imitated)
         ranks.all_reduce_max(self.extremes, self.gap)
 
     def summary(self, ratio_bound: float) -> dict[str, Any]:
@@ -136,7 +148,8 @@ class StepStatistics:
         difference, fresh = self.fresh.tolist()
         gap = difference / max(fresh, 1.0)
         seen = {"on_policy_gap": gap, "alarm": _ratio_alarm(gap, ratio_bound), "passed_over": self.passed_over}
-        return means | ends | seen
+        logprob, imitated = self.imitated.tolist()
+        return means | ends | seen | {"imitation_loss": -logprob / max(imitated, 1.0)}
 
 
 def _ratio_alarm(gap: float, bound: float) -> str:

@@ -20,7 +20,7 @@ from models import Tokenizer, find_base
 from models.adapter_bundle import unpack_atomically, unpack_folder
 from players.policy import AdapterProvider, PolicyPlayer
 from players.reply_formats import Prompter
-from players.search import SearchPlayer
+from players.search import ApprenticePlayer, SearchPlayer
 from schemas.config import LeagueConfig, SearchConfig
 from schemas.errors import LeagueError, ModelError, NoServerError, UsageError
 from schemas.events import AdapterSlotsReduced
@@ -331,13 +331,34 @@ class ModelManager:
             game: Restores the positions that are searched.
             temperature: By default that of evaluation.
         """
-        config = self._context.config
         if temperature is None:
-            temperature = config.inference.evaluation_temperature
-        sampling = SamplingParameters(temperature=temperature, top_p=config.inference.top_p)
-        player = PolicyPlayer(self.backend, prompter, self.make_adapter_provider(agent, version), sampling)
-        search = search_config(config, agent)
+            temperature = self._context.config.inference.evaluation_temperature
+        player = self._make_policy_player(agent, version, prompter, temperature)
+        search = search_config(self._context.config, agent)
         return player if search is None else SearchPlayer(player, game, search)
+
+    def make_hero(self, agent: str, prompter: Prompter, game: GameSpec) -> SeatPlayer:
+        """The player of the seat that is trained on: a live policy, with an expert where search is imitated.
+
+        Args:
+            agent: The policy at a version.
+            prompter: Of the base model and the game.
+            game: Restores the positions that the expert searches.
+        """
+        config = self._context.config
+        imitation, search = config.trainer.imitation, search_config(config, config.trainer.imitation.agent)
+        player, expert = (
+            self._make_policy_player(agent, None, prompter, config.inference.temperature) for _ in range(2)
+        )
+        if search is None or (search.policy or config.trainer.policy) != (split_agent(agent) or ("", 0))[0]:
+            return player
+        return ApprenticePlayer(player, SearchPlayer(expert, game, search), imitation.share)
+
+    def _make_policy_player(
+        self, agent: str, version: PublishedVersion | None, prompter: Prompter, temperature: float
+    ) -> PolicyPlayer:
+        sampling = SamplingParameters(temperature=temperature, top_p=self._context.config.inference.top_p)
+        return PolicyPlayer(self.backend, prompter, self.make_adapter_provider(agent, version), sampling)
 
     def adapter_provider(self, policy: str) -> AdapterProvider:
         """Provides a policy's current version and adapter at each call."""

@@ -9,6 +9,7 @@ from schemas.config import (
     AgentConfig,
     CheckpointScheduleConfig,
     HistoryConfig,
+    ImitationConfig,
     InferenceConfig,
     LeagueConfig,
     MatchmakingConfig,
@@ -17,12 +18,17 @@ from schemas.config import (
     PolicyConfig,
     RatingsConfig,
     RolloutConfig,
+    SearchConfig,
     StopConfig,
     TrainerConfig,
 )
 
 MAIN = "main"
 UNLIMITED = 1_000_000
+SEARCH = SearchConfig(samples=4, rollouts=4, horizon=0, bot="random_bot")
+"""That is imitated: the policy's samples, played on to the end of the game at random."""
+COMPARISONS = 10
+"""How often a member of a population is compared with the others, at most: it is replaced where it is the weakest."""
 MODEL_SHAPE = {
     **{"hidden": 32, "layers": 1, "heads": 2, "kv_heads": 2, "head_dim": 16, "mlp": 64},
     # Moves whose embeddings are all but the same cannot be told apart by any adapter: with 0.02 no move of
@@ -60,15 +66,26 @@ class Arm(msgspec.Struct, frozen=True):
     workers: int = 1
     """Of the main policy, where an exploiter has one: so many steps it takes to one of an exploiter's."""
     rated: bool = False
-    """Whether the sampler looks at ratings: then training matches are rated."""
+    """Whether the sampler or a population looks at ratings: then training matches are rated."""
+    population: bool = False
+    """Whether two more members of a population are trained beside the main policy, out of the same budget of games."""
+    operator: Plugin | None = None
+    """Makes the offspring that replaces the population's weakest member; without one no member is replaced."""
+    imitation: Literal["", "alone", "beside"] = ""
+    """Whether search is imitated: without any advantage, or beside the loss of the other arms."""
 
     @property
     def share(self) -> float:
         """Of the run's steps that the main policy takes, about."""
-        return self.workers / (self.workers + 2) if self.exploiters else 1.0
+        return self.workers / (self.workers + 2) if self.exploiters or self.population else 1.0
 
 
 _ALPHASTAR = Plugin("win_rate", {"weighting": "squared", "mirror": 0.35})
+
+
+def _population_arm(title: str, operator: Plugin | None = None) -> Arm:
+    return Arm(title, _ALPHASTAR, rated=True, population=True, operator=operator)
+
 
 ARMS = {
     "mirror": Arm("mirror self-play", Plugin("mirror")),
@@ -77,6 +94,12 @@ ARMS = {
     "alphastar": Arm("AlphaStar's weights", _ALPHASTAR),
     "league": Arm("league with exploiters", _ALPHASTAR, exploiters=True),
     "lean": Arm("league, exploiters a third of it", _ALPHASTAR, exploiters=True, workers=4),
+    "population": _population_arm("population of three"),
+    "copy": _population_arm("population, copies of the best", Plugin("mutation", {"noise": 0.0})),
+    "mutation": _population_arm("population, mutants of the best", Plugin("mutation", {"noise": 0.1})),
+    "crossover": _population_arm("population, crossovers", Plugin("crossover", {"method": "average", "noise": 0.02})),
+    "expert": Arm("mirror self-play and imitation of search", Plugin("mirror"), imitation="beside"),
+    "imitation": Arm("imitation of search alone", Plugin("mirror"), imitation="alone"),
 }
 
 
@@ -93,7 +116,8 @@ def run_config(bench: GameBenchmark, arm: Arm, seed: int, setting: Setting) -> L
         name="ablation",
         seed=seed,
         game=bench.game,
-        agents={"base_model": AgentConfig(kind="base", rating=1000.0, baseline=True)},
+        agents={"base_model": AgentConfig(kind="base", rating=1000.0, baseline=True)}
+        | ({"searcher": AgentConfig(kind="search", search=SEARCH)} if arm.imitation else {}),
         model=ModelConfig(
             shape={**MODEL_SHAPE, "max_positions": bench.positions},
             cloning={"sequences": bench.cloned},
@@ -107,20 +131,22 @@ def run_config(bench: GameBenchmark, arm: Arm, seed: int, setting: Setting) -> L
             recent_every=bench.every, recent_window=UNLIMITED, landmark_every=UNLIMITED, elite=False
         ),
         ratings=RatingsConfig(purposes=("training",) if arm.rated else ("evaluation",)),
-        trainer=_trainer_config(bench, setting),
-        policies=_exploiter_policies(bench) if arm.exploiters else {},
+        trainer=_trainer_config(bench, arm, setting),
+        policies=_other_policies(bench, arm),
         history=HistoryConfig(records="digest"),
         stop=StopConfig(games=bench.games),
     )
 
 
-def _trainer_config(bench: GameBenchmark, setting: Setting) -> TrainerConfig:
+def _trainer_config(bench: GameBenchmark, arm: Arm, setting: Setting) -> TrainerConfig:
+    by_role = Plugin("leave_one_out", {"by": ["role"]})
     return TrainerConfig(
         policy=MAIN,
         rollouts_per_step=bench.batch,
         reward=Plugin("outcome"),
         # By role alone: opponents of one batch are too many to be compared apart.
-        advantage=Plugin("leave_one_out", {"by": ["role"]}),
+        advantage=Plugin("constant", {"value": 0.0}) if arm.imitation == "alone" else by_role,
+        imitation=ImitationConfig(agent="searcher") if arm.imitation else ImitationConfig(),
         loss=Plugin("ppo_clip", {"entropy": setting.entropy}),
         learner={
             "learning_rate": setting.learning_rate,
@@ -131,8 +157,14 @@ def _trainer_config(bench: GameBenchmark, setting: Setting) -> TrainerConfig:
     )
 
 
-def _exploiter_policies(bench: GameBenchmark) -> dict[str, PolicyConfig]:
+def _other_policies(bench: GameBenchmark, arm: Arm) -> dict[str, PolicyConfig]:
     """Three policies share the games, as a rule alike, and then each has a third of the steps."""
+    if arm.population:
+        steps = max(bench.steps // 3 // COMPARISONS, 1) if arm.operator else UNLIMITED
+        member = PolicyConfig(role="population", reset_steps=steps, reset_operator=arm.operator)
+        return {"second": member, "third": member}
+    if not arm.exploiters:
+        return {}
     steps = max(bench.steps // 3 // bench.resets, 1)
     return {
         "hunter": PolicyConfig(role="main_exploiter", against=MAIN, reset_steps=steps),

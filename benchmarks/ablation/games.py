@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from arena.games import kuhn_poker, leduc_poker, make_game
 from benchmarks.ablation.trees import GameTree
@@ -103,6 +104,16 @@ _BEATS |= {(4, 0): 1.0, (4, 1): 1.0}
 ANIMAL_PAYOFFS = [[_BEATS.get((a, b), 0.0) - _BEATS.get((b, a), 0.0) for b in range(5)] for a in range(5)]
 """Each of five animals beats two others and loses to two, for different stakes."""
 
+BLOTTO_SOLDIERS = 5
+_ALLOCATIONS = [one for one in product(range(BLOTTO_SOLDIERS + 1), repeat=3) if sum(one) == BLOTTO_SOLDIERS]
+ALLOCATIONS = tuple("".join("abcdef"[count] for count in one) for one in _ALLOCATIONS)
+"""Colonel Blotto's allocations of five soldiers to three fields, a letter a field: ``a`` for none, ``f`` for five."""
+BLOTTO_PAYOFFS = [
+    [float(np.sign(sum(np.sign(a - b) for a, b in zip(one, other, strict=True)))) for other in _ALLOCATIONS]
+    for one in _ALLOCATIONS
+]
+"""The majority of fields wins (Borel 1921). 5-0-0 never wins, and the better allocations beat each other in circles."""
+
 FRANCE_AUSTRIA = {
     **{"powers": ["AUSTRIA", "FRANCE"], "max_year": 1904, "text": "signposted"},
     # Whoever is ahead has won, and that is worth more than a few centres.
@@ -125,6 +136,13 @@ BENCHMARKS = {
         unit="points",
         games=size(9_600, MINIATURE_GAMES),
     ),
+    "blotto": GameBenchmark(
+        title="Colonel Blotto",
+        game=Plugin("rock_paper_scissors", {"moves": ALLOCATIONS, "payoffs": BLOTTO_PAYOFFS, "rounds": 1}),
+        deals=_single_deal,
+        unit="points",
+        games=size(9_600, MINIATURE_GAMES),
+    ),
     "kuhn": GameBenchmark(
         title="Kuhn poker",
         game=Plugin("kuhn_poker", {"shuffle": False}),
@@ -140,6 +158,16 @@ BENCHMARKS = {
         unit="chips",
         games=size(38_400, MINIATURE_GAMES),
         batch=128,
+    ),
+    "nim": GameBenchmark(
+        title="Nim with heaps of 1, 2 and 3",
+        game=Plugin("nim", {"heaps": [1, 2, 3]}),
+        unit="points",
+        games=size(3_200, MINIATURE_GAMES),
+        batch=16,
+        checkpoints=12,
+        held_out=("random_bot",),
+        held_out_games=size(400, MINIATURE_GAMES),
     ),
     "textarena": GameBenchmark(
         title="TextArena's rock-paper-scissors, one round",

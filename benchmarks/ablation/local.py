@@ -109,9 +109,17 @@ class _InMemoryRun(Run):
 class _NoBroker:
     max_payload = 2**30
     options: Mapping[str, Any] = {}
+    is_closed = False
 
     def jetstream(self, **_: Any) -> None:
         return None
+
+    async def subscribe(self, *_: Any, **__: Any) -> "_NoBroker":
+        """A subscription to which nothing comes: one process sends no heartbeats."""
+        return self
+
+    async def unsubscribe(self) -> None:
+        """Nothing to end."""
 
 
 class FrozenPolicy(msgspec.Struct, frozen=True):

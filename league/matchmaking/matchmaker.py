@@ -80,7 +80,11 @@ def make_match(
     picks = [drawn.pick for drawn in _draw_opponents(standings, config, sampler, policy, others, seed)]
     agents = {hero_seat: hero} | {pick.seat: pick.agent for pick in picks}
     match = PlayMatch(
-        match_id=match_id, purpose=PURPOSE, seats=[agents[seat] for seat in range(seats)], seed=match_seed
+        match_id=match_id,
+        purpose=PURPOSE,
+        seats=[agents[seat] for seat in range(seats)],
+        seed=match_seed,
+        hero=hero_seat,
     )
     sampled = OpponentsSampled(
         match_id=match_id,

@@ -95,6 +95,28 @@ class GroupAssemblyConfig(Table, frozen=True):
             raise ConfigError(f"least: {self.least}; expected 1 or more, or nothing")
 
 
+class ImitationConfig(Table, frozen=True):
+    """Expert iteration: the policy plays, and learns from what search would have played in its place too."""
+
+    agent: str = ""
+    """Agent of kind ``search`` whose actions are imitated by the policy that it searches with; empty for none."""
+    share: float = 1.0
+    """Share of the policy's decisions in training matches, 0 to 1, in which the agent searches."""
+    weight: float = 1.0
+    """Weight of the mean cross-entropy of the agent's choices, in nats, beside the loss."""
+    weighting: str = "equal"
+    """``equal``, or ``gain``: a decision counts by how much better than the policy's own the search thinks that it is,
+    over the mean of the batch, and not at all where the search stays with the policy's own."""
+
+    def __post_init__(self) -> None:
+        """Validate what types cannot express."""
+        if not 0 <= self.share <= 1:
+            raise ConfigError(f"trainer.imitation.share: {self.share}; expected 0 to 1")
+        check_choice("trainer.imitation.weighting", self.weighting, ("equal", "gain"))
+        if not 0 <= self.weight < float("inf"):
+            raise ConfigError(f"trainer.imitation.weight: {self.weight}; expected 0 or more")
+
+
 class TrainerConfig(Table, frozen=True):
     """The trainer."""
 
@@ -131,6 +153,7 @@ class TrainerConfig(Table, frozen=True):
     """Weight, 0 to 1, of the credit that the game assigns to a choice's own part of the action, against the advantage
     of the whole step. For games that credit parts (Diplomacy: each unit's order)."""
     loss: Plugin = Plugin(name="ppo_clip")
+    imitation: ImitationConfig = ImitationConfig()
     backend: Plugin = Plugin(name="auto")
     """The library that runs the model: ``native`` (the decoder of ``models``), ``peft`` (transformers and PEFT, any
     family), or ``auto``: ``native`` for the families that it knows, unless ``peft`` is as fast."""

@@ -172,6 +172,19 @@ def test_exploiters_with_fewer_workers_leave_the_main_policy_more_of_the_budget(
     assert mine == pytest.approx(ARMS["lean"].share, abs=0.1)
 
 
+def test_the_weakest_of_a_population_is_replaced_by_an_offspring(folder: Path, tmp_path: Path):
+    """Ratings of training matches decide, so a rater is at work beside the trainers."""
+    bench = msgspec.structs.replace(BENCHMARKS["kuhn"], games=24 * 24, batch=24, checkpoints=24, cloned=256)
+    config = run_config(bench, ARMS["crossover"], 1, PLAIN)
+    assert {policy.reset_steps for policy in config.policies.values()} == {1}
+    uvloop.run(train_run(tmp_path / "crossover", config, folder / "models" / "kuhn-1"))
+    events = list(read_events(tmp_path / "crossover"))
+    resets = [event for event in events if isinstance(event, PolicyReset)]
+    assert {event.policy for event in resets} <= {"second", "third"}
+    assert any(len(event.parents) == 2 for event in resets)
+    assert run_config(bench, ARMS["population"], 1, PLAIN).policies["third"].reset_operator is None
+
+
 def test_every_draw_can_be_computed_again(folder: Path):
     """What was kept is a league's history like any other."""
     state, checked = LeagueState(), 0
@@ -339,7 +352,11 @@ def test_an_exploiter_meets_nobody_but_the_frozen_policy(folder: Path, tmp_path:
 
 
 def test_games_with_a_tree_need_no_exploiter():
-    assert [name for name, bench in BENCHMARKS.items() if (bench.deals is None) != bool(bench.exploiter_games)] == []
+    assert [
+        name
+        for name, bench in BENCHMARKS.items()
+        if (bench.deals is None) != bool(bench.exploiter_games or bench.held_out)
+    ] == []
 
 
 def test_textarenas_game_of_one_round_is_over_after_both_have_chosen():
@@ -378,7 +395,7 @@ def test_seeds_of_all_arms_come_in_turn(tmp_path: Path):
 def test_names_choose_among_what_is_planned_and_all_three_ask_for_anything(tmp_path: Path):
     kuhn = asked_for(tmp_path, "--games", "kuhn")
     assert {(setting, arm) for _, setting, arm, _ in kuhn} == {
-        *(("entropy", arm) for arm in ARMS),
+        *(("entropy", arm) for arm in PLAN["kuhn", "entropy"]),
         *(("annealed", arm) for arm in ("mirror", "league")),
     }
     assert len(asked_for(tmp_path, "--arms", "lean")) == 2 * len(FIVE_SEEDS)
