@@ -187,7 +187,6 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """Arguments of the data set: ``{ min_terms = 3 }``."""
 
     def __post_init__(self) -> None:
-        """Raises ``ConfigError`` with the key, the value found and the expected range."""
         if self.size < 1:
             raise ConfigError(f"size: {self.size}; expected 1 or more")
         if self.dataset in UNSEEDED | EXECUTE_REPLIES:

@@ -134,7 +134,6 @@ class ServersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens of a prompt; requests that agree in these and in the adapter go to the same server while it is up."""
 
     def __post_init__(self) -> None:
-        """Check what types alone cannot say."""
         check_positive(self, "inference", "timeout_s", "patience_s", "tries", "silence_s", "places", "sticky_tokens")
         check_urls(self.urls)
 

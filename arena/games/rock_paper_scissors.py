@@ -23,7 +23,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     rounds: int = 3
 
     def __post_init__(self) -> None:
-        """Raises ``ConfigError`` with the key, the value found and the expected one."""
         if not 2 <= len(set(self.moves)) == len(self.moves) or not all(m.isalpha() and m.islower() for m in self.moves):
             raise ConfigError(f"moves: found {list(self.moves)}; expected two or more different words in small letters")
         if [len(row) for row in self.payoffs] != [len(self.moves)] * len(self.moves):

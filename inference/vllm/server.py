@@ -60,7 +60,6 @@ class VllmServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """As of ``VllmConfig``."""
 
     def __post_init__(self) -> None:
-        """Check what types alone cannot say."""
         if not self.urls:
             raise ConfigError("inference.urls: none; expected one or several like 'http://host:8000'")
         check_urls(self.urls)

@@ -104,7 +104,6 @@ class SearchConfig(Table, frozen=True):
     """Scripted agent that plays all seats in rollouts; empty for the version itself, which is slow."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         check_choice("search.value", self.value, POSITION_VALUES)
         check_at_least(self, "search", samples=1, replacements=0, rollouts=1, horizon=0)
 
@@ -171,7 +170,6 @@ class PolicyConfig(Table, frozen=True):
     """``best`` takes the best rated checkpoints, of different policies as far as there are any; ``uniform`` draws."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         if self.role not in POLICY_ROLES:
             raise ConfigError(f"role: {self.role!r}; expected {format_choices(POLICY_ROLES)}")
         check_choice("reset_selection", self.reset_selection, PARENT_SELECTIONS)

@@ -15,7 +15,6 @@ class RatingsConfig(Table, frozen=True):
     purposes: tuple[str, ...] = ("evaluation",)
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         names = [plugin.name for plugin in self.systems]
         for name in names:
             if names.count(name) > 1:
@@ -59,7 +58,6 @@ class EvaluationConfig(Table, frozen=True):
     died while they played it."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         check_worker_bounds("evaluation", self.workers_min, self.workers_max)
         if self.tries < 1:
             raise ConfigError(f"evaluation.tries: {self.tries}; expected 1 or more")
@@ -82,7 +80,6 @@ class PromotionConfig(Table, frozen=True):
     test: SprtConfig = SprtConfig(elo1=60.0, most_pairs=40)
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         if self.rule not in ("high_score", "sprt"):
             raise ConfigError(f"promotion.rule: {self.rule!r}; expected 'high_score' or 'sprt'")
         if self.test.most_pairs < 1:
@@ -109,7 +106,6 @@ class RolloutConfig(Table, frozen=True):
     ``ended_by_invalid`` (TextArena's). The match counts everywhere else."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         check_worker_bounds("rollout", self.workers_min, self.workers_max)
 
 
@@ -133,7 +129,6 @@ class EpisodesConfig(Table, frozen=True):
     """Longest time from an episode's beginning to its scores, children included."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         for key in ("spread", "reply_chars", "calls", "episode_s"):
             if not getattr(self, key) > 0:
                 raise ConfigError(f"episodes.{key}: {getattr(self, key)}; expected more than 0")
@@ -149,6 +144,5 @@ class MatchmakingConfig(Table, frozen=True):
     not left the schedule."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         if self.max_active_adapters is not None and self.max_active_adapters < 1:
             raise ConfigError(f"matchmaking.max_active_adapters: {self.max_active_adapters}; expected 1 or more")

@@ -26,7 +26,6 @@ class HistoryConfig(Table, frozen=True):
     the league's own. Endpoint and region of a bucket: ``AWS_ENDPOINT_URL`` and ``AWS_REGION`` of the environment."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         _check_store_url("history.copy_to", self.copy_to, "none")
         if self.records not in ("keep", "digest"):
             raise ConfigError(f"history.records: {self.records!r}; expected 'digest' or 'keep'")
@@ -68,7 +67,6 @@ class BlobsConfig(Table, frozen=True):
     that no checkpoint, match or snapshot refers to, and records it; None keeps all."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         is_bucket = _check_store_url("blobs.url", self.url, "the broker")
         service = parse_url(self.endpoint)
         fits = service is not None and service.scheme in ("http", "https") and service.hostname
@@ -96,7 +94,6 @@ class LogExportConfig(Table, frozen=True):
     """No event before this sequence is sent."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         url = parse_url(self.to)
         is_address = url is not None and url.scheme in ("http", "https") and url.hostname
         # Who may change settings says so little about the files of the tracker's machine.
@@ -126,7 +123,6 @@ class TrackerConfig(Table, frozen=True):
     """Where the events themselves are sent."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         if self.workers < 0:
             raise ConfigError(f"tracker.workers: {self.workers}; expected 0 or more")
         if not 0 < self.every_s < float("inf"):
@@ -143,7 +139,6 @@ class WorkersConfig(Table, frozen=True):
     at least 15. Counted by the rater's own heartbeats, so that its pauses and the broker's do not count."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         if not SILENCE_TIMEOUT_S <= self.silence_s < float("inf"):
             raise ConfigError(f"workers.silence_s: {self.silence_s}; expected {SILENCE_TIMEOUT_S:g} or more")
 
@@ -164,7 +159,6 @@ class AlarmsConfig(Table, frozen=True):
     """Used share of the store from which there is an alarm."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         url = parse_url(self.webhook) if self.webhook else None
         fits = url is not None and url.scheme in ("http", "https") and url.hostname
         if self.webhook and not (fits and "@" not in self.webhook and "?" not in self.webhook):

@@ -101,7 +101,6 @@ class PromptsConfig(Table, frozen=True):
     """Most tokens of a free reply."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         for key, allowed in (("reply", ("constrained", "free")), ("invalid", ("default", "fail", "random"))):
             if getattr(self, key) not in allowed:
                 raise ConfigError(f"prompts.{key}: {getattr(self, key)!r}; expected {format_choices(allowed)}")

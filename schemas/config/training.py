@@ -19,7 +19,6 @@ class ExperienceConfig(Table, frozen=True):
     node is away that holds them; those that waited there are lost with its disk: the history lacks nothing."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         if self.copies not in (1, 3):
             raise ConfigError(f"experience.copies: {self.copies}; expected 1 or 3")
 
@@ -62,7 +61,6 @@ class BufferConfig(Table, frozen=True):
     """Leave out the steps whose own lag is too large, and keep the rest of the rollout."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         check_choice("level", self.level, ("episode", "step"))
         check_choice("staleness", self.staleness, ("mean", "newest", "oldest"))
         if not 1.0 <= self.batch_delay < float("inf"):
@@ -88,7 +86,6 @@ class GroupAssemblyConfig(Table, frozen=True):
     """Members from which a group that is given up is trained on nevertheless; None for never."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         if self.max_open < 1:
             raise ConfigError(f"max_open: {self.max_open}; expected 1 or more")
         if self.least is not None and self.least < 1:
@@ -162,7 +159,6 @@ class TrainerConfig(Table, frozen=True):
     """Settings of the optimiser and of minibatches; ``trainer.learner`` explains them."""
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express."""
         check_choice("trainer.dtype", self.dtype, ("bfloat16", "float32"))
         if not 0 <= self.part_credit <= 1:
             raise ConfigError(f"trainer.part_credit: {self.part_credit}; expected 0 to 1")

@@ -30,7 +30,6 @@ class Prioritised(PluginStruct, frozen=True):
     """Added to a surprise relative to the largest one, so that nothing is passed over for ever."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no weights."""
         if self.by not in ("freshness", "surprise"):
             raise ConfigError(f"by: {self.by!r}; expected 'freshness' or 'surprise'")
         if self.alpha < 0 or self.epsilon <= 0:

@@ -55,7 +55,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return POWERS if self.powers is UNSET else tuple(power for power in POWERS if power in self.powers)
 
     def __post_init__(self) -> None:
-        """Raises ``ConfigError`` with the key, the value found and the expected range."""
         # The package declares a draw after a hundred years.
         if not 1901 <= self.max_year <= 1999:
             raise ConfigError(f"max_year: found {self.max_year}; expected a year from 1901 to 1999")

@@ -32,7 +32,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Whether the seed decides the first player; otherwise it is seat 0."""
 
     def __post_init__(self) -> None:
-        """Raises ``ConfigError`` with the key, the value found and the expected range."""
         if not 2 <= self.seats <= 16:
             raise ConfigError(f"seats: found {self.seats}; expected 2 to 16")
         if not 1 <= len(self.heaps) <= 9 or not all(1 <= heap <= 99 for heap in self.heaps):

@@ -50,7 +50,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Maximum length of a game; one that is not over by then fails."""
 
     def __post_init__(self) -> None:
-        """Raises ``ConfigError`` with the key, the value found and the expected range."""
         if self.max_turns < 1:
             raise ConfigError(f"max_turns: found {self.max_turns}; expected 1 or more")
 

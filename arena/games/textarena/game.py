@@ -58,7 +58,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Maximum length of a message, in characters."""
 
     def __post_init__(self) -> None:
-        """Raises ``ConfigError`` with the key, the value found and the expected range."""
         if not list_environments(self.env):
             raise ConfigError("env: found none; expected an environment that TextArena registers")
         prompts: dict[str, dict[str, str]] = {}

@@ -40,7 +40,6 @@ class WandbSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time limit for the server's response when the run is opened."""
 
     def __post_init__(self) -> None:
-        """Check values beyond their types."""
         if self.mode not in _MODES:
             raise ConfigError(f"mode: {self.mode!r}; expected 'offline' or 'online'")
         if not 0 < self.init_timeout_s < float("inf"):
