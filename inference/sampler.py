@@ -45,22 +45,22 @@ class SampledTokens(NamedTuple):
     """The nucleus of each row that uses one: token ids, ascending."""
 
 
-def sample_tokens(head_VD: Tensor, hidden_RD: Tensor, wishes: Sequence[RowSampling]) -> SampledTokens:
+def sample_tokens(head_VD: Tensor, hidden_RD: Tensor, requests: Sequence[RowSampling]) -> SampledTokens:
     """Draws a token for every row.
 
     Args:
         head_VD: The output head.
         hidden_RD: Final hidden states.
-        wishes: Allowed tokens and sampling parameters of each row.
+        requests: Allowed tokens and sampling parameters of each row.
     """
-    draws = SampledTokens([0] * len(wishes), [0.0] * len(wishes), {})
-    free = [index for index, request in enumerate(wishes) if request.choices is None]
-    bound = [index for index, request in enumerate(wishes) if request.choices is not None]
+    draws = SampledTokens([0] * len(requests), [0.0] * len(requests), {})
+    free = [index for index, request in enumerate(requests) if request.choices is None]
+    bound = [index for index, request in enumerate(requests) if request.choices is not None]
     for rows, logits_of in ((free, _all_logits), (bound, _allowed_logits)):
         if rows:
-            selected = [wishes[row] for row in rows]
+            selected = [requests[row] for row in rows]
             some_RD = hidden_RD
-            if len(rows) < len(wishes):
+            if len(rows) < len(requests):
                 some_RD = hidden_RD.index_select(0, torch.tensor(rows, device=hidden_RD.device))
             logits_RA, tokens_RA = logits_of(head_VD, some_RD, [request.choices or () for request in selected])
             _draw(logits_RA, tokens_RA, selected, rows, draws)
@@ -91,7 +91,7 @@ def _allowed_logits(head_VD: Tensor, hidden_RD: Tensor, choices: Sequence[Sequen
 def _draw(
     logits_RA: Tensor,
     tokens_RA: Tensor | None,
-    wishes: Sequence[RowSampling],
+    requests: Sequence[RowSampling],
     rows: Sequence[int],
     draws: SampledTokens,
 ) -> None:
@@ -100,11 +100,11 @@ def _draw(
     def there(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64, device=logits_RA.device)
 
-    scores_RA = logits_RA.double() / there([request.temperature for request in wishes]).unsqueeze(1)
+    scores_RA = logits_RA.double() / there([request.temperature for request in requests]).unsqueeze(1)
     scores_RA -= scores_RA.amax(1, keepdim=True)
-    if cut := [index for index, request in enumerate(wishes) if request.top_p < 1]:
+    if cut := [index for index, request in enumerate(requests) if request.top_p < 1]:
         cut_C = torch.tensor(cut, device=logits_RA.device)
-        kept_CA = nucleus_mask(scores_RA[cut_C], there([wishes[index].top_p for index in cut]))
+        kept_CA = nucleus_mask(scores_RA[cut_C], there([requests[index].top_p for index in cut]))
         scores_RA[cut_C] = scores_RA[cut_C].masked_fill(~kept_CA, -torch.inf)
         for index, kept_A in zip(cut, kept_CA, strict=True):
             kept = kept_A.nonzero().squeeze(1) if tokens_RA is None else tokens_RA[index, kept_A]
@@ -113,7 +113,7 @@ def _draw(
     total_R = cumulative_RA[:, -1]
     # Kept below the total even if the product rounds up to it, so that the token found has a positive probability.
     drawn_R = torch.minimum(
-        there([request.uniform for request in wishes]) * total_R, total_R.nextafter(total_R.new_zeros(()))
+        there([request.uniform for request in requests]) * total_R, total_R.nextafter(total_R.new_zeros(()))
     )
     index_R1 = torch.searchsorted(cumulative_RA, drawn_R.unsqueeze(1), right=True).clamp_(max=scores_RA.shape[1] - 1)
     logprobs_R = scores_RA.gather(1, index_R1).squeeze(1) - total_R.log()

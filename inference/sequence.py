@@ -19,7 +19,6 @@ class ActiveSequence:
     """A completion being sampled. Tokens in ``pending`` are known but not in the cache yet."""
 
     __slots__ = (
-        "_asked",
         "_completion",
         "_limit",
         "_next",
@@ -27,6 +26,7 @@ class ActiveSequence:
         "_prompt",
         "_sampled_first",
         "_started",
+        "_submitted",
         "_temperature",
         "_top_p",
         "_uniform",
@@ -64,7 +64,7 @@ class ActiveSequence:
         Raises:
             ModelError: the prompt or the constraint names a token that the model does not have.
         """
-        self._asked = time.perf_counter()
+        self._submitted = time.perf_counter()
         self._started: float | None = None
         self._sampled_first: float | None = None
         self.name = request.adapter
@@ -174,8 +174,8 @@ class ActiveSequence:
         """The finished completion."""
         assert self.finished is not None
         now = time.perf_counter()
-        first_s = 0.0 if self._sampled_first is None else self._sampled_first - self._asked
-        timing = Timing((self._started or now) - self._asked, now - self._asked, self.reused, first_s)
+        first_s = 0.0 if self._sampled_first is None else self._sampled_first - self._submitted
+        timing = Timing((self._started or now) - self._submitted, now - self._submitted, self.reused, first_s)
         return self._completion.finish(self.finished, timing)
 
     def _follow_forced(self, place: Constraint) -> None:

@@ -72,11 +72,11 @@ def make_conversational_model(
 
 
 def _shuffle(calls: Iterator[ImprovisedCall], rng: Random) -> Iterator[ImprovisedCall]:
-    held = list(islice(calls, _SHUFFLE_BUFFER))
+    buffer = list(islice(calls, _SHUFFLE_BUFFER))
     for call in calls:
-        place = rng.randrange(len(held))
-        yield held[place]
-        held[place] = call
+        place = rng.randrange(len(buffer))
+        yield buffer[place]
+        buffer[place] = call
 
 
 def _make_example(

@@ -118,7 +118,7 @@ class ReleaseFacts(msgspec.Struct, frozen=True):
     benchmarks: list[Benchmark]
     before: list[Benchmark]
     """Benchmarks of the base model."""
-    way: list[LineageSegment]
+    segments: list[LineageSegment]
     opponents: dict[str, int]
     """Seats of other agents in the matches of all steps of the lineage, the most frequent first."""
     training_s: float

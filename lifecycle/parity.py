@@ -73,7 +73,7 @@ class SamplingVariant(msgspec.Struct, frozen=True):
         return Request(place.prompt_ids, adapter, None if free else place.constraint, sampling)
 
 
-VARIANTS = [SamplingVariant(*way) for way in product(("constrained", "free"), TEMPERATURES, TOP_PS)]
+VARIANTS = [SamplingVariant(*values) for values in product(("constrained", "free"), TEMPERATURES, TOP_PS)]
 
 
 class VariantResult(msgspec.Struct, frozen=True):

@@ -228,7 +228,7 @@ def _registry_dict(facts: ReleaseFacts, config: LeagueConfig, base: str | None) 
 
 
 def _lineage_dict(facts: ReleaseFacts) -> dict[str, Any]:
-    return {"agent": facts.chosen.agent, "opponents": facts.opponents, "stations": facts.way}
+    return {"agent": facts.chosen.agent, "opponents": facts.opponents, "stations": facts.segments}
 
 
 def _as_json(value: Any) -> str:

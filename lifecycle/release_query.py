@@ -126,7 +126,7 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
         baselines=others,
         benchmarks=[one for one in benchmarks if one.agent == chosen.agent],
         before=[one for one in benchmarks if one.agent == config.base_agent],
-        way=[_lineage_segment(station) for station in lineage.stations],
+        segments=[_lineage_segment(station) for station in lineage.stations],
         opponents=_opponent_seats(lineage, config.trainer.policy),
         training_s=_training_s(tables, state, config.trainer.policy, chosen.version),
         changes=_setting_changes(tables, config.trainer.policy, chosen.version),

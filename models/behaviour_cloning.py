@@ -253,6 +253,6 @@ def _choices_loss(decoder: Decoder, rows: Sequence[Example], hidden_BLD: Tensor)
 
 
 def _drop_unconstrained(row: Example) -> Example:
-    held = [(branch, tokens) for branch, tokens in zip(row.branches, row.allowed, strict=True) if len(tokens)]
-    branches, allowed = [branch for branch, _ in held], [tokens for _, tokens in held]
+    choices = [(branch, tokens) for branch, tokens in zip(row.branches, row.allowed, strict=True) if len(tokens)]
+    branches, allowed = [branch for branch, _ in choices], [tokens for _, tokens in choices]
     return Example(row.prompt_ids, row.completion_ids, branches, allowed)

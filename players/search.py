@@ -133,9 +133,9 @@ def _replacements(action: Action, candidates: Sequence[Action], rng: Random) -> 
     """Other parts of the candidates at the same place, with the place, in random order."""
     alike = [candidate for candidate in candidates if len(candidate) == len(action)]
     columns = (dict.fromkeys(candidate[index] for candidate in alike) for index in range(len(action)))
-    found = [(index, part) for index, column in enumerate(columns) for part in column if part != action[index]]
-    rng.shuffle(found)
-    return found
+    parts = [(index, part) for index, column in enumerate(columns) for part in column if part != action[index]]
+    rng.shuffle(parts)
+    return parts
 
 
 class Rollouts:

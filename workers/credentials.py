@@ -97,10 +97,10 @@ def lock_folder(folder: Path, role: str) -> Iterator[None]:
     Raises:
         UsageError: the folder is locked or not writable.
     """
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as locks:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            held.enter_context(hold_lock(folder / f"join-{role}.lock"))
+            locks.enter_context(hold_lock(folder / f"join-{role}.lock"))
         except OSError as error:
             raise UsageError(f"--folder {folder}: {error.strerror}; expected one that this user can write to") from None
         except LockedError as holder:

@@ -145,9 +145,9 @@ class OpponentReplies:
         spec, models, version = self._spec, self._models, find_searched_version(self._context, search)
         assert not isinstance(spec, ArenaSpec)
         prompter = make_prompter(models.tokenizer, spec, self._context.config.prompts)
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as leases:
             if version is not None:
-                await models.ensure(version.adapter, held)
+                await models.ensure(version.adapter, leases)
             return await models.make_player(agent, version, prompter, spec).act(game, seat, seed)
 
     def _seed(self, opened: SessionOpened, body: ChatCompletionRequest, role: str) -> int:

@@ -82,9 +82,9 @@ class GenerateRoutes:
 
     async def _generate_reply(self, body: bytes | msgspec.Raw) -> bytes:
         call = _decode_call(body)
-        with self._admission.admit(), contextlib.ExitStack() as held:
+        with self._admission.admit(), contextlib.ExitStack() as leases:
             if call.adapter is not None:
-                await self._models.acquire(call.adapter, held)
+                await self._models.acquire(call.adapter, leases)
             return msgspec.msgpack.encode(await self._sample(call))
 
     async def _sample(self, call: GenerateCall) -> GenerateReply:
@@ -120,8 +120,8 @@ class AdapterRoutes:
     async def load(self, request: web.Request) -> web.Response:
         """Load an adapter ahead of requests."""
         digest = await self._read_digest(request)
-        with self._admission.admit(), contextlib.ExitStack() as held:
-            await self._models.acquire(digest, held)
+        with self._admission.admit(), contextlib.ExitStack() as leases:
+            await self._models.acquire(digest, leases)
         return web.Response(text=f"Success: LoRA adapter '{digest}' added successfully.")
 
     async def unload(self, request: web.Request) -> web.Response:

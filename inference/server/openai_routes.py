@@ -218,9 +218,9 @@ class OpenAIRoutes:
         requested = [
             (prompt, _sampling_parameters(body, first + index, limit)) for prompt in prompts for index in range(each)
         ]
-        with self._admission.admit(len(requested)), contextlib.ExitStack() as held:
+        with self._admission.admit(len(requested)), contextlib.ExitStack() as leases:
             if named.adapter is not None:
-                await self._models.acquire(named.adapter, held)
+                await self._models.acquire(named.adapter, leases)
             requests = [Request(prompt, named.adapter, constraint, sampling) for prompt, sampling in requested]
             completions = await _gather_or_cancel(map(self._models.backend.generate, requests))
         return named, [CompletionChoice(prompt, one) for (prompt, _), one in zip(requested, completions, strict=True)]

@@ -175,7 +175,7 @@ class PoolRoutes:
     """Answers ``/v1/league/sessions``, ``/v1/league/results`` and ``/v1/league/agents``."""
 
     def __init__(self, pool: OpponentPool | None, admission: AdmissionControl) -> None:
-        self._found = pool
+        self._optional_pool = pool
         self._admission = admission
 
     async def open(self, request: web.Request) -> web.Response:
@@ -198,9 +198,9 @@ class PoolRoutes:
 
     @property
     def _pool(self) -> OpponentPool:
-        if self._found is None:
+        if self._optional_pool is None:
             raise RefusedError(404, "this server has no opponent pool; expected an inference worker of a league")
-        return self._found
+        return self._optional_pool
 
 
 def _reply(result: msgspec.Struct) -> web.Response:

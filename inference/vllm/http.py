@@ -162,12 +162,12 @@ async def _detect_mask_support(dispatch: LoadBalancer, url: str, vocabulary: int
             "0. Start vLLM with --logprobs-mode processed_logprobs"
         )
     # A server without the mask would hardly sample these, and never with these log-probabilities.
-    chain, way = ConstraintSlice([[last], [0], [last], []], [[1], [2], [3], []]), [last, 0, last]
+    chain, path = ConstraintSlice([[last], [0], [last], []], [[1], [2], [3], []]), [last, 0, last]
     along = await _sample_base(
-        dispatch, VllmRequest([0], len(way), 0, sampling, excerpt=chain, stops=(max(last - 1, 0),))
+        dispatch, VllmRequest([0], len(path), 0, sampling, excerpt=chain, stops=(max(last - 1, 0),))
     )
     pairs = zip(along.tokens, along.logprobs, strict=True)
-    return list(along.tokens) == way and all(abs(its.get(token, 1)) <= LOGPROB_TOLERANCE for token, its in pairs)
+    return list(along.tokens) == path and all(abs(its.get(token, 1)) <= LOGPROB_TOLERANCE for token, its in pairs)
 
 
 async def _sample_base(dispatch: LoadBalancer, draw: VllmRequest) -> VllmSample:

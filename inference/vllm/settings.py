@@ -92,7 +92,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def engine_arguments(self, folder: Path, model: int) -> dict[str, Any]:
         """Of vLLM's ``AsyncEngineArgs``, for a model that takes ``model`` tokens."""
         on_cpu, length = self.device == "cpu", self.max_length(model)
-        nothing = int(self.needs_zero_adapter)
+        zero_adapters = int(self.needs_zero_adapter)
         memory = self.kv_cache_gib or (1.0 if on_cpu else 0.0)
         return {
             "model": str(folder),
@@ -100,9 +100,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "dtype": ("float32" if on_cpu else "bfloat16") if self.dtype == "auto" else self.dtype,
             "max_num_seqs": self.max_rows,
             "enable_lora": True,
-            "max_loras": self.max_loras + nothing,
+            "max_loras": self.max_loras + zero_adapters,
             "max_lora_rank": next(rank for rank in SUPPORTED_RANKS if rank >= self.max_lora_rank),
-            "max_cpu_loras": self.max_cpu_loras + nothing,
+            "max_cpu_loras": self.max_cpu_loras + zero_adapters,
             "gpu_memory_utilization": self.gpu_memory_utilization,
             "tensor_parallel_size": self.tensor_parallel_size,
             # The default is the same in all processes, which would then draw the same numbers.

@@ -80,9 +80,9 @@ class BenchmarkGames:
         self.terms = terms
         self._seats = seats
         self._requests = [request for request in requests if request.benchmark_id.rpartition("-")[0] == terms.name]
-        self._wanted = list(islice(_iterate_places(terms.seed, seats), games))
+        self._needed = list(islice(_iterate_places(terms.seed, seats), games))
         own = {match_id: place for request in self._requests for match_id, place in _places(request).items()}
-        self._waiting = {match_id: place for match_id, place in own.items() if place in set(self._wanted)}
+        self._waiting = {match_id: place for match_id, place in own.items() if place in set(self._needed)}
         self._played: dict[_Place, GameResult] = {}
         self.failures: list[MatchFailed] = []
         """Matches that could not be completed; their games are missing again, like those of voided matches."""
@@ -98,17 +98,17 @@ class BenchmarkGames:
     @property
     def results(self) -> list[GameResult]:
         """Completed games, in the order of the plan."""
-        return [self._played[place] for place in self._wanted if place in self._played]
+        return [self._played[place] for place in self._needed if place in self._played]
 
     @property
     def is_complete(self) -> bool:
         """Whether all games were played."""
-        return len(self._played) == len(self._wanted)
+        return len(self._played) == len(self._needed)
 
     def make_request(self) -> BenchmarkRequested | None:
         """The request for games that are neither played nor waiting; None if there are none."""
         numbers = {*self._waiting.values(), *self._played}
-        missing = [place for place in self._wanted if place not in numbers]
+        missing = [place for place in self._needed if place not in numbers]
         name = f"{self.terms.name}-{len(self._requests) + 1}"
         return _make_request(self.terms, name, missing) if missing else None
 

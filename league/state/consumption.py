@@ -118,7 +118,7 @@ class ExperienceConsumption:
     def __init__(self) -> None:
         self._fates: dict[str, TrajectoryAccounting] = {}
         self._consumed: dict[str, ExperiencePosition] = {}
-        self._gone = SeenIds()
+        self._ended = SeenIds()
 
     def accounting(self, policy: str) -> TrajectoryAccounting:
         """Outcomes of a policy's trajectories."""
@@ -130,7 +130,7 @@ class ExperienceConsumption:
 
     def is_accounted(self, match_id: str, seat: int) -> bool:
         """Whether a seat's trajectory is accounted for; another one of the same match and seat is then a duplicate."""
-        return match_id in self._gone or _trajectory_key(match_id, seat) in self._gone
+        return match_id in self._ended or _trajectory_key(match_id, seat) in self._ended
 
     def count_generated(self, match: MatchFinished) -> None:
         """Count the trajectories of a finished match; call once per match."""
@@ -155,10 +155,10 @@ class ExperienceConsumption:
         unfinished = {_trajectory_key(part.match_id, part.seat) for part in step.parts if part.left > 0}
         for name in _trajectory_keys(step.matches, step.seats):
             if name not in unfinished:
-                self._gone.add(name)
+                self._ended.add(name)
         for group in step.dropped:
             for name in _trajectory_keys(group.matches, group.seats):
-                self._gone.add(name)
+                self._ended.add(name)
 
     def abandon(self) -> None:
         """Abandon everything pending: the history branches here, and pending trajectories stay with its origin."""
@@ -176,13 +176,13 @@ class ExperienceConsumption:
 
     def to_snapshot(self) -> ConsumptionSnapshot:
         """Returns the fold for a snapshot."""
-        return ConsumptionSnapshot(dict(self._fates), dict(self._consumed), self._gone.to_snapshot())
+        return ConsumptionSnapshot(dict(self._fates), dict(self._consumed), self._ended.to_snapshot())
 
     @classmethod
     def from_snapshot(cls, saved: ConsumptionSnapshot) -> "ExperienceConsumption":
         """Restores the fold from a snapshot."""
         fold = cls()
-        fold._fates, fold._consumed, fold._gone = (
+        fold._fates, fold._consumed, fold._ended = (
             dict(saved.fates),
             dict(saved.consumed),
             SeenIds.from_snapshot(saved.gone),

@@ -284,10 +284,10 @@ class TinkerAdapter:
         self.replace_client(self.backend.load_client(path, moments=False))
 
     def _check_layout(self, folder: Path) -> None:
-        found = read_adapter_spec(folder)
-        if (found.rank, found.alpha, found.rslora) != (self.spec.rank, self.spec.alpha, False):
+        spec = read_adapter_spec(folder)
+        if (spec.rank, spec.alpha, spec.rslora) != (self.spec.rank, self.spec.alpha, False):
             raise ModelError(
-                f"{folder}: an adapter of rank {found.rank} and alpha {found.alpha:g}; expected rank {self.spec.rank}, "
+                f"{folder}: an adapter of rank {spec.rank} and alpha {spec.alpha:g}; expected rank {self.spec.rank}, "
                 f"alpha {self.spec.alpha:g}"
             )
 
@@ -483,8 +483,8 @@ def _adapted_parts(targets: Sequence[str]) -> tuple[bool, bool]:
 
 def _fetch(url: str, headers: dict[str, str] | None = None) -> bytes:
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers or {}), timeout=600) as response:
-        found: bytes = response.read()
-        return found
+        content: bytes = response.read()
+        return content
 
 
 @contextlib.contextmanager

@@ -145,11 +145,11 @@ class TrajectoryBuffer:
         steps = [step for step in trainable_steps(rollout) if not in_ranges(done, step)]
         self._apply_group_update(self._groups.add(BufferedTrajectory(sequence, rollout, steps)))
 
-    def _apply_group_update(self, came: GroupUpdate[BufferedTrajectory]) -> None:
+    def _apply_group_update(self, update: GroupUpdate[BufferedTrajectory]) -> None:
         """Make members of complete groups available, and drop those whose group was given up or is closed."""
-        for one in (one for group in came.released for one in group):
+        for one in (one for group in update.released for one in group):
             self._waiting[one.sequence] = one
-        for reason, those in (("given_up", came.given_up), ("late", came.late)):
+        for reason, those in (("given_up", update.given_up), ("late", update.late)):
             self._unsettled += [
                 DroppedItem(one.sequence, one.rollout.match_id, reason, one.rollout.seat) for one in those
             ]

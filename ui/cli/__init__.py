@@ -308,8 +308,8 @@ for _name, _help in GROUPS.items():
     app.add_typer(typer.Typer(help=_help, no_args_is_help=True, cls=LeagueCommands), name=_name)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(value: bool) -> None:
+    if value:
         # Imported on use: finding the metadata of packages takes as long as a third of the help.
         from importlib.metadata import version as installed_version
 

@@ -128,8 +128,8 @@ def _pair_rows(report: "PayoffReport") -> list[list[object]]:
 
 def _nash_columns(report: "PayoffReport") -> tuple[list[float | None], list[float | None]]:
     if report.nash is None:
-        nothing: list[float | None] = [None] * len(report.payoff.agents)
-        return nothing, nothing
+        blank: list[float | None] = [None] * len(report.payoff.agents)
+        return blank, blank
     return [*report.nash.share], [*report.nash.worth]
 
 

@@ -237,8 +237,8 @@ def _record_decision(run: Run, kind: type[Event] | None, decide: "DecideEvents")
     return events
 
 
-def _print_result(events: Sequence[Event], as_json: bool, done: str, nothing: str) -> None:
+def _print_result(events: Sequence[Event], as_json: bool, done: str, otherwise: str) -> None:
     if as_json:
         print_json({"recorded": events})
     else:
-        print(done if events else nothing)
+        print(done if events else otherwise)

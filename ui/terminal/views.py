@@ -48,15 +48,15 @@ class ViewOptions(NamedTuple):
     def select_rows(self, rows: Sequence[dict[str, Any]], *fields: str) -> list[dict[str, Any]]:
         """Returns the rows with the searched text in one of ``fields``, in the chosen order."""
         words = self.search.lower()
-        held = [row for row in rows if any(words in str(row.get(field, "")).lower() for field in fields)]
+        selected = [row for row in rows if any(words in str(row.get(field, "")).lower() for field in fields)]
         if self.sort:
             # Missing values come last in both orders.
-            known = [row for row in held if row.get(self.sort) is not None]
+            known = [row for row in selected if row.get(self.sort) is not None]
             # Numbers are sorted from the largest.
             down = bool(known) and not isinstance(known[0][self.sort], str)
             known.sort(key=lambda row: row[self.sort], reverse=down != self.backwards)
-            held = known + [row for row in held if row.get(self.sort) is None]
-        return held
+            selected = known + [row for row in selected if row.get(self.sort) is None]
+        return selected
 
 
 class View(Protocol):

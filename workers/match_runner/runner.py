@@ -108,10 +108,10 @@ class AgentMatchRunner(ABC, Generic[_PositionT, _PlayersT, _ResultT]):
         """See ``MatchRunner.play``."""
         started = time.monotonic()
         # Matches that run beside this one do not evict its adapters while they are held.
-        with contextlib.ExitStack() as held:
-            position = self.open_position(job, held)
+        with contextlib.ExitStack() as leases:
+            position = self.open_position(job, leases)
             versions = self._models.resolve_fixed_versions(job, live, self.human_seats(job))
-            await self._models.ensure_all([published.adapter for published in versions.values()], held)
+            await self._models.ensure_all([published.adapter for published in versions.values()], leases)
             players = await self.seat_players(job, versions)
             result = await self.play_to_end(job, position, players)
         return self.complete(job, position, players, result, time.monotonic() - started)
