@@ -506,6 +506,9 @@ class LeagueState:
                 return False
             self._next_index[prefix] = max(int(index) + 1, self._next_index.get(prefix, 0))
             self._in_play.begin_match(event)
+            if self._workers.has_left(event.worker):
+                # The draw was under way when its worker left: no process plays the match.
+                self._in_play.forget_worker(event.worker, self._seen)
         return False
 
     def _on_session_opened(self, event: e.SessionOpened) -> bool:

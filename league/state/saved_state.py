@@ -250,6 +250,11 @@ class WorkerRegistry:
         self._recount_slots()
         return True
 
+    def has_left(self, name: str) -> bool:
+        """Whether a worker of this name has run, and runs no more."""
+        worker = self.workers.get(name)
+        return worker is not None and worker.left is not None
+
     def disconnect_all(self, origin: str) -> None:
         """Mark all running workers as left: they belong to the run from which this history was branched."""
         for name, worker in self.workers.items():

@@ -169,6 +169,9 @@ def test_draws_that_are_recorded_in_another_order_are_in_play_and_unfinished_onc
     state.apply(50, left)
     state.apply(51, drawn("w-1"))
     assert (state.matches_ahead("main"), set(state.unfinished_matches)) == (0, {"w-1", "w-2"})
+    # Under way when its worker left.
+    state.apply(52, drawn("w-3"))
+    assert (state.matches_ahead("main"), set(state.unfinished_matches)) == (0, {"w-1", "w-2", "w-3"})
 
 
 def test_steps_are_summed_once_over_restarts() -> None:
