@@ -211,7 +211,7 @@ class _MovementPhase:
         self._waiting: dict[str, set[str]] = {unit: set() for unit in self._legal}
         """Provinces of the units that wait for each unit's order."""
         self._waits_left = len(self._legal) ** 2
-        """Units that wait for each other in a circle could go on for ever."""
+        """Units that wait for each other in a circle could be put back without end."""
 
     def orders(self) -> Action:
         """Draws the orders, in the order of the legal orders; an illegal support becomes a hold."""

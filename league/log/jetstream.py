@@ -166,7 +166,7 @@ class JetStreamLog:
                 yield recorded
 
     async def follow(self, first: int = 1) -> AsyncIterator[RecordedEvent]:
-        """Events from ``first`` on, for ever."""
+        """Events from ``first`` on, without end."""
         async for messages in pull_messages(self.client, LEAGUE_STREAM, league_subjects(self.league), first, None):
             for pulled in messages:
                 self.follow_lag = pulled.pending

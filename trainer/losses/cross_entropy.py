@@ -10,7 +10,7 @@ from trainer.losses import LossInputs, LossValue, Objective, register
 
 @register("cross_entropy")
 class CrossEntropy(Objective, frozen=True, kw_only=True):
-    """``-A * logprob - entropy * H``, whoever chose, so without an importance ratio (Pomerleau 1991).
+    """``-A * logprob - entropy * H``, whichever policy chose, so without an importance ratio (Pomerleau 1991).
 
     With the advantage ``constant`` all choices count the same. Expert iteration adds it to any other loss.
     """
