@@ -31,9 +31,7 @@ SESSIONS, TURNS = size(1_000, 4), size(4, 2)
 CONFIG = {
     "name": "pool",
     "game": {"name": "rock_paper_scissors"},
-    "agents": {
-        "base_model": {"kind": "base", "baseline": True},
-    },
+    "agents": {"base_model": {"kind": "base", "baseline": True}},
     "model": {"cloning": {"sequences": 16}},
 }
 CHAT = {"messages": [{"role": "user", "content": "rock"}], "max_tokens": 1}
