@@ -98,14 +98,14 @@ class PolicyPlayer(SeatPlayer):
         self._choice_count += reply.choices
         self._illegal_count += reply.illegal
 
-    def record_expert(self, game: Game, seat: int, action: Action, gain: float) -> None:
-        """Keep an expert's action in the position of the last model call, to be imitated, and what it would gain.
+    def record_expert(self, game: Game, seat: int, action: Action) -> None:
+        """Keep an expert's action in the position of the last model call, to be imitated.
 
         Raises:
             GameError: replies are free, so that an action has no one form.
         """
         completion_ids, branches, allowed = encode_decision(self._prompter.make_prompt(game, seat), action)
-        expert = ExpertDecision(completion_ids, branches, allowed, gain)
+        expert = ExpertDecision(completion_ids, branches, allowed)
         self.model_calls[-1] = msgspec.structs.replace(self.model_calls[-1], expert=expert)
 
     def assign_action_credits(self, game: Game, seat: int) -> None:

@@ -55,20 +55,15 @@ class SearchPlayer(SeatPlayer):
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """The action with the highest mean value, the more often sampled one of equals; see ``Player.act``."""
-        return (await self.search(game, seat, seed))[0]
-
-    async def search(self, game: Game, seat: int, seed: int) -> tuple[Action, float]:
-        """``act``'s action, and by how much its mean value is above that of the policy's own action."""
         seeds = [seed, *(derive_seed(seed, "candidate", number) for number in range(1, self._config.samples))]
         samples = await asyncio.gather(*(one.act(game, seat, each) for one in self._proposers for each in seeds))
         candidates = list(dict.fromkeys(samples))
         if len(candidates) == 1:
-            return candidates[0], 0.0
+            return candidates[0]
         rollouts = Rollouts(self._game, self._config, self._rollout_player, game, seat, seed)
         values = {candidate: await rollouts.value(candidate) for candidate in candidates}
         best = max(candidates, key=lambda candidate: (values[candidate], samples.count(candidate)))
-        best = await self._improve(best, candidates, game, rollouts)
-        return best, rollouts.values[best] - rollouts.values[candidates[0]]
+        return await self._improve(best, candidates, game, rollouts)
 
     async def _improve(self, best: Action, candidates: Sequence[Action], game: Game, rollouts: "Rollouts") -> Action:
         """Hill climbing: replaces one part at a time by another candidate's, as long as the value rises."""
@@ -125,7 +120,7 @@ class ApprenticePlayer(SeatPlayer):
         """The policy's own action; see ``Player.act``."""
         action = await self._policy.act(game, seat, seed)
         if Random(derive_seed(seed, "expert")).random() < self._share:
-            self._policy.record_expert(game, seat, *await self._expert.search(game, seat, seed))
+            self._policy.record_expert(game, seat, await self._expert.act(game, seat, seed))
         return action
 
 

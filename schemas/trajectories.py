@@ -17,8 +17,6 @@ class ExpertDecision(msgspec.Struct, frozen=True, gc=False):
     branches: list[int]
     allowed: list[list[int]]
     """``branches`` and ``allowed`` as of ``ModelCall``."""
-    gain: float = 0.0
-    """Value of the action above that of the policy's own, by the expert."""
 
 
 class ModelCall(msgspec.Struct, frozen=True, gc=False):

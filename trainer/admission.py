@@ -63,7 +63,7 @@ def rejection_reason(
         reason = _check_step(step, vocab_size, max_positions)
         if reason is not None:
             return f"step {index}: {reason}"
-        if (reason := _check_expert(step, vocab_size, max_positions)) is not None:
+        if (expert := step.as_expert()) and (reason := _check_step(expert, vocab_size, max_positions)) is not None:
             return f"step {index}, the expert's decision: {reason}"
     return None
 
@@ -80,14 +80,6 @@ def _check_members(rollout: Trajectory) -> str | None:
             return f"{where}: step {min(twice)} has another member"
         taken.update(member.steps)
     return None
-
-
-def _check_expert(step: ModelCall, vocab_size: int | None, max_positions: int | None) -> str | None:
-    if step.expert is None or (call := step.as_expert()) is None:
-        return None
-    if not (math.isfinite(step.expert.gain) and step.expert.gain >= 0):
-        return f"gain {step.expert.gain} is not a finite number of 0 or more"
-    return _check_step(call, vocab_size, max_positions)
 
 
 def _check_step(step: ModelCall, vocab_size: int | None, max_positions: int | None) -> str | None:

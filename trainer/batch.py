@@ -22,7 +22,6 @@ from torch import Tensor
 
 from models.forward import Packing, make_packing
 from models.packing import packed_rows, padded_rectangles
-from schemas.config import ImitationConfig
 from schemas.trajectories import ModelCall, Trajectory
 from trainer.learner_config import LearnerConfig
 from trainer.ranks import RankComm
@@ -111,20 +110,15 @@ def flatten(
     )
 
 
-def flatten_experts(
-    rollouts: Sequence[Trajectory], config: ImitationConfig, longest: int | None = None
-) -> Batch | None:
-    """The experts' decisions of trajectories, a sequence each, with its weight as advantage of each choice.
+def flatten_experts(rollouts: Sequence[Trajectory], weight: float, longest: int | None = None) -> Batch | None:
+    """The experts' decisions of trajectories, a sequence each, with a weight as advantage of each choice.
 
     None where no expert had a choice. Log-probabilities are 0, since the policy did not sample these tokens.
     """
-    labelled = [step for rollout in rollouts for step in rollout.steps if step.expert is not None]
-    if not labelled:
+    steps = [expert for rollout in rollouts for step in rollout.steps if (expert := step.as_expert()) is not None]
+    if not steps:
         return None
-    gain_S = np.array([step.expert.gain if step.expert else 0.0 for step in labelled])
-    scale_S = gain_S / max(gain_S.mean(), 1e-9) if config.weighting == "gain" else np.ones(len(labelled))
-    experts = [expert for step in labelled if (expert := step.as_expert()) is not None]
-    batch = flatten([msgspec.structs.replace(rollouts[0], steps=experts)], [config.weight * scale_S], longest)
+    batch = flatten([msgspec.structs.replace(rollouts[0], steps=steps)], [np.full(len(steps), weight)], longest)
     return batch if len(batch) else None
 
 

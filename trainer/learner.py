@@ -73,7 +73,7 @@ class Learner:
         self.critic = self._make_critic()
         self._objective = LOSSES.build(config.loss)
         self._loss: Callable[[LossInputs], LossValue] = self._objective
-        self._imitation, self._imitation_config = CrossEntropy(), config.imitation
+        self._imitation, self._imitation_weight = CrossEntropy(), config.imitation.weight
         self._optimizer = adapter.make_optimizer(self.config)
 
     def step(self, rollouts: Sequence[Trajectory], progress: float = 0.0) -> StepReport:
@@ -108,7 +108,7 @@ class Learner:
         if not len(batch):
             return msgspec.structs.replace(report, skipped="no step with a choice" if not chosen else TOO_LONG)
         rate = self.config.learning_rate_at(progress)
-        experts = flatten_experts(credited.rollouts, self._imitation_config, self.config.max_train_len)
+        experts = flatten_experts(credited.rollouts, self._imitation_weight, self.config.max_train_len)
         tally, skipped, value_loss = self._update(batch, experts, credited, rate)
         tally.all_reduce(self.ranks)
         critic = [] if self.critic is None else [self.critic.flat_C]

@@ -64,7 +64,7 @@ class StepReport(msgspec.Struct, frozen=True):
     imitated: int = 0
     """Decisions of an expert that were imitated."""
     imitation_loss: float = 0.0
-    """Mean cross-entropy of the expert's choices, in nats, without their weights."""
+    """Mean cross-entropy of the expert's choices, in nats, without its weight."""
     grad_norm: float = 0.0
     """Mean over minibatches, before clipping."""
 

@@ -101,15 +101,11 @@ class ImitationConfig(Table, frozen=True):
     """Share of the policy's decisions in training matches, 0 to 1, in which the agent searches."""
     weight: float = 1.0
     """Weight of the mean cross-entropy of the agent's choices, in nats, beside the loss."""
-    weighting: str = "equal"
-    """``equal``, or ``gain``: a decision counts by how much better than the policy's own the search thinks that it is,
-    over the mean of the batch, and not at all where the search stays with the policy's own."""
 
     def __post_init__(self) -> None:
         """Validate what types cannot express."""
         if not 0 <= self.share <= 1:
             raise ConfigError(f"trainer.imitation.share: {self.share}; expected 0 to 1")
-        check_choice("trainer.imitation.weighting", self.weighting, ("equal", "gain"))
         if not 0 <= self.weight < float("inf"):
             raise ConfigError(f"trainer.imitation.weight: {self.weight}; expected 0 or more")
 
