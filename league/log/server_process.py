@@ -77,7 +77,9 @@ def find_nats_server() -> str:
 def last_error(log: Path) -> str:
     """The last error in a broker's log."""
     lines = log.read_text(errors="replace").splitlines()
-    return next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "its log names no error")
+    # The last two are those of Go's run time, which has no log of its own: too little memory, for example.
+    marks = ("[FTL]", "[ERR]", "fatal error: ", "panic: ")
+    return next((line for line in reversed(lines) if any(mark in line for mark in marks)), "its log names no error")
 
 
 def free_port() -> int:

@@ -53,6 +53,18 @@ def test_a_start_that_is_interrupted_leaves_no_broker(
     wait_until_gone(brokers())
 
 
+def test_a_broker_that_gets_too_little_memory_to_start_says_so(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, resource, sys; from league.log.server import EmbeddedServer;"
+        "resource.setrlimit(resource.RLIMIT_AS, (600 << 20, 600 << 20));"
+        "EmbeddedServer(pathlib.Path(sys.argv[1])).__enter__()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert "did not start: fatal error: " in done.stderr
+
+
 def test_free_ports_are_none_that_an_outgoing_connection_may_take() -> None:
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for _ in range(20):
