@@ -134,7 +134,10 @@ class Context:
     async def _skip_event(self, recorded: RecordedEvent, error: DecodeError) -> None:
         """Log an undecodable event: damaged ones each time, unknown types once, with totals when the worker leaves."""
         if isinstance(error, NewerSchemaError) and self.refuses_newer:
-            self.refusal = f"event {recorded.sequence} of the history: {error}"
+            self.refusal = (
+                f"event {recorded.sequence} of the history, on {recorded.subject}: {error}; if no newer version runs, "
+                f"that worker's credentials are to be revoked, and `league branch --at {recorded.sequence - 1}` goes on"
+            )
             raise VersionError(self.refusal)
         if not isinstance(error, UnknownEventError | NewerSchemaError):
             await self._bury(recorded, error)

@@ -71,7 +71,9 @@ def test_who_cannot_read_the_history_does_not_join(tmp_path: Path, role: str) ->
     async def body() -> None:
         async with league(tmp_path) as (run, log):
             await write_newer(log)
-            with pytest.raises(VersionError, match=r"event 2 .* schema version 2; .* up to 1: upgrade the reader"):
+            with pytest.raises(
+                VersionError, match=r"event 2 .* schema version 2; .* upgrade the reader; .*branch --at 1`"
+            ):
                 await worker(run, role)
             assert await log.newest(WorkerJoined) is None
 
