@@ -42,6 +42,7 @@ OLD_IMPORTS = [
     ("league.criteria", "judge"),
     ("league.ratings.base", "inherited"),
     ("league.ratings.compiling", "compiled"),
+    ("league.log.memory", "MemoryLog"),
     ("league.samplers.mix", "is_cold"),
     ("league.samplers.urn", "Urn"),
     ("schemas.config", "plain"),
@@ -77,6 +78,7 @@ UNCHANGED = [
     ("league.samplers.base", "SAMPLERS"),
     ("league.samplers.mix", "by_weight"),
     ("league.samplers.mix", "others"),
+    ("league.simulation", "Simulation"),
     ("schemas.episodes", "Rollout"),
     ("trainer.losses", "Objective"),
 ]
