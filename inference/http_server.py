@@ -17,8 +17,10 @@ answered with 500.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -174,6 +176,63 @@ async def listen(
 def port_of(runner: web.AppRunner) -> int:
     """The port that a server listens on."""
     return int(runner.addresses[0][1])
+
+
+class Sample(NamedTuple):
+    """One value of a metric."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class Metric(NamedTuple):
+    """A metric with all its values."""
+
+    name: str
+    kind: str
+    """``gauge`` or ``counter``."""
+    help: str
+    samples: list[Sample]
+
+
+def render_metrics(metrics: Iterable[Metric]) -> str:
+    """Render metrics in Prometheus's text format, version 0.0.4; those without samples are left out.
+
+    Source: https://prometheus.io/docs/instrumenting/exposition_formats/
+
+    prometheus_client 0.26 was weighed and left out: it has no dependencies and would replace these lines, but its
+    collectors are called synchronously, and every scrape of a league reads its status from the broker.
+    """
+    return "".join(line for metric in metrics if metric.samples for line in _render_metric(metric))
+
+
+def _render_metric(metric: Metric) -> Iterator[str]:
+    described = metric.help.replace("\\", r"\\").replace("\n", r"\n")
+    yield f"# HELP {metric.name} {described}\n"
+    yield f"# TYPE {metric.name} {metric.kind}\n"
+    for labels, value in metric.samples:
+        text = ",".join(f'{name}="{_escape_label(label)}"' for name, label in labels.items())
+        yield (
+            f"{metric.name}{{{text}}} {_format_number(value)}\n" if text else f"{metric.name} {_format_number(value)}\n"
+        )
+
+
+def _escape_label(label: str) -> str:
+    return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _format_number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(value)
+
+
+def metrics_response(metrics: Iterable[Metric]) -> web.Response:
+    """The answer to a scrape."""
+    headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    return web.Response(body=render_metrics(metrics).encode(), headers=headers)
 
 
 def _is_servers_fault(record: logging.LogRecord) -> bool:

@@ -10,7 +10,16 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from inference.base import BackendStats
-from inference.http_server import RefusedError, error_boundary, is_loopback, listen, port_of
+from inference.http_server import (
+    Metric,
+    RefusedError,
+    Sample,
+    error_boundary,
+    is_loopback,
+    listen,
+    metrics_response,
+    port_of,
+)
 from inference.remote.wire import GENERATE, GENERATE_MANY, TOKEN_VARIABLE, token_headers
 from inference.server.admission import WAITING_PHASES, AdmissionControl, ServerPhase
 from inference.server.generate_route import AdapterRoutes, GenerateRoutes
@@ -74,8 +83,7 @@ class HealthRoutes:
 
     async def metrics(self, request: web.Request) -> web.Response:
         """All statistics in Prometheus' text format, version 0.0.4."""
-        text = "".join(f"{line}\n" for line in self._prometheus_lines())
-        return web.Response(body=text.encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+        return metrics_response(self._metrics())
 
     def _collect(self) -> dict[str, Any]:
         figures: dict[str, Any] = {"status": self._admission.phase.value, "inside": self._admission.in_flight}
@@ -85,33 +93,21 @@ class HealthRoutes:
             figures |= msgspec.structs.asdict(self._stats())
         return figures
 
-    def _prometheus_lines(self) -> Iterator[str]:
-        figures = self._collect()
-        label = f'{{server="{_escape_label(self._name)}"}}'
-        yield from _metric_lines(
-            "up", "gauge", "Whether requests are taken.", int(figures["status"] == "serving"), label
-        )
-        yield from _metric_lines("inside", "gauge", "Completions under way, of all requests.", figures["inside"], label)
-        yield from _metric_lines("refused_total", "counter", "Requests sent away unserved.", figures["refused"], label)
+    def _metrics(self) -> Iterator[Metric]:
+        figures, labels = self._collect(), {"server": self._name}
+
+        def metric(name: str, kind: str, described: str, value: float) -> Metric:
+            return Metric(f"league_inference_{name}", kind, described, [Sample(labels, value)])
+
+        yield metric("up", "gauge", "Whether requests are taken.", int(figures["status"] == "serving"))
+        yield metric("inside", "gauge", "Completions under way, of all requests.", figures["inside"])
+        yield metric("refused_total", "counter", "Requests sent away unserved.", figures["refused"])
         if self._stats is None:
             return
-        pace, about = figures["tokens_per_second"], f"Completion tokens a second, over {RATE_WINDOW_S:g} s."
-        yield from _metric_lines("tokens_per_second", "gauge", about, pace, label)
-        for field, text in _GAUGES.items():
-            yield from _metric_lines(field, "gauge", text, figures[field], label)
-        for field, text in _COUNTERS.items():
-            yield from _metric_lines(f"{field}_total", "counter", text, figures[field], label)
-
-
-def _metric_lines(name: str, kind: str, about: str, value: float, label: str) -> Iterator[str]:
-    full = f"league_inference_{name}"
-    yield f"# HELP {full} {about}"
-    yield f"# TYPE {full} {kind}"
-    yield f"{full}{label} {value}"
-
-
-def _escape_label(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        described = f"Completion tokens a second, over {RATE_WINDOW_S:g} s."
+        yield metric("tokens_per_second", "gauge", described, figures["tokens_per_second"])
+        yield from (metric(field, "gauge", text, figures[field]) for field, text in _GAUGES.items())
+        yield from (metric(f"{field}_total", "counter", text, figures[field]) for field, text in _COUNTERS.items())
 
 
 MAX_BODY_BYTES = 8 * 1024 * 1024

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from inference.http_server import render_metrics
 from league.queries.pages.overview import _distinct_gpus
 from league.queries.status import LeagueStatus, build_status
 from league.state import LeagueState
@@ -26,7 +27,7 @@ from ui.terminal.status import print_status
 from ui.terminal.views import ViewOptions
 from ui.terminal.workers import WorkersView
 from workers.monitoring import metrics
-from workers.monitoring.exposition import league_metrics, render
+from workers.monitoring.exposition import league_metrics
 from workers.monitoring.gpus import GPUS_VARIABLE, GpuMonitor, filter_visible, parse_nvidia_smi
 from workers.monitoring.metrics import Gauges, HeartbeatPublisher
 from workers.trackers.feed import HeartbeatMeans
@@ -242,7 +243,7 @@ def told(found: LeagueStatus) -> dict[str, Any]:
     print_status(Console(file=text, width=200), found)
     live = HeartbeatMeans()
     live.add(found.workers[0].heartbeat or pytest.fail("no heartbeat"))
-    return {"text": text.getvalue(), "metrics": render(league_metrics(found)), "live": live.collect()}
+    return {"text": text.getvalue(), "metrics": render_metrics(league_metrics(found)), "live": live.collect()}
 
 
 def test_status_metrics_and_charts_show_them() -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from inference.http_server import Metric, Sample, render_metrics
 from league.queries.status import LeagueStatus, build_status
 from schemas import events as e
 from schemas.config import EvaluationConfig, LeagueConfig, StopConfig
@@ -22,7 +23,7 @@ from schemas.metrics import (
 )
 from tests.simulated_history import Simulation
 from ui.terminal.status import print_status
-from workers.monitoring.exposition import Metric, Sample, league_metrics, render
+from workers.monitoring.exposition import league_metrics
 from workers.monitoring.live_table import Dashboard
 from workers.monitoring.metrics import make_training_metrics
 
@@ -176,7 +177,7 @@ def one(read: Read, **labels: str) -> float:
 
 
 def test_prometheus_reads_every_figure() -> None:
-    found, read = status(), parse(render(league_metrics(status())))
+    found, read = status(), parse(render_metrics(league_metrics(status())))
     rating = next(agent.rating for agent in found.agents if agent.agent == "base_model")
     assert one(read["league_info"], league="league", game="diplomacy") == 1
     assert one(read["league_events_total"]) == found.sequence
@@ -198,12 +199,14 @@ def test_prometheus_reads_every_figure() -> None:
 def test_labels_and_numbers_that_are_odd_are_read_as_they_are() -> None:
     odd = 'a "b" \\ c\nd, {e}="f"'
     samples = [Sample({"x": odd}, 1.5), Sample({"x": ""}, math.inf), Sample({"x": "n"}, -math.inf)]
-    text = render(
+    text = render_metrics(
         [Metric("league_odd", "gauge", "Two\nlines \\ one.", samples), Metric("league_none", "gauge", "x", [])]
     )
     assert list(parse(text)) == ["league_odd"]
     assert parse(text)["league_odd"].samples == {(("x", odd),): 1.5, (("x", ""),): math.inf, (("x", "n"),): -math.inf}
-    assert math.isnan(one(parse(render([Metric("league_nan", "gauge", "x", [Sample({}, math.nan)])]))["league_nan"]))
+    assert math.isnan(
+        one(parse(render_metrics([Metric("league_nan", "gauge", "x", [Sample({}, math.nan)])]))["league_nan"])
+    )
 
 
 @pytest.mark.parametrize(

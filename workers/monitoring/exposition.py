@@ -1,71 +1,16 @@
-"""A league's metrics in Prometheus's text format, version 0.0.4, served over HTTP.
-
-Source: https://prometheus.io/docs/instrumenting/exposition_formats/
-
-prometheus_client 0.26 was weighed and left out: it has no dependencies and would replace some 35 lines of rendering,
-but its collectors are called synchronously, and every scrape here reads the league's status from the broker.
-"""
+"""A league's metrics in Prometheus's text format, served over HTTP."""
 
 import asyncio
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
 from aiohttp import web
 
-from inference.http_server import RefusedError, error_boundary, listen, port_of
+from inference.http_server import Metric, RefusedError, Sample, error_boundary, listen, metrics_response, port_of
 from league.queries.status import LeagueStatus, WorkerStatus, read_status, with_alarms
 from league.run import Run
 from schemas.errors import LeagueError
 from schemas.metrics import Heartbeat
 from workers.runtime import Context, beside, call_on_signals
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class Sample(NamedTuple):
-    """One value of a metric."""
-
-    labels: Mapping[str, str]
-    value: float
-
-
-class Metric(NamedTuple):
-    """A metric with all its values."""
-
-    name: str
-    kind: str
-    """``gauge`` or ``counter``."""
-    help: str
-    samples: list[Sample]
-
-
-def render(metrics: Iterable[Metric]) -> str:
-    """Render metrics as Prometheus text; those without samples are left out."""
-    return "".join(line for metric in metrics if metric.samples for line in _render_metric(metric))
-
-
-def _render_metric(metric: Metric) -> Iterator[str]:
-    described = metric.help.replace("\\", r"\\").replace("\n", r"\n")
-    yield f"# HELP {metric.name} {described}\n"
-    yield f"# TYPE {metric.name} {metric.kind}\n"
-    for labels, value in metric.samples:
-        text = ",".join(f'{name}="{_escape_label(label)}"' for name, label in labels.items())
-        yield (
-            f"{metric.name}{{{text}}} {_format_number(value)}\n" if text else f"{metric.name} {_format_number(value)}\n"
-        )
-
-
-def _escape_label(label: str) -> str:
-    return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _format_number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return str(value)
 
 
 def league_metrics(status: LeagueStatus) -> list[Metric]:
@@ -228,8 +173,7 @@ def make_application(context: Context) -> web.Application:
 
     async def answer(_: web.Request) -> web.Response:
         status = with_alarms(await read_status(context.log, context.state, run=context.run), context.state)
-        text = render(league_metrics(status))
-        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE})
+        return metrics_response(league_metrics(status))
 
     # Prometheus records a failed scrape; the next one may succeed.
     app = web.Application(middlewares=[error_boundary([(LeagueError, 503)], _render_error)], client_max_size=1024)
