@@ -27,8 +27,9 @@ endef
 $(LEAGUE): pyproject.toml constraints.txt
 	@echo "==> creating $(VENV) and installing pinned packages (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(call install,torch)
-	$(call install,-e '.[train$(COMMA)diplomacy]')
+	@# The pip that Python brings takes twice as long to choose packages as the present one.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade 'pip>=26' || true
+	$(call install,-e '.[native$(COMMA)diplomacy]')
 	@touch $@
 
 $(STAMP): $(LEAGUE)
