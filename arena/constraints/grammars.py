@@ -87,9 +87,7 @@ class GrammarCompiler:
         place = self._start_state(f"the regular expression {pattern!r}", of_regex(pattern), may_be_empty=bool(closing))
         # The pattern is compiled alone first: the text around it must not balance its brackets.
         return (
-            self._start_state(f"{pattern!r}", of_regex(f"(?:{pattern}){_escape_literal(closing)}"))
-            if closing
-            else place
+            self._start_state(f"{pattern!r}", of_regex(f"(?:{pattern}){escape_literal(closing)}")) if closing else place
         )
 
     def compile_json_schema(self, schema: Mapping[str, Any], closing: str = "") -> Constraint:
@@ -209,7 +207,7 @@ def _set_bits(mask: NDArray[np.uint8], below: int) -> tuple[int, ...]:
     return tuple(bits[: np.searchsorted(bits, below)].tolist())
 
 
-def _escape_literal(text: str) -> str:
+def escape_literal(text: str) -> str:
     """A regular expression that matches only this text."""
     return "".join(letter if letter.isalnum() else f"\\x{{{ord(letter):x}}}" for letter in text)
 

@@ -1,12 +1,11 @@
 """Constraints on completions: JSON schemas, regular expressions, choices, lists of tokens; stop strings."""
 
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from arena.constraints.grammars import GrammarCompiler
+from arena.constraints.grammars import GrammarCompiler, escape_literal
 from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import ANY_TOKEN, Constraint
 from arena.constraints.vocabulary import Vocabulary, read_vocabulary
@@ -148,7 +147,7 @@ class TextCodec:
             return self._grammar_cache.compile_regex(limits.regex)
         if limits.json is not None:
             return self._grammar_cache.compile_json_schema(_parse_schema(limits.json))
-        return self._grammar_cache.compile_regex("|".join(map(_escape_literal, limits.choice or [])))
+        return self._grammar_cache.compile_regex("|".join(map(escape_literal, limits.choice or [])))
 
     def _response_format(self, body: CommonRequest) -> Constraint | None:
         requested = body.response_format
@@ -198,7 +197,3 @@ def _parse_schema(schema: Json | str) -> Json:
         return schema if isinstance(schema, dict) else msgspec.json.decode(schema, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise RefusedError(400, f"structured_outputs.json: not a schema ({error})", "structured_outputs") from error
-
-
-def _escape_literal(text: str) -> str:
-    return re.sub(r"[^\w\s]", lambda match: f"\\x{{{ord(match[0]):x}}}", text)
