@@ -4,6 +4,7 @@
 - ``run_league``         runs a league on one machine, from its opening to its report
 - ``branch``             starts a run as a copy of another run's history
 - ``import_registry``    starts a run from another program's registry, or from a release
+- ``import_results``     imports another system's results into a league; ``external_results`` reads its files
 - ``restore``            rebuilds a run from its archive
 - ``connect_machine``    runs workers on another machine
 - ``control``            pause, resume and other commands to an open league; due promotions
@@ -12,11 +13,13 @@
 - ``config_checks``      checks a whole configuration before anything is started
 - ``presets``            configurations to start from, by hardware, game and model; ``hardware`` fits them to a card
 - ``resource_estimate``  memory and disk that a configuration needs, from the model's ``model_dimensions``
+- ``families``           the families of base models that are tested, and what each cannot do
 - ``release``            writes a release: one version with everything needed to play it (``release_query``
                          reads the history, ``model_card`` describes it)
 - ``parity``             compares a backend's log-probabilities with the learner's
 - ``backends``           that comparison on this machine, and vLLM's own server for a league
 - ``league_models``      a league's models outside its workers: a small base model, a merged agent
+- ``benchmark``          plays an agent against one opponent, on a running or a stopped league
 - ``maintenance``        checks a machine, and a run's folder or broker; deletes blobs that no event refers to
 - ``standalone/``        an arena in one process, without a broker
 """

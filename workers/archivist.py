@@ -78,8 +78,8 @@ class Archivist:
                 self._unarchived_seals[recorded.event.last] = recorded.event.events
         self._sealer.sequence = self._sealer.first - 1
         self._state, self._ratings = await snapshots.load_folds(history, artifacts)
-        newest = await history.newest(SnapshotTaken)
-        self._snapshot = (newest.sequence if newest is not None else 0, self._state.sequence)
+        taken = await history.last_sequence(event_type_filter(history.league, SnapshotTaken))
+        self._snapshot = (taken, self._state.sequence)
         self._sequence = min(self._sealer.sequence, self._state.sequence)
 
     async def follow(self) -> None:

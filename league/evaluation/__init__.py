@@ -2,6 +2,7 @@
 
 - ``plan``          matches to play, with opponents and seeds, and the criterion for stopping
 - ``promotion``     promotions of candidates to elite, and regressions below a baseline
+- ``benchmarks``    benchmarks on request: an agent against one opponent in all other seats
 - ``sprt``          the sequential test behind a promotion
 - ``certificates``  recomputes a recorded verdict from the matches that it names
 - ``outlook``       pending decisions with reasons, for display

@@ -21,6 +21,7 @@ from league.log.base import EventLog, RecordedEvent
 from schemas.errors import ArtifactError, DecodeError, LogError
 from schemas.events import HistoryArchived
 from schemas.loggers import get_logger
+from schemas.subjects import event_type_filter
 
 if TYPE_CHECKING:
     from league.projections.dedup_index import DedupIndex
@@ -127,9 +128,8 @@ async def archive_sealed(
         LogError: the stream differs from its seals; ``league verify`` has the details.
         ConflictError: another archivist appended first.
     """
+    expected, done = await history.last_sequence(event_type_filter(history.league, HistoryArchived)), []
     manifest = await newest_manifest(history, blobs) or ArchiveManifest(VERSION, history.league, [])
-    newest = await history.newest(HistoryArchived)
-    expected, done = newest.sequence if newest is not None else 0, []
     for ranges in _segment_groups(await read_chain(history), manifest.last, every, rest):
         segment = await _archive_segment(history, blobs, ranges, manifest, progress)
         manifest = msgspec.structs.replace(manifest, segments=[*manifest.segments, segment])

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
 
-from schemas.codec import SCHEMA_VERSION, decode_event
+from schemas.codec import SCHEMA_VERSION, NewerSchemaError, decode_event
 from schemas.errors import DecodeError, UsageError
 from schemas.events import Event
 from schemas.subjects import is_allowed_on
@@ -57,6 +57,11 @@ class RecordedEvent:
         if not self._decoded:
             self._decode()
         return self._error
+
+    @property
+    def is_event(self) -> bool:
+        """Whether it is an event that belongs on its subject, or one of a newer schema."""
+        return self.event is not None or isinstance(self.error, NewerSchemaError)
 
     def _decode(self) -> None:
         try:
@@ -138,7 +143,7 @@ class EventLog(Protocol):
         """Sequence of the newest event, on one subject or on all; 0 when there is none."""
 
     async def newest(self, kind: type[Event]) -> RecordedEvent | None:
-        """The newest event on the subject of a type; None when there is none."""
+        """The newest event on the subject of a type, messages that are none passed over; None when there is none."""
 
     async def stored_count(self) -> int:
         """Number of events that the store reports; more than can be read when some are damaged."""

@@ -182,10 +182,12 @@ class JetStreamLog:
         return 0 if message is None else message.seq or 0
 
     async def newest(self, kind: type[Event]) -> RecordedEvent | None:
-        """The newest event on the subject of a type; None when there is none."""
-        subject = event_type_filter(self.league, kind)
-        sequence = await self.last_sequence(subject)
-        return next(iter([r async for r in self.read(sequence, sequence, only=kind)]), None) if sequence else None
+        """See ``EventLog.newest``."""
+        sequence = await self.last_sequence(event_type_filter(self.league, kind))
+        newest = [r async for r in self.read(sequence, sequence, only=kind)] if sequence else []
+        if newest and not newest[0].is_event:
+            newest = [r async for r in self.read(1, sequence, only=kind) if r.is_event][-1:]
+        return next(iter(newest), None)
 
     async def _newest_message(self, subject: str) -> RawStreamMsg | None:
         with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
@@ -280,9 +282,8 @@ async def _is_open(client: Client, league: str) -> bool:
     with contextlib.suppress(AccessError):
         async with contextlib.aclosing(present_messages(client, LEAGUE_STREAM, subject)) as batches:
             async for batch in batches:
-                for recorded in map(_decode_message, batch):
-                    if isinstance(recorded.event, LeagueOpened) or isinstance(recorded.error, NewerSchemaError):
-                        return True
+                if any(recorded.is_event for recorded in map(_decode_message, batch)):
+                    return True
     return False
 
 

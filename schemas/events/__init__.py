@@ -9,6 +9,7 @@ every fold can drop the copy. New fields get defaults; a changed meaning gets a 
 - ``rating``    ratings, evaluations, promotions, regressions
 - ``training``  published policies, gradient steps, resets, ends of training
 - ``workers``   worker processes
+- ``base``      what all events have
 
 All of them can be imported from here.
 """

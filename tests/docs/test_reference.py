@@ -125,3 +125,15 @@ def test_texts_are_shown_as_they_are_in_cells_too() -> None:
     told = markdown.table(("a", "b"), [[markdown.inline(said), ""]])
     assert told.splitlines()[2].count("|") == 3
     assert "&lt;worker&gt; &#124; <code>a&#124;b</code> &#42;or&#42; &#91;this&#93; and <code>x</code>" in told
+
+
+def test_a_package_that_lists_its_modules_lists_all_but_plugins() -> None:
+    unlisted = {}
+    for path in ROOT.glob("*/py.typed"):
+        for package in path.parent.rglob("__init__.py"):
+            listed = set(re.findall(r"``(\w+)/?``", package.read_text().partition('"""\n')[0]))
+            own = [module for module in package.parent.glob("[!_]*.py") if "register(" not in module.read_text()]
+            modules = {module.stem for module in own}
+            if listed & modules and (missing := modules - listed):
+                unlisted[str(package.parent.relative_to(ROOT))] = sorted(missing)
+    assert unlisted == {}
