@@ -6,21 +6,23 @@ Roles, a module each, with a coroutine ``serve(context)``:
 - ``trainer``           turns trajectories into gradient steps and published policies (``experience_reader``,
                         ``learner_state``)
 - ``evaluator``         plans evaluations and plays their matches
-- ``rater``             turns results into ratings, promotions and retirements
-- ``archivist``         seals, archives and snapshots the history (``signature_audit``)
+- ``rater``             turns results into ratings, promotions and retirements; records silent workers as left
+                        (``silence``) and finds invalid signatures (``signature_audit``)
+- ``archivist``         seals, archives and snapshots the history
 - ``tracker``           turns the history into charts (``trackers/``) and exports its events (``log_export/``)
-- ``inference_server``  samples for other processes
+- ``inference_server``  samples for other processes, and serves the ``opponent_pool`` (``opponent_replies``)
 
 Shared by them:
 
-- ``runtime``           the life of a worker process: connect, fold, announce itself, serve, leave
+- ``run_worker``        the life of a worker process: connect, fold, join (``membership``), serve, leave
+- ``runtime``           what a running one has: connections, stores, the folded history, background work
 - ``match_runner/``     runs one match: seats the players, plays, appends the result
 - ``policy_weights``    base model and adapters of a process that plays; ``discover_servers`` finds inference servers
 - ``monitoring/``       heartbeats, metrics for Prometheus, alarms, the live table
 - ``compatibility``     checks that processes of different versions may share a league
 - ``credentials``       certificates and keys by which the broker knows a process
 - ``supervisor``        starts, watches and restarts the workers of one machine (``process``, ``autoscaler``)
-- ``stop_conditions``, ``background_thread``, ``logs``, ``progress``
+- ``stop_conditions``, ``background_thread``, ``device_turns``, ``logs``, ``progress``
 
 To add a role, write its module and name it in ``process.ROLES`` and in ``ui.cli.machines``.
 """
