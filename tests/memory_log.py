@@ -94,9 +94,9 @@ class MemoryLog:
         return next((r.sequence for r in reversed(self._events) if subject in (None, r.subject)), 0)
 
     async def newest(self, kind: type[Event]) -> RecordedEvent | None:
-        """The newest event on the subject of a type; None when there is none."""
+        """See ``EventLog.newest``."""
         subject = event_type_filter(self.league, kind)
-        return next((r for r in reversed(self._events) if subject_matches(subject, r.subject)), None)
+        return next((r for r in reversed(self._events) if subject_matches(subject, r.subject) and r.is_event), None)
 
     async def stored_count(self) -> int:
         """See ``EventLog.held``."""

@@ -410,7 +410,7 @@ def test_no_answer_of_the_broker_replaces_an_archive(broker: Broker, role: str) 
     asyncio.run(asyncio.wait_for(body(), 300))
 
 
-def test_no_answer_of_the_broker_makes_a_league(broker: Broker) -> None:
+def test_no_answer_of_the_broker_opens_a_league_or_takes_the_place_of_an_event(broker: Broker) -> None:
     async def body() -> None:
         async with user(broker, "rollout") as thief, user(broker, "operator") as boss:
             for league in ("nim", "other"):
@@ -418,6 +418,12 @@ def test_no_answer_of_the_broker_makes_a_league(broker: Broker) -> None:
             for league in ("aaa", "nim", "zzz"):
                 await direct_answers(thief, "rollout", target := f"league.{league}.league.opened")
                 await stored_on(boss, "LEAGUE", target, 1 + len(BY_ALL_ROLES) + (league == "nim"))
+            await direct_answers(thief, "rollout", target := "league.nim.history.imported")
+            await stored_on(boss, "LEAGUE", target, 1 + len(BY_ALL_ROLES))
+            opened = await JetStreamLog(thief, "nim", "thief").newest(e.LeagueOpened)
+            assert opened is not None
+            assert opened.event == e.LeagueOpened("nim", {}, "")
+            assert await JetStreamLog(boss, "nim", "boss").newest(e.HistoryImported) is None
             assert await list_leagues(boss) == ["nim", "other"]
             # The only one that its credentials reach.
             assert await find_league(thief) == "nim"
