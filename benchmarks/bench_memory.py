@@ -1,26 +1,31 @@
-"""Resident memory of a trainer's process beside the estimate of ``league config check``, for models of several shapes.
+"""Resident memory of a trainer's process, and of whole leagues, beside the estimate of ``league config check``.
 
-Each case is a process of its own: it imports what a trainer imports, loads a random model from its files, takes two
-steps on sequences that fill whole rectangles, and reports its peak. Run: ``python -m benchmarks memory``.
+Each case of a trainer is a process of its own: it imports what a trainer imports, loads a random model from its files,
+takes two steps on sequences that fill whole rectangles, and reports its peak. Run: ``python -m benchmarks memory``.
+``python -m benchmarks.bench_memory --league CONFIG`` runs a league and adds up all its processes, those that share
+libraries counting them each, every second.
 """
 
+import contextlib
 import re
 import resource
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import psutil
 import torch
 
 from benchmarks.sizes import is_miniature, size
-from lifecycle.resource_estimate import trainer_host_memory
+from lifecycle.resource_estimate import estimate_resources, trainer_host_memory
 from models import BaseShape, make_base
 from models.tokenizer import SPECIAL
-from schemas.config import LeagueConfig, convert
+from schemas.config import LeagueConfig, convert, load_config
 from schemas.trajectories import ModelCall, Trajectory
 
 TOLERANCE = size(0.10, float("inf"))
@@ -141,6 +146,30 @@ def measure(case: MemoryCase) -> tuple[float, float]:
     return estimate, float(result.stdout.split()[-1])
 
 
+def measure_league(file: Path) -> int:
+    """Run a league to its end and print its largest memory beside the estimate; 1 where that is too far off."""
+    with tempfile.TemporaryDirectory() as folder:
+        up = subprocess.Popen(
+            [sys.executable, "-m", "ui", "up", "--config", str(file), "--run", f"{folder}/run"],
+            stdout=subprocess.DEVNULL,
+        )
+        largest: dict[str, float] = {}
+        while up.poll() is None:
+            found: dict[str, float] = {}
+            with contextlib.suppress(psutil.Error):
+                supervisor = psutil.Process(up.pid)
+                for process in (supervisor, *supervisor.children(recursive=True)):
+                    words = process.cmdline()
+                    role = words[words.index("worker") + 1] if "worker" in words else process.name()
+                    found[role] = found.get(role, 0.0) + process.memory_info().rss / 1e9
+                largest = max(largest, found, key=lambda parts: sum(parts.values()))
+            time.sleep(1.0)
+    estimate, measured = estimate_resources(load_config(file)).memory_gb, sum(largest.values())
+    print("\n".join(f"{role:12} {gb:6.3f} GB" for role, gb in sorted(largest.items())))
+    print(f"{file.stem:12} {measured:6.3f} GB, estimate {estimate:.3f} GB, {estimate / measured - 1:+.0%}")
+    return int(up.returncode != 0 or abs(estimate / measured - 1) > TOLERANCE)
+
+
 def main() -> int:
     """Print a table; 1 where an estimate is too far off."""
     print(f"{'case':78} {'estimate':>9} {'measured':>9}")
@@ -155,4 +184,6 @@ def main() -> int:
 if __name__ == "__main__":
     if len(sys.argv) == 1:
         sys.exit(main())
+    if sys.argv[1] == "--league":
+        sys.exit(measure_league(Path(sys.argv[2])))
     print(peak_gb(msgspec.json.decode(sys.argv[2], type=MemoryCase), Path(sys.argv[1])))

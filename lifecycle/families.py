@@ -11,9 +11,10 @@ import msgspec
 
 from arena.prompts import template_for
 from inference.base import backend_settings
+from models.hf import read_tensor_names
 from models.model_config import MODEL_TYPES, read_model_shape, unsupported_reason
 from schemas.config import LeagueConfig
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, ModelError, format_choices
 from trainer.advantages.base import ADVANTAGES, UsesCritic
 
 
@@ -70,7 +71,7 @@ def check_family(config: LeagueConfig, base: Path) -> None:
 
     Raises:
         ConfigError: one does not; the message names the key and what to set instead.
-        ModelError: the folder's ``config.json`` cannot be read.
+        ModelError: the folder's ``config.json`` cannot be read, or its weights are pickled.
     """
     model_type = read_model_shape(base).model_type
     reason = unsupported_reason(base)
@@ -83,6 +84,25 @@ def check_family(config: LeagueConfig, base: Path) -> None:
         _check_layout(config, family, model_type)
         if config.inference.backend.startswith("vllm") and config.inference.device == "cpu":
             _check_vllm_on_cpu(config, family)
+    _check_weights(config, base)
+
+
+def _check_weights(config: LeagueConfig, base: Path) -> None:
+    """Refuse pickled weights, and targets of adapters that a model's weights are not named after."""
+    files = sorted(base.glob("*.safetensors"))
+    if pickles := [path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in base.glob(pattern) if not files]:
+        raise ModelError(
+            f"{base}: weights in {pickles[0]}, which are never loaded since pickles run code; expected *.safetensors"
+        )
+    if not files or not config.model.lora_targets:
+        return
+    linears = {
+        name.removesuffix(".weight") for path in files for name in read_tensor_names(path) if name.endswith(".weight")
+    }
+    for target in config.model.lora_targets:
+        if not any(f".{name}".endswith(f".{target}") for name in linears):
+            leaves = {name.rpartition(".")[2] for name in linears if "norm" not in name and "embed" not in name}
+            raise ConfigError(f"model.lora_targets: {target!r}; this model has {format_choices(leaves, target)}")
 
 
 def _check_native(config: LeagueConfig, reason: str) -> None:

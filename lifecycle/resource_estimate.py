@@ -1,7 +1,8 @@
 """The processes that a configuration would start, with an estimate of the memory and disk they take.
 
 Estimates come from dimensions and from measurements of small models (``docs/2-measurements.md``). Those of a trainer's
-process on a CPU are within a tenth of its measured peak; those of GPUs have not been measured. GB are 10^9 bytes.
+process and of whole leagues on a CPU are within a tenth of their measured peaks, of short leagues too, whose broker and
+archivist hold little yet; those of GPUs have not been measured. GB are 10^9 bytes.
 """
 
 from collections import Counter
@@ -20,17 +21,25 @@ if TYPE_CHECKING:
 
 GB = 1e9
 
-_HOST_GB = {"trainer": 0.35, "rollout": 0.35, "evaluator": 0.35, "inference": 0.35, "archivist": 0.22}
-"""Resident memory of a process beside its model, measured over 30 minutes; ``_SMALL_GB`` for other roles."""
+_HOST_GB = {"trainer": 0.33, "rollout": 0.34, "evaluator": 0.33, "inference": 0.35, "archivist": 0.08, "rater": 0.09}
+"""Resident memory of a process beside its model, measured; ``_SMALL_GB`` for other roles."""
+_ENGINE_GB = {"diplomacy": 0.08}
+"""Further memory of a process that plays a game with an engine of its own, measured."""
+_SNAPSHOT_GB = 0.14
+"""Further memory of the archivist from its first snapshot on, measured."""
 _SMALL_GB = 0.1
 _PLAYER_GB = 0.15
-"""Memory of a player whose model is in inference processes, without a tensor library; more with Diplomacy's engine."""
+"""Memory of a player whose model is in inference processes, without a tensor library."""
 _VLLM_CPU_GB = 2.0
 """Memory of a process with vLLM on a CPU and of the two that vLLM starts, beside weights, keys and values; measured."""
 _TRANSFORMERS_GB = 0.1
 """Further memory of a process that imports transformers and PEFT."""
-_SUPERVISOR_GB = 0.4 + 0.3
-"""The supervisor and the broker."""
+_SUPERVISOR_GB = 0.4
+_BROKER_GB, _BROKER_EVENT_BYTES, _BROKER_MOST_GB = 0.12, 2_000, 0.3
+"""Memory of the broker at the start; for each event, whose place it keeps; and at most, as in leagues of a hundred
+thousand events; measured."""
+_EVENTS_MATCH = 2.2
+"""Events for each training match, measured."""
 _CUDA_HOST_GB = 3.0
 """Resident memory of a process that computes on a GPU; assumed, not measured."""
 _CUDA_CONTEXT_GB = 0.6
@@ -105,12 +114,26 @@ def estimate_resources(config: LeagueConfig, gpu_gb: float | None = None) -> Est
     steps = config.stop.steps
     return Estimate(
         workers=dict(roles),
-        memory_gb=_SUPERVISOR_GB + sum(count * _host_gb(config, role, sizes) for role, count in roles.items()),
+        # The supervisor has played for the base model to learn from, and keeps twice the engine's memory.
+        memory_gb=_SUPERVISOR_GB
+        + 2 * _ENGINE_GB.get(config.game.name, 0.0)
+        + _broker_gb(config)
+        + sum(count * _host_gb(config, role, sizes) for role, count in roles.items()),
         devices=list(_device_estimates(config, roles, sizes, gpu_gb)),
         disk_gb_step=step,
         disk_gb=None if step is None or steps is None else step * steps,
         model_parameters=None if sizes is None else sizes.parameters,
     )
+
+
+def _events(config: LeagueConfig) -> float:
+    """Events that the history will have; infinite where the number of steps is not known."""
+    matches = len(config.trained_policies) * config.trainer.rollouts_per_step
+    return float("inf") if config.stop.steps is None else _EVENTS_MATCH * config.stop.steps * matches
+
+
+def _broker_gb(config: LeagueConfig) -> float:
+    return min(_BROKER_GB + _BROKER_EVENT_BYTES * _events(config) / GB, _BROKER_MOST_GB)
 
 
 def _step_bytes(config: LeagueConfig, sizes: ModelDimensions) -> float:
@@ -128,10 +151,14 @@ def _playing_roles(config: LeagueConfig) -> tuple[str, ...]:
 
 def _host_gb(config: LeagueConfig, role: str, sizes: ModelDimensions | None) -> float:
     own = _HOST_GB.get(role, _SMALL_GB)
+    if role == "archivist" and _events(config) > config.history.snapshot_events:
+        own += _SNAPSHOT_GB
     if role == "trainer":
         return sum(part.gb for part in trainer_host_memory(config))
+    if role in ("rollout", "evaluator"):
+        own += _ENGINE_GB.get(config.game.name, 0.0)
     if role not in _playing_roles(config):
-        return _PLAYER_GB if role in ("rollout", "evaluator") else own
+        return own - _HOST_GB[role] + _PLAYER_GB if role in ("rollout", "evaluator") else own
     if config.inference.device != "cpu":
         return own + _CUDA_HOST_GB + (_base_gb(sizes, "bfloat16") if config.inference.colocate else 0.0)
     if config.inference.backend == "vllm":

@@ -54,6 +54,19 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def read_tensor_names(path: Path) -> list[str]:
+    """The names of the tensors in a safetensors file.
+
+    Raises:
+        ModelError: a damaged file.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            return list(file.keys())
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{path}: not a readable safetensors file ({error})") from error
+
+
 def load_transformers_model(folder: Path, dtype: torch.dtype | str, remote_code: bool = False, **arguments: Any) -> Any:
     """Load a causal language model of any family with transformers.
 

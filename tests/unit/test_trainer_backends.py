@@ -359,6 +359,23 @@ def test_targets_that_the_model_lacks_are_named_with_those_that_it_has(models: P
         loaded.new_adapter(AdapterSpec(4, 8.0, ("q_proj",)), 0)
 
 
+def test_what_training_would_refuse_is_refused_with_the_configuration(models: Path, tmp_path: Path) -> None:
+    folder = make_model(models / "phi3", "phi3")
+    given = league(folder, backend="vllm")
+    check_config(given)
+    targets = msgspec.structs.replace(given, model=msgspec.structs.replace(given.model, lora_targets=("q_proj",)))
+    with pytest.raises(ConfigError, match=r"model\.lora_targets: 'q_proj'; this model has .*'qkv_proj'"):
+        check_config(targets)
+    check_config(msgspec.structs.replace(given, model=msgspec.structs.replace(given.model, lora_targets=("qkv_proj",))))
+    dora = msgspec.structs.replace(given.trainer, backend=Plugin("peft", {"dora": True}))
+    with pytest.raises(ConfigError, match=r"settings\.dora: true, but no inference backend"):
+        check_config(msgspec.structs.replace(given, trainer=dora))
+    (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
+    torch.save({}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"weights in pytorch_model\.bin, which are never loaded"):
+        check_config(league(tmp_path, backend="vllm"))
+
+
 def test_auto_takes_the_native_decoder_where_it_can(models: Path) -> None:
     chosen = {family: choose_backend(make_model(models / family, family)) for family in FAMILIES}
     assert {family for family, (name, _) in chosen.items() if name == "native"} == {"qwen3", "qwen2", "llama"}
@@ -421,6 +438,7 @@ def test_models_that_cannot_be_loaded_are_refused_with_the_reason(models: Path, 
         if checked is not None:
             with pytest.raises(ConfigError, match=rf"^model\.base: .*{checked}"):
                 check_config(league(tmp_path / name, backend="vllm"))
+    (tmp_path / "remote" / "pytorch_model.bin").unlink()
     given = league(tmp_path / "remote", backend="vllm")
     trainer = msgspec.structs.replace(given.trainer, backend=Plugin("peft", {"remote_code": True}))
     check_config(msgspec.structs.replace(given, trainer=trainer))

@@ -28,6 +28,7 @@ from models.adapters import load_with_peft, make_peft_model, read_peft_config
 from models.forward import Packing, attend, attend_packed, make_packing
 from models.hf import load_transformers_model
 from models.model_config import ModelShape, read_model_shape
+from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError, format_choices
 from trainer.advantages.base import CriticConfig
 from trainer.backends import BACKENDS, AdapterLayout, AdapterSpec
@@ -55,7 +56,8 @@ class PeftSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rslora: bool = False
     """Scale by alpha / sqrt(rank) (Kalajdzievski 2023)."""
     dora: bool = False
-    """Train the magnitude of each output beside the low-rank direction (Liu et al. 2024)."""
+    """Train the magnitude of each output beside the low-rank direction (Liu et al. 2024); not in leagues, since no
+    inference backend plays with such adapters."""
     experts: bool = False
     """Whether empty ``model.lora_targets`` takes in the experts and routers of a mixture of experts."""
     quantization: Literal["none", "8bit", "4bit"] = "none"
@@ -76,6 +78,14 @@ class PeftSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def build(self) -> "PeftSettings":
         """Return the loader."""
         return self
+
+    def check_league(self, config: LeagueConfig, free_text: bool) -> None:
+        """See ``ChecksLeague.check_league``."""
+        if self.dora:
+            raise ConfigError(
+                "trainer.backend.settings.dora: true, but no inference backend plays with DoRA's adapters, vLLM "
+                "neither; expected false in a league (`league model merge` merges those of others)"
+            )
 
     def load(self, folder: Path, device: str, dtype: torch.dtype) -> "PeftBackend":
         """See ``BackendLoader.load``."""
