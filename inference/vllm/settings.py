@@ -132,6 +132,8 @@ def vllm_environment(config: VllmConfig) -> dict[str, str]:
     variables = {
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
+        # Standard output is the command's own, as JSON for one.
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
         # Forking would copy the locks of this process's threads as they are.
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         # The logits processor implements the interface of vLLM's first model runner. The second one, the default on

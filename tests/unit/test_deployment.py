@@ -309,7 +309,7 @@ def test_kubernetes_on_gpus_has_one_trainer_and_one_vllm_that_the_players_reach_
     # Beside the image, the token and the GPU it is a worker like the others.
     trainer = named("StatefulSet", "trainer")
     assert inference["spec"].keys() == trainer["spec"].keys()
-    assert inference["spec"]["template"]["spec"].keys() == trainer["spec"]["template"]["spec"].keys()
+    assert inference["spec"]["template"]["spec"].keys() - {"tolerations"} == trainer["spec"]["template"]["spec"].keys()
     found["StatefulSet", "inference"] = inference
     for patch in documents(overlay / kustomization["patches"][0]["path"]):
         key = patch["kind"], patch["metadata"]["name"]
@@ -328,7 +328,13 @@ def test_kubernetes_on_gpus_has_one_trainer_and_one_vllm_that_the_players_reach_
         assert (boxes[name]["image"], device) == (f"{IMAGE}-gpu", "cuda")
         assert boxes[name]["resources"]["limits"]["nvidia.com/gpu"] == 1
         assert found["StatefulSet", name]["spec"]["replicas"] == 1
+        pod = found["StatefulSet", name]["spec"]["template"]["spec"]
+        assert pod["tolerations"][0]["key"] == "nvidia.com/gpu"
+        assert {"name": "shared-memory", "mountPath": "/dev/shm"} in boxes[name]["volumeMounts"]
         assert name in PERMITTED
+    for name in ("inference", "trainer", "rollout", "evaluator"):
+        volumes = {each["name"] for each in found["StatefulSet", name]["spec"]["template"]["spec"]["volumes"]}
+        assert {mount["name"] for mount in boxes[name]["volumeMounts"]} == volumes >= {"run", "creds", "models"}
     check_command(boxes["inference"]["command"][1:])
     assert boxes["inference"]["command"][-2:] == ["--host", "0.0.0.0"]
     token = {"secretKeyRef": {"name": "inference-token", "key": "token"}}
