@@ -232,9 +232,10 @@ class BrokerBlobStore:
         chunks = present_messages(self._client, f"OBJ_{copy.bucket}", copy.chunk_subject, entry.first)
         if entry.size:
             async with contextlib.aclosing(chunks):
-                while (entry.last is None or count < entry.chunks) and (batch := await self._next_batch(chunks)):
+                # A reader can have the broker store a chunk again: what follows the last one is not of this copy.
+                while count < entry.chunks and (batch := await self._next_batch(chunks)):
                     for each in batch:
-                        if entry.last is None or each.sequence <= entry.last:
+                        if count < entry.chunks and (entry.last is None or each.sequence <= entry.last):
                             count += 1
                             yield each.msg.data
         if count != entry.chunks:

@@ -579,6 +579,13 @@ def test_keys_of_an_older_version_issue_credentials_that_read_its_blobs(tmp_path
         async with user(running, "rollout") as worker:
             store = BrokerBlobStore(worker, "nim")
             assert await store.get(digest(b"old")) == b"old"
+            # The broker stores its chunk once more.
+            chunks = ConsumerConfig(name="c", ack_policy=AckPolicy.NONE, filter_subject="$O.ARTIFACTS.C.*")
+            await worker.jetstream().add_consumer("OBJ_ARTIFACTS", chunks)
+            await worker.publish("$JS.API.CONSUMER.MSG.NEXT.OBJ_ARTIFACTS.c", b"1", reply="$O.ARTIFACTS.C.any")
+            while (await worker.jetstream().stream_info("OBJ_ARTIFACTS")).state.messages < 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            assert await store.get(digest(b"old")) == b"old"
             assert await store.put(b"old") == digest(b"old")
             for subject in ("$O.ARTIFACTS.M.any", "$O.ARTIFACTS.C.any"):
                 with pytest.raises(AccessError):
