@@ -45,6 +45,8 @@ def test_ratings_by_version_beside_baselines_and_the_best_checkpoint(
         (policy,) = found["policies"]
         assert {f"main@{point[0]}": point[1] for point in policy["points"]} == pytest.approx(rated)
         assert [point[0] for point in policy["points"]] == sorted(point[0] for point in policy["points"])
+        # Elo states no deviation: the band is that of chance in the results.
+        assert all(low < rating < high for _, rating, low, high in policy["points"])
         assert {row["agent"] for row in found["baselines"]} >= {"base_model", "random_bot"}
         assert found["best"]["agent"].startswith("main@")
         past = await site.get("/learning?at=3")

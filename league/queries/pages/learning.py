@@ -6,6 +6,7 @@ from league.analysis.summary import wilson_interval
 from league.queries.live_league import LiveLeague
 from league.queries.pages import RequestParams, route
 from league.queries.pages.ratings import rating_point
+from league.ratings.elo import Elo, chance_deviation
 
 _MAX_VERSIONS = 500
 """Versions of one policy with a rating; of more, evenly spaced ones and the newest."""
@@ -13,10 +14,11 @@ _MAX_VERSIONS = 500
 _VERSIONS_SQL = """
     WITH numbered AS (
         SELECT policy, version, rating, deviation, row_number() OVER (PARTITION BY policy ORDER BY version DESC) - 1 AS
-               place, ceil(count(*) OVER (PARTITION BY policy) / ?)::BIGINT AS every
+               place, ceil(count(*) OVER (PARTITION BY policy) / ?)::BIGINT AS every,
+               sum(rated_games) OVER (PARTITION BY policy ORDER BY version)::BIGINT AS games
         FROM ratings_at(?) WHERE policy IS NOT NULL
     )
-    SELECT policy, version, rating, deviation FROM numbered WHERE place % every = 0 ORDER BY policy, version
+    SELECT policy, version, rating, deviation, games FROM numbered WHERE place % every = 0 ORDER BY policy, version
 """
 _BASELINES_SQL = """
     SELECT l.agent, l.kind, l.rating FROM leaderboard_at(?) l JOIN agents a USING (agent)
@@ -36,14 +38,18 @@ _BENCHMARKS_SQL = """
 async def learning(league: LiveLeague, params: RequestParams) -> Any:
     """Each policy's ratings by version, the baselines' and the best checkpoint's, and benchmarks, as of ``at``.
 
-    A point is ``[version, rating, low, high]``, without low and high where the rating system states no deviation.
+    A point is ``[version, rating, low, high]``; low and high are a 95 % interval by the rating system's deviation,
+    under Elo by that of chance in the results.
     """
     at = params.as_of(league)
+    system = league.state.rating_table.system
     versions = await league.rows(_VERSIONS_SQL, _MAX_VERSIONS, at)
     best = await league.rows(_BEST_SQL, at)
     curves: dict[str, list[list[float]]] = {}
     for row in versions:
-        curves.setdefault(row["policy"], []).append(rating_point(row["version"], row["rating"], row["deviation"]))
+        # A version begins where the one before it ended, so chance adds up over all versions.
+        deviation = chance_deviation(system.k, row["games"]) if isinstance(system, Elo) else row["deviation"]
+        curves.setdefault(row["policy"], []).append(rating_point(row["version"], row["rating"], deviation))
     return {
         "policies": [{"policy": policy, "points": points} for policy, points in curves.items()],
         "baselines": await league.rows(_BASELINES_SQL, at),

@@ -35,7 +35,7 @@ const BENCHMARKS = [
 export async function show(main, context) {
   const runs = (await get("/runs")).map((one) => one.run);
   const standing = table(RUNS, { key: (r) => r.run, caption: "Runs" });
-  const ratings = lines({ label: "Rating of each version, as it stands, over gradient steps", x: "gradient step", y: "rating", height: 300, format: whole });
+  const ratings = lines({ label: "Rating of each version, as it stands, over gradient steps, with 95 % bands", x: "gradient step", y: "rating", height: 300, format: whole });
   const benchmarks = table(BENCHMARKS, { key: (b) => `${b.run} ${b.policy} ${b.opponent}`, caption: "Games won by the newest version with one opponent in all other seats", empty: "no benchmark of a trained version has finished" });
   const charts = curves(context, runs);
   const all = (path) => Promise.all(runs.map((run) => get(path, { run })));

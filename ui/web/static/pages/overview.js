@@ -58,7 +58,7 @@ export async function show(main, context) {
 }
 
 async function learning(context) {
-  const chart = lines({ label: "Rating of each version, as it stands, over gradient steps", x: "gradient step", y: "rating", height: 260, format: whole });
+  const chart = lines({ label: "Rating of each version, as it stands, over gradient steps, with 95 % bands", x: "gradient step", y: "rating", height: 260, format: whole });
   const rows = table(BENCHMARKS, { key: (b) => `${b.policy} ${b.opponent}`, caption: "Games won with one opponent in all other seats, 95 % intervals", empty: "no benchmark of a trained version has finished" });
   const about = h("p", { role: "status" });
 
