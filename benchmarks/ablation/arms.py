@@ -71,8 +71,8 @@ class Arm(msgspec.Struct, frozen=True):
     """Whether two more members of a population are trained beside the main policy, out of the same budget of games."""
     operator: Plugin | None = None
     """Makes the offspring that replaces the population's weakest member; without one no member is replaced."""
-    imitation: Literal["", "alone", "beside"] = ""
-    """Whether search is imitated: without any advantage, or beside the loss of the other arms."""
+    imitation: bool = False
+    """Whether the policy learns from what search would have played, and from nothing else."""
 
     @property
     def share(self) -> float:
@@ -81,11 +81,7 @@ class Arm(msgspec.Struct, frozen=True):
 
 
 _ALPHASTAR = Plugin("win_rate", {"weighting": "squared", "mirror": 0.35})
-
-
-def _population_arm(title: str, operator: Plugin | None = None) -> Arm:
-    return Arm(title, _ALPHASTAR, rated=True, population=True, operator=operator)
-
+_CROSSOVER = Plugin("crossover", {"method": "average", "noise": 0.02})
 
 ARMS = {
     "mirror": Arm("mirror self-play", Plugin("mirror")),
@@ -94,12 +90,9 @@ ARMS = {
     "alphastar": Arm("AlphaStar's weights", _ALPHASTAR),
     "league": Arm("league with exploiters", _ALPHASTAR, exploiters=True),
     "lean": Arm("league, exploiters a third of it", _ALPHASTAR, exploiters=True, workers=4),
-    "population": _population_arm("population of three"),
-    "copy": _population_arm("population, copies of the best", Plugin("mutation", {"noise": 0.0})),
-    "mutation": _population_arm("population, mutants of the best", Plugin("mutation", {"noise": 0.1})),
-    "crossover": _population_arm("population, crossovers", Plugin("crossover", {"method": "average", "noise": 0.02})),
-    "expert": Arm("mirror self-play and imitation of search", Plugin("mirror"), imitation="beside"),
-    "imitation": Arm("imitation of search alone", Plugin("mirror"), imitation="alone"),
+    "population": Arm("population of three", _ALPHASTAR, rated=True, population=True),
+    "crossover": Arm("population, crossovers", _ALPHASTAR, rated=True, population=True, operator=_CROSSOVER),
+    "imitation": Arm("imitation of search", Plugin("mirror"), imitation=True),
 }
 
 
@@ -145,7 +138,7 @@ def _trainer_config(bench: GameBenchmark, arm: Arm, setting: Setting) -> Trainer
         rollouts_per_step=bench.batch,
         reward=Plugin("outcome"),
         # By role alone: opponents of one batch are too many to be compared apart.
-        advantage=Plugin("constant", {"value": 0.0}) if arm.imitation == "alone" else by_role,
+        advantage=Plugin("constant", {"value": 0.0}) if arm.imitation else by_role,
         imitation=ImitationConfig(agent="searcher") if arm.imitation else ImitationConfig(),
         loss=Plugin("ppo_clip", {"entropy": setting.entropy}),
         learner={

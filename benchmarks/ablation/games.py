@@ -141,7 +141,7 @@ BENCHMARKS = {
         game=Plugin("rock_paper_scissors", {"moves": ALLOCATIONS, "payoffs": BLOTTO_PAYOFFS, "rounds": 1}),
         deals=_single_deal,
         unit="points",
-        games=size(9_600, MINIATURE_GAMES),
+        games=size(4_800, MINIATURE_GAMES),
     ),
     "kuhn": GameBenchmark(
         title="Kuhn poker",

@@ -10,8 +10,6 @@ from benchmarks.ablation.games import BENCHMARKS
 
 FIVE_SEEDS, TEN_SEEDS = tuple(range(1, 6)), tuple(range(1, 11))
 
-POPULATIONS = tuple(name for name, arm in ARMS.items() if arm.population)
-
 PLAN: Mapping[tuple[str, str], Mapping[str, Sequence[int]]] = {
     ("rps", "entropy"): {
         **{"mirror": TEN_SEEDS, "lagged": FIVE_SEEDS, "pfsp": FIVE_SEEDS, "alphastar": FIVE_SEEDS},
@@ -20,7 +18,6 @@ PLAN: Mapping[tuple[str, str], Mapping[str, Sequence[int]]] = {
     ("kuhn", "entropy"): {
         **{"mirror": TEN_SEEDS, "lagged": TEN_SEEDS, "pfsp": TEN_SEEDS, "alphastar": TEN_SEEDS},
         **{"league": TEN_SEEDS, "lean": FIVE_SEEDS},
-        **dict.fromkeys(POPULATIONS, TEN_SEEDS),
     },
     ("five", "entropy"): {
         "mirror": TEN_SEEDS,
@@ -29,8 +26,8 @@ PLAN: Mapping[tuple[str, str], Mapping[str, Sequence[int]]] = {
         "alphastar": FIVE_SEEDS,
         "league": TEN_SEEDS,
     },
-    ("blotto", "entropy"): dict.fromkeys(("mirror", "lagged", "pfsp", "alphastar", "league", *POPULATIONS), TEN_SEEDS),
-    ("nim", "entropy"): dict.fromkeys(("mirror", "expert", "imitation"), TEN_SEEDS),
+    ("blotto", "entropy"): dict.fromkeys(("mirror", "league", "population", "crossover"), TEN_SEEDS),
+    ("nim", "entropy"): dict.fromkeys(("mirror", "imitation"), TEN_SEEDS),
     ("rps", "annealed"): {"mirror": FIVE_SEEDS, "league": FIVE_SEEDS},
     ("kuhn", "annealed"): {"mirror": FIVE_SEEDS, "league": FIVE_SEEDS},
     ("leduc", "entropy"): {
