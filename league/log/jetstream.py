@@ -86,6 +86,8 @@ class JetStreamLog:
         except ConflictError as error:
             if not await self._has_fence_failed(len(events), expected):
                 raise
+            if await self._advance_fence():
+                return await self._append(events, expected)
             raise WorkerConflictError(
                 f"{self.producer}: another process has taken this name over, and the history accepts nothing more from "
                 "this one; expected one live process per name"
@@ -101,6 +103,24 @@ class JetStreamLog:
         if self.fence is None or (expected is not None and count == 1):
             return False
         return expected is None or await self.last_sequence(self.fence[0]) > self.fence[1]
+
+    async def _advance_fence(self) -> bool:
+        """Move the fence past messages that any client can have the broker store on its subject; False if one is new.
+
+        These are answers of the broker and copies of earlier events.
+        """
+        assert self.fence is not None
+        subject, newest = self.fence
+        known: set[str] = set()
+        async for batch in self._batches(subject):
+            for recorded in batch:
+                key = "" if recorded.event is None else recorded.event.key
+                if recorded.sequence > self.fence[1] and recorded.is_event and key not in known:
+                    return False
+                known.add(key)
+                newest = recorded.sequence
+        has_moved, self.fence = newest > self.fence[1], (subject, newest)
+        return has_moved
 
     def _encode(self, event: Event) -> bytes:
         return encode_event(event) if self.signer is None else self.signer.encode(event)

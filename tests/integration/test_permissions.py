@@ -28,7 +28,8 @@ from league.log.metrics import MetricsStream, count_messages
 from league.log.streams import tighten_streams
 from league.log.work import WorkQueue
 from schemas import events as e
-from schemas.errors import AccessError, ArtifactError, MessageTooLargeError
+from schemas.codec import encode_event
+from schemas.errors import AccessError, ArtifactError, MessageTooLargeError, WorkerConflictError
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
 from schemas.subjects import blob_subject, event_subject, match_end_subject, metrics_subject
@@ -382,10 +383,13 @@ async def direct_answers(client: Client, role: str, target: str) -> None:
     await client.flush()
 
 
+async def count_on(boss: Client, stream: str, subject: str) -> int:
+    return ((await boss.jetstream().stream_info(stream, subjects_filter=subject)).state.subjects or {}).get(subject, 0)
+
+
 async def stored_on(boss: Client, stream: str, subject: str, count: int) -> None:
     """Waits for messages on a subject: answers come from the broker's own clients, apart from others."""
-    js = boss.jetstream()
-    while (await js.stream_info(stream, subjects_filter=subject)).state.subjects != {subject: count}:  # noqa: ASYNC110
+    while await count_on(boss, stream, subject) != count:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
 
@@ -427,6 +431,36 @@ def test_no_answer_of_the_broker_opens_a_league_or_takes_the_place_of_an_event(b
             assert await list_leagues(boss) == ["nim", "other"]
             # The only one that its credentials reach.
             assert await find_league(thief) == "nim"
+
+    asyncio.run(asyncio.wait_for(body(), 300))
+
+
+def test_no_answer_of_the_broker_and_no_copy_takes_over_a_workers_name(broker: Broker) -> None:
+    def joined(incarnation: str) -> e.WorkerJoined:
+        return e.WorkerJoined("trainer", "trainer", incarnation, "host", 1, "0")
+
+    async def body() -> None:
+        async with (
+            user(broker, "trainer") as trainer,
+            user(broker, "dashboard") as guest,
+            user(broker, "operator") as boss,
+        ):
+            history, target = JetStreamLog(trainer, "nim", "trainer"), event_subject("nim", joined(""))
+            before = await count_on(boss, "LEAGUE", target)
+            # Without an id, as one whose id the broker has forgotten.
+            await trainer.jetstream().publish(target, encode_event(joined("first")))
+            history.fence = (target, await history.append(joined("second")))
+            await direct_answers(guest, "dashboard", target)
+            await stored_on(boss, "LEAGUE", target, before + 2 + len(BY_ALL_ROLES))
+            await history.append(e.WorkerLeft("trainer", "second", "after answers"))
+            pulling = ConsumerConfig(name="w", ack_policy=AckPolicy.NONE, inactive_threshold=60, filter_subject=target)
+            await guest.jetstream().add_consumer("LEAGUE", pulling)
+            await guest.publish("$JS.API.CONSUMER.MSG.NEXT.LEAGUE.w", b"1", reply="league.nim.nowhere")
+            await stored_on(boss, "LEAGUE", target, before + 3 + len(BY_ALL_ROLES))
+            await history.append(e.WorkerLeft("trainer", "second", "after a copy"))
+            await JetStreamLog(trainer, "nim", "another").append(joined("third"))
+            with pytest.raises(WorkerConflictError, match="another process has taken this name over"):
+                await history.append(e.WorkerLeft("trainer", "second", "after its end"))
 
     asyncio.run(asyncio.wait_for(body(), 300))
 
