@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from league.log.access import BrokerCredentials
 from league.run import Run
-from schemas.errors import DiskError, ExitCode, LeagueError, StoreFullError
+from schemas.errors import DiskError, ExitCode, LeagueError, StoreFullError, escape_unprintable
 from schemas.events import WorkerJoined, WorkerLeft
 from schemas.loggers import get_logger
 from schemas.retry import Backoff
@@ -31,6 +33,18 @@ _DRAIN_TIMEOUTS_S = dict.fromkeys(ROLES, 120.0) | {"rater": 60.0}
 _FIRST_BACKOFF_S, _MAX_BACKOFF_S = 0.5, 30.0
 _MAX_BACKOFF_KILLED_S = 2.0
 _STABLE_AFTER_S = 60.0
+_LOG_TAIL_BYTES = 65_536
+
+
+def read_reason_to_leave(log_file: Path) -> str:
+    """The reason that a worker logged with its last line, when it left; empty if it logged none, as when killed."""
+    with contextlib.suppress(OSError, ValueError, IndexError, TypeError, KeyError):
+        with log_file.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
+            line = msgspec.json.decode(file.read().splitlines()[-1], type=dict[str, Any])
+        if line["event"] == "left":
+            return escape_unprintable(str(line["reason"]))
+    return ""
 
 
 class WorkerSpec(NamedTuple):
@@ -103,7 +117,9 @@ class WorkerProcess:
                 restarts.reset()
             pause_s = restarts.next_s(at_most_s=most_s)
             log.error("worker ended, starting it again", name=self.name, code=code, pause_s=pause_s)
-            self._announce(f"{self.name} ended with code {code}; again in {pause_s:g} s ({self._log_hint})")
+            left = read_reason_to_leave(self._context.run.logs / f"{self.name}.log") if code > 0 else ""
+            reason = f": {left}" if left else ""
+            self._announce(f"{self.name} ended with code {code}{reason}; again in {pause_s:g} s ({self._log_hint})")
             await self._record_departure(code)
             await asyncio.sleep(pause_s)
 

@@ -32,7 +32,7 @@ from workers.compatibility import check_versions, older_deciders
 from workers.learner_state import append_published
 from workers.membership import Membership, has_ended_here, machine_digest
 from workers.monitoring.metrics import HeartbeatPublisher
-from workers.process import WorkerProcess, WorkerSpec
+from workers.process import WorkerProcess, WorkerSpec, read_reason_to_leave
 from workers.run_worker import _open_log, _serve_until_done, _stop_with_supervisor, worker_main
 from workers.runtime import Context, beside
 from workers.silence import SilenceDetector, SilenceRecorder
@@ -513,3 +513,14 @@ def test_a_condition_of_its_own_stays_a_conflict(tmp_path: Path) -> None:
                 assert not isinstance(caught.value, WorkerConflictError)
 
     in_a_league(tmp_path, body)
+
+
+def test_the_reason_of_a_worker_that_ended_is_read_from_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "trainer-1.log"
+    assert read_reason_to_leave(log) == ""
+    log.write_text('{"event": "joined"}\n{"event": "left", "reason": "ConfigError: no such \\u001b[2J key"}\n')
+    assert read_reason_to_leave(log) == "ConfigError: no such \\u001b[2J key"
+    for later in ('{"event": "joined"}\n', "no JSON\n", '{"event"'):
+        with log.open("a") as file:
+            file.write(later)
+        assert read_reason_to_leave(log) == ""
