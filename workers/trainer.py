@@ -387,8 +387,8 @@ class TrainerWorker:
         )
         await self._context.wait_for_sequence(await self._context.append(finished))
         if state.training_finished(self._policy) is None:
-            # A configuration that was appended meanwhile lets training go on.
-            return False
+            # A configuration that was appended meanwhile may let training go on.
+            return await self._finish_if_due()
         log.info("training finished", reason=reason, version=finished.version)
         return True
 
