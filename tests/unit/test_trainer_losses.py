@@ -113,6 +113,8 @@ def numpy_loss(name: str, terms: LossInputs, held: LossInputs) -> np.ndarray:
         gain = factor * min(ratio * advantage[i], min(max(ratio, low), high) * advantage[i])
         if name in HELD:
             gain = min(weight[i], 2.0 if name == "reinforce" else 5.0) * advantage[i] * new[i]
+        if name == "cross_entropy":
+            gain = advantage[i] * new[i]
         values.append(-gain - bonus + penalty)
     return np.array(values)
 
@@ -289,5 +291,5 @@ def test_bounds_that_make_no_sense_are_config_errors() -> None:
         loss("dapo", normalize="mean")
     with pytest.raises(ConfigError, match="weight -1"):
         loss("dapo", kl={"weight": -1.0})
-    with pytest.raises(ConfigError, match=r"expected 'cispo', 'dapo'.* or 'tis'"):
+    with pytest.raises(ConfigError, match=r"expected 'cispo', 'cross_entropy'.* or 'tis'"):
         loss("guess")
