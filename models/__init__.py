@@ -5,7 +5,7 @@
 - ``forward``            the forward pass, pure in its weights; parts of it serve an inference engine
 - ``decoder``            base weights, adapters applied to them, log-probability and entropy of sampled tokens
 - ``packing``            sequences of different lengths in padded rectangles, or in rows without padding
-- ``adapters``           LoRA parameters, and PEFT's format on disk
+- ``adapters``           LoRA parameters, and PEFT's format on disk; ``peft_adapters``: adapters that PEFT reads
 - ``adapter_bundle``     an adapter folder as content-addressed bytes
 - ``hf``                 tensor names of Hugging Face's layout, both ways
 - ``merge``              a base model and an adapter as one plain model

@@ -1,4 +1,4 @@
-"""LoRA adapters: their parameters, and PEFT's format on disk.
+"""LoRA adapters: their parameters, and PEFT's format on disk, without importing PEFT (``peft_adapters`` does).
 
 All of an adapter's matrices are views of one flat vector. The optimiser, gradient clipping, saving and data-parallel
 reduction then each touch one tensor instead of dozens of tiny ones.
@@ -11,7 +11,6 @@ One file, since loading has to refuse whatever saving cannot have written, and b
 import contextlib
 import math
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,15 +35,11 @@ __all__ = [
     "create",
     "decode_config",
     "load",
-    "load_with_peft",
     "make_config",
-    "make_peft_model",
-    "name_peft_tensors",
     "name_tensors",
     "pack_folder",
     "read_config",
     "read_matrices",
-    "read_peft_config",
     "save",
     "unpack_folder",
     "write",
@@ -255,76 +250,6 @@ def check(folder: Path, shape: ModelShape, max_rank: int | None = None) -> None:
     if max_rank is not None and rank > max_rank:
         raise ModelError(f"{folder}: the adapter's rank is {rank}, at most {max_rank} is allowed")
     read_matrices(folder)
-
-
-def read_peft_config(folder: Path) -> Any:
-    """The configuration of an adapter as an object of PEFT's.
-
-    Raises:
-        ModelError: unreadable, or of a kind that PEFT does not know.
-    """
-    import peft
-
-    decode_config(folder)
-    try:
-        return peft.PeftConfig.from_pretrained(str(folder))
-    except (OSError, TypeError, ValueError, KeyError) as error:
-        raise ModelError(f"{folder}: not an adapter, no readable {CONFIG_FILE} ({error})") from error
-
-
-def make_peft_model(model: Any, config: Any, name: str = "default") -> Any:
-    """A transformers model with an adapter ``name`` of PEFT's configuration ``config``, or with another one.
-
-    Raises:
-        ModelError: the model has no such linears.
-    """
-    import peft
-
-    with warnings.catch_warnings():
-        # PEFT 0.21 asks transformers 5 in a way that it deprecates.
-        warnings.simplefilter("ignore", FutureWarning)
-        try:
-            if isinstance(model, peft.PeftModel):
-                model.add_adapter(name, config)
-                return model
-            return peft.get_peft_model(model, config, adapter_name=name)
-        except (TypeError, ValueError) as error:
-            raise ModelError(f"not an adapter of this base model: {' '.join(str(error).split())[:500]}") from error
-
-
-def name_peft_tensors(model: Any, name: str = "default") -> dict[str, Tensor]:
-    """The tensors of an adapter of a ``peft.PeftModel``, by PEFT's names."""
-    import peft
-
-    # Otherwise PEFT looks for the base's configuration on the hub, to see whether its embedding has grown.
-    tensors: dict[str, Tensor] = peft.get_peft_model_state_dict(model, adapter_name=name, save_embedding_layers=False)
-    return tensors
-
-
-def load_with_peft(model: Any, folder: Path, name: str = "default") -> None:
-    """Load a saved adapter into the adapter ``name`` of a ``peft.PeftModel``, which has the same configuration.
-
-    Raises:
-        ModelError: weights that are not safetensors, damaged, not finite, or for other linears than the model's.
-    """
-    import peft
-
-    if not (folder / WEIGHTS_FILE).is_file():
-        raise ModelError(f"{folder}: no {WEIGHTS_FILE}; adapters in other formats are not loaded")
-    try:
-        weights = peft.load_peft_weights(str(folder), device="cpu")
-    except (OSError, SafetensorError, ValueError) as error:
-        raise ModelError(f"{folder / WEIGHTS_FILE}: not a readable safetensors file ({error})") from error
-    if odd := [key for key, tensor in sorted(weights.items()) if not tensor.isfinite().all()]:
-        raise ModelError(f"{folder}: tensor {odd[0]!r} holds NaN or infinite values")
-    try:
-        result = peft.set_peft_model_state_dict(model, weights, adapter_name=name)
-    except RuntimeError as error:
-        raise ModelError(f"{folder}: an adapter of another base model: {' '.join(str(error).split())[:500]}") from error
-    missing = sorted(name_peft_tensors(model, name).keys() - weights.keys())
-    if missing or result.unexpected_keys:
-        problem = f"without {missing[0]!r}" if missing else f"with {sorted(result.unexpected_keys)[0]!r}"
-        raise ModelError(f"{folder}: an adapter {problem}; expected the linears of this model's adapters")
 
 
 def read_matrices(folder: Path) -> Matrices:

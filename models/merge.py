@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from models import MODEL_FILES
-from models.adapters import load_with_peft, make_peft_model, read_peft_config
 from models.hf import load_transformers_model
+from models.peft_adapters import load_with_peft, make_peft_model, read_peft_config
 from schemas.errors import ModelError
 from schemas.files import atomic_folder
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 
-from league.log.base import RecordedEvent, check_batch_size, publication_digest
+from league.log.base import EventReader, RecordedEvent, check_batch_size, publication_digest
 from schemas.codec import encode_event
 from schemas.errors import ConflictError, LogError
 from schemas.events import Event
@@ -13,7 +13,7 @@ from schemas.subjects import event_subject, event_type_filter, subject_matches
 _BATCH = 5_000
 
 
-class MemoryLog:
+class MemoryLog(EventReader):
     """A league's history in one process's memory, for tests; see ``EventLog``."""
 
     def __init__(self, league: str = "league", producer: str = "memory") -> None:
@@ -69,14 +69,6 @@ class MemoryLog:
         selected = reached if subject is None else [r for r in reached if subject_matches(subject, r.subject)]
         for start in range(0, len(selected), _BATCH):
             yield selected[start : start + _BATCH]
-
-    async def read(
-        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
-    ) -> AsyncIterator[RecordedEvent]:
-        """Events up to ``last``, by default up to the newest now."""
-        async for batch in self.batches(first, last, only=only):
-            for recorded in batch:
-                yield recorded
 
     async def follow(self, first: int = 1) -> AsyncIterator[RecordedEvent]:
         """See ``EventLog.follow``."""

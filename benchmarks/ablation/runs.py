@@ -81,7 +81,6 @@ def run_all(jobs: Iterable[TrainingJob], processes: int) -> None:
         for nth, future in enumerate(as_completed([pool.submit(train_job, job) for job in left]), 1):
             try:
                 print(f"{nth}/{len(left)} {future.result()}", flush=True)
-            except Exception:
-                # Said now, not after all the others have failed the same way.
+            except Exception:  # raised again, before all the others have failed the same way
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise

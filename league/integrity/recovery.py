@@ -16,7 +16,7 @@ from league.integrity.archive import VERSION, ArchiveManifest, ArchiveSegment
 from league.integrity.archive_reader import fetch_segment, segment_batches
 from league.integrity.seals import event_digest, range_digest
 from league.integrity.verification import Damage, SealChain, SealChecker, read_chain
-from league.log.base import EventLog, RecordedEvent
+from league.log.base import EventLog, EventReader, RecordedEvent
 from schemas.errors import ArtifactError, DecodeError, LogError, UsageError
 from schemas.events import Event, HistorySealed
 from schemas.subjects import event_type_filter, subject_matches
@@ -30,7 +30,7 @@ _MANIFEST_MOST = 16_000_000
 _ARCHIVE_NOTE = re.compile(r"archive of (.+) to [0-9]{1,18}")
 
 
-class RecoveredHistory:
+class RecoveredHistory(EventReader):
     """The recoverable part of a history, with the reading methods of ``EventLog``.
 
     Args:
@@ -68,14 +68,6 @@ class RecoveredHistory:
         if self.stream is not None and stop > self.archived_to:
             async for batch in self.stream.batches(max(first, self.archived_to + 1), stop, only=only):
                 yield batch
-
-    async def read(
-        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
-    ) -> AsyncIterator[RecordedEvent]:
-        """Yield the same events one by one."""
-        async for batch in self.batches(first, last, only=only):
-            for recorded in batch:
-                yield recorded
 
     async def last_sequence(self, subject: str | None = None) -> int:
         """Sequence of the newest event."""

@@ -1,6 +1,6 @@
 """The append-only history of a league, and the other streams on its broker.
 
-- ``base``          ``EventLog``, the contract, and its reference implementation in memory
+- ``base``          ``EventLog``, the contract
 - ``jetstream``     the implementation on NATS JetStream
 - ``publisher``     message ids, and duplicates that are compared
 - ``streams``       the configuration of all streams

@@ -80,10 +80,33 @@ class RecordedEvent:
         return f"Recorded({self.sequence}, {self.subject!r}, {self.payload[:60]!r})"
 
 
-class EventLog(Protocol):
-    """A league's history."""
+class EventReader(Protocol):
+    """A history that can be read in batches."""
 
     league: str
+
+    def batches(
+        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
+    ) -> AsyncIterator[list[RecordedEvent]]:
+        """Read events in batches, as many at a time as have arrived: the fast way to read many.
+
+        Args:
+            first: Sequence to begin at.
+            last: Sequence to end at; by default the newest when the call was made.
+            only: Only events on the subject of this type (``subjects.event_type_filter``); others are not transferred.
+        """
+
+    async def read(
+        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
+    ) -> AsyncIterator[RecordedEvent]:
+        """Events from sequence ``first`` to ``last`` (by default the newest when the call was made), then end."""
+        async for batch in self.batches(first, last, only=only):
+            for recorded in batch:
+                yield recorded
+
+
+class EventLog(EventReader, Protocol):
+    """A league's history."""
 
     async def append(self, event: Event, *, expected: int | None = None) -> int:
         """Append one event; when this returns, it is on disk.
@@ -119,22 +142,6 @@ class EventLog(Protocol):
         Raises:
             LogError: an event would get another sequence than it has.
         """
-
-    def batches(
-        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
-    ) -> AsyncIterator[list[RecordedEvent]]:
-        """Read events in batches, as many at a time as have arrived: the fast way to read many.
-
-        Args:
-            first: Sequence to begin at.
-            last: Sequence to end at; by default the newest when the call was made.
-            only: Only events on the subject of this type (``subjects.event_type_filter``); others are not transferred.
-        """
-
-    def read(
-        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
-    ) -> AsyncIterator[RecordedEvent]:
-        """Events from sequence ``first`` to ``last`` (by default the newest when the call was made), then end."""
 
     def follow(self, first: int = 1) -> AsyncIterator[RecordedEvent]:
         """Events from sequence ``first`` on, without end: old ones, then new ones as they are recorded."""

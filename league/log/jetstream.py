@@ -11,7 +11,7 @@ from nats.js.api import RawStreamMsg
 
 from league.integrity.signatures import Signer
 from league.log.access import is_worker
-from league.log.base import RecordedEvent, check_batch_size
+from league.log.base import EventReader, RecordedEvent, check_batch_size
 from league.log.connection import REQUEST_TIMEOUT_S, retry_until_ready, translate_broker_errors
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.publisher import EXPECTED_HEADER, PRODUCER_HEADER, OutgoingMessage, Publisher
@@ -36,7 +36,7 @@ _COPY_BATCH = 500
 _FILLER_SUBJECT = "league._.gap"
 
 
-class JetStreamLog:
+class JetStreamLog(EventReader):
     """A league's history on a broker; see ``base.EventLog``.
 
     Args:
@@ -170,14 +170,6 @@ class JetStreamLog:
         if first <= stop:
             async for messages in pull_messages(self.client, LEAGUE_STREAM, subject, first, stop):
                 yield [_decode_message(pulled) for pulled in messages]
-
-    async def read(
-        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
-    ) -> AsyncIterator[RecordedEvent]:
-        """Events up to ``last``, by default up to the newest at this moment."""
-        async for batch in self.batches(first, last, only=only):
-            for recorded in batch:
-                yield recorded
 
     async def match_ends(self, purpose: str) -> AsyncIterator[RecordedEvent]:
         """Results and failures of the matches of a purpose; other events are not transferred."""

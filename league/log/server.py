@@ -233,8 +233,7 @@ class EmbeddedServer:
         self._running_file.write_bytes(msgspec.json.encode(_RunningServer(pid, url)))
         try:
             self._wait_until_up(pid)
-        except BaseException:
-            # An interrupted process holds no claim yet whose release would stop the server.
+        except BaseException:  # raised again; an interrupted process has no claim yet that stops the server
             self._stop(pid)
             raise
         return url

@@ -47,6 +47,13 @@ NEVER = {
 SCANT = {"duckdb", "league", "msgspec", "nats", "numpy", "workers"}
 
 
+def run_script(script: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own, after it has run a script without an error."""
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT_S)
+    assert process.returncode == 0, process.stderr
+    return process
+
+
 def modules_after(*commands: list[str]) -> list[set[str]]:
     """Modules of one process after each of the commands; an exit code of usage or error fails."""
     process = subprocess.run(
@@ -99,8 +106,7 @@ def test_the_client_of_brokers_loads_aiohttp_where_it_is_used() -> None:
         "from aiohttp.client import ClientSession\n"
         "assert transport.aiohttp.ClientSession is ClientSession\n"
     )
-    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT_S)
-    assert process.returncode == 0, process.stderr
+    run_script(script)
 
 
 def test_the_first_line_of_a_command_is_formatted_and_filtered_as_workers_log() -> None:
@@ -115,8 +121,7 @@ def test_the_first_line_of_a_command_is_formatted_and_filtered_as_workers_log() 
         "log.info('not of interest')\n"
         "log.warning('a disk is full', disk='sda')\n"
     )
-    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=TIMEOUT_S)
-    assert process.returncode == 0, process.stderr
+    process = run_script(script)
     assert "a disk is full" in process.stderr
     assert "disk=sda" in process.stderr
     assert "not of interest" not in process.stderr + process.stdout

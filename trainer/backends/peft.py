@@ -24,10 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models import adapters
-from models.adapters import load_with_peft, make_peft_model, read_peft_config
 from models.forward import Packing, attend, attend_packed, make_packing
 from models.hf import load_transformers_model
 from models.model_config import ModelShape, read_model_shape
+from models.peft_adapters import load_with_peft, make_peft_model, name_peft_tensors, read_peft_config
 from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError, format_choices
 from trainer.advantages.base import CriticConfig
@@ -302,7 +302,7 @@ class PeftAdapter:
 
     def save(self, folder: Path, base_model: str) -> None:
         """See ``TrainableAdapter.save``."""
-        tensors = adapters.name_peft_tensors(self.backend.peft_model, self.name)
+        tensors = name_peft_tensors(self.backend.peft_model, self.name)
         config = self.backend.peft_model.peft_config[self.name].to_dict()
         config |= {"base_model_name_or_path": base_model, "inference_mode": True}
         adapters.write(folder, {name: tensor.float() for name, tensor in tensors.items()}, config)
