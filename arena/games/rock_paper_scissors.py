@@ -1,7 +1,8 @@
 """Rock, paper, scissors with simultaneous moves and a payoff table that may be biased.
 
 By default rock beats scissors for double the payoff: the equilibrium is then a quarter rock, half paper, a quarter
-scissors, and the uniform strategy loses to paper.
+scissors, and the uniform strategy loses to paper. With a payoff table for each player it is any repeated matrix game,
+such as the iterated prisoner's dilemma.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,20 +21,33 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     moves: tuple[str, ...] = ("rock", "paper", "scissors")
     payoffs: tuple[tuple[float, ...], ...] = ((0.0, -1.0, 2.0), (1.0, 0.0, -1.0), (-2.0, 1.0, 0.0))
     """Payoff of P1 from P2 in a round: a row per move of P1, a column per move of P2."""
+    second_payoffs: tuple[tuple[float, ...], ...] | None = None
+    """Payoff of P2 in the same rows and columns; by default what P1 loses."""
     rounds: int = 3
 
     def __post_init__(self) -> None:
         if not 2 <= len(set(self.moves)) == len(self.moves) or not all(m.isalpha() and m.islower() for m in self.moves):
             raise ConfigError(f"moves: found {list(self.moves)}; expected two or more different words in small letters")
-        if [len(row) for row in self.payoffs] != [len(self.moves)] * len(self.moves):
-            raise ConfigError(
-                f"payoffs: found rows of {[len(row) for row in self.payoffs]}; expected a row and a "
-                f"column for each of {len(self.moves)} moves"
-            )
-        if not all(abs(pay) <= 1e6 for row in self.payoffs for pay in row):
-            raise ConfigError("payoffs: expected numbers between -1e6 and 1e6")
+        self._check_payoffs("payoffs", self.payoffs)
+        if self.second_payoffs is not None:
+            self._check_payoffs("second_payoffs", self.second_payoffs)
         if not 1 <= self.rounds <= 100:
             raise ConfigError(f"rounds: found {self.rounds}; expected 1 to 100")
+
+    def _check_payoffs(self, key: str, payoffs: Sequence[Sequence[float]]) -> None:
+        if [len(row) for row in payoffs] != [len(self.moves)] * len(self.moves):
+            raise ConfigError(
+                f"{key}: found rows of {[len(row) for row in payoffs]}; expected a row and a "
+                f"column for each of {len(self.moves)} moves"
+            )
+        if not all(abs(pay) <= 1e6 for row in payoffs for pay in row):
+            raise ConfigError(f"{key}: expected numbers between -1e6 and 1e6")
+
+    def payoff(self, seat: int, first: int, second: int) -> float:
+        """What a seat wins in a round by both moves."""
+        if seat == 1 and self.second_payoffs is not None:
+            return self.second_payoffs[first][second]
+        return self.payoffs[first][second] if seat == 0 else -self.payoffs[first][second]
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,11 +80,14 @@ class RockPaperScissors(ListedGame[State]):
 
     def progress(self, seat: int) -> float:
         """Returns the seat's winnings so far."""
-        won = float(sum(self.spec.settings.payoffs[first][second] for first, second in self.state.played))
-        return won if seat == 0 else -won
+        settings = self.spec.settings
+        if settings.second_payoffs is None:
+            won = float(sum(settings.payoffs[first][second] for first, second in self.state.played))
+            return won if seat == 0 else -won
+        return float(sum(settings.payoff(seat, first, second) for first, second in self.state.played))
 
     def scores(self) -> Sequence[float]:
-        """Returns the total winnings; the game is zero-sum."""
+        """Returns the total winnings; the game is zero-sum unless ``second_payoffs`` say otherwise."""
         return [self.progress(seat) for seat in (0, 1)]
 
     def reason(self) -> str:
@@ -96,7 +113,8 @@ class RockPaperScissors(ListedGame[State]):
 
     def notes(self) -> list[str]:
         """Returns the balance."""
-        return [f"P1 has won {self.progress(0):g}"]
+        others = "" if self.spec.settings.second_payoffs is None else f", P2 {self.progress(1):g}"
+        return [f"P1 has won {self.progress(0):g}{others}"]
 
     @property
     def _move_names(self) -> tuple[str, ...]:
@@ -121,15 +139,18 @@ class RockPaperScissorsSpec(ListedSpec[State]):
 
     def rules(self) -> str:
         """Returns the rules in English, with the payoff of every pair of moves."""
+        settings = self.settings
+        is_zero_sum = settings.second_payoffs is None
+        gains = "What P1 gets and P2 loses in a round" if is_zero_sum else "What P1 and P2 get in a round"
         table = [
-            f"{mine} against {other}: {pay:g}"
-            for mine, row in zip(self.settings.moves, self.settings.payoffs, strict=True)
-            for other, pay in zip(self.settings.moves, row, strict=True)
+            f"{mine} against {other}: {settings.payoff(0, first, second):g}"
+            + ("" if is_zero_sum else f" and {settings.payoff(1, first, second):g}")
+            for first, mine in enumerate(settings.moves)
+            for second, other in enumerate(settings.moves)
         ]
         return (
-            f"Two players, P1 and P2, choose at the same time one of {', '.join(self.settings.moves)}, "
-            f"{self.settings.rounds} times. What P1 gets and P2 loses in a round, by the moves of P1 against P2: "
-            f"{'; '.join(table)}. The most points win."
+            f"Two players, P1 and P2, choose at the same time one of {', '.join(settings.moves)}, "
+            f"{settings.rounds} times. {gains}, by the moves of P1 against P2: {'; '.join(table)}. The most points win."
         )
 
 

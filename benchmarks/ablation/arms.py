@@ -82,6 +82,7 @@ class Arm(msgspec.Struct, frozen=True):
 
 _ALPHASTAR = Plugin("win_rate", {"weighting": "squared", "mirror": 0.35})
 _CROSSOVER = Plugin("crossover", {"method": "average", "noise": 0.02})
+_MUTATION = Plugin("mutation", {"noise": 0.02})
 
 ARMS = {
     "mirror": Arm("mirror self-play", Plugin("mirror")),
@@ -92,6 +93,7 @@ ARMS = {
     "lean": Arm("league, exploiters a third of it", _ALPHASTAR, exploiters=True, workers=4),
     "population": Arm("population of three", _ALPHASTAR, rated=True, population=True),
     "crossover": Arm("population, crossovers", _ALPHASTAR, rated=True, population=True, operator=_CROSSOVER),
+    "mutation": Arm("population, mutations", _ALPHASTAR, rated=True, population=True, operator=_MUTATION),
     "imitation": Arm("imitation of search", Plugin("mirror"), imitation=True),
 }
 

@@ -46,6 +46,8 @@ class GameBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     """Training matches of an exploiter that measures a finished run."""
     held_out: tuple[str, ...] = ()
     """Bots that nobody meets in training, and a finished run's policy meets then."""
+    is_zero_sum: bool = True
+    """Whether one's gain is the other's loss."""
     held_out_games: int = 0
     """Matches against each of them; even, since half are played from either seat."""
 
@@ -114,6 +116,9 @@ BLOTTO_PAYOFFS = [
 ]
 """The majority of fields wins (Borel 1921). 5-0-0 never wins, and the better allocations beat each other in circles."""
 
+DILEMMA_PAYOFFS = [[3.0, 0.0], [5.0, 1.0]]
+"""The prisoner's dilemma of Axelrod's tournaments: 3 each for cooperation, 1 each for defection, 5 and 0 else."""
+
 FRANCE_AUSTRIA = {
     **{"powers": ["AUSTRIA", "FRANCE"], "max_year": 1904, "text": "signposted"},
     # Whoever is ahead has won, and that is worth more than a few centres.
@@ -142,6 +147,22 @@ BENCHMARKS = {
         deals=_single_deal,
         unit="points",
         games=size(4_800, MINIATURE_GAMES),
+    ),
+    "dilemma": GameBenchmark(
+        title="Iterated prisoner's dilemma, four rounds",
+        game=Plugin(
+            "rock_paper_scissors",
+            {
+                "moves": ("cooperate", "defect"),
+                "payoffs": DILEMMA_PAYOFFS,
+                "second_payoffs": [list(column) for column in zip(*DILEMMA_PAYOFFS, strict=True)],
+                "rounds": 4,
+            },
+        ),
+        deals=_single_deal,
+        is_zero_sum=False,
+        unit="points",
+        games=size(1_600, MINIATURE_GAMES),
     ),
     "kuhn": GameBenchmark(
         title="Kuhn poker",

@@ -33,7 +33,10 @@ class CurvePoint(msgspec.Struct, frozen=True):
     mean: float
     """Of the main policy's checkpoints, one drawn anew for each game, all alike."""
     nash: float
-    """Of the population's, drawn by an equilibrium of the game in which players choose members of it."""
+    """Of the population's, drawn by an equilibrium of the game in which players choose members of it; only in zero-sum
+    games."""
+    own: float = 0.0
+    """No exploitability: what the newest checkpoint wins from itself. 0 in zero-sum games."""
 
 
 class RunMeasures(msgspec.Struct, frozen=True):
@@ -54,8 +57,16 @@ class RunMeasures(msgspec.Struct, frozen=True):
 
         A policy that goes round in circles may be anywhere when training ends.
         """
-        late = [point.last for point in self.curve if point.games >= self.games / 2]
-        return sum(late) / len(late)
+        return self._second_half("last")
+
+    @property
+    def own_late(self) -> float:
+        """Mean of what the newest policy wins from itself, over the second half of the games."""
+        return self._second_half("own")
+
+    def _second_half(self, measure: str) -> float:
+        found = [float(getattr(point, measure)) for point in self.curve if point.games >= self.games / 2]
+        return sum(found) / len(found)
 
     @property
     def alike(self) -> float:
@@ -127,7 +138,10 @@ def _curve_point(
         *at,
         last=tree.exploitability(own[-1]),
         mean=tree.exploitability(tree.mixture_policy(own, [1 / len(own)] * len(own))),
-        nash=tree.exploitability(tree.mixture_policy(population, _nash_weights(tree, population))),
+        nash=tree.exploitability(tree.mixture_policy(population, _nash_weights(tree, population)))
+        if tree.is_zero_sum
+        else 0.0,
+        own=tree.own_value(own[-1]),
     )
 
 

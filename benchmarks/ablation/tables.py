@@ -1,7 +1,7 @@
 """Intervals over seeds, tables and charts of what runs came to."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,12 @@ MEASURES = {
     "mean": "mean of its checkpoints",
     "nash": "equilibrium of its population",
 }
+GENERAL_SUM_MEASURES = {
+    **{name: title for name, title in MEASURES.items() if name != "nash"},
+    "own_late": "newest policy wins from itself, second half",
+}
+"""Where one's gain is not the other's loss; the last is no exploitability, and more is better for both players."""
+_OF_WHOLE_RUN = ("late", "alike", "own_late")
 
 
 class ArmRow(msgspec.Struct, frozen=True):
@@ -50,8 +56,13 @@ class ArmRow(msgspec.Struct, frozen=True):
 
 
 def measure_of(run: RunMeasures, measure: str) -> float:
-    """One of ``MEASURES`` of a run."""
-    return float(getattr(run if measure in ("late", "alike") else run.curve[-1], measure))
+    """One of the measures of a run."""
+    return float(getattr(run if measure in _OF_WHOLE_RUN else run.curve[-1], measure))
+
+
+def measure_titles(game: str) -> Mapping[str, str]:
+    """The measures of a game's runs, with the titles of their columns."""
+    return MEASURES if BENCHMARKS[game].is_zero_sum else GENERAL_SUM_MEASURES
 
 
 def read_measures(folder: Path, game: str, setting: str, reader: MeasureReader) -> dict[str, dict[int, RunMeasures]]:
@@ -64,21 +75,21 @@ def read_measures(folder: Path, game: str, setting: str, reader: MeasureReader) 
     return found
 
 
-def arm_rows(runs: Runs) -> list[ArmRow]:
+def arm_rows(runs: Runs, measures: Iterable[str] = MEASURES) -> list[ArmRow]:
     """The table of a game."""
-    return [_arm_row(arm, runs) for arm in runs]
+    return [_arm_row(arm, runs, tuple(measures)) for arm in runs]
 
 
-def _arm_row(arm: str, runs: Runs) -> ArmRow:
+def _arm_row(arm: str, runs: Runs, measures: Sequence[str]) -> ArmRow:
     mine, mirrors = runs[arm], runs.get(BASELINE_ARM, {})
     both = [seed for seed in mine if seed in mirrors and arm != BASELINE_ARM]
     return ArmRow(
         arm,
         len(mine),
-        {name: mean_interval([measure_of(run, name) for run in mine.values()]) for name in MEASURES},
+        {name: mean_interval([measure_of(run, name) for run in mine.values()]) for name in measures},
         {
             name: mean_interval([measure_of(mirrors[s], name) - measure_of(mine[s], name) for s in both])
-            for name in MEASURES
+            for name in measures
         }
         if both
         else {},
@@ -90,18 +101,18 @@ def _arm_row(arm: str, runs: Runs) -> ArmRow:
 
 def render_table(game: str, setting: str, table: Sequence[ArmRow]) -> str:
     """A game's table in Markdown. In bold: the whole interval is below mirror's."""
-    bench, by_arm = BENCHMARKS[game], {row.arm: row for row in table}
+    bench, by_arm, titles = BENCHMARKS[game], {row.arm: row for row in table}, measure_titles(game)
     lines = [
         f"**{bench.title}, {SETTINGS[setting].title}** ({bench.unit} a game that a best response wins; "
         f"{table[0].games:,.0f} games a run)",
         "",
-        f"| arm | seeds | {' | '.join(MEASURES.values())} | steps | CPU s |",
-        "|---|" + "---|" * (len(MEASURES) + 3),
+        f"| arm | seeds | {' | '.join(titles.values())} | steps | CPU s |",
+        "|---|" + "---|" * (len(titles) + 3),
     ]
     for row in table:
         mirror = by_arm.get(BASELINE_ARM)
         cells = [
-            f"**{one}**" if mirror is not None and row.is_below(mirror, name) else str(one)
+            f"**{one}**" if name != "own_late" and mirror is not None and row.is_below(mirror, name) else str(one)
             for name, one in row.found.items()
         ]
         lines.append(
@@ -134,6 +145,7 @@ def mean_curves(runs: Mapping[int, RunMeasures], measure: str) -> tuple[np.ndarr
 
 
 PANELS = (("last", "newest policy"), ("mean", "mean of its checkpoints"), ("nash", "equilibrium of its population"))
+GENERAL_SUM_PANELS = PANELS[:2]
 
 
 def draw_chart(game: str, by_setting: Mapping[str, Runs], path: Path) -> None:
@@ -143,12 +155,13 @@ def draw_chart(game: str, by_setting: Mapping[str, Runs], path: Path) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    shape = len(by_setting), len(PANELS)
+    panels = PANELS if BENCHMARKS[game].is_zero_sum else GENERAL_SUM_PANELS
+    shape = len(by_setting), len(panels)
     whole, axes = plt.subplots(
         *shape, figsize=(13, 3.6 * shape[0]), squeeze=False, sharey=True, constrained_layout=True
     )
     for row, (setting, runs) in zip(axes, by_setting.items(), strict=True):
-        for axis, (measure, title) in zip(row, PANELS, strict=True):
+        for axis, (measure, title) in zip(row, panels, strict=True):
             _draw_panel(axis, runs, measure)
             axis.set_title(f"{title}\n{SETTINGS[setting].title}", fontsize=9)
             axis.set(xlabel="training games, thousands")
@@ -189,7 +202,7 @@ def write_report(folder: Path, to: Path, images: Path) -> None:
         reader = MeasureReader(folder / "models", game)
         found = {setting: read_measures(folder, game, setting, reader) for setting in SETTINGS}
         found = {setting: runs for setting, runs in found.items() if runs}
-        tables = {setting: arm_rows(runs) for setting, runs in found.items()}
+        tables = {setting: arm_rows(runs, measure_titles(game)) for setting, runs in found.items()}
         texts += [render_table(game, setting, table) for setting, table in tables.items()]
         if found:
             figures[game] = {"rows": tables, "curves": found}

@@ -1,11 +1,11 @@
 """A game with listed moves as a tree: what policies are worth, exact best responses to them, and mixtures of them.
 
-For games of two whose chance is all in the deal and in which one's gain is the other's loss. Moves at the same time are
-taken one after the other, the second without knowledge of the first.
+For games of two whose chance is all in the deal. Moves at the same time are taken one after the other, the second
+without knowledge of the first. Where one's gain is not the other's loss, only what concerns zero-sum games is refused.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from arena.enumerable import ListedGame, ListedSpec
 from arena.games.texts import Pieces
+from schemas.errors import UsageError
 
 Floats = NDArray[np.float64]
 ActionSequence = tuple[tuple[Pieces, int], ...]
@@ -28,8 +29,8 @@ SeatObservation = tuple[int, Pieces]
 class Node(msgspec.Struct, frozen=True):
     """A place in the tree."""
 
-    value: float = 0.0
-    """What seat 0 wins where the game is over."""
+    values: tuple[float, float] = (0.0, 0.0)
+    """What each seat wins where the game is over."""
     seat: int = -1
     """Who moves; -1 where the game is over."""
     seen: Pieces = ()
@@ -54,6 +55,7 @@ class GameTree:
         """By what is seen: the legal moves."""
         for _, state in deals:
             self._collect_positions(state)
+        self.is_zero_sum = all(sum(values) == 0.0 for _, root in self.roots for values in _end_values(root))
         self._sequence_before = self._own_sequences()
         self._sequence_indices = [self._index_sequences(seat) for seat in (0, 1)]
         self._payoff_SS = self._sequence_payoffs()
@@ -65,7 +67,7 @@ class GameTree:
         game, made = self._game(state), made or {}
         moving = game.to_move()
         if not moving:
-            return Node(value=float(game.scores()[0]))
+            return Node(values=(float(game.scores()[0]), float(game.scores()[1])))
         seat = next(seat for seat in moving if seat not in made)
         moves = tuple(game.moves(seat))
         after = tuple(self._next_node(game, {**made, seat: move}, state) for move in moves)
@@ -109,19 +111,27 @@ class GameTree:
         """Every move alike."""
         return {seen: [1 / len(moves)] * len(moves) for seen, moves in self.moves.items()}
 
-    def value(self, first: PolicyTable, second: PolicyTable) -> float:
-        """What seat 0 wins with one policy from another, on average."""
+    def value(self, first: PolicyTable, second: PolicyTable, winner: int = 0) -> float:
+        """What a seat, by default seat 0, wins where seat 0 plays one policy and seat 1 another, on average."""
 
         def of(node: Node) -> float:
             if node.seat < 0:
-                return node.value
+                return node.values[winner]
             shares = (first, second)[node.seat][node.seen]
             return sum(share * of(after) for share, after in zip(shares, node.after, strict=True) if share > 0)
 
         return sum(chance * of(root) for chance, root in self.roots)
 
     def payoff_matrix(self, policies: Sequence[PolicyTable]) -> Floats:
-        """What each policy wins from each other one, on average over both seats: antisymmetric."""
+        """What each policy wins from each other one, on average over both seats: antisymmetric.
+
+        Raises:
+            UsageError: one's gain is not the other's loss.
+        """
+        if not self.is_zero_sum:
+            raise UsageError(
+                "payoff matrix: found a game that is not zero-sum; expected one's gain to be the other's loss"
+            )
         first, second = (np.array([self._realisation_plan(policy, seat) for policy in policies]) for seat in (0, 1))
         value_AA = first @ self._payoff_SS @ second.T
         return (value_AA - value_AA.T) / 2
@@ -141,7 +151,9 @@ class GameTree:
 
         def walk(node: Node, own: tuple[ActionSequence, ActionSequence], chance: float) -> None:
             if node.seat < 0:
-                payoff_SS[self._sequence_indices[0][own[0]], self._sequence_indices[1][own[1]]] += chance * node.value
+                payoff_SS[self._sequence_indices[0][own[0]], self._sequence_indices[1][own[1]]] += (
+                    chance * node.values[0]
+                )
                 return
             for place, after in enumerate(node.after):
                 mine = (*own[node.seat], (node.seen, place))
@@ -185,7 +197,7 @@ class GameTree:
 
         def of(node: Node) -> float:
             if node.seat < 0:
-                return node.value if seat == 0 else -node.value
+                return node.values[seat]
             if node.seat == seat:
                 return of(node.after[choice(node.seen)]) if node.seen in reached else 0.0
             shares = policy[node.seen]
@@ -193,13 +205,17 @@ class GameTree:
 
         return sum(chance * of(root) for chance, root in self.roots)
 
-    def exploitability(self, policy: PolicyTable) -> float:
-        """What best responses win from a policy, on average over both seats; 0 in an equilibrium.
+    def own_value(self, policy: PolicyTable) -> float:
+        """What a policy wins from itself, on average over both seats; 0 in zero-sum games."""
+        return 0.0 if self.is_zero_sum else sum(self.value(policy, policy, seat) for seat in (0, 1)) / 2
 
-        NashConv over the number of seats (Lanctot et al. 2017, arXiv 1711.00832); what the policy wins from itself
-        cancels out between the seats.
+    def exploitability(self, policy: PolicyTable) -> float:
+        """What best responses win more from a policy than it wins from itself, on average over both seats.
+
+        NashConv over the number of seats (Lanctot et al. 2017, arXiv 1711.00832): 0 in an equilibrium. In zero-sum
+        games what the policy wins from itself cancels out between the seats.
         """
-        return (self.best_response_value(0, policy) + self.best_response_value(1, policy)) / 2
+        return (self.best_response_value(0, policy) + self.best_response_value(1, policy)) / 2 - self.own_value(policy)
 
     def mixture_policy(self, policies: Sequence[PolicyTable], weights: Sequence[float]) -> dict[Pieces, list[float]]:
         """The policy that plays like drawing one of several for each game (Kuhn 1953, theorem 4).
@@ -217,6 +233,13 @@ class GameTree:
             columns = zip(*(policy[seen] for policy in policies), strict=True)
             shares[seen] = [sum(c * p for c, p in zip(counted, column, strict=True)) for column in columns]
         return shares
+
+
+def _end_values(node: Node) -> Iterator[tuple[float, float]]:
+    if node.seat < 0:
+        yield node.values
+    for after in node.after:
+        yield from _end_values(after)
 
 
 def _sequence_probability(policy: PolicyTable, way: ActionSequence) -> float:

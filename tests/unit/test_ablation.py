@@ -36,12 +36,14 @@ from benchmarks.ablation.prediction import (
     predict_history,
 )
 from benchmarks.ablation.runs import TrainingJob
-from benchmarks.ablation.tables import ArmRow, arm_rows, read_measures, write_report
+from benchmarks.ablation.tables import ArmRow, arm_rows, measure_titles, read_measures, render_table, write_report
 from benchmarks.ablation.trees import GameTree
 from benchmarks.ablation.trials import FINAL_VERSION, THIRD_VERSION
 from league.log.experience import ExperienceStream
 from league.matchmaking.matchmaker import recompute_draw
 from league.state import LeagueState
+from schemas.config import Plugin
+from schemas.errors import UsageError
 from schemas.events import CheckpointAdded, MatchFinished, OpponentsSampled, PolicyReset, SeatResult
 
 PLAIN = SETTINGS["plain"]
@@ -57,6 +59,23 @@ def some_policy(tree: GameTree, seed: int) -> dict[Pieces, list[float]]:
 def test_uniform_play_is_as_exploitable_as_is_known(game: str, expected: float):
     tree = BENCHMARKS[game].tree()
     assert tree.exploitability(tree.uniform_policy()) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_dilemma_is_exploited_beyond_what_a_policy_wins_from_itself():
+    """Four rounds, by hand: against random play a defector wins 3 a round, and random play 2.25 from itself."""
+    tree = BENCHMARKS["dilemma"].tree()
+    uniform = tree.uniform_policy()
+    always = [{seen: [float(move == 0), float(move == 1)] for seen in tree.moves} for move in (0, 1)]
+    assert not tree.is_zero_sum
+    assert not BENCHMARKS["dilemma"].is_zero_sum
+    assert tree.exploitability(uniform) == pytest.approx(4 * (3 - 2.25))
+    assert [tree.own_value(policy) for policy in always] == [12.0, 4.0]
+    assert [tree.exploitability(policy) for policy in always] == [20.0 - 12.0, 0.0]
+    # Tit for tat: a best response cooperates until the last round.
+    tit_for_tat = {seen: [1.0, 0.0] if not seen or seen[-1] == "cooperate" else [0.0, 1.0] for seen in tree.moves}
+    assert tree.exploitability(tit_for_tat) == pytest.approx(3 * 3 + 5 - 12)
+    with pytest.raises(UsageError, match="not zero-sum"):
+        tree.payoff_matrix([uniform])
 
 
 def test_equilibria_cannot_be_exploited():
@@ -177,6 +196,8 @@ def test_the_weakest_of_a_population_is_replaced_by_an_offspring(folder: Path, t
     bench = msgspec.structs.replace(BENCHMARKS["kuhn"], games=24 * 24, batch=24, checkpoints=24, cloned=256)
     config = run_config(bench, ARMS["crossover"], 1, PLAIN)
     assert {policy.reset_steps for policy in config.policies.values()} == {1}
+    mutated = run_config(bench, ARMS["mutation"], 1, PLAIN).policies["second"].reset_operator
+    assert mutated == Plugin("mutation", {"noise": 0.02})
     uvloop.run(train_run(tmp_path / "crossover", config, folder / "models" / "kuhn-1"))
     events = list(read_events(tmp_path / "crossover"))
     resets = [event for event in events if isinstance(event, PolicyReset)]
@@ -212,6 +233,15 @@ def test_intervals_are_students(folder: Path):
     found = mean_interval([1.0, 2.0, 3.0, 4.0, 5.0])
     assert (found.mean, round(found.half, 3)) == (3.0, 1.963)
     assert mean_interval([1.0]).half == float("inf")
+
+
+def test_what_a_policy_wins_from_itself_is_a_column_where_the_game_is_not_zero_sum():
+    curve = [CurvePoint(32 * at, at, 2.0, 1.0, 0.0, own=6.0 + at) for at in range(5)]
+    table = arm_rows({"mirror": {1: RunMeasures(curve, 128, 4, 4, 0.0)}}, measure_titles("dilemma"))
+    said = render_table("dilemma", "entropy", table)
+    assert "| 9.000 ± inf |" in said
+    assert "wins from itself" in said
+    assert "equilibrium of its population" not in said
 
 
 def test_an_arm_is_below_mirror_only_where_the_intervals_are_apart():

@@ -117,9 +117,22 @@ def test_other_tables_and_other_words_can_be_played():
     assert spec.replay(game.record()).outcome() == game.outcome()
 
 
+def test_each_player_can_have_a_table_of_its_own():
+    dilemma = {"moves": ["cooperate", "defect"], "payoffs": [[3, 0], [5, 1]], "second_payoffs": [[3, 5], [0, 1]]}
+    spec = make_game("rock_paper_scissors", {**dilemma, "rounds": 3})
+    game = spec.new(0)
+    for first, second in (("cooperate", "cooperate"), ("cooperate", "defect"), ("defect", "defect")):
+        game.apply({0: (first,), 1: (second,)})
+    assert game.outcome().scores == (3.0 + 0.0 + 1.0, 3.0 + 5.0 + 1.0)
+    assert game.outcome().winner == 1
+    assert "cooperate against defect: 0 and 5" in words_of(spec).rules()
+    assert spec.replay(game.record()).outcome() == game.outcome()
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
+        ({"second_payoffs": [[0, 1]]}, r"game\.settings\.second_payoffs: found rows of \[2\]"),
         ({"payoffs": [[0, 1]]}, r"game\.settings\.payoffs: found rows of \[2\]"),
         ({"payoffs": [[float("nan")] * 3] * 3}, r"game\.settings\.payoffs: expected numbers"),
         ({"moves": ["rock", "rock", "rock"]}, r"game\.settings\.moves"),
