@@ -21,7 +21,7 @@ from arena.episodes import AlternatingRolesEpisode
 from arena.rubrics import Rubric
 from benchmarks.sizes import size
 from schemas.episodes import EpisodeRequest, EpisodeState, Message, Role
-from trainer.advantages.group_relative import GroupRelative
+from trainer.advantages.total_reward import GroupRelative
 
 CONCURRENCY, ROUNDS, TURNS = size(256, 8), size(4, 1), 8
 LATENCY_S = size(0.05, 0.005)

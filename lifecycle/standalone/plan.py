@@ -97,7 +97,7 @@ def resolve_credit_assigner(config: LeagueConfig) -> Plugin:
         ConfigError: its advantage estimator is not for trees of episodes.
     """
     # Imported late: every worker imports this package.
-    from trainer.credit_assigners import CREDIT_ASSIGNERS
+    from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 
     configured = config.trainer.advantage
     name = "grpo" if configured.name == "group_relative" else configured.name

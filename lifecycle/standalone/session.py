@@ -202,7 +202,7 @@ async def run_arena(options: ArenaRunOptions, on_step: "Callable[[ArenaStepRepor
             anything was trained, which the message explains.
     """
     # Imported late: every worker imports this package, and torch is slow to import.
-    from trainer.credit_assigners import CREDIT_ASSIGNERS
+    from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 
     spec, credit = arena_of(options.config), CREDIT_ASSIGNERS.build(resolve_credit_assigner(options.config))
     async with open_clients(options) as clients:

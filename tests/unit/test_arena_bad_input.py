@@ -27,7 +27,7 @@ from schemas.episodes import (
     Rollout,
     unconstrained_model_call,
 )
-from trainer.credit_assigners import CREDIT_ASSIGNERS
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 
 CALLS, REPLY_CHARS, EPISODE_S, RUBRIC_S = 20, 100, 60.0, 20.0
 OVER = f"not over after {EPISODE_S:g} s"

@@ -29,8 +29,8 @@ from schemas.episodes import (
     unconstrained_model_call,
 )
 from schemas.errors import ConfigError
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 from trainer.credit import AdvantagePipeline, AdvantageState
-from trainer.credit_assigners import CREDIT_ASSIGNERS
 from trainer.group_assembler import GroupAssembler, GroupMembership
 
 SHAPE = DecoderShape("qwen3", 1000, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)

@@ -25,8 +25,8 @@ from schemas.batches import TrainingBatch
 from schemas.config import Plugin, PromptsConfig, TrainerConfig
 from schemas.episodes import EpisodeRequest, EpisodeState, Message, Role
 from schemas.errors import ModelError
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 from trainer.backends.native import NativeAdapter
-from trainer.credit_assigners import CREDIT_ASSIGNERS
 from trainer.learner import Learner
 from trainer.loss_inputs import recompute_logprobs
 

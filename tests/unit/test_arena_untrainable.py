@@ -33,8 +33,8 @@ from schemas.episodes import (
     unconstrained_model_call,
 )
 from schemas.trajectories import ModelCall
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 from trainer.credit import AdvantagePipeline, AdvantageState
-from trainer.credit_assigners import CREDIT_ASSIGNERS
 from trainer.multi_agent_credit import credit_units
 
 JUDGE = ""

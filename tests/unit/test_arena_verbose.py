@@ -15,7 +15,7 @@ from arena.observer import LoggingObserver
 from arena.rubrics import Rubric
 from schemas.episodes import EpisodeRequest, EpisodeState, Role
 from schemas.errors import UsageError
-from trainer.advantages.group_relative import GroupRelative
+from trainer.advantages.total_reward import GroupRelative
 from workers.logs import LEVEL_VARIABLE, configure_logging, isolated_logger, logs_episodes
 
 

@@ -18,7 +18,7 @@ from schemas.batches import TrainingBatch
 from schemas.config import Plugin
 from schemas.episodes import GenerateResult, Message, ModelResponse, Rollout, unconstrained_model_call
 from schemas.errors import ConfigError, LeagueError
-from trainer.credit_assigners import CREDIT_ASSIGNERS
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 
 SAYS = {"Argue for the topic.": "Cats purr.", "Argue against the topic.": "Dogs guard."}
 

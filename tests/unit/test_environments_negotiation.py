@@ -18,7 +18,7 @@ from arena.trades import Deal, Trade, efficiency, parse_move, parse_offer
 from schemas.config import Plugin
 from schemas.episodes import EpisodeRequest, GenerateResult, Message
 from schemas.errors import ConfigError
-from trainer.credit_assigners import CREDIT_ASSIGNERS
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 
 DEAL = Deal(
     holdings={"Player0": {"wood": 3, "gold": 1}, "Player1": {"wood": 1, "gold": 2}},

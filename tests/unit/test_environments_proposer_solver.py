@@ -19,8 +19,8 @@ from schemas.batches import TrainingBatch
 from schemas.config import Plugin, TrainerConfig
 from schemas.episodes import Artifact, ArtifactAdded, EpisodeRequest, GenerateResult, Message
 from schemas.errors import ConfigError
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 from trainer.credit import AdvantagePipeline, AdvantageState
-from trainer.credit_assigners import CREDIT_ASSIGNERS
 
 SHAPE = DecoderShape("qwen3", 1000, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
 

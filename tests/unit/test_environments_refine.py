@@ -14,7 +14,7 @@ from arena.environments.refine import Task, score_draft
 from schemas.config import Plugin
 from schemas.episodes import Message
 from schemas.errors import ConfigError
-from trainer.credit_assigners import CREDIT_ASSIGNERS
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 
 WORDS = ["boat", "moon", "rain"]
 

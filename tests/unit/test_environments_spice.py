@@ -18,7 +18,7 @@ from arena.questions import QuestionAnswer, make_cloze, parse_challenge, parse_c
 from schemas.config import Plugin
 from schemas.episodes import Message
 from schemas.errors import ConfigError
-from trainer.credit_assigners import CREDIT_ASSIGNERS
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 
 DOCUMENT = "The heron lives in the pond. The heron eats fish, not the moss."
 ASKED = "Question: The heron eats ___. (fish, mice, moss)\nAnswer: fish"

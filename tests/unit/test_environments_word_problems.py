@@ -23,7 +23,7 @@ from arena.questions import (
 from schemas.config import Plugin
 from schemas.episodes import Message
 from schemas.errors import ConfigError
-from trainer.credit_assigners import CREDIT_ASSIGNERS
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 
 PEARS = {"question": "Ana has 3 pears and picks 4 more. How many pears has she now?", "answer": "7"}
 

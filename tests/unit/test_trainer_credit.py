@@ -10,7 +10,7 @@ from schemas.config import Plugin
 from schemas.errors import ConfigError
 from schemas.trajectories import ModelCall, Trajectory
 from trainer.advantages.base import ADVANTAGES
-from trainer.advantages.gae import Gae
+from trainer.advantages.per_step import Gae
 from trainer.rewards import REWARDS
 
 

@@ -15,7 +15,7 @@ from models.model_config import DecoderShape
 from schemas.config import Plugin, TrainerConfig, TransformsConfig
 from schemas.errors import ConfigError
 from schemas.trajectories import ModelCall, Trajectory
-from trainer.advantages.gae import CriticConfig
+from trainer.advantages.per_step import CriticConfig
 from trainer.backends.native import NativeAdapter
 from trainer.critic import Critic
 from trainer.learner import Learner

@@ -22,10 +22,10 @@ from schemas.episodes import Rollout as Episode
 from schemas.episodes import Step as Call
 from schemas.trajectories import ModelCall, RoleSegment, Trajectory
 from trainer.admission import rejection_reason
+from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 from trainer.backends.native import NativeAdapter
 from trainer.buffer import BatchItem
 from trainer.credit import AdvantagePipeline, AdvantageState, CreditedBatch, reward_uses_score
-from trainer.credit_assigners import CREDIT_ASSIGNERS
 from trainer.learner import Learner
 
 SHAPE = DecoderShape("qwen3", 1000, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)

@@ -1,6 +1,8 @@
-"""Advantage estimators, one file each; ``base.py`` holds the protocol and the shared formulas.
+"""Advantage estimators; ``base`` holds the protocol and the shared formulas.
 
-Estimators that look at total rewards only also credit trees of episodes (``trainer.credit_assigners``).
+- ``total_reward``  of a sample's total reward; they also credit trees of episodes
+- ``per_step``      of the reward of each step, with a learned critic or without
+- ``clock``         of the rewards to come along the game's clock
 """
 
 from trainer.advantages.base import ADVANTAGES, Advantage, Estimate

@@ -1,4 +1,4 @@
-"""Losses of the policy-gradient step: the protocol, the registry, and the inputs of all losses. Every file is one loss.
+"""Losses of the policy-gradient step: the protocol, the registry, and the inputs and settings of all losses.
 
 Only choices, the positions where more than one token was allowed, enter a loss: forced tokens carry no information.
 Log-probabilities are renormalised over the allowed tokens at the temperature the token was sampled at, exactly as the
@@ -151,7 +151,7 @@ class Objective(PluginStruct, frozen=True, kw_only=True):
 
 
 class Clipping(Objective, frozen=True, kw_only=True):
-    """A loss with bounds on the importance ratio."""
+    """A loss with bounds on the importance ratio, that of each token by default."""
 
     low: float = 0.8
     high: float = 1.2
@@ -160,6 +160,10 @@ class Clipping(Objective, frozen=True, kw_only=True):
         Objective.__post_init__(self)
         if not 0 <= self.low <= 1 <= self.high:
             raise ConfigError(f"low: {self.low} with high {self.high}; expected 0 <= low <= 1 <= high")
+
+    def policy(self, terms: LossInputs) -> LossValue:
+        """See ``Objective.policy``."""
+        return self.clip(terms.ratio_W(), terms.advantage_W)
 
     def clip(self, ratio_W: Tensor, advantage_W: Tensor) -> LossValue:
         """Loss of the smaller objective, raw or bounded; clipped where the bound removed the gradient."""

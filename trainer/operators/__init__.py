@@ -1,4 +1,4 @@
-"""Operators on adapters: they make an offspring of one or more parents. Every file here but this one is one operator.
+"""Operators on adapters: they make an offspring of one or more parents. ``genetic`` holds those of this project.
 
 A policy's reset may begin from an offspring of checkpoints (``policies.NAME.reset_operator``), as in population-based
 training. That operators on low-rank adapters can be the replacement step of such a population is PopuLoRA's finding

@@ -1,4 +1,4 @@
-"""Rewards of the steps of a trajectory: the protocol and the registry. Every file here is one reward.
+"""Rewards of the steps of a trajectory: the protocol and the registry.
 
 Shape suffix: S step of a trajectory.
 """

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation with a learned critic.
+"""Estimators that look at the reward of each step.
 
 Shape suffix: S step of a rollout.
 """
@@ -12,6 +12,22 @@ from schemas.errors import ConfigError
 from schemas.plugins import PluginStruct
 from schemas.trajectories import Trajectory
 from trainer.advantages.base import CriticConfig, CriticEstimate, Estimate, State, register
+
+
+@register("step_reward")
+class StepReward(PluginStruct, frozen=True):
+    """A = r of the step, after all transformations: what Unstable Baselines trains on.
+
+    With ``outcome`` and its ``every_step``, role advantages as final and ``normalise_by_env`` as sampling
+    transformation, it is the seed's algorithm.
+    """
+
+    def __call__(
+        self, rollouts: Sequence[Trajectory], rewards: Sequence[NDArray[np.float64]], state: State
+    ) -> Estimate:
+        """The rewards themselves."""
+        return Estimate([np.array(rewards_S, dtype=np.float64) for rewards_S in rewards], state)
+
 
 Array = NDArray[np.float64]
 

@@ -1,11 +1,4 @@
-"""At random, without replacement, what promises to teach more being likelier to come first.
-
-Each unit's turn is ``u ** (1 / weight)`` with a uniform ``u``, the highest first: weighted sampling without
-replacement (Efraimidis and Spirakis 2006, "Weighted random sampling with a reservoir", algorithm A). Weights are
-``p ** alpha`` as in prioritised experience replay (Schaul et al. 2016, equation 1). Here nothing is replayed: all that
-waits is trained on sooner or later unless it grows too old, so priorities change when, not how often, and there are no
-importance weights to undo them.
-"""
+"""Strategies that draw a batch from what waits: oldest first, uniform, or prioritised."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,9 +10,38 @@ from schemas.plugins import PluginStruct
 from trainer.buffer.base import Unit, register
 
 
+@register("oldest")
+class Oldest(PluginStruct, frozen=True):
+    """By the order of the stream."""
+
+    def __call__(self, units: Sequence[Unit], rng: Random) -> list[Unit]:
+        """As they are."""
+        return list(units)
+
+
+@register("uniform")
+class Uniform(PluginStruct, frozen=True):
+    """A random order: everything that waits with the same probability, without replacement.
+
+    It breaks up matches that were played side by side, which share a version and often opponents; that needs more to
+    wait than a batch takes (``trainer.buffer.batch_delay`` above 1).
+    """
+
+    def __call__(self, units: Sequence[Unit], rng: Random) -> list[Unit]:
+        """Shuffled."""
+        return rng.sample(units, len(units))
+
+
 @register("prioritised")
 class Prioritised(PluginStruct, frozen=True):
-    """A weighted random order."""
+    """A random order in which what promises to teach more is likelier to come first.
+
+    Each unit's turn is ``u ** (1 / weight)`` with a uniform ``u``, the highest first: weighted sampling without
+    replacement (Efraimidis and Spirakis 2006, "Weighted random sampling with a reservoir", algorithm A). Weights are
+    ``p ** alpha`` as in prioritised experience replay (Schaul et al. 2016, equation 1). Here nothing is replayed: all
+    that waits is trained on sooner or later unless it grows too old, so priorities change when, not how often, and
+    there are no importance weights to undo them.
+    """
 
     by: str = "surprise"
     """``surprise``: how far the score is from the mean of what waits of the same game and role, a stand-in for the size

@@ -1,4 +1,4 @@
-"""Crossover: an offspring of two parents, linear by linear or as an average of both updates.
+"""Genetic operators: mutation of one parent, crossover of two.
 
 Shape suffixes: R rank, K sum of the parents' ranks, I/O input and output features of a linear.
 """
@@ -14,6 +14,27 @@ from models.adapters import Matrices
 from schemas.errors import ConfigError
 from schemas.plugins import PluginStruct
 from trainer.operators import OPERATORS, add_noise, check_noise
+
+
+@OPERATORS.register("mutation")
+class Mutation(PluginStruct, frozen=True):
+    """``W + noise * rms(W) * N(0, 1)`` for A and B of every linear; 0 copies the parent.
+
+    The noise is relative to each matrix, so that one setting suits matrices of any size; a B that is still zero stays
+    zero. Perturbing a copy of a better member is the exploration of population-based training (Jaderberg et al. 2017).
+    """
+
+    parents: ClassVar[int] = 1
+    noise: float = 0.02
+    """Standard deviation of the noise, as a share of the root mean square of each matrix."""
+
+    def __post_init__(self) -> None:
+        check_noise("noise", self.noise)
+
+    def apply(self, parents: Sequence[Matrices], rng: torch.Generator) -> Matrices:
+        """See ``Operator.apply``."""
+        return add_noise(parents[0], self.noise, rng)
+
 
 Pair = tuple[Tensor, Tensor]
 

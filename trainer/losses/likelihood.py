@@ -1,7 +1,9 @@
-"""REINFORCE with truncated importance weights.
+"""Losses that weight the log-probability itself: REINFORCE and imitation.
 
 Shape suffix: W choice.
 """
+
+import torch
 
 from schemas.errors import ConfigError
 from trainer.losses import LossInputs, LossValue, Objective, register
@@ -25,3 +27,15 @@ class Reinforce(Objective, frozen=True, kw_only=True):
         ratio_W = terms.ratio_W().detach()
         loss_W = -ratio_W.clamp(max=self.cap) * terms.advantage_W * terms.logprob_W
         return LossValue(loss_W, ratio_W > self.cap)
+
+
+@register("cross_entropy")
+class CrossEntropy(Objective, frozen=True, kw_only=True):
+    """Imitation: ``-A * logprob - entropy * H`` of any policy's choices, so without an importance ratio (Pomerleau 1991).
+
+    With the advantage ``constant`` all choices count the same. Expert iteration adds it to any other loss.
+    """
+
+    def policy(self, terms: LossInputs) -> LossValue:
+        """Loss of each choice; none is clipped."""
+        return LossValue(-terms.advantage_W * terms.logprob_W, torch.zeros_like(terms.logprob_W, dtype=torch.bool))
