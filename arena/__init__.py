@@ -11,7 +11,7 @@
 - ``episodes/``         protocols of play between roles, which may nest
 - ``environments/``     what a league plays by name: registered arenas, and games
 - ``judges``            base of environments in which a judge compares two sides
-- ``questions``, ``trades``, ``datasets``  parts of single environments
+- ``questions``, ``datasets``  parts of single environments
 - ``rubrics``           scoring of episodes
 - ``stores``            artifacts, the subjects of episodes
 - ``clients/``          clients that complete conversations

@@ -1,7 +1,7 @@
 r"""Chat templates by name: how each family of models writes a conversation and its replies.
 
-``extraction`` finds answers in replies (``\boxed{}`` and tags), and prompts for observations of text games, by name.
-Every other file is one family. They are for model folders without a chat template of their own. To add a family: a
+``extraction`` finds answers in replies (``\boxed{}`` and tags), and prompts for observations of text games, by name;
+``families`` holds the templates. They are for model folders without a chat template of their own. To add a family: a
 module with a class that has ``marks``, ``render`` and ``answer``, under ``@register("name", model_types=[...])``.
 """
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from arena.arena import Arena
 from arena.clients import ScriptedClient
 from arena.environments import ArenaOptions, make_arena
-from arena.environments.negotiation import Settings, draw_deal
-from arena.trades import Deal, Trade, efficiency, parse_move, parse_offer
+from arena.environments.negotiation import Deal, Settings, Trade, draw_deal, efficiency, parse_move, parse_offer
 from schemas.config import Plugin
 from schemas.episodes import EpisodeRequest, GenerateResult, Message
 from schemas.errors import ConfigError

@@ -175,7 +175,7 @@ def test_a_folder_of_plugins_may_have_its_old_name(tmp_path: Path, monkeypatch: 
 def test_a_text_with_a_grammar_may_have_its_old_methods() -> None:
     from arena.enumerable import ListedText
     from arena.games import make_game
-    from arena.games.nim.language import NimLanguage
+    from arena.games.nim import NimLanguage
     from arena.games.texts import as_grammar_text
 
     class OldText(ListedText):
