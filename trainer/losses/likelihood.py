@@ -31,7 +31,7 @@ class Reinforce(Objective, frozen=True, kw_only=True):
 
 @register("cross_entropy")
 class CrossEntropy(Objective, frozen=True, kw_only=True):
-    """Imitation: ``-A * logprob - entropy * H`` of any policy's choices, so without an importance ratio (Pomerleau 1991).
+    """Imitation of any policy: ``-A * logprob - entropy * H``, so without an importance ratio (Pomerleau 1991).
 
     With the advantage ``constant`` all choices count the same. Expert iteration adds it to any other loss.
     """
