@@ -351,3 +351,15 @@ def test_numpys_generator_of_an_environment_is_its_own_and_is_copied_with_it() -
         assert draw()[:3] == seeded[:3]
     assert drawn == expected
     assert np.random.get_state()[1].tolist() == outside
+
+
+def test_a_copy_of_an_environment_shares_its_messages_and_no_list_of_them() -> None:
+    game = of("LiarsDice-v0-train", players=3).new(1)
+    environment = game._env  # type: ignore[attr-defined]
+    copied = copy.deepcopy(environment)
+    message, count = environment._state.logs[0], len(environment._state.logs)
+    seen = environment.observation
+    assert copied._state.logs[0] is message
+    copied.step(game.moves(game.to_move()[0])[0])
+    assert len(copied._state.logs) > count == len(environment._state.logs)
+    assert copied.observation != seen == environment.observation

@@ -12,6 +12,7 @@ import random
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from difflib import get_close_matches
 from functools import cache, partial
@@ -150,6 +151,13 @@ class TextArenaEnvironment:
         self.uses_brackets = _uses_brackets(self._env)
         """Whether text without square brackets gets some: only bracketed text counts as a move then."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "TextArenaEnvironment":
+        # Messages never change, and a long game has thousands: their lists are copied, and they are not.
+        memo.update({id(messages): messages.copy() for messages in _message_lists(self._env, self._state)})
+        copied = memo[id(self)] = object.__new__(type(self))
+        vars(copied).update(copy.deepcopy(vars(self), memo))
+        return copied
+
     def step(self, message: str) -> bool:
         """Submits a message of the seat to move.
 
@@ -196,6 +204,15 @@ class TextArenaEnvironment:
         player, seen = self._env.get_observation()
         self.mover = int(player)
         self.observation = seen if isinstance(seen, str) else "\n".join(str(message[1]) for message in seen)
+
+
+def _message_lists(env: Any, state: Any) -> Iterator[list[Any]]:
+    """The lists of messages of an environment: its log, what each player has not seen yet, and what each has seen."""
+    yield vars(state).get("logs", [])
+    yield from vars(state).get("observations", {}).values()
+    while isinstance(env, textarena.Wrapper):
+        yield from vars(env).get("full_observations", {}).values()
+        env = env.env
 
 
 def _uses_brackets(env: Any) -> bool:
