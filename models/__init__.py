@@ -1,6 +1,7 @@
 """Base models and adapters: made for a game, trained by example, or read from a folder or the hub (``load_base``).
 
 - ``model_config``       supported decoder architectures, read from ``config.json``
+- ``adamw``              AdamW without torch's compiler
 - ``kernels``            element-wise operations with hand-written gradients
 - ``forward``            the forward pass, pure in its weights; parts of it serve an inference engine
 - ``decoder``            base weights, adapters applied to them, log-probability and entropy of sampled tokens

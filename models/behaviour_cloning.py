@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from models.adamw import AdamW
 from models.decoder import Decoder, allowed_distribution, allowed_logits
 from models.forward import forward_rectangle
 from models.make import write_weights
@@ -157,8 +158,9 @@ class _CloningRun:
         self._config = config
         matrices = [p for p in decoder.parameters() if p.dim() == 2]
         others = [p for p in decoder.parameters() if p.dim() != 2]
-        groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-        self._optimiser = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.98), foreach=True)
+        self._optimiser = AdamW(
+            matrices, config.learning_rate, config.weight_decay, undecayed=others, betas=(0.9, 0.98), foreach=True
+        )
         self._updates = 0
         self._planned = math.ceil(config.sequences / config.batch)
         self._started = time.monotonic()

@@ -77,6 +77,23 @@ class Weights:
     frequencies_P: Tensor
 
 
+class _Seed(torch.autograd.Function):
+    """A scalar of 0 whose gradients for its inputs are given ones.
+
+    ``torch.autograd.backward`` takes gradients too, but imports SymPy to compare their shapes: most of half a second in
+    every process that trains.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, grads: Sequence[Tensor], *inputs: Tensor) -> Tensor:
+        ctx.grads = grads
+        return inputs[0].new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *ctx.grads
+
+
 class DetachedWeights(NamedTuple):
     """Weights detached from the adapter they were computed from, with the means to propagate gradients to it."""
 
@@ -87,7 +104,8 @@ class DetachedWeights(NamedTuple):
     def backward(self) -> None:
         """Propagate the gradients accumulated in the leaves to what the weights were computed from."""
         pairs = [(c, leaf.grad) for c, leaf in zip(self.computed, self.leaves, strict=True) if leaf.grad is not None]
-        torch.autograd.backward([c for c, _ in pairs], [grad for _, grad in pairs])
+        if pairs:
+            torch.autograd.backward(_Seed.apply([grad for _, grad in pairs], *(c for c, _ in pairs)))  # type: ignore[no-untyped-call]
 
 
 def detach_weights(weights: Weights) -> DetachedWeights:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models import adapters
+from models.adamw import AdamW
 from models.adapters import Lora, LoraConfig
 from models.decoder import Decoder
 from models.forward import Weights, detach_weights, forward_rectangle
@@ -53,7 +54,7 @@ class Critic:
         self._lora = adapters.create(decoder.shape, LoraConfig(config.rank, config.alpha), seed, decoder.device)
         head = torch.zeros(decoder.shape.hidden_size + 1, device=decoder.device)
         self.flat_C = torch.cat([self._lora.flat_P.detach(), head]).requires_grad_(True)
-        self._optimizer = torch.optim.AdamW([self.flat_C], lr=config.learning_rate, weight_decay=0.0)
+        self._optimizer = AdamW([self.flat_C], lr=config.learning_rate)
 
     @property
     def updates(self) -> int:

@@ -8,6 +8,7 @@ import math
 import torch
 from torch import Tensor
 
+from models.adamw import AdamW
 from trainer.backends import OptimizerState
 from trainer.learner_config import LearnerConfig
 from trainer.ranks import RankComm
@@ -26,7 +27,7 @@ class FlatAdamW:
         self.weights = (flat_P,)
         self._flat_P = flat_P
         self._bound = config.grad_clip
-        self._adamw = torch.optim.AdamW([flat_P], lr=config.learning_rate, weight_decay=config.weight_decay)
+        self._adamw = AdamW([flat_P], lr=config.learning_rate, weight_decay=config.weight_decay)
 
     @property
     def updates(self) -> int:

@@ -99,6 +99,31 @@ def test_commands_on_a_stopped_run_import_what_they_print(tmp_path: Path) -> Non
     assert verify & NEVER == set()
 
 
+def test_a_gradient_step_imports_neither_torchs_compiler_nor_computer_algebra() -> None:
+    script = (
+        "import sys\n"
+        "from models import adapters\n"
+        "from models.decoder import Decoder\n"
+        "from models.model_config import DecoderShape\n"
+        "from schemas.config import TrainerConfig\n"
+        "from schemas.trajectories import ModelCall, Trajectory\n"
+        "from trainer.backends.native import NativeAdapter\n"
+        "from trainer.learner import Learner\n"
+        "shape = DecoderShape('qwen3', 9, 8, 8, layers=1, heads=1, kv_heads=1, head_dim=8, tied=True, qk_norm=True)\n"
+        "lora = adapters.create(shape, adapters.LoraConfig(rank=2, alpha=4), seed=1)\n"
+        "decoder = Decoder.random(shape, seed=0).requires_grad_(False)\n"
+        "learner = Learner(NativeAdapter(decoder, lora), TrainerConfig(), 5)\n"
+        "call = ModelCall([1, 2], [3], [0], [-0.7], [[3, 4]], 0, 1, 1.0, 1.0)\n"
+        "names = ('A', 'B')\n"
+        "calls = [Trajectory(f'm{n}', 'g', 'main', 0, n, n, [call], 2, float(n == 'A'), 0.5, 1) for n in names]\n"
+        "before = lora.flat_P.detach().clone()\n"
+        "learner.step(calls)\n"
+        "assert not before.equal(lora.flat_P), 'no update was made'\n"
+        "assert not {'torch._dynamo', 'sympy'} & set(sys.modules)\n"
+    )
+    run_script(script)
+
+
 def test_the_client_of_brokers_loads_aiohttp_where_it_is_used() -> None:
     script = (
         "import sys, league.blobs, nats.aio.transport as transport\n"

@@ -222,11 +222,19 @@ def test_schedules_fall_as_they_are_named() -> None:
     assert rates["cosine"] == pytest.approx([2.0, 1 + math.cos(math.pi / 4), 1.0, 0.0])
 
 
-def test_the_rate_rises_over_the_updates_of_the_warm_up(decoder: Decoder, rollouts: list[Trajectory]) -> None:
+def test_the_rate_rises_over_the_updates_of_the_warm_up(
+    decoder: Decoder, rollouts: list[Trajectory], monkeypatch: pytest.MonkeyPatch
+) -> None:
     player = learner(decoder, warmup_updates=8, schedule="constant", learning_rate=1e-3)
     seen = []
     adamw = player._optimizer._adamw
-    adamw.register_step_post_hook(lambda *_: seen.append(adamw.param_groups[0]["lr"]))
+    update = adamw.step
+
+    def step() -> None:
+        seen.append(adamw.param_groups[0]["lr"])
+        update()
+
+    monkeypatch.setattr(adamw, "step", step)
     player.step(rollouts)
     player.step(rollouts)
     assert len(seen) == 8
