@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import SplitResult, urlsplit
@@ -91,6 +92,12 @@ def convert(value: Any, into: type[T], where: str) -> T:
         raise ConfigError(_explain(str(error), expanded, into, where)) from None
 
 
+@cache
+def _field_types(table: type) -> Mapping[str, Any]:
+    """Types of a table's fields; evaluating annotations takes longer than decoding the table."""
+    return get_type_hints(table)
+
+
 def _expand_names(value: Any, into: Any) -> Any:
     """Replace a plugin's bare name by its table: ``reward = "outcome"`` is ``reward = { name = "outcome" }``."""
     if get_origin(into) in (Union, UnionType):
@@ -98,7 +105,7 @@ def _expand_names(value: Any, into: Any) -> Any:
     if into is Plugin:
         return {"name": value} if isinstance(value, str) else value
     if isinstance(into, type) and issubclass(into, Table) and isinstance(value, Mapping):
-        kinds = get_type_hints(into)
+        kinds = _field_types(into)
         return {key: _expand_names(part, kinds.get(key)) for key, part in value.items()}
     if get_origin(into) in (list, tuple) and isinstance(value, list):
         return [_expand_names(part, get_args(into)[0]) for part in value]
@@ -125,7 +132,7 @@ def _named_path(path: str, value: Any, into: Any) -> str:
     if not separator:
         return path
     for part in head.split("."):
-        hints = get_type_hints(into) if isinstance(into, type) else {}
+        hints = _field_types(into) if isinstance(into, type) else {}
         if part not in hints or not isinstance(value, Mapping):
             return path
         value, into = value.get(part), hints[part]
