@@ -2,10 +2,9 @@
 
 - ``open``               opens a league: streams, base model, first events
 - ``run_league``         runs a league on one machine, from its opening to its report
-- ``branch``             starts a run as a copy of another run's history
+- ``branch``             starts a run as a copy of another run's history, or rebuilds it from its archive
 - ``import_registry``    starts a run from another program's registry, or from a release
 - ``import_results``     imports another system's results into a league; ``external_results`` reads its files
-- ``restore``            rebuilds a run from its archive
 - ``connect_machine``    runs workers on another machine
 - ``control``            pause, resume and other commands to an open league; due promotions
 - ``reconfigure``        changes of an open league's configuration; configurations as TOML

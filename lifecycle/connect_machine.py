@@ -23,10 +23,16 @@ from schemas.config import LeagueConfig
 from schemas.errors import AccessError, UsageError, format_choices
 from workers.autoscaler import WorkerBounds
 from workers.compatibility import check_rules, check_versions, older_deciders, resolve_policy
-from workers.credentials import WorkerIdentities, lock_folder, read_credentials, read_machine_token
 from workers.discover_servers import uses_inference_servers
 from workers.logs import configure_logging
-from workers.process import WorkerProcess, WorkerSpec
+from workers.process import (
+    WorkerIdentities,
+    WorkerProcess,
+    WorkerSpec,
+    lock_folder,
+    read_credentials,
+    read_machine_token,
+)
 from workers.progress import show_progress
 from workers.runtime import Context, beside
 from workers.supervisor import Supervisor, make_announcer, stop_on_signals

@@ -7,9 +7,9 @@ Roles, a module each, with a coroutine ``serve(context)``:
                         ``learner_state``)
 - ``evaluator``         plans evaluations and plays their matches
 - ``rater``             turns results into ratings, promotions and retirements; records silent workers as left
-                        (``silence``) and finds invalid signatures (``signature_audit``)
+                        (``membership``) and voids forged results
 - ``archivist``         seals, archives and snapshots the history
-- ``tracker``           turns the history into charts (``trackers/``) and exports its events (``log_export/``)
+- ``tracker``           writes charts of the history (``trackers/``) to sinks and exports its events (``log_export/``)
 - ``inference_server``  samples for other processes, and serves the ``opponent_pool`` (``opponent_replies``)
 
 Shared by them:
@@ -20,8 +20,8 @@ Shared by them:
 - ``policy_weights``    base model and adapters of a process that plays; ``discover_servers`` finds inference servers
 - ``monitoring/``       heartbeats, metrics for Prometheus, alarms, the live table
 - ``compatibility``     checks that processes of different versions may share a league
-- ``credentials``       certificates and keys by which the broker knows a process
-- ``supervisor``        starts, watches and restarts the workers of one machine (``process``, ``autoscaler``)
+- ``supervisor``        starts, watches and restarts the workers of one machine (``process``, with
+                        their names and credentials, and ``autoscaler``)
 - ``stop_conditions``, ``background_thread``, ``device_turns``, ``logs``, ``progress``
 
 To add a role, write its module and name it in ``process.ROLES`` and in ``ui.cli.machines``.

@@ -8,7 +8,7 @@ that corrects the ratings.
 Before a rating is recorded, the signatures of all results up to its match are looked at. One that its worker should
 have signed and did not is voided, like any other that is taken back.
 
-It also records the processes that fell silent and the matches that they left unfinished (``workers.silence``).
+It also records the processes that fell silent and the matches that they left unfinished (``workers.membership``).
 """
 
 import asyncio
@@ -16,16 +16,15 @@ import asyncio
 from league.evaluation import promotion
 from league.fold_primitives import FactIndex
 from league.history.corrections import apply_checked, pending_events, skip_undecodable
+from league.integrity.signatures import SignatureAudit
 from league.log.base import append_in_batches
 from league.matchmaking import pool, schedule
-from league.matchmaking import pool as budgets
 from schemas.errors import ConflictError
 from schemas.events import Event, MatchFinished, PromotionDecided, RegressionNoticed
 from schemas.loggers import get_logger
 from schemas.standings import Standings
+from workers.membership import SilenceRecorder
 from workers.runtime import Context, beside
-from workers.signature_audit import SignatureAudit
-from workers.silence import SilenceRecorder
 
 log = get_logger()
 
@@ -143,7 +142,7 @@ class Rater:
         for policy in state.policies:
             for retirement in schedule.retirements(state, policy):
                 await self._record(retirement)
-        for change in budgets.budget_changes(state):
+        for change in pool.budget_changes(state):
             log.info("budget of a remote agent", agent=change.agent, what=change.reason)
             await self._record(change)
         await self._record_pool_changes()

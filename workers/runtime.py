@@ -8,6 +8,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,9 +38,9 @@ from schemas.events import (
     WorkerLeft,
 )
 from schemas.loggers import get_logger
+from schemas.metrics import InferenceMetrics, MatchMetrics, TrainingMetrics
 from schemas.retry import Backoff
 from workers.compatibility import restart_keys
-from workers.monitoring.metrics import Gauges
 
 log = get_logger()
 
@@ -54,6 +55,17 @@ _BACKPRESSURE_LOG_INTERVAL_S = 30.0
 _CANCEL_RETRY_S = 1.0
 
 T = TypeVar("T")
+
+
+@dataclass
+class Gauges:
+    """A process's gauges: set by its components, read at each heartbeat."""
+
+    inference: Callable[[], InferenceMetrics] | None = None
+    play: Callable[[], MatchMetrics] | None = None
+    training: Callable[[], TrainingMetrics] | None = None
+    uses_gpus: bool = False
+    """Whether this process computes on GPUs, or one that it started."""
 
 
 class Context:

@@ -8,7 +8,6 @@ from league.evaluation import promotion
 from league.evaluation.plan import CappedEvaluation, capped_evaluations, plan_evaluations
 from league.evaluation.promotion import SprtProgress
 from league.matchmaking import pool, schedule
-from league.matchmaking import pool as budgets
 from league.state import LeagueState, LeagueStateSnapshot
 from league.state.evaluation_table import PROMOTION, Evaluation
 from schemas.config import PromotionConfig
@@ -98,7 +97,7 @@ def make_outlook(state: LeagueState, seats: int | SeatCounts) -> EvaluationOutlo
 def rater_decisions(state: LeagueState) -> list[AnyEvent]:
     """Events that a rater would append now; more may follow from them."""
     retirements = [event for policy in state.policies for event in schedule.retirements(state, policy)]
-    return [*promotion.due_decisions(state), *retirements, *pool.pool_changes(state), *budgets.budget_changes(state)]
+    return [*promotion.due_decisions(state), *retirements, *pool.pool_changes(state), *pool.budget_changes(state)]
 
 
 def _forecast_events(state: LeagueState) -> list[AnyEvent]:

@@ -4,8 +4,7 @@
 - ``verification``  checks events against seals; ``audit`` checks everything, the archive included
 - ``references``    checks that events refer only to what the history held before them
 - ``blob_scrub``    checks that the blobs are there that events refer to
-- ``signatures``    signed results of workers, and their verification
-- ``anomaly``       workers whose results are improbable under the ratings
+- ``signatures``    signed results of workers, their verification, and forged ones for the rater to void
 - ``archive``       writes sealed history as Parquet files to the blob store; ``archive_reader`` reads it, and
                     ``recovery`` restores a history from it
 - ``snapshots``     saved folds for workers to start from

@@ -7,15 +7,14 @@
 - ``tiered``           its simpler one: weights 5, 2 and 0.5 by rating distance, baselines doubled
 - ``win_rate``         AlphaStar's: by measured win rates; variance, linear, linear_capped or squared
 - ``main_exploiter``   AlphaStar's: one policy's live version, or its past while that is too strong
-- ``fixed``            agents that never change, all or some; this and the next six are Unstable Baselines' modes
-- ``mirror``           the hero against itself
+- ``fixed``            agents that never change, all or some, and ``random``: with all checkpoints; these, the next two
+                       and ``mirror`` are Unstable Baselines' modes
 - ``lagged``           the policy's checkpoints some versions back
-- ``random_pool``      ``random``: fixed agents and checkpoints alike, without the mirror
-- ``match_quality``    even matches, by the chance of a draw
-- ``ts_dist``          near ratings
+- ``match_quality``    even matches, by the chance of a draw, and ``ts_dist``: near ratings
 - ``exploration``      agents whose play is new to the policy
 - ``rectified_nash``   PSRO's: agents in the league's equilibrium that the policy beats
-- ``uniform``          every member of the league alike, the mirror included: the reference for the others
+- ``uniform``          every member of the league alike, the mirror included: the reference for the others; and
+                       ``mirror``: the hero against itself
 
 Samplers draw active agents only; a main exploiter also draws the live version of the policy that it exploits. The
 hero's live version is drawn as ``mirror`` and from no other bucket: rollout workers load it themselves. An empty bucket

@@ -1,9 +1,12 @@
-"""Opponents that never change: bots, base and remote models, or some of them by name."""
+"""Opponents that never change (bots, base and remote models, or some by name), alone or with all checkpoints."""
 
-from league.samplers.base import SAMPLERS, Bucket, live_hero
-from league.samplers.mix import MixSampler, MixSettings, by_weight, others
+from collections.abc import Mapping
+
+from league.samplers.base import SAMPLERS, Bucket, WeightedChoice, live_hero
+from league.samplers.bucketed import BucketedSampler, HeroContext
+from league.samplers.mix import MixSampler, MixSettings, by_weight, others, shares_by_weight
 from schemas.errors import ConfigError, format_choices
-from schemas.standings import Standings
+from schemas.standings import Agent, Standings, WinLoss
 
 
 @SAMPLERS.register("fixed")
@@ -53,3 +56,35 @@ class Fixed(MixSampler):
         names = set(self._agents or known)
         fixed = {agent.name: 1.0 for agent in others(standings, hero_policy) if agent.name in names}
         return by_weight({"fixed": fixed}, hero)
+
+
+@SAMPLERS.register("random")
+class RandomSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
+    """``[matchmaking.sampler.settings]`` of ``random``: only those of every mix."""
+
+    def build(self) -> "RandomPool":
+        """Builds the sampler with these settings."""
+        return RandomPool(self)
+
+
+class RandomPool(BucketedSampler):
+    """Uniform over all active members; the buckets are ``fixed`` and ``checkpoints``, and ``mirror`` without members.
+
+    Source: Unstable Baselines' sampling mode ``random``: fixed agents and active checkpoints alike. The difference from
+    ``uniform`` is that the mirror is none of them.
+    """
+
+    name = "random"
+    reads = ("agents", "live")
+    buckets = ("fixed", "checkpoints")
+
+    def __init__(self, settings: RandomSettings) -> None:
+        super().__init__(settings.max_distinct)
+
+    def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
+        """See ``BucketedSampler.place``."""
+        return {"checkpoints" if agent.kind == "checkpoint" else "fixed": 1.0}
+
+    def shares(self, urns: Mapping[str, WeightedChoice], hero: HeroContext) -> dict[str, float]:
+        """See ``BucketedSampler.shares``."""
+        return shares_by_weight({bucket: urn.total for bucket, urn in urns.items()})

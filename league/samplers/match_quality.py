@@ -1,4 +1,4 @@
-"""Even matches: opponents by the chance of a draw under the ratings."""
+"""Opponents by rating: even matches, by the chance of a draw; near ratings (``ts_dist``), by their distance."""
 
 from math import cosh, exp, hypot, isfinite, log, pi, sqrt
 from typing import Literal
@@ -90,3 +90,43 @@ def match_quality(gap: float, scale: float, deviation: float = 0.0, performance:
         return exp(-0.5 * distance * distance / variance) / widening
     reached = cosh(min(distance * log(10.0) / 2.0, _MAX_ARGUMENT))
     return 1.0 / (reached * reached * widening)
+
+
+@SAMPLERS.register("ts_dist")
+class TsDistSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
+    """``[matchmaking.sampler.settings]`` of ``ts_dist``."""
+
+    temperature: float = 100.0
+    """Rating points: an opponent farther away by this much is e times less likely. It must fit the scale of the
+    ratings; 100 is for Elo, TrueSkill's would be about 4."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_scale("temperature", self.temperature)
+
+    def build(self) -> "TsDist":
+        """Builds the sampler with these settings."""
+        return TsDist(self)
+
+
+class TsDist(MixSampler):
+    """Weight ``exp(-|difference| / temperature)``; the buckets are ``fixed`` and ``checkpoints``, else ``mirror``.
+
+    Agents without a finite rating are not drawn.
+
+    Source: Unstable Baselines' sampling mode ``ts-dist``: the nearer the mean skills, the likelier.
+    """
+
+    name = "ts_dist"
+    reads = ("agents", "live")
+
+    def __init__(self, settings: TsDistSettings) -> None:
+        super().__init__(settings.max_distinct)
+        self._temperature = settings.temperature
+
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """See ``OpponentSampler.distribution``."""
+        hero, live = live_hero(standings, hero_policy)
+        gaps = {agent.name: abs(agent.rating - live.rating) for agent in others(standings, hero_policy)}
+        weights = softmax({name: -gap for name, gap in gaps.items() if isfinite(gap)}, self._temperature)
+        return by_weight(split_by_kind(weights, standings.agents), hero)

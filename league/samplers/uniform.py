@@ -1,4 +1,4 @@
-"""Uniform sampling over every active member of the league, the mirror included."""
+"""Uniform sampling over every active member of the league, the mirror included, or over the mirror alone."""
 
 from collections.abc import Sequence
 from random import Random
@@ -6,7 +6,7 @@ from random import Random
 import msgspec
 
 from league.samplers.base import SAMPLERS, Bucket, OpponentSampler, SeatDraw, WeightedChoice, live_hero
-from league.samplers.mix import StandingsCache, check_seats, others
+from league.samplers.mix import MixSampler, StandingsCache, check_seats, others
 from schemas.events import OpponentPick
 from schemas.standings import Standings
 
@@ -50,3 +50,27 @@ class Uniform(OpponentSampler):
         buckets = self.distribution(standings, hero_policy)
         bucket_of = {agent: name for name, bucket in buckets.items() for agent in bucket.weights}
         return WeightedChoice(dict.fromkeys(bucket_of, 1.0)), bucket_of
+
+
+@SAMPLERS.register("mirror")
+class MirrorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[matchmaking.sampler.settings]`` of ``mirror``: there are none."""
+
+    def build(self) -> "Mirror":
+        """Builds the sampler with these settings."""
+        return Mirror()
+
+
+class Mirror(MixSampler):
+    """One bucket, ``mirror``, with one agent in it.
+
+    Source: Unstable Baselines' sampling mode ``mirror``.
+    """
+
+    name = "mirror"
+    reads = ("live",)
+
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """See ``OpponentSampler.distribution``."""
+        hero, _ = live_hero(standings, hero_policy)
+        return {"mirror": Bucket(1.0, {hero: 1.0})}

@@ -4,10 +4,9 @@ A plugin (game, sampler, rating system, reward, advantage estimator, loss) has a
 the plugin's own struct decodes the table, through ``convert``, so that one error form serves all.
 
 - ``base``        plugins by name; mappings to structs and back; checks
-- ``model``       ``model``, ``inference``, ``prompts``
 - ``agents``      ``agents``, ``policies``, ``schedule``
 - ``evaluation``  ``rollout``, ``episodes``, ``matchmaking``, ``ratings``, ``evaluation``, ``promotion``
-- ``training``    ``experience``, ``trainer``, ``stop``
+- ``training``    ``model``, ``inference``, ``prompts``, ``experience``, ``trainer``, ``stop``
 - ``history``     ``blobs``, ``history``, ``tracker``, ``alarms``
 - ``league``      all of them together, and the file that they are read from
 
@@ -33,12 +32,14 @@ from schemas.config.evaluation import (
 )
 from schemas.config.history import AlarmsConfig, BlobsConfig, HistoryConfig, LogExportConfig, TrackerConfig
 from schemas.config.league import LeagueConfig, load_config
-from schemas.config.model import InferenceConfig, ModelConfig, PromptsConfig
 from schemas.config.training import (
     BufferConfig,
     ExperienceConfig,
     GroupAssemblyConfig,
     ImitationConfig,
+    InferenceConfig,
+    ModelConfig,
+    PromptsConfig,
     StopConfig,
     StopCriterion,
     TrainerConfig,

@@ -17,8 +17,14 @@ from schemas.config.evaluation import (
     RolloutConfig,
 )
 from schemas.config.history import AlarmsConfig, BlobsConfig, HistoryConfig, TrackerConfig, WorkersConfig
-from schemas.config.model import InferenceConfig, ModelConfig, PromptsConfig
-from schemas.config.training import ExperienceConfig, StopConfig, TrainerConfig
+from schemas.config.training import (
+    ExperienceConfig,
+    InferenceConfig,
+    ModelConfig,
+    PromptsConfig,
+    StopConfig,
+    TrainerConfig,
+)
 from schemas.errors import ConfigError, format_choices
 from schemas.subjects import check_name
 

@@ -3,12 +3,11 @@
 Every event has a deterministic ``key``: publishing the same fact twice gives the same key, so that the broker and
 every fold can drop the copy. New fields get defaults; a changed meaning gets a new schema version (``codec``).
 
-- ``history``   the league itself: opening, configuration, pauses, branches, imports, seals, archives, snapshots
+- ``history``   the league itself: opening, configuration, pauses, branches, imports, seals, snapshots; workers
 - ``agents``    registration, checkpoints, versions of external agents, retirement
 - ``match``     draws of opponents, sessions, results, failures, voids, requests to remote agents, stored artifacts
 - ``rating``    ratings, evaluations, promotions, regressions
 - ``training``  published policies, gradient steps, resets, ends of training
-- ``workers``   worker processes
 - ``base``      what all events have
 
 All of them can be imported from here.
@@ -24,9 +23,11 @@ from schemas.events.agents import (
 )
 from schemas.events.base import Event
 from schemas.events.history import (
+    AdapterSlotsReduced,
     HistoryArchived,
     HistoryImported,
     HistorySealed,
+    InferenceServing,
     LeagueBranched,
     LeagueConfigured,
     LeagueOpened,
@@ -34,6 +35,8 @@ from schemas.events.history import (
     LeagueResumed,
     ResultsImported,
     SnapshotTaken,
+    WorkerJoined,
+    WorkerLeft,
 )
 from schemas.events.match import (
     ArtifactStored,
@@ -70,7 +73,6 @@ from schemas.events.training import (
     PolicyReset,
     TrainingFinished,
 )
-from schemas.events.workers import AdapterSlotsReduced, InferenceServing, WorkerJoined, WorkerLeft
 
 AnyEvent = (
     LeagueOpened

@@ -30,12 +30,11 @@ from schemas.metrics import HEARTBEAT_S, Heartbeat
 from tests.builders import opening_events, policy_published
 from workers.compatibility import check_versions, older_deciders
 from workers.learner_state import append_published
-from workers.membership import Membership, has_ended_here, machine_digest
+from workers.membership import Membership, SilenceDetector, SilenceRecorder, has_ended_here, machine_digest
 from workers.monitoring.metrics import HeartbeatPublisher
 from workers.process import WorkerProcess, WorkerSpec, read_reason_to_leave
 from workers.run_worker import _open_log, _serve_until_done, _stop_with_supervisor, worker_main
 from workers.runtime import Context, beside
-from workers.silence import SilenceDetector, SilenceRecorder
 
 LEAGUE = "t"
 Start = Callable[[str], contextlib.AbstractAsyncContextManager[Context]]

@@ -11,7 +11,7 @@ import pytest
 
 from league.auth.authority import Authority
 from league.history.replay import verify_events
-from league.integrity.signatures import SignatureVerifier, Signer
+from league.integrity.signatures import VOID_REASON, SignatureVerifier, Signer
 from league.log.access import BrokerCredentials
 from league.log.base import RecordedEvent
 from league.log.connection import connect
@@ -30,7 +30,7 @@ from schemas.config import ExperienceConfig, HistoryConfig, LeagueConfig, to_bui
 from schemas.errors import AccessError, LogUnavailableError
 from schemas.subjects import event_subject, worker_event_subject
 from tests.builders import match_finished
-from workers import archivist, rater, signature_audit
+from workers import archivist, rater
 from workers.run_worker import ServeFunction
 from workers.runtime import Context, beside
 
@@ -184,7 +184,7 @@ def test_forged_results_are_voided_and_ratings_are_as_without_them(place: Place)
         return await place.rate()
 
     events = asyncio.run(asyncio.wait_for(body(), 300))
-    assert voided(events) == [(f"m-{number}", signature_audit.VOID_REASON) for number in range(101, 106)]
+    assert voided(events) == [(f"m-{number}", VOID_REASON) for number in range(101, 106)]
     assert standings(events) == ratings_of(*map(result, range(4)))
     assert verify_events(events).is_identical
     judge = SignatureVerifier()
@@ -205,7 +205,7 @@ def test_a_forged_result_that_comes_while_the_rater_is_at_work_is_voided_too(ope
             return await open_broker.rate("standby")
 
     events = asyncio.run(asyncio.wait_for(body(), 300))
-    assert voided(events) == [("m-9", signature_audit.VOID_REASON)]
+    assert voided(events) == [("m-9", VOID_REASON)]
     assert standings(events) == ratings_of(result(0), result(1))
 
 

@@ -26,8 +26,8 @@ from schemas.events import Event, WorkerJoined, WorkerLeft
 from schemas.metrics import Heartbeat, InferenceMetrics
 from tests.simulated_history import Simulation
 from ui.cli import app
+from workers.tracker import SinkFeed
 from workers.trackers.charts import Row
-from workers.trackers.feed import SinkFeed
 from workers.trackers.sinks import Place
 from workers.trackers.sinks.jsonl import Line, read
 

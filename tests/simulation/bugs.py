@@ -21,8 +21,8 @@ from league.log.publisher import OutgoingMessage, Publisher
 from league.state import LeagueState
 from tests.simulation.campaign import Bug
 from workers.evaluator import Evaluator
+from workers.membership import SilenceRecorder
 from workers.process import WorkerProcess
-from workers.silence import SilenceRecorder
 from workers.trainer import TrainerWorker
 
 

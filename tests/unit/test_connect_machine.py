@@ -8,7 +8,7 @@ from league.auth.authority import Authority
 from lifecycle.connect_machine import ModelFootprint, default_folder, worker_capacity
 from schemas.errors import AccessError, UsageError
 from ui.cli.machines import parse_worker_range
-from workers.credentials import WorkerIdentities, lock_folder, read_credentials, read_machine_token
+from workers.process import WorkerIdentities, lock_folder, read_credentials, read_machine_token
 
 GB = 1_000_000_000
 

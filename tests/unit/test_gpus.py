@@ -28,9 +28,9 @@ from ui.terminal.views import ViewOptions
 from ui.terminal.workers import WorkersView
 from workers.monitoring import metrics
 from workers.monitoring.exposition import league_metrics
-from workers.monitoring.gpus import GPUS_VARIABLE, GpuMonitor, filter_visible, parse_nvidia_smi
-from workers.monitoring.metrics import Gauges, HeartbeatPublisher
-from workers.trackers.feed import HeartbeatMeans
+from workers.monitoring.metrics import GPUS_VARIABLE, GpuMonitor, HeartbeatPublisher, filter_visible, parse_nvidia_smi
+from workers.runtime import Gauges
+from workers.tracker import HeartbeatMeans
 
 TWO = """\
 0, GPU-5f8a1c2e-0000-4444-8888-aaaaaaaaaaaa, NVIDIA H100 80GB HBM3, 87, 41984, 81559

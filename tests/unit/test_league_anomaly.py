@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from league.integrity.anomaly import MIN_MATCHES, worker_residuals
+from league.queries.reports import MIN_MATCHES, worker_residuals
 from schemas.events import MatchFinished
 from tests.builders import match_finished
 

@@ -24,7 +24,7 @@ from schemas.sketches import make_sketch
 from tests.builders import gradient_step
 from tests.simulated_history import Simulation
 from workers.trackers.charts import ChartFold, Row
-from workers.trackers.match_values import RollingMeans
+from workers.trackers.gauges import RollingMeans
 
 CONFIG = LeagueConfig(
     seed=4,

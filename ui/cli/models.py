@@ -13,7 +13,7 @@ from rich.console import Console
 from league.history.branch import describe_trainer_start
 from league.queries.text_table import number_columns, print_table
 from league.run import DEFAULT_RUN, Run
-from lifecycle.restore import RestoreResult, restore_run
+from lifecycle.branch import RestoreResult, restore_run
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, LeagueOption, SealOption, check_seal, with_run_options
 from ui.output import print_json, print_line

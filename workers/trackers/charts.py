@@ -16,8 +16,14 @@ from schemas import events as e
 from schemas.config import LeagueConfig, TrackerConfig
 from schemas.jobs import EXTERNAL_PURPOSE
 from workers.trackers import gauges
-from workers.trackers.gauges import OpponentDrawWindow
-from workers.trackers.match_values import NgramWindow, RollingMeans, finite_or_none, match_metrics, path_suffix
+from workers.trackers.gauges import (
+    NgramWindow,
+    OpponentDrawWindow,
+    RollingMeans,
+    finite_or_none,
+    match_metrics,
+    path_suffix,
+)
 
 _NS = 1_000_000_000
 

@@ -7,8 +7,7 @@ a new module needs no other line.
 - ``agents``    agents: search, results, opponents, matches, gradient steps
 - ``matches``   the list of matches; one match with its record, maps and decisions
 - ``ratings``   rating histories, the leaderboard, payoffs and the lineage
-- ``learning``  ratings over gradient steps, and benchmarks before and after
-- ``training``  gradient steps, the ledger, and matchmaking beside its target
+- ``training``  gradient steps, the ledger, matchmaking beside its target; ratings and benchmarks over training
 """
 
 import asyncio

@@ -1,6 +1,10 @@
-"""Rows as lines of JSON in a file of the run's folder: ``tracking/<league>-<history>.jsonl``."""
+"""Rows as lines of JSON: in a file of the run's folder, ``tracking/<league>-<history>.jsonl``, or on standard output.
+
+Standard output gets them from the first event on: no position is kept.
+"""
 
 import fcntl
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -105,3 +109,36 @@ def _whole(file: BinaryIO) -> Iterator[tuple[Line, int]]:
             return
         end += len(data)
         yield line, end
+
+
+@SINKS.register("stdout")
+class StdoutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the sink; there are none."""
+
+    def build(self) -> "StdoutSink":
+        """The sink."""
+        return StdoutSink()
+
+
+class StdoutSink:
+    """Prints rows."""
+
+    def __init__(self) -> None:
+        self._position = 0
+
+    def open(self, place: Place) -> int:
+        """See ``Sink.open``."""
+        return self._position
+
+    def write(self, row: Row, now: Mapping[str, float]) -> None:
+        """Print a row as one line.
+
+        Raises:
+            OSError: standard output is closed.
+        """
+        sys.stdout.write(written(row, now).decode() + "\n")
+        sys.stdout.flush()
+        self._position = row.sequence
+
+    def close(self) -> None:
+        """See ``Sink.close``; nothing to release."""
