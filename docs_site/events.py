@@ -7,7 +7,7 @@ from pathlib import Path
 
 from docs_site.glossary import EVENT_FIELDS
 from docs_site.markdown import code, inline, page, render_paragraphs, table
-from docs_site.structs import field_structs, field_table
+from docs_site.structs import field_docs, field_structs, field_table
 from league.auth.permissions import ROLES, permissions
 from league.log.jetstream import SCHEMA_HEADER, TIME_HEADER
 from league.log.publisher import ID_HEADER, PRODUCER_HEADER
@@ -62,7 +62,7 @@ def _summary_row(kind: type[Event]) -> list[str]:
 
 
 def _event_section(kind: type[Event]) -> str:
-    key = inspect.getdoc(kind.key) or ""
+    key = field_docs(kind)["KEY"]
     return page(
         f"## {kind.__name__}",
         render_paragraphs(inspect.getdoc(kind) or ""),

@@ -26,7 +26,6 @@ from lifecycle.reconfigure import check_change, configuration_event, with_settin
 from schemas import events as e
 from schemas.config import AgentConfig, LeagueConfig, RemoteAgentConfig, convert
 from schemas.errors import ConflictError, UsageError, format_choices, suggest
-from schemas.events import AnyEvent
 from schemas.ids import OPERATOR, agent_name, derive_seed, split_agent
 from schemas.jobs import PlayMatch
 from schemas.subjects import event_type_filter
@@ -284,7 +283,7 @@ def _check_opponents_without(state: LeagueState, name: str) -> None:
                 raise UsageError(f"agent {name!r}: without it {policy} has no opponent left: {error}") from None
 
 
-async def apply_promotion_rules(run: Run, dry_run: bool) -> tuple[EvaluationOutlook, list[AnyEvent]]:
+async def apply_promotion_rules(run: Run, dry_run: bool) -> tuple[EvaluationOutlook, list[e.Event]]:
     """Returns the decisions that are due, and the events appended for them; no events in a dry run."""
     async with run.open_log() as history:
         state = await load_state_at(history, run.open_blob_store(history.client))
@@ -293,9 +292,9 @@ async def apply_promotion_rules(run: Run, dry_run: bool) -> tuple[EvaluationOutl
         return outlook, [] if dry_run else await _append_decisions(history, state)
 
 
-async def _append_decisions(history: JetStreamLog, state: LeagueState) -> list[AnyEvent]:
+async def _append_decisions(history: JetStreamLog, state: LeagueState) -> list[e.Event]:
     """Append due decisions and those that follow from them; returns the new events."""
-    appended = dict[str, AnyEvent]()
+    appended = dict[str, e.Event]()
     while events := [event for event in rater_decisions(state) if event.key not in appended]:
         for event in events:
             await history.append(event)

@@ -5,6 +5,8 @@ version is rejected with a message that says which side to upgrade.
 """
 
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import msgspec
@@ -13,7 +15,6 @@ import zstandard
 from schemas.errors import DecodeError
 from schemas.events import (
     EVENT_TYPES,
-    AnyEvent,
     ArtifactStored,
     BenchmarkRequested,
     Event,
@@ -30,7 +31,8 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: dict[int, Upcaster] = {}
 """By version: the hop from it to the next one."""
 
-_events = msgspec.json.Decoder(AnyEvent)
+_ANY_EVENT: Any = reduce(or_, EVENT_TYPES.values())
+_events = msgspec.json.Decoder(_ANY_EVENT)
 _jobs = msgspec.json.Decoder(PlayMatch)
 _trajectories = msgspec.msgpack.Decoder(Trajectory)
 _json = msgspec.json.Encoder(order="deterministic")
@@ -103,7 +105,7 @@ def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> Event:
         if version == SCHEMA_VERSION:
             event: Event = _events.decode(data)
         else:
-            event = msgspec.convert(_upcast(data, version), AnyEvent)
+            event = msgspec.convert(_upcast(data, version), _ANY_EVENT)
         if isinstance(event, _FREE_FORM_EVENTS):
             # Folds keep these fields in snapshots, which are msgpack: numbers of 64 bits.
             _msgpack.encode(event)

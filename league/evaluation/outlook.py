@@ -11,7 +11,7 @@ from league.matchmaking import pool, schedule
 from league.state import LeagueState, LeagueStateSnapshot
 from league.state.evaluation_table import PROMOTION, Evaluation
 from schemas.config import PromotionConfig
-from schemas.events import AnyEvent, EvaluationRequested, RegressionNoticed
+from schemas.events import EvaluationRequested, Event, RegressionNoticed
 from schemas.events.rating import SprtConfig
 from schemas.jobs import SeatCounts
 
@@ -64,7 +64,7 @@ class EvaluationOutlook(msgspec.Struct, frozen=True):
     """In the order of promotion; the last one is the incumbent."""
     contests: list[PromotionTest]
     waiting: list[WaitingCandidate]
-    due: list[AnyEvent]
+    due: list[Event]
     """Events that a rater would append now, each followed by its consequences: verdicts, promotions, alarms,
     retirements, changes of the active pool, remote agents that pause or come back.
     """
@@ -94,16 +94,16 @@ def make_outlook(state: LeagueState, seats: int | SeatCounts) -> EvaluationOutlo
     )
 
 
-def rater_decisions(state: LeagueState) -> list[AnyEvent]:
+def rater_decisions(state: LeagueState) -> list[Event]:
     """Events that a rater would append now; more may follow from them."""
     retirements = [event for policy in state.policies for event in schedule.retirements(state, policy)]
     return [*promotion.due_decisions(state), *retirements, *pool.pool_changes(state), *pool.budget_changes(state)]
 
 
-def _forecast_events(state: LeagueState) -> list[AnyEvent]:
+def _forecast_events(state: LeagueState) -> list[Event]:
     # On a deep copy: the state itself must not change.
     saved = msgspec.msgpack.decode(msgspec.msgpack.encode(state.to_snapshot()), type=LeagueStateSnapshot)
-    ahead, forecast = LeagueState.from_snapshot(saved), dict[str, AnyEvent]()
+    ahead, forecast = LeagueState.from_snapshot(saved), dict[str, Event]()
     while events := [event for event in rater_decisions(ahead) if event.key not in forecast]:
         for event in events:
             forecast[event.key] = event

@@ -74,51 +74,8 @@ from schemas.events.training import (
     TrainingFinished,
 )
 
-AnyEvent = (
-    LeagueOpened
-    | LeagueConfigured
-    | LeaguePaused
-    | LeagueResumed
-    | AgentRegistered
-    | CheckpointAdded
-    | CheckpointPromoted
-    | ExternalVersionAdded
-    | AgentRetired
-    | AgentActivated
-    | OpponentsSampled
-    | SessionOpened
-    | MatchFinished
-    | MatchFailed
-    | RemoteAsked
-    | ArtifactStored
-    | MatchVoided
-    | RatingUpdated
-    | RatingsCorrected
-    | PolicyPublished
-    | PolicyReset
-    | AdaptersDropped
-    | GradientStepTaken
-    | TrainingFinished
-    | EvaluationRequested
-    | EvaluationFinished
-    | BenchmarkRequested
-    | PromotionDecided
-    | RegressionNoticed
-    | WorkerJoined
-    | InferenceServing
-    | AdapterSlotsReduced
-    | WorkerLeft
-    | HistorySealed
-    | HistoryArchived
-    | SnapshotTaken
-    | LeagueBranched
-    | HistoryImported
-    | ResultsImported
-)
-
-EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in AnyEvent.__args__}
+EVENT_TYPES: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__subclasses__()}
 """Every event by its tag."""
-
 
 __all__ = [
     "EVENT_TYPES",
@@ -129,7 +86,6 @@ __all__ = [
     "AgentRating",
     "AgentRegistered",
     "AgentRetired",
-    "AnyEvent",
     "ArtifactStored",
     "BenchmarkRequested",
     "BufferContents",

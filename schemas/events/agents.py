@@ -1,5 +1,7 @@
 """Events of agents: registration, checkpoints, retirement."""
 
+from typing import ClassVar
+
 from schemas.events.base import Event
 from schemas.numbers import Count
 
@@ -7,6 +9,8 @@ from schemas.numbers import Count
 class AgentRegistered(Event, frozen=True, tag=True):
     """An agent that is not a checkpoint entered the league."""
 
+    KEY: ClassVar[str] = "registered:{e.agent}"
+    """One registration per agent."""
     agent: str
     kind: str
     """``bot``, ``base``, ``remote`` or ``search``."""
@@ -15,15 +19,12 @@ class AgentRegistered(Event, frozen=True, tag=True):
     rating: float
     """Its initial rating."""
 
-    @property
-    def key(self) -> str:
-        """One registration per agent."""
-        return f"registered:{self.agent}"
-
 
 class CheckpointAdded(Event, frozen=True, tag=True):
     """A version of a policy joined the league as an immutable opponent."""
 
+    KEY: ClassVar[str] = "checkpoint:{e.agent}"
+    """One joining per agent."""
     agent: str
     policy: str
     version: Count
@@ -36,27 +37,21 @@ class CheckpointAdded(Event, frozen=True, tag=True):
     rating: float | None = None
     """Its initial rating, if imported; None for the rating of its policy's older versions."""
 
-    @property
-    def key(self) -> str:
-        """One joining per agent."""
-        return f"checkpoint:{self.agent}"
-
 
 class CheckpointPromoted(Event, frozen=True, tag=True):
     """A checkpoint already in the league set a new best rating and is kept permanently."""
 
+    KEY: ClassVar[str] = "promoted:{e.agent}"
+    """One promotion per agent."""
     agent: str
     rating: float
-
-    @property
-    def key(self) -> str:
-        """One promotion per agent."""
-        return f"promoted:{self.agent}"
 
 
 class ExternalVersionAdded(Event, frozen=True, tag=True):
     """A version of an external agent joined the league: a learner elsewhere plays it, and reports its results."""
 
+    KEY: ClassVar[str] = "external:{e.agent}"
+    """One joining per agent."""
     agent: str
     """Policy and version: ``grpo@40``."""
     policy: str
@@ -66,15 +61,12 @@ class ExternalVersionAdded(Event, frozen=True, tag=True):
     worker: str
     """Inference server that it was registered at; ``operator`` for ``league agent add``."""
 
-    @property
-    def key(self) -> str:
-        """One joining per agent."""
-        return f"external:{self.agent}"
-
 
 class AgentRetired(Event, frozen=True, tag=True):
     """An agent is no longer drawn as an opponent; its history stays."""
 
+    KEY: ClassVar[str] = "retired:{e.agent}:{e.after}"
+    """One retirement per agent and activation."""
     agent: str
     reason: str
     after: Count = 0
@@ -84,19 +76,16 @@ class AgentRetired(Event, frozen=True, tag=True):
 
     @property
     def key(self) -> str:
-        """One retirement per agent and activation."""
-        return f"retired:{self.agent}:{self.after}" if self.after else f"retired:{self.agent}"
+        """See ``Event.key``; without the activation where there was none."""
+        return super().key.removesuffix(":0")
 
 
 class AgentActivated(Event, frozen=True, tag=True):
     """An agent that had been retired is drawn as an opponent again."""
 
+    KEY: ClassVar[str] = "activated:{e.agent}:{e.after}"
+    """One activation per retirement."""
     agent: str
     reason: str
     after: Count
     """Sequence of the ``AgentRetired`` before."""
-
-    @property
-    def key(self) -> str:
-        """One activation per retirement."""
-        return f"activated:{self.agent}:{self.after}"

@@ -1,6 +1,6 @@
 """Events of the league itself, of its worker processes, and of its history as a whole."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from schemas.events.base import Event
 from schemas.numbers import Count
@@ -9,6 +9,8 @@ from schemas.numbers import Count
 class LeagueOpened(Event, frozen=True, tag=True):
     """A league was opened with this configuration."""
 
+    KEY: ClassVar[str] = "opened:{e.league}"
+    """One opening per league."""
     league: str
     config: dict[str, Any]
     """The whole configuration, defaults included."""
@@ -17,15 +19,12 @@ class LeagueOpened(Event, frozen=True, tag=True):
     rules: Count = 1
     """Version of the rules of the game; workers with other rules do not join."""
 
-    @property
-    def key(self) -> str:
-        """One opening per league."""
-        return f"opened:{self.league}"
-
 
 class LeagueConfigured(Event, frozen=True, tag=True):
     """The configuration changed: the one in force from here on."""
 
+    KEY: ClassVar[str] = "configured:{e.after}:{e.config_digest}"
+    """One change per replaced configuration and content."""
     config: dict[str, Any]
     config_digest: str
     after: Count
@@ -33,45 +32,36 @@ class LeagueConfigured(Event, frozen=True, tag=True):
     model: str = ""
     """The base model of a league that was opened without one, as in ``LeagueOpened``; empty in all other changes."""
 
-    @property
-    def key(self) -> str:
-        """One change per replaced configuration and content."""
-        return f"configured:{self.after}:{self.config_digest}"
-
 
 class LeaguePaused(Event, frozen=True, tag=True):
     """No new matches and no gradient steps until ``LeagueResumed``; matches under way are played to their end."""
 
+    KEY: ClassVar[str] = "paused:{e.policy}:{e.after}"
+    """One pause per policy and resumption."""
     policy: str = ""
     """The paused policy; empty for the whole league, evaluations included."""
     reason: str = ""
     after: Count = 0
     """Sequence of the ``LeaguePaused`` or ``LeagueResumed`` before, of the same policy; 0 when there is none."""
 
-    @property
-    def key(self) -> str:
-        """One pause per policy and resumption."""
-        return f"paused:{self.policy}:{self.after}"
-
 
 class LeagueResumed(Event, frozen=True, tag=True):
     """The league, or a paused policy, continues."""
 
+    KEY: ClassVar[str] = "resumed:{e.policy}:{e.after}"
+    """One resumption per pause."""
     policy: str = ""
     """As in ``LeaguePaused``: a policy that was paused by name is resumed by name."""
     reason: str = ""
     after: Count = 0
     """Sequence of the ``LeaguePaused`` before."""
 
-    @property
-    def key(self) -> str:
-        """One resumption per pause."""
-        return f"resumed:{self.policy}:{self.after}"
-
 
 class LeagueBranched(Event, frozen=True, tag=True):
     """Everything before is a copy of another run's history; from here on the league continues independently."""
 
+    KEY: ClassVar[str] = "branched:{e.at}"
+    """One branching per place."""
     origin: str
     """The other run: its folder's name or its broker's address."""
     at: Count
@@ -81,15 +71,12 @@ class LeagueBranched(Event, frozen=True, tag=True):
     blobs: str = ""
     """Name of this league's folder in the store of large blobs; empty where that follows from this event."""
 
-    @property
-    def key(self) -> str:
-        """One branching per place."""
-        return f"branched:{self.at}"
-
 
 class HistoryImported(Event, frozen=True, tag=True):
     """Agents and matches of another program's registry follow, as recorded there."""
 
+    KEY: ClassVar[str] = "imported:{e.digest}"
+    """One import per file."""
     source: str
     """Name of the file."""
     digest: str
@@ -99,15 +86,12 @@ class HistoryImported(Event, frozen=True, tag=True):
     metadata: dict[str, Any] = {}
     """What the registry says about itself."""
 
-    @property
-    def key(self) -> str:
-        """One import per file."""
-        return f"imported:{self.digest}"
-
 
 class ResultsImported(Event, frozen=True, tag=True):
     """Results of another system's matches follow: ``MatchFinished`` and ``MatchFailed`` of the purpose ``external``."""
 
+    KEY: ClassVar[str] = "results:{e.origin}:{e.digest}"
+    """One import per origin and file."""
     origin: str
     """Name of the other system; the ``worker`` of its results and of the agents that they add."""
     format: str
@@ -121,11 +105,6 @@ class ResultsImported(Event, frozen=True, tag=True):
     agents: dict[str, str]
     """Agent of the league by its name in the file."""
 
-    @property
-    def key(self) -> str:
-        """One import per origin and file."""
-        return f"results:{self.origin}:{self.digest}"
-
 
 class HistorySealed(Event, frozen=True, tag=True):
     """A seal over a closed range of the history, by which an edited, damaged or missing event is found.
@@ -135,6 +114,8 @@ class HistorySealed(Event, frozen=True, tag=True):
     events. The newest seal is enough to verify everything before it.
     """
 
+    KEY: ClassVar[str] = "sealed:{e.first}"
+    """One seal per range."""
     first: Count
     """Sequence after the end of the seal before; 1 at first."""
     last: Count
@@ -146,15 +127,12 @@ class HistorySealed(Event, frozen=True, tag=True):
     checks: str
     """Base64 of the first two bytes of each event's digest, in order, to locate an event that differs."""
 
-    @property
-    def key(self) -> str:
-        """One seal per range."""
-        return f"sealed:{self.first}"
-
 
 class HistoryArchived(Event, frozen=True, tag=True):
     """Sealed history is in the blob store as Parquet too, from the first event to ``last``."""
 
+    KEY: ClassVar[str] = "archived:{e.last}"
+    """One archiving per end."""
     first: Count
     """Beginning of the newest segment."""
     last: Count
@@ -165,15 +143,12 @@ class HistoryArchived(Event, frozen=True, tag=True):
     bytes: Count
     """Of the newest segment's files."""
 
-    @property
-    def key(self) -> str:
-        """One archiving per end."""
-        return f"archived:{self.last}"
-
 
 class SnapshotTaken(Event, frozen=True, tag=True):
     """Folds of the history up to a sequence were saved, so that a new worker need not replay all of it."""
 
+    KEY: ClassVar[str] = "snapshot:{e.version}:{e.sequence}"
+    """One snapshot per sequence and format."""
     sequence: Count
     """Of the last event in it."""
     artifact: str
@@ -183,15 +158,12 @@ class SnapshotTaken(Event, frozen=True, tag=True):
     version: Count
     """Of the snapshot's format; snapshots of other versions are ignored."""
 
-    @property
-    def key(self) -> str:
-        """One snapshot per sequence and format."""
-        return f"snapshot:{self.version}:{self.sequence}"
-
 
 class WorkerJoined(Event, frozen=True, tag=True):
     """A worker process joined the league."""
 
+    KEY: ClassVar[str] = "joined:{e.worker}:{e.incarnation}"
+    """One joining per process."""
     worker: str
     role: str
     incarnation: str
@@ -210,15 +182,12 @@ class WorkerJoined(Event, frozen=True, tag=True):
     """Digest of the machine's boot and process namespace; empty where the system does not tell them. A later process
     with the same digest can see whether this one still runs."""
 
-    @property
-    def key(self) -> str:
-        """One joining per process."""
-        return f"joined:{self.worker}:{self.incarnation}"
-
 
 class InferenceServing(Event, frozen=True, tag=True):
     """An inference process has loaded its model and accepts requests until its worker leaves."""
 
+    KEY: ClassVar[str] = "serving:{e.worker}:{e.incarnation}"
+    """One per process."""
     worker: str
     incarnation: str
     url: str
@@ -227,11 +196,6 @@ class InferenceServing(Event, frozen=True, tag=True):
     slots: Count = 0
     """Distinct adapters that one batch can hold; 0 for no bound."""
 
-    @property
-    def key(self) -> str:
-        """One per process."""
-        return f"serving:{self.worker}:{self.incarnation}"
-
 
 class AdapterSlotsReduced(Event, frozen=True, tag=True):
     """A process has memory for fewer adapters than configured, and continues with fewer.
@@ -239,26 +203,20 @@ class AdapterSlotsReduced(Event, frozen=True, tag=True):
     Until it leaves, matches use no more: opponents are cloned over the seats.
     """
 
+    KEY: ClassVar[str] = "slots:{e.worker}:{e.incarnation}:{e.slots}"
+    """One per process and number of slots, which only decreases."""
     worker: str
     incarnation: str
     slots: Count
     """Adapters that it keeps loaded from now on, at least 1."""
     reason: str
 
-    @property
-    def key(self) -> str:
-        """One per process and number of slots, which only decreases."""
-        return f"slots:{self.worker}:{self.incarnation}:{self.slots}"
-
 
 class WorkerLeft(Event, frozen=True, tag=True):
     """A worker process shut down, its supervisor saw it die, another process took its name over, or it was silent."""
 
+    KEY: ClassVar[str] = "left:{e.worker}:{e.incarnation}"
+    """One leaving per process."""
     worker: str
     incarnation: str
     reason: str
-
-    @property
-    def key(self) -> str:
-        """One leaving per process."""
-        return f"left:{self.worker}:{self.incarnation}"

@@ -1,6 +1,6 @@
 """Events of matches: the draw of opponents, results, failures, voids, remote requests, stored artifacts."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ class OpponentPick(msgspec.Struct, frozen=True):
 class OpponentsSampled(Event, frozen=True, tag=True):
     """A match was made. Standings, configuration and draw are enough to recompute the distribution."""
 
+    KEY: ClassVar[str] = "sampled:{e.match_id}"
+    """One draw per match."""
     match_id: str
     worker: str
     hero: str
@@ -32,11 +34,6 @@ class OpponentsSampled(Event, frozen=True, tag=True):
     """Seed of the draw."""
     picks: list[OpponentPick]
 
-    @property
-    def key(self) -> str:
-        """One draw per match."""
-        return f"sampled:{self.match_id}"
-
 
 class SessionOpened(Event, frozen=True, tag=True):
     """A match against an opponent of the pool began elsewhere: its ``OpponentsSampled`` is in the same batch.
@@ -44,6 +41,8 @@ class SessionOpened(Event, frozen=True, tag=True):
     It ends with the ``MatchFinished`` or ``MatchFailed`` of its match id, of the purpose ``session``.
     """
 
+    KEY: ClassVar[str] = "session:{e.match_id}"
+    """One opening per match."""
     match_id: str
     """Follows from the external agent's name and the session's."""
     worker: str
@@ -70,11 +69,6 @@ class SessionOpened(Event, frozen=True, tag=True):
     eligible: list[str] = []
     """Bots and remote agents that could be drawn; models always can."""
 
-    @property
-    def key(self) -> str:
-        """One opening per match."""
-        return f"session:{self.match_id}"
-
 
 class SeatResult(msgspec.Struct, frozen=True):
     """Result of one seat."""
@@ -93,6 +87,8 @@ class SeatResult(msgspec.Struct, frozen=True):
 class MatchFinished(Event, frozen=True, tag=True):
     """A match was played to its end."""
 
+    KEY: ClassVar[str] = "finished:{e.match_id}"
+    """One end per match."""
     match_id: str
     game: str
     purpose: str
@@ -125,40 +121,29 @@ class MatchFinished(Event, frozen=True, tag=True):
     """By its worker's key, over the event's bytes with this field empty (``league.integrity.signatures``). Stays
     last."""
 
-    @property
-    def key(self) -> str:
-        """One end per match."""
-        return f"finished:{self.match_id}"
-
 
 class MatchFailed(Event, frozen=True, tag=True):
     """A match could not be played to its end. Data, not a crash."""
 
+    KEY: ClassVar[str] = "failed:{e.match_id}"
+    """One failure per match."""
     match_id: str
     purpose: str
     worker: str
     error: str
     evaluation_id: str = ""
 
-    @property
-    def key(self) -> str:
-        """One failure per match."""
-        return f"failed:{self.match_id}"
-
 
 class MatchVoided(Event, frozen=True, tag=True):
     """A result is voided: from here on it does not count. The match itself stays in the history."""
 
+    KEY: ClassVar[str] = "voided:{e.match.match_id}"
+    """One voiding per match."""
     match: MatchFinished
     """The result as it was recorded, so that a fold can undo it."""
     match_sequence: Count
     """Sequence of the result."""
     reason: str
-
-    @property
-    def key(self) -> str:
-        """One voiding per match."""
-        return f"voided:{self.match.match_id}"
 
 
 class RemoteAsked(Event, frozen=True, tag=True):
@@ -167,6 +152,8 @@ class RemoteAsked(Event, frozen=True, tag=True):
     A long match is reported in parts; a match that is played again costs again.
     """
 
+    KEY: ClassVar[str] = "asked:{e.worker}:{e.since}-{e.number}"
+    """One report per process and number."""
     agent: str
     match_id: str
     worker: str
@@ -188,15 +175,12 @@ class RemoteAsked(Event, frozen=True, tag=True):
     """In the currency of the agent's prices, at the prices of that time. Uncounted requests enter with the most that
     they can have cost: the cost is exact without them, and never too small."""
 
-    @property
-    def key(self) -> str:
-        """One report per process and number."""
-        return f"asked:{self.worker}:{self.since}-{self.number}"
-
 
 class ArtifactStored(Event, frozen=True, tag=True):
     """An artifact for later episodes was added to a store, or replaced the one with its id."""
 
+    KEY: ClassVar[str] = "artifact:{e.match_id}:{e.number}"
+    """One per match and number."""
     store: str
     artifact: str
     """Its id: by default the digest of its content."""
@@ -208,8 +192,3 @@ class ArtifactStored(Event, frozen=True, tag=True):
     number: Count
     """Number of the addition in that match, from 0."""
     worker: str
-
-    @property
-    def key(self) -> str:
-        """One per match and number."""
-        return f"artifact:{self.match_id}:{self.number}"

@@ -1,7 +1,7 @@
 """Events of ratings and evaluations, and the settings of the sequential test that certificates repeat."""
 
 from math import isfinite
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -59,17 +59,14 @@ class RatingChange(msgspec.Struct, frozen=True):
 class RatingUpdated(Event, frozen=True, tag=True):
     """A match moved ratings under one rating system."""
 
+    KEY: ClassVar[str] = "rated:{e.system}:{e.match_id}"
+    """One update per match, game and system."""
     match_id: str
     match_sequence: Count
     """Place of the match in the history; ratings are folded in that order."""
     game: str
     system: str
     changes: list[RatingChange]
-
-    @property
-    def key(self) -> str:
-        """One update per match, game and system."""
-        return f"rated:{self.system}:{self.match_id}"
 
 
 class AgentRating(msgspec.Struct, frozen=True):
@@ -86,6 +83,8 @@ class AgentRating(msgspec.Struct, frozen=True):
 class RatingsCorrected(Event, frozen=True, tag=True):
     """Ratings of one game were recomputed without voided matches; these standings replace the old."""
 
+    KEY: ClassVar[str] = "corrected:{e.system}:{e.game}:{e.through}"
+    """One correction per game, system and newest void."""
     game: str
     system: str
     first: Count
@@ -98,15 +97,12 @@ class RatingsCorrected(Event, frozen=True, tag=True):
     ratings: list[AgentRating]
     """Every agent that was ever rated, in the order of first rated matches."""
 
-    @property
-    def key(self) -> str:
-        """One correction per game, system and newest void."""
-        return f"corrected:{self.system}:{self.game}:{self.through}"
-
 
 class EvaluationRequested(Event, frozen=True, tag=True):
     """An agent is to be measured; its matches are jobs on the work queue."""
 
+    KEY: ClassVar[str] = "evaluation:{e.evaluation_id}"
+    """One request per evaluation."""
     evaluation_id: str
     agent: str
     suite: str
@@ -118,15 +114,12 @@ class EvaluationRequested(Event, frozen=True, tag=True):
     indices: list[int] = []
     """Index of each match in the sequence of rounds or pairs of its suite; empty for 0, 1, 2 …"""
 
-    @property
-    def key(self) -> str:
-        """One request per evaluation."""
-        return f"evaluation:{self.evaluation_id}"
-
 
 class EvaluationFinished(Event, frozen=True, tag=True):
     """All matches of an evaluation have ended."""
 
+    KEY: ClassVar[str] = "evaluated:{e.evaluation_id}"
+    """One result per evaluation."""
     evaluation_id: str
     agent: str
     suite: str
@@ -141,11 +134,6 @@ class EvaluationFinished(Event, frozen=True, tag=True):
     decided: str = ""
     """Why it ended before all of its matches were played; empty otherwise."""
 
-    @property
-    def key(self) -> str:
-        """One result per evaluation."""
-        return f"evaluated:{self.evaluation_id}"
-
 
 class BenchmarkRequested(Event, frozen=True, tag=True):
     """An agent is to be measured on request: it has one seat of each match, the opponent all others.
@@ -153,6 +141,8 @@ class BenchmarkRequested(Event, frozen=True, tag=True):
     Its matches have the purpose ``benchmark`` and this event's id as ``evaluation_id``.
     """
 
+    KEY: ClassVar[str] = "benchmark:{e.benchmark_id}"
+    """One request per benchmark."""
     benchmark_id: str
     """Unique in the league; requests for the rest of the same benchmark differ in the number at its end."""
     agent: str
@@ -169,11 +159,6 @@ class BenchmarkRequested(Event, frozen=True, tag=True):
     seeds: list[Int64]
     """Seed of each match: one for a round, in which the agent goes through all seats."""
 
-    @property
-    def key(self) -> str:
-        """One request per benchmark."""
-        return f"benchmark:{self.benchmark_id}"
-
 
 class PromotionDecided(Event, frozen=True, tag=True):
     """Verdict of a sequential test between a candidate and the incumbent: a certificate.
@@ -182,6 +167,8 @@ class PromotionDecided(Event, frozen=True, tag=True):
     (``league.evaluation.sprt.recompute``), from the matches or from the scores.
     """
 
+    KEY: ClassVar[str] = "decided:{e.evaluation_id}"
+    """One verdict per evaluation."""
     evaluation_id: str
     candidate: str
     incumbent: str
@@ -198,22 +185,14 @@ class PromotionDecided(Event, frozen=True, tag=True):
     verdict: str
     """``promote`` or ``keep``."""
 
-    @property
-    def key(self) -> str:
-        """One verdict per evaluation."""
-        return f"decided:{self.evaluation_id}"
-
 
 class RegressionNoticed(Event, frozen=True, tag=True):
     """An evaluated version of a trained policy is rated below a baseline."""
 
+    KEY: ClassVar[str] = "regressed:{e.evaluation_id}"
+    """One alarm per evaluation."""
     evaluation_id: str
     agent: str
     rating: float
     below: dict[str, float]
     """The baselines that are rated higher, and their ratings."""
-
-    @property
-    def key(self) -> str:
-        """One alarm per evaluation."""
-        return f"regressed:{self.evaluation_id}"

@@ -1,6 +1,6 @@
 """Events of policies and their training: publications, gradient steps, resets, ends."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -11,6 +11,8 @@ from schemas.numbers import Count, Int64, Ranges
 class PolicyPublished(Event, frozen=True, tag=True):
     """The trainer made a new version of a policy; rollout workers use it from their next decision on."""
 
+    KEY: ClassVar[str] = "published:{e.policy}@{e.version}"
+    """One publication per version."""
     policy: str
     version: Count
     """The gradient step that made it; 0 is the untrained adapter."""
@@ -18,11 +20,6 @@ class PolicyPublished(Event, frozen=True, tag=True):
     """SHA-256 digest of its adapter."""
     parent: str
     """The version before; after a reset the first parent of an offspring, else the base model."""
-
-    @property
-    def key(self) -> str:
-        """One publication per version."""
-        return f"published:{self.policy}@{self.version}"
 
 
 class ParentAdapter(msgspec.Struct, frozen=True):
@@ -39,6 +36,8 @@ class PolicyReset(Event, frozen=True, tag=True):
     Version numbers continue. Operator, settings, parents and seed give the offspring's adapter again.
     """
 
+    KEY: ClassVar[str] = "reset:{e.policy}@{e.version}"
+    """One reset per version."""
     policy: str
     version: Count
     """Last version before the reset."""
@@ -54,15 +53,12 @@ class PolicyReset(Event, frozen=True, tag=True):
     adapter: str = ""
     """SHA-256 digest of the offspring."""
 
-    @property
-    def key(self) -> str:
-        """One reset per version."""
-        return f"reset:{self.policy}@{self.version}"
-
 
 class AdaptersDropped(Event, frozen=True, tag=True):
     """Adapters of old versions, which nothing refers to, were dropped from the store by ``blobs.keep_versions``."""
 
+    KEY: ClassVar[str] = "dropped:{e.policy}@"
+    """One per first version, since a version is dropped once."""
     policy: str
     versions: Ranges
     """Ranges of them, first and last included."""
@@ -71,8 +67,8 @@ class AdaptersDropped(Event, frozen=True, tag=True):
 
     @property
     def key(self) -> str:
-        """One per first version, since a version is dropped once."""
-        return f"dropped:{self.policy}@{self.versions[0][0] if self.versions and self.versions[0] else ''}"
+        """See ``Event.key``."""
+        return super().key + "".join(map(str, self.versions[0][:1] if self.versions else ()))
 
 
 class DroppedTrajectories(msgspec.Struct, frozen=True):
@@ -135,6 +131,8 @@ class BufferContents(msgspec.Struct, frozen=True):
 class GradientStepTaken(Event, frozen=True, tag=True):
     """The trainer used a batch of trajectories. Accounts for every trajectory that left its buffer."""
 
+    KEY: ClassVar[str] = "step:{e.policy}:{e.step}"
+    """One step per policy and number."""
     policy: str
     step: Count
     batch: str
@@ -178,22 +176,14 @@ class GradientStepTaken(Event, frozen=True, tag=True):
         """Number of trajectories dropped for a reason."""
         return sum(len(group.matches) for group in self.dropped if group.reason == reason)
 
-    @property
-    def key(self) -> str:
-        """One step per policy and number."""
-        return f"step:{self.policy}:{self.step}"
-
 
 class TrainingFinished(Event, frozen=True, tag=True):
     """A policy met a stop condition."""
 
+    KEY: ClassVar[str] = "trained:{e.policy}@{e.version}:{e.configured}"
+    """One end per policy, version and configuration."""
     policy: str
     version: Count
     reason: str
     configured: Count = 0
     """Sequence of the configuration whose condition it was; another one may let training go on."""
-
-    @property
-    def key(self) -> str:
-        """One end per policy, version and configuration."""
-        return f"trained:{self.policy}@{self.version}:{self.configured}"

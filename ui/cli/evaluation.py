@@ -18,9 +18,9 @@ from schemas.errors import UsageError
 from schemas.events import (
     AgentActivated,
     AgentRetired,
-    AnyEvent,
     CheckpointAdded,
     CheckpointPromoted,
+    Event,
     PromotionDecided,
     RegressionNoticed,
 )
@@ -214,7 +214,7 @@ def _promote(run: Run, dry_run: bool, as_json: bool) -> None:
         _print_outlook(outlook, recorded, dry_run)
 
 
-def _print_outlook(outlook: EvaluationOutlook, recorded: list[AnyEvent], dry_run: bool) -> None:
+def _print_outlook(outlook: EvaluationOutlook, recorded: list[Event], dry_run: bool) -> None:
     print(f"rule: {outlook.rule}; elite: {', '.join(outlook.elite) or 'none'}")
     recorded_tests = [test for test in outlook.contests if test.recorded]
     _print_contests(recorded_tests[-_MAX_SHOWN:] + [test for test in outlook.contests if not test.recorded])
@@ -249,7 +249,7 @@ def _print_contests(contests: list[PromotionTest]) -> None:
         )
 
 
-def describe_event(event: AnyEvent) -> str:
+def describe_event(event: Event) -> str:
     """A decision as one line."""
     if isinstance(event, PromotionDecided):
         opponents, pairs = f"{event.candidate} against {event.incumbent}", len(event.scores)

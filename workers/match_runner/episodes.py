@@ -6,6 +6,7 @@ from math import isfinite
 from random import Random
 from typing import NamedTuple
 
+import msgspec
 import structlog
 import zstandard
 
@@ -34,7 +35,7 @@ from schemas.trajectories import Trajectory
 from workers.logs import logs_episodes
 from workers.match_runner.episode_requests import Curriculum, EpisodeRequestStream, resolve_group_share
 from workers.match_runner.role_clients import HumanClientLookup, RoleClientFactory, RoleClients
-from workers.match_runner.runner import AgentMatchRunner
+from workers.match_runner.runner import AgentMatchRunner, CompletedMatch
 from workers.policy_weights import ModelManager
 from workers.runtime import Context
 
@@ -59,57 +60,34 @@ class OpenEpisode(NamedTuple):
     """Additions to the arena's stores; the list grows during the episode."""
 
 
-class CompletedEpisode:
+class CompletedEpisode(CompletedMatch, frozen=True, kw_only=True):
     """A ``CompletedMatch`` of an arena."""
 
-    def __init__(
-        self,
-        spec: ArenaSpec,
-        job: PlayMatch,
-        result: GenerateResult,
-        clients: RoleClients,
-        seconds: float,
-        additions: Sequence[ArtifactStored] = (),
-    ) -> None:
-        """Score the episode.
-
-        Raises:
-            EpisodeError: the arena's scores or metrics are not usable.
-        """
-        self.job = job
-        self.outcome = make_outcome(spec, result)
-        self.record = zstandard.compress(encode_record(spec.name, result))
-        self.seconds = seconds
-        self.additions = additions
-        self.tokens = count_completion_tokens(result)
-        self._spec = spec
-        self._result = result
-        self._clients = clients
-        self._untrained_counts: dict[int, dict[str, int]] = {}
+    spec: ArenaSpec
+    result: GenerateResult
+    clients: RoleClients
+    untrained_counts: dict[int, dict[str, int]] = msgspec.field(default_factory=dict)
+    """Model calls left out of a seat's trajectory, by reason; filled in by ``make_trajectory``."""
 
     def make_trajectory(self, seat: int, policy: str) -> Trajectory | None:
         """The trainable model calls of the seat's roles in the whole tree of episodes."""
         trained_seat = TrainedSeat(
             match_id=self.job.match_id,
-            game=self._spec.name,
+            game=self.spec.name,
             policy=policy,
             number=seat,
-            name=self._spec.seats[seat],
-            roles=self._spec.roles_in(seat),
+            name=self.spec.seats[seat],
+            roles=self.spec.roles_in(seat),
             scores=self.outcome.scores,
             rank=self.outcome.ranks[seat],
         )
-        trajectory, self._untrained_counts[seat] = to_trajectory(self._result, trained_seat)
+        trajectory, self.untrained_counts[seat] = to_trajectory(self.result, trained_seat)
         return trajectory
 
     def seat_metrics(self, seat: int) -> dict[str, float]:
         """See ``CompletedMatch``; after ``make_trajectory`` also the seat's untrained calls, counted by reason."""
-        untrained = self._untrained_counts.get(seat, {})
-        return self._clients.metrics(seat) | {UNTRAINED_PREFIX + why: float(count) for why, count in untrained.items()}
-
-    def ngram_sketch(self, ngram: int) -> str:
-        """Empty: actions are free text, which hardly ever repeats."""
-        return ""
+        untrained = self.untrained_counts.get(seat, {})
+        return self.clients.metrics(seat) | {UNTRAINED_PREFIX + why: float(count) for why, count in untrained.items()}
 
 
 class EpisodeRunner(AgentMatchRunner[OpenEpisode, RoleClients, GenerateResult]):
@@ -237,8 +215,22 @@ class EpisodeRunner(AgentMatchRunner[OpenEpisode, RoleClients, GenerateResult]):
     def complete(
         self, job: PlayMatch, position: OpenEpisode, players: RoleClients, result: GenerateResult, seconds: float
     ) -> CompletedEpisode:
-        """The scored episode."""
-        return CompletedEpisode(self._spec, job, result, players, seconds, position.additions)
+        """The scored episode.
+
+        Raises:
+            EpisodeError: the arena's scores or metrics are not usable.
+        """
+        return CompletedEpisode(
+            job=job,
+            outcome=make_outcome(self._spec, result),
+            record=zstandard.compress(encode_record(self._spec.name, result)),
+            seconds=seconds,
+            tokens=count_completion_tokens(result),
+            additions=position.additions,
+            spec=self._spec,
+            result=result,
+            clients=players,
+        )
 
     def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
         """See ``MatchRunner.make_tombstone``."""

@@ -4,7 +4,6 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import msgspec
 import zstandard
 
 from arena.environments import ArenaSpec, make_environment
@@ -17,27 +16,22 @@ from players.remote.remote_player import RemoteAgents
 from players.reply_formats import Prompter
 from schemas.codec import canonical_json
 from schemas.errors import GameError
-from schemas.events import ArtifactStored
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
 from schemas.sketches import make_sketch
 from schemas.trajectories import Trajectory
-from workers.match_runner.runner import AgentMatchRunner
+from workers.match_runner.runner import AgentMatchRunner, CompletedMatch
 from workers.policy_weights import ModelManager
 from workers.runtime import Context
 
 
-class CompletedGame(msgspec.Struct, frozen=True):
+class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
     """A ``CompletedMatch`` of a game."""
 
     spec: GameSpec
-    job: PlayMatch
-    outcome: Outcome
     players: Sequence[SeatPlayer]
     final_clock: int
     final_progress: tuple[float, ...]
-    record: bytes
-    seconds: float
 
     @classmethod
     def from_game(
@@ -56,17 +50,8 @@ class CompletedGame(msgspec.Struct, frozen=True):
             final_progress=tuple(game.progress(seat) for seat in range(len(job.seats))),
             record=zstandard.compress(game.record()),
             seconds=seconds,
+            tokens=sum(len(call.completion_ids) for player in players for call in player.model_calls),
         )
-
-    @property
-    def tokens(self) -> int:
-        """See ``CompletedMatch``."""
-        return sum(len(call.completion_ids) for player in self.players for call in player.model_calls)
-
-    @property
-    def additions(self) -> Sequence[ArtifactStored]:
-        """Empty: games have no stores."""
-        return ()
 
     def make_trajectory(self, seat: int, policy: str) -> Trajectory | None:
         """See ``CompletedMatch``; None when no model was called for the seat."""

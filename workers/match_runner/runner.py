@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
+
 from arena.environments import EnvironmentSpec, make_environment
 from arena.games.base import Outcome
 from arena.games.texts import evaluation_spec, seat_counts
@@ -31,41 +33,33 @@ _MAX_CONSECUTIVE_FAILURES = 25
 _REPORT_INTERVAL_S = 60.0
 
 
-class CompletedMatch(Protocol):
+class CompletedMatch(msgspec.Struct, frozen=True, kw_only=True):
     """A match that ended with a result."""
 
-    @property
-    def job(self) -> PlayMatch:
-        """The match and its seats."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """The result, by seat."""
-
-    @property
-    def record(self) -> bytes:
-        """The game record, compressed."""
-
-    @property
-    def seconds(self) -> float:
-        """Duration."""
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens that models wrote, forced ones included."""
-
-    @property
-    def additions(self) -> Sequence[ArtifactStored]:
-        """Additions to the arena's stores, in order: to be appended before the result."""
+    job: PlayMatch
+    """The match and its seats."""
+    outcome: Outcome
+    """The result, by seat."""
+    record: bytes
+    """The game record, compressed."""
+    seconds: float
+    """Duration."""
+    tokens: int
+    """Number of tokens that models wrote, forced ones included."""
+    additions: Sequence[ArtifactStored] = ()
+    """Additions to the arena's stores, in order: to be appended before the result."""
 
     def make_trajectory(self, seat: int, policy: str) -> Trajectory | None:
         """The seat's trajectory; None where there is nothing to train on."""
+        raise NotImplementedError
 
     def seat_metrics(self, seat: int) -> dict[str, float]:
         """Metrics of the seat's replies and of model calls left out of training, for ``SeatResult.metrics``."""
+        raise NotImplementedError
 
     def ngram_sketch(self, ngram: int) -> str:
-        """An encoded sketch of the n-grams of actions; empty where actions are not comparable."""
+        """An encoded sketch of the n-grams of actions; empty where actions are not comparable, as free text."""
+        return ""
 
 
 class MatchRunner(Protocol):
