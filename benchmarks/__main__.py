@@ -46,16 +46,26 @@ def benchmark_names() -> list[str]:
     return sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
 
 
+def module_of(name: str) -> str:
+    """The module of a benchmark, which is run as ``__main__``."""
+    return LONG_BENCHMARKS.get(name, f"benchmarks.bench_{name}")
+
+
+def miniature_options(name: str, folder: Path | str) -> list[str]:
+    """The options of a benchmark in miniature; ``folder`` is for its files."""
+    return [option.replace("{folder}", str(folder)) for option in MINIATURE_ARGUMENTS.get(name, [])]
+
+
 def run_benchmark(name: str, options: list[str], miniature: bool) -> int:
     """Run one benchmark, print what it took, and return its exit status."""
-    module = LONG_BENCHMARKS.get(name, f"benchmarks.bench_{name}")
     environment = {**os.environ, MINIATURE_VARIABLE: "1"} if miniature else None
     print(f"── {name} " + "─" * (70 - len(name)), flush=True)
     began, cpu_s, load = time.perf_counter(), _children_cpu_s(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         if miniature and not options:
-            options = [option.replace("{folder}", folder) for option in MINIATURE_ARGUMENTS.get(name, [])]
-        code = subprocess.run([sys.executable, "-m", module, *options], check=False, env=environment).returncode
+            options = miniature_options(name, folder)
+        command = [sys.executable, "-m", module_of(name), *options]
+        code = subprocess.run(command, check=False, env=environment).returncode
     outcome = {0: "done", SKIPPED_CODE: "skipped"}.get(code, f"FAILED with code {code}")
     print(
         f"── {name} {outcome}: {time.perf_counter() - began:.1f} s, {_children_cpu_s() - cpu_s:.1f} s of processor "

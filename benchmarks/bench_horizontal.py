@@ -125,7 +125,7 @@ def league_config(game: str, records: str) -> LeagueConfig:
 
 def play_round(folder: Path, game: str, processes: int, options: argparse.Namespace, place: int) -> RoundResult:
     """Have so many processes play for a while; start and end are not counted."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
     started: list[tuple[BaseProcess, Any]] = []
     broker = psutil.Process(json.loads((folder / "nats" / "server.json").read_text())["pid"])
     for number in range(processes):

@@ -168,7 +168,7 @@ def main() -> int:
     parser.add_argument("--config", type=Path, default=_ROOT / "configs" / size("nim-soak.toml", "nim-tiny.toml"))
     parser.add_argument("--run", type=Path, help="the run's folder; by default one that is removed afterwards")
     parser.add_argument("--again", action="store_true", help="tell of the run in --run, without running it")
-    parser.add_argument("--every", type=float, default=size(3.0, 0.5), help="seconds between looks")
+    parser.add_argument("--every", type=float, default=size(3.0, 1.0), help="seconds between looks")
     parser.add_argument("--most", type=float, default=3600.0, help="seconds after which the league is stopped")
     parser.add_argument("--plot", type=Path, help="where the picture goes; by default soak.png in the run's folder")
     options = parser.parse_args()

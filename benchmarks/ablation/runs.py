@@ -75,7 +75,7 @@ def run_all(jobs: Iterable[TrainingJob], processes: int) -> None:
     """Train what was not trained to its end before."""
     left = [job for job in jobs if not job.is_done]
     print(f"{len(left)} runs to train, {processes} at a time", flush=True)
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, get_context("forkserver")) as pool:
         # Before any run: two that make the same would be in each other's way.
         list(pool.map(prepare_model, {job.model: job for job in left}.values()))
         for nth, future in enumerate(as_completed([pool.submit(train_job, job) for job in left]), 1):

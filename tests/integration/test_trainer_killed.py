@@ -76,7 +76,7 @@ SIZES = (4, 4, 3, 2, 1, 1, 1)
 """Of the groups in which the recorded rollouts are sent again for the buffer of that name, over and over."""
 _FORKS = multiprocessing.get_context("forkserver")
 # A child that is forked from a process with torch in it starts at once.
-_FORKS.set_forkserver_preload(["workers.trainer", "workers.rollout"])
+_FORKS.set_forkserver_preload(["pytest", "workers.trainer", "workers.rollout"])
 
 
 def config(buffer: BufferConfig, ranks: int = 1, blobs: str = "", state_interval: int = 1) -> LeagueConfig:
