@@ -24,8 +24,8 @@ from schemas.events import (
 from ui.cli import app
 
 CONFIG = Path(__file__).parents[2] / "configs" / "nim-tiny.toml"
-STEPS = 48
-"""Enough that workers which are killed at the twelfth come back before the last."""
+STEPS = 20
+"""Enough that workers which are killed at the eighth come back before the last."""
 
 
 def with_steps(folder: Path, steps: int) -> Path:
@@ -68,7 +68,7 @@ def test_killed_workers_come_back_and_nothing_is_lost(tmp_path, league_up):
     run = tmp_path / "run"
     league = league_up(run, with_steps(tmp_path, STEPS))
     ended: set[int] = set()
-    for wanted in (2, 12):
+    for wanted in (2, 8):
         joined = {
             r.event.worker: r.event.pid for r in league.wait_for_steps(wanted) if isinstance(r.event, WorkerJoined)
         }
