@@ -89,7 +89,7 @@ def test_commands_on_a_stopped_run_import_what_they_print(tmp_path: Path) -> Non
         ["sql", "SELECT count(*) FROM matches", *place],
         ["ledger", *place],
         ["leaderboard", *place],
-        ["events", *place],
+        ["events", "--from", "2", *place],
         ["verify", *place],
     )
     assert sql & {"nats", "numpy", *NEVER} == set()
@@ -166,15 +166,16 @@ def test_options_are_converted_whether_typer_is_asked_or_not(tmp_path: Path) -> 
         folder: Path = tmp_path,
         names: Annotated[list[str] | None, typer.Option("--name")] = None,
         count: Annotated[int, typer.Option(min=1)] = 3,
+        port: int = 4,
         share: float | None = None,
         colour: Colour = Colour.red,
         text: str | None = None,
     ) -> None:
-        taken[:] = [path, folder, names, count, share, colour, text]
+        taken[:] = [path, folder, names, count, port, share, colour, text]
 
     runner = CliRunner()
     assert runner.invoke(app, ["a/b"]).exit_code == 0
-    assert taken == [Path("a/b"), tmp_path, None, 3, None, Colour.red, None]
+    assert taken == [Path("a/b"), tmp_path, None, 3, 4, None, Colour.red, None]
     words = [
         "a",
         "--folder",
@@ -185,6 +186,8 @@ def test_options_are_converted_whether_typer_is_asked_or_not(tmp_path: Path) -> 
         "y",
         "--count",
         "5",
+        "--port",
+        "0123",
         "--share",
         "0.5",
         "--colour",
@@ -193,6 +196,15 @@ def test_options_are_converted_whether_typer_is_asked_or_not(tmp_path: Path) -> 
         "7",
     ]
     assert runner.invoke(app, words).exit_code == 0
-    assert taken == [Path("a"), Path("b"), ["x", "y"], 5, 0.5, Colour.blue, "7"]
-    for wrong in (["a", "--count", "0"], ["a", "--count", "x"], ["a", "--colour", "green"], []):
+    assert taken == [Path("a"), Path("b"), ["x", "y"], 5, 123, 0.5, Colour.blue, "7"]
+    assert runner.invoke(app, ["a", "--port", "-5"]).exit_code == 0
+    assert taken[4] == -5
+    for wrong in (
+        ["a", "--count", "0"],
+        ["a", "--count", "x"],
+        ["a", "--port", "x"],
+        ["a", "--port", "²"],
+        ["a", "--colour", "green"],
+        [],
+    ):
         assert runner.invoke(app, wrong).exit_code == 2

@@ -31,6 +31,7 @@ import ast
 import functools
 import importlib
 import os
+import re
 from collections import UserDict
 from pathlib import Path
 from typing import Annotated, Any
@@ -189,6 +190,8 @@ class _Conversion:
             return Path(value)
         if annotation is not Path and isinstance(annotation, type) and isinstance(value, annotation):
             return value
+        if annotation is int and not param.type_descriptor.is_ranged and re.fullmatch("[0-9]+", str(value)):
+            return int(value)
         # Typer makes its own.
         param._runtime_param = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
