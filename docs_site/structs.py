@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect as types
 
 from docs_site.markdown import code, inline, table
-from schemas.numbers import MAX_INT64
+from schemas.numbers import FINITE, MAX_INT64
 
 Link = Callable[[type], str]
 """Markdown link to the section of a struct, or its name."""
@@ -116,9 +116,9 @@ def type_text(kind: types.Type, link: Link) -> str:
     """A type in words: ``list of whole numbers from 0``."""
     match kind:
         case types.IntType():
-            return _integer_text(kind)
+            return f"whole number{_bounds_text(kind)}"
         case types.FloatType():
-            return "number" if kind.ge is None else f"number from {kind.ge:g}"
+            return f"number{_bounds_text(kind)}"
         case types.StrType():
             return "text"
         case types.BoolType():
@@ -136,9 +136,11 @@ def type_text(kind: types.Type, link: Link) -> str:
     return _container_text(kind, link)
 
 
-def _integer_text(kind: types.IntType) -> str:
-    least = None if kind.ge in (None, -MAX_INT64 - 1) else kind.ge
-    return "whole number" if least is None else f"whole number from {least}"
+def _bounds_text(kind: types.IntType | types.FloatType) -> str:
+    least = "" if kind.ge in (None, -MAX_INT64 - 1) else f" from {kind.ge:g}"
+    above = "" if kind.gt is None else f" above {kind.gt:g}"
+    most = "" if kind.le in (None, MAX_INT64, FINITE) else f" to {kind.le:g}"
+    return least + above + most
 
 
 def _union_text(kind: types.UnionType, link: Link) -> str:

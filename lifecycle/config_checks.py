@@ -155,11 +155,9 @@ def _check_episodes(config: LeagueConfig) -> None:
         if (value := getattr(config.prompts, key)) != getattr(PromptsConfig(), key):
             raise ConfigError(f"prompts.{key}: {value!r}, which is for games; expected the default in an arena")
     check_prompt_names(config.prompts)
-    judge = config.agents.get(config.episodes.judge)
-    if config.episodes.judge and (judge is None or judge.kind == "checkpoint"):
-        fit = [name for name, agent in config.agents.items() if agent.kind != "checkpoint"]
+    if config.episodes.judge not in ("", *config.agents):
         raise ConfigError(
-            f"episodes.judge: {config.episodes.judge!r}; expected one of the agents {format_choices(fit)}"
+            f"episodes.judge: {config.episodes.judge!r}; expected one of the agents {format_choices(config.agents)}"
         )
 
 
@@ -170,8 +168,6 @@ def _check_backend(config: LeagueConfig, contest: EnvironmentSpec) -> None:
         backend.check_league(config, _has_free_text(config, contest))
     if config.model.base == "made" or config.trainer.backend.name == "native":
         LoraConfig(config.model.lora_rank, config.model.lora_alpha, config.model.lora_targets or TARGETS)
-    if config.model.lora_rank < 1:
-        raise ConfigError(f"model.lora_rank: {config.model.lora_rank}, expected at least 1")
 
 
 def _check_colocation(config: LeagueConfig) -> None:

@@ -1,10 +1,11 @@
-"""Numbers in messages: their bounds, which the decoders enforce, and sets of sequences as ranges.
+"""Numbers in messages and settings: their bounds, which the decoders enforce, and sets of sequences as ranges.
 
 Events refer to messages by ranges ``[first, last]``, both inclusive. A sequence beyond 64 bits or a negative count or
 price would be accepted by JSON and by Python, and break a table, an array or a budget later. The projection, which
 reads events without Python, uses the same bounds.
 """
 
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
@@ -25,6 +26,16 @@ Int64 = Annotated[int, msgspec.Meta(ge=-MAX_INT64 - 1, le=MAX_INT64)]
 Amount = Annotated[float, msgspec.Meta(ge=0.0)]
 """Of time or money."""
 
+PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
+
+FINITE = sys.float_info.max
+"""Upper bound of numbers that may not be infinite."""
+
+PositiveFloat = Annotated[float, msgspec.Meta(gt=0, le=FINITE)]
+
+NonNegativeFloat = Annotated[float, msgspec.Meta(ge=0, le=FINITE)]
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 Ranges = list[list[int]]
 """Ascending and disjoint where made here; unchecked in an event."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from league.ratings.base import SYSTEMS, Inheritance, State
 from schemas.errors import ConfigError
+from schemas.numbers import PositiveFloat
 from schemas.plugins import PluginStruct
 
 _BASE = 10.0
@@ -36,20 +37,16 @@ class Elo(PluginStruct, frozen=True):
     work_per_seat: ClassVar[int] = 1
     inheritance: ClassVar[tuple[Inheritance, ...]] = (Inheritance(),)
 
-    k: float = 32.0
+    k: PositiveFloat = 32.0
     """Rating points that a seat can win or lose in one match."""
-    schedule: tuple[tuple[int, float], ...] = ()
+    schedule: tuple[tuple[int, PositiveFloat], ...] = ()
     """``[[30, 40.0], [100, 24.0]]``: k is 40 in an agent's first 30 rated matches, 24 up to its 100th, then ``k``."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.k < float("inf"):
-            raise ConfigError(f"k: {self.k}; expected more than 0")
         before = 0
         for games, k in self.schedule:
-            if games <= before or not 0 < k < float("inf"):
-                raise ConfigError(
-                    f"schedule: [{games}, {k}] after match {before}; expected a later match, and a k of more than 0"
-                )
+            if games <= before:
+                raise ConfigError(f"schedule: [{games}, {k}] after match {before}; expected a later match")
             before = games
 
     @property

@@ -19,7 +19,9 @@ as no further apart than odds of e²⁵, 4,343 points.
 """
 
 from math import exp, log, pi, sqrt
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
 
 from league.ratings.base import SYSTEMS, Inheritance, State
 from schemas.errors import ConfigError
@@ -43,30 +45,22 @@ class Glicko2(PluginStruct, frozen=True):
     name: ClassVar[str] = "glicko2"
     work_per_seat: ClassVar[int] = 1
 
-    tau: float = 0.5
+    tau: Annotated[float, Meta(ge=0.01, le=10)] = 0.5
     """Constrains changes of the volatility; 0.3 to 1.2 is usual, larger values allow faster change."""
-    rd: float = 350.0
+    rd: Annotated[float, Meta(ge=0.01, le=100_000)] = 350.0
     """Deviation of a new agent, in rating points; the maximum for all agents."""
-    volatility: float = 0.06
+    volatility: Annotated[float, Meta(ge=1e-5)] = 0.06
     """Volatility of a new agent: standard deviation of its strength's change between two matches, in 173.7 points."""
-    max_volatility: float = 0.3
+    max_volatility: Annotated[float, Meta(ge=1e-5, le=100)] = 0.3
     """Upper bound of the volatility."""
-    convergence: float = 1e-6
+    convergence: Annotated[float, Meta(ge=1e-14, le=1)] = 1e-6
     """Precision of log(volatility²)."""
-    inherited_factor: float = 2.0
+    inherited_factor: Annotated[float, Meta(ge=1e-3, le=1e6)] = 2.0
     """A new version's deviation, in units of its predecessor's; at most ``rd``."""
 
     def __post_init__(self) -> None:
-        for name, least, most in (
-            ("tau", 0.01, 10.0),
-            ("rd", 0.01, 1e5),
-            ("max_volatility", 1e-5, 100.0),
-            ("volatility", 1e-5, self.max_volatility),
-            ("convergence", 1e-14, 1.0),
-            ("inherited_factor", 1e-3, 1e6),
-        ):
-            if not least <= getattr(self, name) <= most:
-                raise ConfigError(f"{name}: {getattr(self, name)}; expected {least:g} to {most:g}")
+        if self.volatility > self.max_volatility:
+            raise ConfigError(f"volatility: {self.volatility}; expected max_volatility, {self.max_volatility}, or less")
 
     @property
     def inheritance(self) -> tuple[Inheritance, ...]:

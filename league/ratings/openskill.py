@@ -8,10 +8,12 @@ Inside ``update`` everything is in units of beta.
 """
 
 from math import exp, log, sqrt
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
 
 from league.ratings.base import SYSTEMS, Inheritance, State, has_other_seat, performance_skill_variance, scaled_distance
-from schemas.errors import ConfigError
+from schemas.numbers import NonNegativeFloat, PositiveFloat
 from schemas.plugins import PluginStruct
 
 _BETA = 400 / (log(10) * sqrt(2))
@@ -54,28 +56,18 @@ class OpenSkill(PluginStruct, frozen=True):
     name: ClassVar[str] = "openskill"
     work_per_seat: ClassVar[int] = _FIELDS
 
-    beta: float = _BETA
+    beta: PositiveFloat = _BETA
     """Standard deviation of a performance around the skill."""
-    sigma: float = 2 * _BETA
+    sigma: PositiveFloat = 2 * _BETA
     """Standard deviation of a new agent's rating."""
-    tau: float = _BETA / 50
+    tau: NonNegativeFloat = _BETA / 50
     """Standard deviation of the change of skill from one match to the next."""
-    kappa: float = 1e-4
+    kappa: Annotated[float, Meta(gt=0, lt=1)] = 1e-4
     """Smallest factor by which a match may multiply a variance."""
     limit_sigma: bool = False
     """Whether matches never increase a deviation, as ``tau`` otherwise can."""
-    inherited_factor: float = 2.0
+    inherited_factor: PositiveFloat = 2.0
     """A new version's sigma, in units of its predecessor's; at most ``sigma``."""
-
-    def __post_init__(self) -> None:
-        for name in ("beta", "sigma", "inherited_factor"):
-            value = getattr(self, name)
-            if not 0 < value < float("inf"):
-                raise ConfigError(f"{name}: {value}; expected more than 0")
-        if not 0 <= self.tau < float("inf"):
-            raise ConfigError(f"tau: {self.tau}; expected 0 or more")
-        if not 0 < self.kappa < 1:
-            raise ConfigError(f"kappa: {self.kappa}; expected more than 0 and less than 1")
 
     @property
     def inheritance(self) -> tuple[Inheritance, ...]:

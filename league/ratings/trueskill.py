@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from league.ratings.base import SYSTEMS, Inheritance, State, has_other_seat, performance_skill_variance, scaled_distance
 from schemas.errors import ConfigError
+from schemas.numbers import NonNegativeFloat, PositiveFloat, PositiveInt
 from schemas.plugins import PluginStruct
 
 _PACKAGE_BETA = 25 / 6
@@ -66,33 +67,25 @@ class TrueSkill(PluginStruct, frozen=True):
     name: ClassVar[str] = "trueskill"
     work_per_seat: ClassVar[int] = _FIELDS
 
-    beta: float = 200.0
+    beta: PositiveFloat = 200.0
     """Standard deviation of an agent's performance around its skill; this much more skill wins 76 %, as in Elo."""
-    sigma: float = 400.0
+    sigma: PositiveFloat = 400.0
     """Standard deviation of a new agent's rating."""
-    tau: float = 4.0
+    tau: NonNegativeFloat = 4.0
     """Standard deviation of the change of skill from one match to the next."""
     draw_probability: float = 0.1
     """Probability of a draw between equal agents."""
-    inherited_factor: float = 2.0
+    inherited_factor: PositiveFloat = 2.0
     """A new version's sigma, in units of its predecessor's; at most ``sigma``. Unstable Baselines doubles it."""
-    min_delta: float = 1e-4
+    min_delta: PositiveFloat = 1e-4
     """Messages have converged when none changes by more, in the package's unit, which is for a beta of 25/6."""
-    iterations: int = 10
+    iterations: PositiveInt = 10
     """Largest number of rounds of messages."""
 
     def __post_init__(self) -> None:
-        for name in ("beta", "sigma", "inherited_factor", "min_delta"):
-            value = getattr(self, name)
-            if not 0 < value < float("inf"):
-                raise ConfigError(f"{name}: {value}; expected more than 0")
-        if not 0 <= self.tau < float("inf"):
-            raise ConfigError(f"tau: {self.tau}; expected 0 or more")
         # Written so that the half that the margin is computed from does not round to 1 either.
         if not (self.draw_probability >= 0 and 0.5 + self.draw_probability / 2 < 1):
             raise ConfigError(f"draw_probability: {self.draw_probability}; expected at least 0 and less than 1")
-        if self.iterations < 1:
-            raise ConfigError(f"iterations: {self.iterations}; expected at least 1")
 
     @property
     def inheritance(self) -> tuple[Inheritance, ...]:

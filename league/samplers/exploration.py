@@ -1,8 +1,12 @@
 """Exploration: opponents by the share of their play that is new to the policy."""
 
+from typing import Annotated
+
+from msgspec import Meta
+
 from league.samplers.base import SAMPLERS, Bucket, live_hero
-from league.samplers.mix import MixSampler, MixSettings, by_weight, check_scale, others, softmax, split_by_kind
-from schemas.errors import ConfigError
+from league.samplers.mix import MixSampler, MixSettings, by_weight, others, softmax, split_by_kind
+from schemas.numbers import PositiveFloat, Share
 from schemas.sketches import NGRAM_SIZE
 from schemas.standings import Standings
 
@@ -13,24 +17,16 @@ _NEVER_MET = 1.0
 class ExplorationSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
     """``[matchmaking.sampler.settings]`` of ``exploration``."""
 
-    temperature: float = 0.2
+    temperature: PositiveFloat = 0.2
     """Temperature of the softmax over novelty, which lies in [0, 1]: an opponent less novel by this is e times less
     likely. At 0.2, one with nothing new left is 150 times less likely than one never met."""
-    uniform: float = 0.1
+    uniform: Share = 0.1
     """Share of seats drawn uniformly, so that every opponent is measured again now and then: an old opponent can be
     new again after the policy forgets or changes."""
-    n: int = NGRAM_SIZE
+    n: Annotated[int, Meta(ge=1, le=10)] = NGRAM_SIZE
     """Consecutive action parts per n-gram. In large action spaces a smaller n discriminates better: after 160 matches
     of four Diplomacy bots, 80 to 93 % of order 3-grams were still new, by bot, 41 to 75 % of 2-grams, and 4 to 12 % of
     single orders."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_scale("temperature", self.temperature)
-        if not 1 <= self.n <= 10:
-            raise ConfigError(f"n: {self.n}; expected 1 to 10")
-        if not 0 <= self.uniform <= 1:
-            raise ConfigError(f"uniform: {self.uniform}; expected 0 to 1")
 
     def build(self) -> "Exploration":
         """Builds the sampler with these settings."""

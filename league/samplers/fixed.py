@@ -17,7 +17,6 @@ class FixedSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
     """Names of the agents to play; empty for all."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if twice := sorted({agent for agent in self.agents if self.agents.count(agent) > 1}):
             raise ConfigError(f"agents: {', '.join(map(repr, twice))} named twice; expected every agent once")
 

@@ -19,7 +19,6 @@ class LaggedSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
     ones counted, so that a retirement changes no lag."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         low, high = self.lag_range
         if not 1 <= low <= high:
             raise ConfigError(f"lag_range: [{low}, {high}]; expected two numbers with 1 <= low <= high")

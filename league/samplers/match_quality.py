@@ -4,7 +4,8 @@ from math import cosh, exp, hypot, isfinite, log, pi, sqrt
 from typing import Literal
 
 from league.samplers.base import SAMPLERS, Bucket, live_hero
-from league.samplers.mix import MixSampler, MixSettings, by_weight, check_scale, others, softmax, split_by_kind
+from league.samplers.mix import MixSampler, MixSettings, by_weight, others, softmax, split_by_kind
+from schemas.numbers import PositiveFloat
 from schemas.standings import Standings
 
 Performance = Literal["logistic", "normal"]
@@ -17,19 +18,14 @@ _MAX_ARGUMENT = 350.0
 class MatchQualitySettings(MixSettings, frozen=True, forbid_unknown_fields=True):
     """``[matchmaking.sampler.settings]`` of ``match_quality``."""
 
-    temperature: float = 0.1
+    temperature: PositiveFloat = 0.1
     """Temperature of the softmax over qualities, which lie in (0, 1]. At 1 the most even match is at most e times as
     likely as the least even one, which is hardly a preference."""
     performance: Performance = "logistic"
     """Distribution of performances around skills: ``logistic`` as in Elo and Glicko, ``normal`` as in TrueSkill."""
-    scale: float = 400.0
+    scale: PositiveFloat = 400.0
     """The spread. ``logistic``: rating points for ten to one odds, 400 in Elo. ``normal``: TrueSkill's β, the
     standard deviation of one performance, 25/6 by its defaults."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_scale("temperature", self.temperature)
-        check_scale("scale", self.scale)
 
     def build(self) -> "MatchQuality":
         """Builds the sampler with these settings."""
@@ -96,13 +92,9 @@ def match_quality(gap: float, scale: float, deviation: float = 0.0, performance:
 class TsDistSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
     """``[matchmaking.sampler.settings]`` of ``ts_dist``."""
 
-    temperature: float = 100.0
+    temperature: PositiveFloat = 100.0
     """Rating points: an opponent farther away by this much is e times less likely. It must fit the scale of the
     ratings; 100 is for Elo, TrueSkill's would be about 4."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_scale("temperature", self.temperature)
 
     def build(self) -> "TsDist":
         """Builds the sampler with these settings."""

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
-from math import exp, isfinite
+from math import exp
 from operator import add
 from random import Random
 from typing import Generic, TypeVar
@@ -11,8 +11,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from league.samplers.base import Bucket, OpponentSampler, SeatDraw, WeightedChoice, WeightedDraw, live_hero
-from schemas.errors import ConfigError, UsageError
+from schemas.errors import UsageError
 from schemas.events import OpponentPick
+from schemas.numbers import PositiveInt
 from schemas.standings import Agent, Standings
 
 T = TypeVar("T")
@@ -23,12 +24,8 @@ _CHECKPOINTS_FOR_A_LEAGUE = 2
 class MixSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Common settings of samplers with a mix of buckets."""
 
-    max_distinct: int | None = None
+    max_distinct: PositiveInt | None = None
     """Cluster sampling: draw this many opponents and clone them over the seats. None draws for every seat."""
-
-    def __post_init__(self) -> None:
-        if self.max_distinct is not None and self.max_distinct < 1:
-            raise ConfigError(f"max_distinct: {self.max_distinct}; expected 1 or more")
 
 
 class StandingsCache(Generic[T]):
@@ -203,26 +200,6 @@ def is_cold_start(standings: Standings) -> bool:
     Source: the league specification's "Cold Start".
     """
     return sum(agent.kind == "checkpoint" for agent in standings.agents.values()) < _CHECKPOINTS_FOR_A_LEAGUE
-
-
-def check_weight(key: str, weight: float) -> None:
-    """Reject an invalid weight or share.
-
-    Raises:
-        ConfigError: it is negative or not a finite number.
-    """
-    if not (isfinite(weight) and weight >= 0):
-        raise ConfigError(f"{key}: {weight}; expected 0 or more")
-
-
-def check_scale(key: str, value: float) -> None:
-    """Reject an invalid divisor.
-
-    Raises:
-        ConfigError: it is 0, negative or not a finite number.
-    """
-    if not (isfinite(value) and value > 0):
-        raise ConfigError(f"{key}: {value}; expected more than 0")
 
 
 def _total(weights: Iterable[float]) -> float:

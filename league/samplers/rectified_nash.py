@@ -4,11 +4,14 @@ from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 from itertools import combinations
 from math import isfinite
+from typing import Annotated
+
+from msgspec import Meta
 
 from league.ratings.elo import expected_share
 from league.samplers.base import SAMPLERS, Bucket, live_hero
-from league.samplers.mix import MixSampler, MixSettings, by_weight, check_scale, others
-from schemas.errors import ConfigError
+from league.samplers.mix import MixSampler, MixSettings, by_weight, others
+from schemas.numbers import PositiveFloat
 from schemas.standings import Agent, LivePolicy, Standings, WinLoss
 
 # Payoffs are hundredths of the points: small changes of a rating or a record leave the game unchanged.
@@ -21,19 +24,12 @@ _DIGITS = 6
 class RectifiedNashSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
     """``[matchmaking.sampler.settings]`` of ``rectified_nash``."""
 
-    most_agents: int = 32
+    most_agents: Annotated[int, Meta(ge=2, le=64)] = 32
     """Agents in the game that is solved, 2 to 64; larger leagues are cut to those that matter most."""
-    prior_games: float = 4.0
+    prior_games: PositiveFloat = 4.0
     """Number of games that the ratings' prediction counts as, so that a few results decide little."""
-    scale: float = 400.0
+    scale: PositiveFloat = 400.0
     """Rating points for odds of ten to one; 400 in Elo."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 2 <= self.most_agents <= 64:
-            raise ConfigError(f"most_agents: {self.most_agents}; expected 2 to 64")
-        check_scale("prior_games", self.prior_games)
-        check_scale("scale", self.scale)
 
     def build(self) -> "RectifiedNash":
         """Builds the sampler with these settings."""

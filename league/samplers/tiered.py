@@ -5,8 +5,9 @@ from math import isfinite
 
 from league.samplers.base import SAMPLERS, WeightedChoice
 from league.samplers.bucketed import BucketedSampler, HeroContext
-from league.samplers.mix import MixSettings, check_scale, check_weight, shares_by_weight
+from league.samplers.mix import MixSettings, shares_by_weight
 from schemas.errors import ConfigError
+from schemas.numbers import NonNegativeFloat, PositiveFloat
 from schemas.standings import Agent, WinLoss
 
 
@@ -14,29 +15,22 @@ from schemas.standings import Agent, WinLoss
 class TieredSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
     """``[matchmaking.sampler.settings]`` of ``tiered``; weights are relative and of single agents."""
 
-    peer_weight: float = 5.0
+    peer_weight: NonNegativeFloat = 5.0
     """Weight of an agent nearer than ``peer_range`` to the hero's rating."""
-    near_weight: float = 2.0
+    near_weight: NonNegativeFloat = 2.0
     """Weight of one that is not a peer and nearer than ``near_range``."""
-    far_weight: float = 0.5
+    far_weight: NonNegativeFloat = 0.5
     """Weight of all others."""
-    baseline_factor: float = 2.0
+    baseline_factor: PositiveFloat = 2.0
     """Factor on the tier's weight for baselines."""
-    peer_range: float = 100.0
+    peer_range: PositiveFloat = 100.0
     """Rating points."""
-    near_range: float = 300.0
+    near_range: PositiveFloat = 300.0
     """Rating points."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        weights = {key: getattr(self, key) for key in ("peer_weight", "near_weight", "far_weight")}
-        for key, weight in weights.items():
-            check_weight(key, weight)
-        if not any(weights.values()):
+        if not (self.peer_weight or self.near_weight or self.far_weight):
             raise ConfigError("peer_weight, near_weight and far_weight: all are 0; expected one above 0")
-        check_scale("baseline_factor", self.baseline_factor)
-        check_scale("peer_range", self.peer_range)
-        check_scale("near_range", self.near_range)
         if self.near_range < self.peer_range:
             raise ConfigError(f"near_range: {self.near_range}; expected peer_range, {self.peer_range}, or more")
 

@@ -5,8 +5,8 @@ from typing import Literal
 
 from league.samplers.base import SAMPLERS, WeightedChoice
 from league.samplers.bucketed import BucketedSampler, HeroContext
-from league.samplers.mix import MixSettings, check_scale, normalise_mix
-from schemas.errors import ConfigError
+from league.samplers.mix import MixSettings, normalise_mix
+from schemas.numbers import PositiveFloat, Share
 from schemas.standings import Agent, WinLoss
 
 Weighting = Literal["variance", "linear", "linear_capped", "squared"]
@@ -27,18 +27,11 @@ class WinRateSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
     weighting: Weighting = "squared"
     """Weight of an opponent that the policy beats with probability x: ``variance`` x(1-x), opponents of the same
     strength; ``linear`` 1-x; ``linear_capped`` min(0.5, 1-x); ``squared`` (1-x)², the hardest."""
-    mirror: float = 0.35
+    mirror: Share = 0.35
     """Share of the hero's own live version; AlphaStar's main agents play themselves in 35 % of matches."""
-    prior_wins: float = 1.0
+    prior_wins: PositiveFloat = 1.0
     """Wins added to every record: a Beta prior, with ``prior_losses``; 1 and 1 are the uniform prior."""
-    prior_losses: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.mirror <= 1:
-            raise ConfigError(f"mirror: {self.mirror}; expected 0 to 1")
-        check_scale("prior_wins", self.prior_wins)
-        check_scale("prior_losses", self.prior_losses)
+    prior_losses: PositiveFloat = 1.0
 
     def build(self) -> "WinRate":
         """Builds the sampler with these settings."""

@@ -13,14 +13,7 @@ the plugin's own struct decodes the table, through ``convert``, so that one erro
 All of them can be imported from here.
 """
 
-from schemas.config.agents import (
-    POLICY_ROLES,
-    AgentConfig,
-    CheckpointScheduleConfig,
-    PolicyConfig,
-    RemoteAgentConfig,
-    SearchConfig,
-)
+from schemas.config.agents import AgentConfig, CheckpointScheduleConfig, PolicyConfig, RemoteAgentConfig, SearchConfig
 from schemas.config.base import Plugin, check_at_least, check_positive, convert, to_builtins
 from schemas.config.evaluation import (
     EpisodesConfig,
@@ -47,7 +40,6 @@ from schemas.config.training import (
 )
 
 __all__ = [
-    "POLICY_ROLES",
     "AgentConfig",
     "AlarmsConfig",
     "BlobsConfig",

@@ -1,12 +1,13 @@
 """The tables ``agents``, ``policies`` and ``schedule``."""
 
-from math import isfinite
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
-from schemas.config.base import Plugin, Table, check_at_least, check_choice, check_positive, parse_url
-from schemas.errors import ConfigError, format_choices
+from schemas.config.base import Plugin, Table, parse_url
+from schemas.errors import ConfigError
+from schemas.numbers import Count, NonNegativeFloat, PositiveFloat, PositiveInt
 
 
 class RemoteAgentConfig(Table, frozen=True):
@@ -21,24 +22,24 @@ class RemoteAgentConfig(Table, frozen=True):
     training: bool = False
     """Whether samplers may draw it for training matches. Otherwise it is met only where ``evaluation`` names it, since
     every move of it may cost money."""
-    temperature: float = 1.0
-    max_tokens: int = 1024
+    temperature: NonNegativeFloat = 1.0
+    max_tokens: PositiveInt = 1024
     """Of one reply."""
     limit_field: str = "max_tokens"
     """Name of that limit in requests; some want ``max_completion_tokens``."""
     extra: dict[str, Any] = {}
     """Further fields of every request, in the server's words: ``{ reasoning_effort = "low" }``."""
-    timeout_s: float = 60.0
+    timeout_s: PositiveFloat = 60.0
     """For one reply, from the request to its last byte."""
-    tries: int = 4
+    tries: PositiveInt = 4
     """Requests for one reply before the match counts as failed."""
-    requests: int = 8
+    requests: PositiveInt = 8
     """Largest number of concurrent requests of one worker."""
-    prompt_price: float = 0.0
+    prompt_price: NonNegativeFloat = 0.0
     """Of a million tokens that it is sent, in any currency."""
-    completion_price: float = 0.0
+    completion_price: NonNegativeFloat = 0.0
     """Of a million tokens that it writes, those that it thinks included."""
-    budget: float | None = None
+    budget: NonNegativeFloat | None = None
     """What it may cost in this league, in the currency of the prices. Once that is spent the agent pauses: it is
     neither drawn nor placed, and matches with it fail, those under way too, until the budget is raised. More may be
     spent by what requests under way cost, and by what each worker has not reported to the others yet, of matches
@@ -65,17 +66,8 @@ def _check_remote(where: str, remote: RemoteAgentConfig) -> None:
         )
     if not remote.model:
         raise ConfigError(f"{where}.model: found nothing; expected the name that the server knows the model by")
-    if not (isfinite(remote.temperature) and remote.temperature >= 0):
-        raise ConfigError(f"{where}.temperature: {remote.temperature}; expected 0 or more")
-    check_positive(remote, where, "max_tokens", "timeout_s", "tries", "requests")
-    for key in ("prompt_price", "completion_price", "budget"):
-        if not 0 <= (getattr(remote, key) or 0.0) < float("inf"):
-            raise ConfigError(f"{where}.{key}: {getattr(remote, key)}; expected 0 or more")
     if remote.budget is not None and not (remote.prompt_price or remote.completion_price):
         raise ConfigError(f"{where}.budget: found no price that it could be spent at; expected completion_price too")
-
-
-POSITION_VALUES = ("share", "squares")
 
 
 class SearchConfig(Table, frozen=True):
@@ -86,26 +78,22 @@ class SearchConfig(Table, frozen=True):
 
     policy: str = ""
     """Policy whose newest published version is searched with; empty for ``trainer.policy``."""
-    samples: int = 8
+    samples: PositiveInt = 8
     """Actions sampled for a decision, from the policy and from each bot of ``proposals``."""
     proposals: list[str] = []
     """Scripted agents whose actions are candidates beside the policy's."""
-    replacements: int = 0
+    replacements: Count = 0
     """Variants of the best action with one part of another candidate (Diplomacy: one unit's order), at most."""
-    rollouts: int = 1
+    rollouts: PositiveInt = 1
     """Rollouts of each different action."""
-    horizon: int = 2
+    horizon: Count = 2
     """Turns of a rollout; 0 plays to the end. Positions before the end count by progress, as centres in Diplomacy."""
     whole_rounds: bool = False
     """Whether rollouts go on after ``horizon`` turns until the game's clock advances, in Diplomacy to the new year."""
-    value: str = "share"
+    value: Literal["share", "squares"] = "share"
     """Value of a position: the seat's ``share`` of progress, or of its ``squares``, which counts who leads."""
     bot: str = ""
     """Scripted agent that plays all seats in rollouts; empty for the version itself, which is slow."""
-
-    def __post_init__(self) -> None:
-        check_choice("search.value", self.value, POSITION_VALUES)
-        check_at_least(self, "search", samples=1, replacements=0, rollouts=1, horizon=0)
 
 
 START_RATINGS = {"base": 1000.0, "bot": 900.0, "remote": 1000.0}
@@ -115,7 +103,7 @@ START_RATINGS = {"base": 1000.0, "bot": 900.0, "remote": 1000.0}
 class AgentConfig(Table, frozen=True):
     """An agent that the league begins with."""
 
-    kind: str
+    kind: Literal["base", "bot", "remote", "search"]
     rating: float = None  # type: ignore[assignment]
     """Start rating; by default 1000 of a base model or a remote agent, 900 of a bot."""
     baseline: bool = False
@@ -135,10 +123,6 @@ class AgentConfig(Table, frozen=True):
         return self.search is None and (self.remote is None or self.remote.training)
 
 
-POLICY_ROLES = ("league_exploiter", "main", "main_exploiter", "population")
-PARENT_SELECTIONS = ("best", "uniform")
-
-
 class PolicyConfig(Table, frozen=True):
     """A policy that is trained beside ``trainer.policy``, in a role of its own (AlphaStar's, Vinyals et al. 2019).
 
@@ -147,41 +131,32 @@ class PolicyConfig(Table, frozen=True):
     weakest.
     """
 
-    role: str
+    role: Literal["league_exploiter", "main", "main_exploiter", "population"]
     """``main``, ``main_exploiter`` (plays the policy ``against`` to find its weaknesses), ``league_exploiter``
     (plays the whole league) or ``population`` (trained like ``main``, and reset while it is the weakest)."""
     against: str = ""
     """The policy that a main exploiter plays; empty for ``trainer.policy``."""
     sampler: Plugin | None = None
     """Instead of the one that goes with the role."""
-    rollout_workers: int = 1
-    reset_win_rate: float = 0.7
+    rollout_workers: Count = 1
+    reset_win_rate: Annotated[float, Meta(gt=0, le=1)] = 0.7
     """An exploiter that takes this share of the points from its opponents is reset."""
-    reset_steps: int = 200
+    reset_steps: PositiveInt = 200
     """At the latest after so many steps; a member of a population is compared with the others after every so many."""
-    reset_min_steps: int | None = None
+    reset_min_steps: Count | None = None
     """However much it takes, not before so many steps; None for half of ``reset_steps``, as in AlphaStar."""
     reset_operator: Plugin | None = None
     """Operator on adapters that makes the adapter after a reset of checkpoints; None for the untrained adapter."""
     reset_parents: list[str] = []
     """Policies whose checkpoints may be parents; for the role ``population`` also the policies among which it has to be
     the weakest. Empty for all trained policies, or all of that role and ``trainer.policy``."""
-    reset_selection: str = "best"
+    reset_selection: Literal["best", "uniform"] = "best"
     """``best`` takes the best rated checkpoints, of different policies as far as there are any; ``uniform`` draws."""
 
     def __post_init__(self) -> None:
-        if self.role not in POLICY_ROLES:
-            raise ConfigError(f"role: {self.role!r}; expected {format_choices(POLICY_ROLES)}")
-        check_choice("reset_selection", self.reset_selection, PARENT_SELECTIONS)
         if self.against and self.role != "main_exploiter":
             raise ConfigError(f"against: {self.against!r}; expected it for the role 'main_exploiter' only")
-        if self.rollout_workers < 0:
-            raise ConfigError(f"rollout_workers: {self.rollout_workers}; expected 0 or more")
-        if not 0 < self.reset_win_rate <= 1:
-            raise ConfigError(f"reset_win_rate: {self.reset_win_rate}; expected more than 0 and at most 1")
-        if self.reset_steps < 1:
-            raise ConfigError(f"reset_steps: {self.reset_steps}; expected 1 or more")
-        if self.reset_min_steps is not None and not 0 <= self.reset_min_steps <= self.reset_steps:
+        if self.reset_min_steps is not None and self.reset_min_steps > self.reset_steps:
             raise ConfigError(f"reset_min_steps: {self.reset_min_steps}; expected 0 to reset_steps, {self.reset_steps}")
 
     @property
@@ -193,7 +168,7 @@ class PolicyConfig(Table, frozen=True):
 class CheckpointScheduleConfig(Table, frozen=True):
     """Which versions join the league, and for how long: the geometric checkpoint schedule."""
 
-    recent_every: int = 10
+    recent_every: PositiveInt = 10
     recent_window: int = 100
-    landmark_every: int = 100
+    landmark_every: PositiveInt = 100
     elite: bool = True

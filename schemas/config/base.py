@@ -9,8 +9,10 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
+from msgspec import inspect
 
 from schemas.errors import ConfigError, format_choices
+from schemas.numbers import FINITE, MAX_INT64
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -22,12 +24,6 @@ class Plugin(Table, frozen=True):
 
     name: str
     settings: dict[str, Any] = {}
-
-
-def check_choice(key: str, value: str, names: tuple[str, ...]) -> None:
-    """Raise ``ConfigError`` unless ``value`` is one of ``names``."""
-    if value not in names:
-        raise ConfigError(f"{key}: {value!r}; expected {format_choices(names, value)}")
 
 
 def check_at_least(settings: msgspec.Struct, where: str = "", **lowest: int) -> None:
@@ -95,7 +91,7 @@ def convert(value: Any, into: type[T], where: str) -> T:
 @cache
 def _field_types(table: type) -> Mapping[str, Any]:
     """Types of a table's fields; evaluating annotations takes longer than decoding the table."""
-    return get_type_hints(table)
+    return get_type_hints(table, include_extras=True)
 
 
 def _expand_names(value: Any, into: Any) -> Any:
@@ -116,50 +112,58 @@ def _expand_names(value: Any, into: Any) -> Any:
 
 def _explain(message: str, value: Any, into: Any, where: str) -> str:
     text, _, path = message.partition(" - at `$")
-    path = _named_path(path.rstrip("`").strip("."), value, into)
+    path, kind, found = _follow(path, into, value)
     place = ".".join(part for part in (where, path) if part)
-    unknown = re.search(r"unknown field `(.*)`", text)
-    if unknown is None:
-        return f"{place or 'configuration'}: {text[0].lower()}{text[1:]}"
-    known = format_choices(_fields_at(into, path), unknown[1])
-    prefix = f"{place}." if place else ""
-    return f"{prefix}{unknown[1]}: unknown key; expected {known}"
+    if unknown := re.search(r"unknown field `(.*)`", text):
+        known = format_choices(kind.__struct_fields__, unknown[1])
+        prefix = f"{place}." if place else ""
+        return f"{prefix}{unknown[1]}: unknown key; expected {known}"
+    if re.match(r"Invalid enum|Expected `\w+` [<>]", text):
+        return f"{place}: {found!r}; expected {_expectation(inspect.type_info(kind), found)}"
+    return f"{place or 'configuration'}: {text[0].lower()}{text[1:]}"
 
 
-def _named_path(path: str, value: Any, into: Any) -> str:
-    """A path with the key of a mapping instead of ``[...]``: that of its first value which cannot be decoded."""
-    head, separator, rest = path.partition("[...]")
-    if not separator:
-        return path
-    for part in head.split("."):
-        hints = _field_types(into) if isinstance(into, type) else {}
-        if part not in hints or not isinstance(value, Mapping):
-            return path
-        value, into = value.get(part), hints[part]
-    if get_origin(into) is not dict or not isinstance(value, Mapping):
-        return path
-    kind = get_args(into)[1]
-    for key, entry in value.items():
-        try:
-            msgspec.convert(entry, kind, strict=True)
-        except msgspec.ValidationError:
-            return f"{head}.{key}{'.' if rest and rest[0] != '.' else ''}{_named_path(rest, entry, kind)}"
-    return path
+def _follow(path: str, into: Any, value: Any) -> tuple[str, Any, Any]:
+    """Where the path of an error leads: its place in words, what is expected there, and what was found.
+
+    For ``[...]``, a value of a mapping, the place has the key: the first with a value that cannot be decoded.
+    """
+    place = ""
+    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
+        if name:
+            into, value = _field_types(into)[name], value[name]
+        elif index == "...":
+            into = get_args(into)[1]
+            name, value = next(entry for entry in value.items() if not _fits(entry[1], into))
+        else:
+            kinds = get_args(into)
+            into = kinds[int(index)] if get_origin(into) is tuple and ... not in kinds else kinds[0]
+            value = value[int(index)]
+        place += f".{name}" if name else f"[{index}]"
+        if get_origin(into) in (Union, UnionType):
+            into = next(kind for kind in get_args(into) if kind is not type(None))
+    return place.removeprefix("."), into, value
 
 
-def _fields_at(into: Any, path: str) -> list[str]:
-    """Field names of the struct that ``path`` leads to."""
-    info = msgspec.inspect.type_info(into)
-    for part in filter(None, re.split(r"[.\[]", path)):
-        if isinstance(info, msgspec.inspect.UnionType):
-            info = next(t for t in info.types if isinstance(t, msgspec.inspect.StructType))
-        if isinstance(info, msgspec.inspect.StructType):
-            info = next(field.type for field in info.fields if field.name == part)
-        elif isinstance(info, msgspec.inspect.DictType):
-            info = info.value_type
-    if isinstance(info, msgspec.inspect.UnionType):
-        info = next(t for t in info.types if isinstance(t, msgspec.inspect.StructType))
-    return [field.name for field in info.fields] if isinstance(info, msgspec.inspect.StructType) else []
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _expectation(kind: Any, found: Any) -> str:
+    """What a choice or a number with bounds should be."""
+    if isinstance(kind, inspect.LiteralType):
+        choices: Any = kind.values
+        return format_choices(choices, found) if isinstance(found, str) else " or ".join(map(str, choices))
+    least = f"more than {kind.gt:,}" if kind.ge is None else f"{kind.ge:,}"
+    if kind.lt is not None:
+        return f"{least} and less than {kind.lt:,}"
+    if kind.le in (None, FINITE, MAX_INT64):
+        return least if kind.ge is None else f"{least} or more"
+    return f"{least} and at most {kind.le:,}" if kind.ge is None else f"{least} to {kind.le:,}"
 
 
 def toml_document(settings: Mapping[str, Any]) -> str:

@@ -1,8 +1,11 @@
 """The tables ``rollout``, ``episodes``, ``matchmaking``, ``ratings``, ``evaluation`` and ``promotion``."""
 
-from schemas.config.base import Plugin, Table, check_choice, check_worker_bounds
+from typing import Literal
+
+from schemas.config.base import Plugin, Table, check_worker_bounds
 from schemas.errors import ConfigError
 from schemas.events.rating import SprtConfig
+from schemas.numbers import Count, PositiveFloat, PositiveInt
 
 
 class RatingsConfig(Table, frozen=True):
@@ -34,36 +37,31 @@ class EvaluationConfig(Table, frozen=True):
     """With ``workers_max``: the supervisor starts and stops evaluators between these bounds, by how many matches wait.
     None for ``workers``, neither more nor fewer."""
     workers_max: int | None = None
-    games_in_flight: int = 14
-    every: int = 50
+    games_in_flight: PositiveInt = 14
+    every: PositiveInt = 50
     """Published versions between evaluations; checkpoints are always evaluated."""
     gatekeepers: tuple[str, ...] = ("random_bot", "previous_best", "recent")
     """Agents of the other seats: agents by name, ``previous_best`` and ``recent``."""
     gatekeeper_games: int = 50
     """Matches of that tournament."""
-    max_games: int | None = None
+    max_games: Count | None = None
     """The most evaluation matches of one agent, all suites together; None for no cap. A suite that would pass it is cut
     to whole rounds of seats, or to whole pairs."""
-    max_games_per_environment: int | None = None
+    max_games_per_environment: Count | None = None
     """The same for each environment of a game with several (TextArena's ``evaluation_env``): rounds and pairs in an
     environment that has reached it are left out."""
-    newest_games: int = 0
+    newest_games: Count = 0
     """Matches of the newest version of every trained policy against ``benchmark_opponents`` that are kept waiting or in
     play throughout training, besides all other evaluations. Needs a cap, which ends them when training stands still."""
     benchmark_opponents: tuple[str, ...] = ("random_bot",)
     """Before and after training, the hero plays each of these in all other seats."""
     benchmark_games: int = 210
-    tries: int = 5
+    tries: PositiveInt = 5
     """Deliveries of a match's job before it becomes a dead letter and its match is recorded as failed, because workers
     died while they played it."""
 
     def __post_init__(self) -> None:
         check_worker_bounds("evaluation", self.workers_min, self.workers_max)
-        if self.tries < 1:
-            raise ConfigError(f"evaluation.tries: {self.tries}; expected 1 or more")
-        for key in ("max_games", "max_games_per_environment", "newest_games"):
-            if (value := getattr(self, key)) is not None and value < 0:
-                raise ConfigError(f"evaluation.{key}: {value}; expected 0 or more")
         if self.newest_games and self.max_games is None and self.max_games_per_environment is None:
             raise ConfigError(
                 f"evaluation.newest_games: {self.newest_games} without a cap; expected max_games or "
@@ -74,14 +72,12 @@ class EvaluationConfig(Table, frozen=True):
 class PromotionConfig(Table, frozen=True):
     """How a checkpoint becomes elite."""
 
-    rule: str = "sprt"
+    rule: Literal["high_score", "sprt"] = "sprt"
     """``high_score``: a rating above every other checkpoint's, after its gatekeeper matches. ``sprt``: such a
     candidate also has to win a sequential test against the incumbent, in pairs of matches with exchanged seats."""
     test: SprtConfig = SprtConfig(elo1=60.0, most_pairs=40)
 
     def __post_init__(self) -> None:
-        if self.rule not in ("high_score", "sprt"):
-            raise ConfigError(f"promotion.rule: {self.rule!r}; expected 'high_score' or 'sprt'")
         if self.test.most_pairs < 1:
             raise ConfigError("promotion.test.most_pairs: 0; expected a limit, since its matches are asked for at once")
 
@@ -94,11 +90,11 @@ class RolloutConfig(Table, frozen=True):
     """With ``workers_max``: the supervisor starts and stops workers of ``trainer.policy`` between these bounds, by how
     long the trainer waits for rollouts. None for ``workers``, neither more nor fewer."""
     workers_max: int | None = None
-    games_in_flight: int = 70
-    ahead_steps: float = 2.0
+    games_in_flight: PositiveInt = 70
+    ahead_steps: PositiveFloat = 2.0
     """How far play may be ahead of training, in steps' worth of matches. At 1, playing and training take turns and
     every step is on-policy; more overlaps them, and rollouts come from older versions."""
-    same_seat: int = 1
+    same_seat: PositiveInt = 1
     """Training matches of a worker in a row in which the hero keeps its seat. Where episodes are compared in groups,
     as many as a worker plays of a group: else its members would be in different roles."""
     filter_opponent_invalid: bool = False
@@ -114,35 +110,25 @@ class EpisodesConfig(Table, frozen=True):
 
     judge: str = ""
     """Agent for model calls without a role, such as a judge's; empty for the base model, else a remote agent."""
-    spread: int = 1
+    spread: PositiveInt = 1
     """Rollout workers that share each group: every one of them plays so many parts of it. More than 1 wants an arena
     whose stores stay as they are, since all workers have to draw the same: an addition fails its match."""
-    empty: str = "fail"
+    empty: Literal["count", "fail"] = "fail"
     """Treatment of an episode with an empty reply. ``fail``: its match has failed. ``count``: a model's
     reply without text is a turn like any other, and trained on. A failed match costs nothing, so that silence is a way
     out of losing it."""
-    reply_chars: int = 100_000
+    reply_chars: PositiveInt = 100_000
     """Longest reply; an episode with a longer one has failed."""
-    calls: int = 1_000
+    calls: PositiveInt = 1_000
     """Most model calls of one episode, its judges' too; children count their own."""
-    episode_s: float = 600.0
+    episode_s: PositiveFloat = 600.0
     """Longest time from an episode's beginning to its scores, children included."""
-
-    def __post_init__(self) -> None:
-        for key in ("spread", "reply_chars", "calls", "episode_s"):
-            if not getattr(self, key) > 0:
-                raise ConfigError(f"episodes.{key}: {getattr(self, key)}; expected more than 0")
-        check_choice("episodes.empty", self.empty, ("count", "fail"))
 
 
 class MatchmakingConfig(Table, frozen=True):
     """Opponents of training matches."""
 
     sampler: Plugin = Plugin(name="pfsp")
-    max_active_adapters: int | None = None
+    max_active_adapters: PositiveInt | None = None
     """The active pool: at most so many checkpoints are drawn as opponents at a time. None draws from all that have
     not left the schedule."""
-
-    def __post_init__(self) -> None:
-        if self.max_active_adapters is not None and self.max_active_adapters < 1:
-            raise ConfigError(f"matchmaking.max_active_adapters: {self.max_active_adapters}; expected 1 or more")

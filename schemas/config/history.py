@@ -1,10 +1,14 @@
 """The tables ``blobs``, ``history``, ``tracker``, ``workers`` and ``alarms``."""
 
-import msgspec
+from typing import Annotated, Literal
 
-from schemas.config.base import Plugin, Table, check_positive, parse_url
+import msgspec
+from msgspec import Meta
+
+from schemas.config.base import Plugin, Table, parse_url
 from schemas.errors import ConfigError
 from schemas.metrics import SILENCE_TIMEOUT_S
+from schemas.numbers import FINITE, Count, PositiveFloat, PositiveInt
 
 
 class HistoryConfig(Table, frozen=True):
@@ -12,14 +16,14 @@ class HistoryConfig(Table, frozen=True):
 
     archivists: int = 1
     """Workers that seal, archive and snapshot; the second one is a standby."""
-    records: str = "keep"
+    records: Literal["digest", "keep"] = "keep"
     """``keep`` stores every match's record. ``digest`` stores its digest in the event only: the course of
     a match can then not be read from the league, and a copy kept elsewhere can still be verified."""
-    seal_events: int = 5_000
+    seal_events: PositiveInt = 5_000
     """Events per seal; the rest is sealed when the archivist leaves."""
-    archive_events: int = 100_000
+    archive_events: PositiveInt = 100_000
     """Sealed events per segment of the archive."""
-    snapshot_events: int = 50_000
+    snapshot_events: PositiveInt = 50_000
     """Events between snapshots."""
     copy_to: str = ""
     """Where archivists copy the archive to, as ``blobs.url``; empty for nowhere. Files are written once, in a folder of
@@ -27,8 +31,6 @@ class HistoryConfig(Table, frozen=True):
 
     def __post_init__(self) -> None:
         _check_store_url("history.copy_to", self.copy_to, "none")
-        if self.records not in ("keep", "digest"):
-            raise ConfigError(f"history.records: {self.records!r}; expected 'digest' or 'keep'")
 
 
 def _check_store_url(key: str, url: str, otherwise: str) -> bool:
@@ -60,9 +62,9 @@ class BlobsConfig(Table, frozen=True):
     """Address of an S3-compatible service, like ``https://host:9000``; empty for AWS."""
     region: str = "us-east-1"
     """Of the bucket."""
-    min_bytes: int = 65_536
+    min_bytes: Count = 65_536
     """Smaller blobs stay in the broker."""
-    keep_versions: int | None = None
+    keep_versions: PositiveInt | None = None
     """``league gc --delete`` drops the adapters of versions that are not among the newest so many of their policy and
     that no checkpoint, match or snapshot refers to, and records it; None keeps all."""
 
@@ -74,10 +76,6 @@ class BlobsConfig(Table, frozen=True):
             raise ConfigError("blobs.endpoint: expected an address like 'https://host:9000', without user and password")
         if self.endpoint and not is_bucket:
             raise ConfigError(f"blobs.endpoint: expected only with a bucket in blobs.url, which is {self.url!r}")
-        if self.min_bytes < 0:
-            raise ConfigError(f"blobs.min_bytes: {self.min_bytes}; expected 0 or more")
-        if self.keep_versions is not None and self.keep_versions < 1:
-            raise ConfigError(f"blobs.keep_versions: {self.keep_versions}; expected 1 or more, or nothing")
 
 
 class LogExportConfig(Table, frozen=True):
@@ -90,7 +88,7 @@ class LogExportConfig(Table, frozen=True):
     """Name of the environment variable that holds the platform's token."""
     types: list[str] = []
     """Types of the events that are sent; none for all."""
-    first: int = 1
+    first: PositiveInt = 1
     """No event before this sequence is sent."""
 
     def __post_init__(self) -> None:
@@ -103,44 +101,30 @@ class LogExportConfig(Table, frozen=True):
                 "tracker.forward.to: expected an address like 'https://host/path', without user, password or query, "
                 "or a file in the run's folder"
             )
-        if self.first < 1:
-            raise ConfigError(f"tracker.forward.first: {self.first}; expected 1 or more")
 
 
 class TrackerConfig(Table, frozen=True):
     """Charts of the history: where they are sent, and how often."""
 
-    workers: int = 0
+    workers: Count = 0
     """Trackers on the machine of ``league up``; a second one stands by for its files. One can be started at any time,
     by ``league worker tracker``: it tells the whole history."""
-    every_s: float = 64.0
+    every_s: PositiveFloat = 64.0
     """Between rows of averages, by the events' own times."""
-    window: int = 512
+    window: Annotated[int, Meta(ge=1, le=1_000_000)] = 512
     """The newest so many values are averaged."""
     sinks: list[Plugin] = msgspec.field(default_factory=lambda: [Plugin(name="jsonl")])
     """Where rows go: ``jsonl``, ``stdout`` or ``wandb``."""
     forward: list[LogExportConfig] = []
     """Where the events themselves are sent."""
 
-    def __post_init__(self) -> None:
-        if self.workers < 0:
-            raise ConfigError(f"tracker.workers: {self.workers}; expected 0 or more")
-        if not 0 < self.every_s < float("inf"):
-            raise ConfigError(f"tracker.every_s: {self.every_s}; expected more than 0")
-        if not 0 < self.window <= 1_000_000:
-            raise ConfigError(f"tracker.window: {self.window}; expected 1 to 1,000,000")
-
 
 class WorkersConfig(Table, frozen=True):
     """Worker processes."""
 
-    silence_s: float = 60.0
+    silence_s: Annotated[float, Meta(ge=SILENCE_TIMEOUT_S, le=FINITE)] = 60.0
     """Seconds without a heartbeat after which the rater records that a process has left and that its matches failed;
     at least 15. Counted by the rater's own heartbeats, so that its pauses and the broker's do not count."""
-
-    def __post_init__(self) -> None:
-        if not SILENCE_TIMEOUT_S <= self.silence_s < float("inf"):
-            raise ConfigError(f"workers.silence_s: {self.silence_s}; expected {SILENCE_TIMEOUT_S:g} or more")
 
 
 class AlarmsConfig(Table, frozen=True):
@@ -151,11 +135,11 @@ class AlarmsConfig(Table, frozen=True):
     webhook_variable: str = ""
     """Name of the environment variable that holds the address instead, for one that is a secret: the configuration is
     part of the history."""
-    stall_minutes: float = 15.0
+    stall_minutes: PositiveFloat = 15.0
     """Minutes without a gradient step while a trainer runs, after which there is an alarm."""
-    dead_letters: int = 1
+    dead_letters: PositiveInt = 1
     """Number of dead letters from which there is an alarm."""
-    store_share: float = 0.95
+    store_share: PositiveFloat = 0.95
     """Used share of the store from which there is an alarm."""
 
     def __post_init__(self) -> None:
@@ -168,4 +152,3 @@ class AlarmsConfig(Table, frozen=True):
             )
         if self.webhook and self.webhook_variable:
             raise ConfigError("alarms.webhook_variable: expected it without alarms.webhook")
-        check_positive(self, "alarms", "stall_minutes", "dead_letters", "store_share")

@@ -76,8 +76,6 @@ class LeagueConfig(Table, frozen=True):
         check_name("name", self.name)
         check_name("trainer.policy", self.trainer.policy)
         for agent, config in self.agents.items():
-            if config.kind not in ("bot", "base", "remote", "search"):
-                raise ConfigError(f"agents.{agent}.kind: {config.kind!r}; expected 'base', 'bot', 'remote' or 'search'")
             if (config.search is not None) != (config.kind == "search"):
                 raise ConfigError(f"agents.{agent}.search: expected for kind 'search', and only for it")
             if config.search is not None and config.search.policy not in ("", *self.trained_policies):
@@ -112,11 +110,6 @@ class LeagueConfig(Table, frozen=True):
         if [a.kind for a in self.agents.values()].count("base") != 1:
             raise ConfigError("agents: expected exactly one of kind 'base'")
         _check_buffer(self)
-        for key, value in _positive_settings(self).items():
-            if value <= 0:
-                raise ConfigError(f"{key}: {value}; expected more than 0")
-        if not 0 < self.inference.top_p <= 1:
-            raise ConfigError(f"inference.top_p: {self.inference.top_p}; expected more than 0 and at most 1")
         if self.max_lora_rank < self.model.lora_rank:
             raise ConfigError(
                 f"inference.max_lora_rank: {self.max_lora_rank}; expected at least model.lora_rank, which is "
@@ -156,29 +149,6 @@ def _check_buffer(config: LeagueConfig) -> None:
         )
     if buffer.capacity is not None and buffer.capacity <= window:
         raise ConfigError(f"trainer.buffer.capacity: {buffer.capacity}; expected more than the {window} drawn from")
-
-
-def _positive_settings(config: LeagueConfig) -> dict[str, float]:
-    return {
-        "rollout.games_in_flight": config.rollout.games_in_flight,
-        "rollout.ahead_steps": config.rollout.ahead_steps,
-        "rollout.same_seat": config.rollout.same_seat,
-        "evaluation.games_in_flight": config.evaluation.games_in_flight,
-        "evaluation.every": config.evaluation.every,
-        "trainer.rollouts_per_step": config.trainer.rollouts_per_step,
-        "trainer.dump_files": config.trainer.dump_files,
-        "inference.temperature": config.inference.temperature,
-        "inference.evaluation_temperature": config.inference.evaluation_temperature,
-        "inference.max_rows": config.inference.max_rows,
-        "inference.max_adapters": config.inference.max_adapters,
-        "schedule.recent_every": config.schedule.recent_every,
-        "schedule.landmark_every": config.schedule.landmark_every,
-        "experience.max_messages": config.experience.max_messages,
-        "model.lora_rank": config.model.lora_rank,
-        "history.seal_events": config.history.seal_events,
-        "history.archive_events": config.history.archive_events,
-        "history.snapshot_events": config.history.snapshot_events,
-    }
 
 
 _PACKAGED = Path(__file__).resolve().parents[2]

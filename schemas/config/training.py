@@ -1,26 +1,25 @@
 """The tables ``model``, ``inference``, ``prompts``, ``experience``, ``trainer`` and ``stop``."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from schemas.config.base import Plugin, Table, check_choice
-from schemas.errors import ConfigError, format_choices
+from msgspec import Meta
+
+from schemas.config.base import Plugin, Table
+from schemas.errors import ConfigError
+from schemas.numbers import FINITE, Count, NonNegativeFloat, PositiveFloat, PositiveInt, Share
 
 
 class ExperienceConfig(Table, frozen=True):
     """Limits of the stream between rollout workers and trainers."""
 
-    max_messages: int = 280
+    max_messages: PositiveInt = 280
     """When so many rollouts of a policy wait, its rollout workers wait too."""
     max_bytes: int = 256 * 1024 * 1024
     """Of the rollouts of all policies together."""
-    copies: int = 3
+    copies: Literal[1, 3] = 3
     """Of a rollout on a cluster, 1 or 3, as the league is opened. With 1, rollouts take a third of disk
     and network, but fewer of them a second (one node flushes each by itself), and none is taken or trained on while the
     node is away that holds them; those that waited there are lost with its disk: the history lacks nothing."""
-
-    def __post_init__(self) -> None:
-        if self.copies not in (1, 3):
-            raise ConfigError(f"experience.copies: {self.copies}; expected 1 or 3")
 
 
 class TransformsConfig(Table, frozen=True):
@@ -40,37 +39,31 @@ class TransformsConfig(Table, frozen=True):
 class BufferConfig(Table, frozen=True):
     """How batches are drawn from the waiting trajectories, and which of these are stale."""
 
-    level: str = "episode"
+    level: Literal["episode", "step"] = "episode"
     """``episode``: a batch is ``rollouts_per_step`` whole rollouts. ``step``: it is ``steps_per_batch`` model calls of
     those that wait, so that a rollout is trained on in parts; credit is always that of the whole rollout."""
     strategy: Plugin = Plugin(name="oldest")
     """In what order: ``oldest``, ``prioritised`` or ``uniform``."""
-    batch_delay: float = 1.0
+    batch_delay: Annotated[float, Meta(ge=1, le=FINITE)] = 1.0
     """Batches of rollouts that must wait before one is drawn, and that it is drawn from. At most
     ``rollout.ahead_steps``, since play does not go further ahead."""
     capacity: int | None = None
     """The most rollouts that the trainer holds: those it draws from, and those it has read ahead. None for one batch
     more than it draws from. The others wait in the stream, and when that is full its rollout workers wait."""
-    steps_per_batch: int | None = None
+    steps_per_batch: PositiveInt | None = None
     """At level ``step``, and only there."""
-    shares: dict[str, float] = {}
+    shares: dict[str, Share] = {}
     """Share of a batch, by game. What a game cannot fill goes to the others."""
-    staleness: str = "oldest"
+    staleness: Literal["mean", "newest", "oldest"] = "oldest"
     """The version that a rollout's lag is judged by: that of its ``oldest`` or ``newest`` step, or the ``mean``."""
     drop_old_steps: bool = False
     """Leave out the steps whose own lag is too large, and keep the rest of the rollout."""
 
     def __post_init__(self) -> None:
-        check_choice("level", self.level, ("episode", "step"))
-        check_choice("staleness", self.staleness, ("mean", "newest", "oldest"))
-        if not 1.0 <= self.batch_delay < float("inf"):
-            raise ConfigError(f"batch_delay: {self.batch_delay}; expected 1 or more")
         if (self.steps_per_batch is not None) != (self.level == "step"):
             raise ConfigError("steps_per_batch: expected at level 'step', and only there")
-        if self.steps_per_batch is not None and self.steps_per_batch < 1:
-            raise ConfigError(f"steps_per_batch: {self.steps_per_batch}; expected 1 or more")
-        if not all(0 <= share <= 1 for share in self.shares.values()) or sum(self.shares.values()) > 1 + 1e-9:
-            raise ConfigError(f"shares: {self.shares}; expected numbers from 0 to 1, together no more than 1")
+        if sum(self.shares.values()) > 1 + 1e-9:
+            raise ConfigError(f"shares: {self.shares}; expected numbers that are together no more than 1")
 
     def window(self, rollouts_per_step: int) -> int:
         """Rollouts that a batch is drawn from."""
@@ -80,16 +73,10 @@ class BufferConfig(Table, frozen=True):
 class GroupAssemblyConfig(Table, frozen=True):
     """How long a trainer waits for the missing members of a group (``trainer.max_lag_steps`` bounds it in versions)."""
 
-    max_open: int = 1_000
+    max_open: PositiveInt = 1_000
     """Groups that are waited for at once; beyond that the oldest is given up."""
-    least: int | None = None
+    least: PositiveInt | None = None
     """Members from which a group that is given up is trained on nevertheless; None for never."""
-
-    def __post_init__(self) -> None:
-        if self.max_open < 1:
-            raise ConfigError(f"max_open: {self.max_open}; expected 1 or more")
-        if self.least is not None and self.least < 1:
-            raise ConfigError(f"least: {self.least}; expected 1 or more, or nothing")
 
 
 class ImitationConfig(Table, frozen=True):
@@ -97,17 +84,10 @@ class ImitationConfig(Table, frozen=True):
 
     agent: str = ""
     """Agent of kind ``search`` whose actions are imitated by the policy that it searches with; empty for none."""
-    share: float = 1.0
+    share: Share = 1.0
     """Share of the policy's decisions in training matches, 0 to 1, in which the agent searches."""
-    weight: float = 1.0
+    weight: NonNegativeFloat = 1.0
     """Weight of the mean cross-entropy of the agent's choices, in nats, beside the loss."""
-
-    def __post_init__(self) -> None:
-        """Validate what types cannot express."""
-        if not 0 <= self.share <= 1:
-            raise ConfigError(f"trainer.imitation.share: {self.share}; expected 0 to 1")
-        if not 0 <= self.weight < float("inf"):
-            raise ConfigError(f"trainer.imitation.weight: {self.weight}; expected 0 or more")
 
 
 class TrainerConfig(Table, frozen=True):
@@ -115,7 +95,7 @@ class TrainerConfig(Table, frozen=True):
 
     workers: int = 1
     policy: str = "main"
-    rollouts_per_step: int = 70
+    rollouts_per_step: PositiveInt = 70
     max_lag_steps: int = 4
     """Rollouts sampled by a version more than so many steps old are dropped and counted."""
     buffer: BufferConfig = BufferConfig()
@@ -123,26 +103,26 @@ class TrainerConfig(Table, frozen=True):
     dump: str = ""
     """Folder that every batch is written to as Parquet, for looking at; beside the run's other files unless it begins
     with ``/``. Empty for none."""
-    dump_files: int = 50
+    dump_files: PositiveInt = 50
     """The newest so many are kept."""
     device: str = "cpu"
-    dtype: str = "float32"
+    dtype: Literal["bfloat16", "float32"] = "float32"
     """Of the base model's weights, ``float32`` or ``bfloat16``. The adapter is trained in float32, and logits are taken
     to it; what plays should compute in the same (``dtype`` in ``inference.options``)."""
     threads: int = 1
     """Of each rank."""
-    ranks: int = 1
+    ranks: PositiveInt = 1
     """Processes that share every minibatch and hold the same adapter: one for each GPU, with the device ``cuda``; on
     this machine, or under ``torchrun`` on several. Resuming is exact for the same number of them."""
-    state_interval: int = 1
+    state_interval: PositiveInt = 1
     """Gradient steps between stored states of learner and optimiser. Between them a step's batch is stored, which is
     far smaller for a large adapter; a trainer that starts again takes these steps again, on a CPU to the bit. The
     states of versions that join the league are always stored."""
-    rank_timeout_s: float = 600.0
+    rank_timeout_s: PositiveFloat = 600.0
     """Seconds that a rank waits for the others before it gives up."""
     reward: Plugin = Plugin(name="progress")
     advantage: Plugin = Plugin(name="clock_leave_one_out")
-    part_credit: float = 0.0
+    part_credit: Share = 0.0
     """Weight, 0 to 1, of the credit that the game assigns to a choice's own part of the action, against the advantage
     of the whole step. For games that credit parts (Diplomacy: each unit's order)."""
     loss: Plugin = Plugin(name="ppo_clip")
@@ -153,16 +133,6 @@ class TrainerConfig(Table, frozen=True):
     transforms: TransformsConfig = TransformsConfig()
     learner: dict[str, Any] = {}
     """Settings of the optimiser and of minibatches; ``trainer.learner`` explains them."""
-
-    def __post_init__(self) -> None:
-        check_choice("trainer.dtype", self.dtype, ("bfloat16", "float32"))
-        if not 0 <= self.part_credit <= 1:
-            raise ConfigError(f"trainer.part_credit: {self.part_credit}; expected 0 to 1")
-        for key in ("ranks", "state_interval"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"trainer.{key}: {getattr(self, key)}; expected 1 or more")
-        if not 0 < self.rank_timeout_s < float("inf"):
-            raise ConfigError(f"trainer.rank_timeout_s: {self.rank_timeout_s:g}; expected more than 0")
 
 
 class StopCriterion(Table, frozen=True):
@@ -198,7 +168,7 @@ class ModelConfig(Table, frozen=True):
     """The bot whose play a made model first imitates."""
     cloning: dict[str, Any] = {}
     """Training of a made model; ``models.behaviour_cloning.CloningConfig`` explains it."""
-    lora_rank: int = 16
+    lora_rank: PositiveInt = 16
     lora_alpha: float = 32.0
     lora_targets: tuple[str, ...] = ()
     """Linears that adapters sit on, by the last part of their names: ``("q_proj", "v_proj")``. Empty for all of them,
@@ -214,17 +184,17 @@ class InferenceConfig(Table, frozen=True):
     backend: str = "local"
     device: str = "cpu"
     threads: int = 1
-    max_rows: int = 256
+    max_rows: PositiveInt = 256
     """Sequences decoded at once."""
-    max_adapters: int = 16
+    max_adapters: PositiveInt = 16
     """Adapters kept ready; the least recently used one makes room, once no match under way plays with it. The
     opponents of one match need no more than fit beside the hero's own: else they are cloned over the seats."""
     max_lora_rank: int | None = None
     """Largest rank of an adapter that is loaded, an imported one for example; None for ``model.lora_rank``."""
-    temperature: float = 1.0
+    temperature: PositiveFloat = 1.0
     """Of training matches."""
-    evaluation_temperature: float = 1.0
-    top_p: float = 1.0
+    evaluation_temperature: PositiveFloat = 1.0
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """Of both: the nucleus that is sampled from."""
     colocate: bool = False
     """Whether the one inference process and the trainer share a GPU in turns: while a step is trained, the backend
@@ -263,32 +233,25 @@ class PromptsConfig(Table, frozen=True):
     """Whether the model may think before it answers, where its chat template has the switch (Qwen3's do)."""
     system: str = ""
     """System prompt before the game's rules."""
-    free_tokens: int | None = None
+    free_tokens: Count | None = None
     """Most tokens that the model may write of its own before its constrained answer, 0 for none; None leaves it to the
     game's own settings."""
     reduced: bool = False
     """Whether the question leaves out what follows from the rest of it, in games that can (``SupportsBrief``)."""
-    reply: str = "constrained"
+    reply: Literal["constrained", "free"] = "constrained"
     """``constrained``: the answer can only be a legal one. ``free``: the model says anything, and its move is read."""
     observation: str = ""
     """Of free replies: one of UnstableBaselines' ways to ask, by name (``arena/prompts/extraction.py``), instead of a
     conversation."""
     extractor: str = "whole"
     """Of free replies: where the move stands in them, by name (``arena/prompts/extraction.py``)."""
-    invalid: str = "default"
+    invalid: Literal["default", "fail", "random"] = "default"
     """What is played where a reply holds no legal move: what the game does by ``default``, a ``random`` legal action,
     or nothing, since the match is to ``fail``. A reply that holds a part of one is completed by the game's default."""
-    reply_tokens: int = 1024
+    reply_tokens: PositiveInt = 1024
     """Most tokens of a free reply."""
 
     def __post_init__(self) -> None:
-        for key, allowed in (("reply", ("constrained", "free")), ("invalid", ("default", "fail", "random"))):
-            if getattr(self, key) not in allowed:
-                raise ConfigError(f"prompts.{key}: {getattr(self, key)!r}; expected {format_choices(allowed)}")
-        if self.free_tokens is not None and self.free_tokens < 0:
-            raise ConfigError(f"prompts.free_tokens: {self.free_tokens}; expected 0 or more")
-        if self.reply_tokens < 1:
-            raise ConfigError(f"prompts.reply_tokens: {self.reply_tokens}; expected 1 or more")
         if self.reply == "free" and self.free_tokens is not None:
             raise ConfigError(
                 "prompts.free_tokens: a free reply has no constrained part; expected reply_tokens instead"

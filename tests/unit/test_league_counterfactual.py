@@ -119,7 +119,7 @@ def test_a_void_counts_from_its_own_place_on() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ("ratings.elo.k=0", r"ratings\.system\.settings\.k: 0\.0; expected more than 0"),
+        ("ratings.elo.k=0", r"ratings\.system\.settings\.k: 0; expected more than 0"),
         ("ratings.elo.q=1", r"ratings\.system\.settings\.q: unknown key; expected 'k'"),
         ("ratings.elo.k=many", r"ratings\.system\.settings\.k: expected `float`"),
         ("ratings.glicko.tau=1", r"nothing was rated under 'glicko'; expected ratings\.elo\.tau"),

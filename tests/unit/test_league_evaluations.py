@@ -16,7 +16,7 @@ from league.evaluation.plan import (
 from league.state import LeagueState
 from schemas import events as e
 from schemas.codec import decode_event, encode_event
-from schemas.config import EvaluationConfig, LeagueConfig, StopConfig, StopCriterion, to_builtins
+from schemas.config import EvaluationConfig, LeagueConfig, StopConfig, StopCriterion, convert, to_builtins
 from schemas.errors import ConfigError
 from schemas.ids import derive_seed
 from schemas.jobs import EnvironmentSeats, PlayMatch, SeatCounts
@@ -293,7 +293,7 @@ def test_matches_of_the_newest_version_need_a_cap() -> None:
 
 def test_a_negative_cap_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"evaluation\.max_games: -1; expected 0 or more"):
-        EvaluationConfig(max_games=-1)
+        convert({"max_games": -1}, EvaluationConfig, "evaluation")
 
 
 def test_only_matches_that_have_not_ended_are_jobs_and_the_result_comes_when_none_is_left() -> None:

@@ -13,7 +13,14 @@ from league.matchmaking import pool
 from league.matchmaking.schedule import has_expired, retirements
 from league.state import LeagueState, LeagueStateSnapshot
 from schemas import events as e
-from schemas.config import CheckpointScheduleConfig, EvaluationConfig, LeagueConfig, MatchmakingConfig, to_builtins
+from schemas.config import (
+    CheckpointScheduleConfig,
+    EvaluationConfig,
+    LeagueConfig,
+    MatchmakingConfig,
+    convert,
+    to_builtins,
+)
 from schemas.errors import ConfigError
 from tests.simulated_history import Simulation
 
@@ -302,4 +309,4 @@ def test_a_league_with_a_pool_never_draws_who_rests() -> None:
 
 def test_a_pool_of_nobody_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"max_active_adapters: 0; expected 1 or more"):
-        MatchmakingConfig(max_active_adapters=0)
+        convert({"max_active_adapters": 0}, MatchmakingConfig, "matchmaking")

@@ -158,9 +158,9 @@ def test_whatever_states_come_in_finite_ones_go_out(scores: list[int], table: li
     ("settings", "message"),
     [
         ({"tau": 0.0}, "tau: 0.0; expected 0.01 to 10"),
-        ({"rd": math.nan}, "rd: nan; expected 0.01 to 100000"),
+        ({"rd": math.nan}, "rd: nan; expected 0.01 to 100,000"),
         ({"rd": -350.0}, "rd: -350.0"),
-        ({"volatility": 0.5}, "volatility: 0.5; expected 1e-05 to 0.3"),
+        ({"volatility": 0.5}, "volatility: 0.5; expected max_volatility, 0.3, or less"),
         ({"max_volatility": math.inf}, "max_volatility: inf"),
         ({"convergence": 0.0}, "convergence: 0.0"),
         ({"inherited_factor": -2.0}, "inherited_factor: -2.0"),

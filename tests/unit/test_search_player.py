@@ -269,8 +269,8 @@ def test_what_cannot_be_searched_is_refused(game: str, search: dict[str, Any], s
     [
         ({"agent": "expert"}, {}, "trainer.imitation.agent: 'expert'; expected 'searcher'"),
         ({"agent": "random_bot"}, {}, "trainer.imitation.agent: 'random_bot'; expected 'searcher'"),
-        ({"agent": "searcher", "share": 2}, {}, "trainer.imitation.share: 2.0; expected 0 to 1"),
-        ({"agent": "searcher", "weight": -1}, {}, "trainer.imitation.weight: -1.0; expected 0 or more"),
+        ({"agent": "searcher", "share": 2}, {}, "trainer.imitation.share: 2; expected 0 to 1"),
+        ({"agent": "searcher", "weight": -1}, {}, "trainer.imitation.weight: -1; expected 0 or more"),
         ({"agent": "searcher"}, {"prompts": {"reply": "free"}}, "'searcher' with prompts.reply 'free'; expected"),
     ],
 )

@@ -175,7 +175,7 @@ def test_a_server_that_is_away_is_an_error_without_the_key(tmp_path: Path, monke
     [
         (Plugin("csv"), r"tracker.sinks.name: 'csv' is not known; expected 'jsonl', 'stdout' or 'wandb'"),
         (Plugin("jsonl", {"path": "x"}), r"path: unknown key"),
-        (Plugin("wandb", {"mode": "later"}), r"mode: 'later'; expected 'offline' or 'online'"),
+        (Plugin("wandb", {"mode": "later"}), r"mode: 'later'; expected '', 'offline' or 'online'"),
         (Plugin("wandb", {"api_key": "x"}), r"api_key: unknown key"),
     ],
 )

@@ -11,7 +11,7 @@ import torch
 
 from models import BaseShape, make_base
 from models.decoder import Decoder
-from schemas.config import Plugin, TrainerConfig
+from schemas.config import Plugin, TrainerConfig, convert
 from schemas.errors import ConfigError, ModelError
 from schemas.trajectories import ModelCall, Trajectory
 from trainer.backends import AdapterSpec
@@ -153,4 +153,4 @@ def test_shares_make_up_the_minibatch_and_weigh_about_the_same() -> None:
 
 def test_no_ranks_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"trainer\.ranks: 0; expected 1 or more"):
-        TrainerConfig(ranks=0)
+        convert({"ranks": 0}, TrainerConfig, "trainer")

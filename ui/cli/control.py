@@ -1,7 +1,7 @@
 """``league pause|resume|config|agent|match request``: changes to a running league, recorded as events."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 import typer
@@ -144,7 +144,7 @@ def agent_add(
     more = {key: parse_value(text) for key, _, text in (setting.partition("=") for setting in settings or [])}
     remote = control.remote_settings(url, model, key_variable, more) if kind == "remote" else None
     search = convert(more, SearchConfig, "search") if kind == "search" else None
-    agent = AgentConfig(kind=kind, baseline=baseline, remote=remote, search=search)
+    agent = AgentConfig(kind=cast(Any, kind), baseline=baseline, remote=remote, search=search)
     if rating is not None:
         agent = msgspec.structs.replace(agent, rating=rating)
     events = _record_decision(run, LeagueConfigured, lambda state: control.add_agent(state, name, agent))

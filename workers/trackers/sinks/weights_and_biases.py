@@ -5,11 +5,12 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from schemas.errors import ConfigError, RemoteError
+from schemas.numbers import PositiveFloat
 from workers.trackers.charts import Row
 from workers.trackers.sinks import SINKS, Place
 
@@ -22,7 +23,6 @@ _OVER_STEPS = ("League/*", "learner/*")
 
 _FINISH_S = 20.0
 _SECRET = "WANDB_API_KEY"
-_MODES = ("", "offline", "online")
 
 
 @SINKS.register("wandb")
@@ -32,18 +32,12 @@ class WandbSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     project: str = "league"
     entity: str = ""
     """Owner of the project; empty for the user's default."""
-    mode: str = ""
+    mode: Literal["", "offline", "online"] = ""
     """``offline`` keeps the run in files, for ``wandb sync``; empty for ``WANDB_MODE``, or else ``online``."""
     name: str = ""
     """Name of the run; empty for the league's name."""
-    init_timeout_s: float = 90.0
+    init_timeout_s: PositiveFloat = 90.0
     """Time limit for the server's response when the run is opened."""
-
-    def __post_init__(self) -> None:
-        if self.mode not in _MODES:
-            raise ConfigError(f"mode: {self.mode!r}; expected 'offline' or 'online'")
-        if not 0 < self.init_timeout_s < float("inf"):
-            raise ConfigError(f"init_timeout_s: {self.init_timeout_s}; expected more than 0")
 
     def build(self) -> "WandbSink":
         """The sink.
@@ -92,7 +86,7 @@ class WandbSink:
         run = wandb.init(
             project=self._settings.project,
             entity=self._settings.entity or None,
-            mode=self._settings.mode or None,  # type: ignore[arg-type]
+            mode=self._settings.mode or None,
             name=self._settings.name or place.league,
             id=run_id,
             resume="allow",
