@@ -1,6 +1,5 @@
 """Every benchmark runs, with counts so small that its figures mean nothing, in a process of its own."""
 
-import multiprocessing
 import os
 import re
 import runpy
@@ -12,12 +11,10 @@ import pytest
 
 from benchmarks.__main__ import LONG_BENCHMARKS, MINIATURE_OPTION, benchmark_names, miniature_options, module_of
 from benchmarks.sizes import MINIATURE_VARIABLE, SKIPPED_CODE
+from tests.forks import FORKS
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 900.0
-_FORKS = multiprocessing.get_context("forkserver")
-# Most benchmarks would import torch and the workers for longer than they run.
-_FORKS.set_forkserver_preload(["pytest", "workers.trainer", "workers.rollout"])
 
 
 def run_module(module: str, options: list[str], output: Path) -> None:
@@ -35,7 +32,7 @@ def run_module(module: str, options: list[str], output: Path) -> None:
 def test_a_benchmark_runs_in_miniature(name: str, tmp_path: Path) -> None:
     output = tmp_path / "output"
     arguments = module_of(name), miniature_options(name, tmp_path), output
-    process = _FORKS.Process(target=run_module, args=arguments)
+    process = FORKS.Process(target=run_module, args=arguments)
     process.start()
     try:
         process.join(TIMEOUT_S)

@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
 from league.log.server import EmbeddedServer
 from schemas.events import GradientStepTaken
+from tests.forks import ForkedCommand
 
 
 class League:
@@ -22,9 +22,7 @@ class League:
     def __init__(self, run: Path, config: Path) -> None:
         self.run = run
         self._printed = run.with_suffix(".out"), run.with_suffix(".err")
-        command = [sys.executable, "-m", "ui", "up", "--config", str(config), "--run", str(run)]
-        with self._printed[0].open("w") as out, self._printed[1].open("w") as err:
-            self.process = subprocess.Popen(command, stdout=out, stderr=err)
+        self.process = ForkedCommand(["up", "--config", str(config), "--run", str(run)], *self._printed)
 
     def finish(self, timeout_s: float = 600) -> tuple[str, str]:
         """Wait for a successful exit and return standard output and standard error."""

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -38,6 +36,7 @@ from schemas.events import (
 )
 from schemas.ids import agent_name, split_agent
 from schemas.trajectories import Trajectory
+from tests.forks import run_forked
 from ui.cli import app
 from workers.runtime import Context, beside
 from workers.trainer import TrainerWorker, load_policy_base
@@ -61,8 +60,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = text.replace(long, short)
     text = text.replace("reset_steps = 8", 'reset_steps = 4\nreset_operator = "crossover"')
     (run.parent / "roles.toml").write_text(text)
-    command = [sys.executable, "-m", "ui", "up", "--config", str(run.parent / "roles.toml"), "--run", str(run)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    result = run_forked(["up", "--config", str(run.parent / "roles.toml"), "--run", str(run)], run.parent)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "identical" in result.stdout
     assert "Trained policies" in result.stdout

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +23,7 @@ from schemas.config import HistoryConfig
 from schemas.errors import LeagueError, UsageError
 from schemas.ids import digest
 from schemas.jobs import PlayMatch
+from tests.forks import run_forked
 from ui.cli import app
 from workers.match_runner import between_agents
 from workers.match_runner.runner import MatchExecutor
@@ -37,8 +36,7 @@ T = TypeVar("T")
 
 
 def up(run: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "ui", "up", "--run", str(run), *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    result = run_forked(["up", "--run", str(run), *arguments], run.parent)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 

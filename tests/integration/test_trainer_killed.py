@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import multiprocessing
 import os
 import random
 import shutil
@@ -52,6 +51,7 @@ from schemas.events import GradientStepTaken, PolicyPublished, WorkerLeft
 from schemas.ids import digest
 from schemas.subjects import EXPERIENCE_STREAM, experience_subject
 from schemas.trajectories import Trajectory
+from tests.forks import FORKS
 from workers.learner_state import StepInputs
 from workers.run_worker import run_worker
 from workers.runtime import Context, beside
@@ -74,9 +74,6 @@ PEFT = Plugin(name="peft", settings={"dropout": 0.1})
 """With dropout, whose draws have to be repeated too."""
 SIZES = (4, 4, 3, 2, 1, 1, 1)
 """Of the groups in which the recorded rollouts are sent again for the buffer of that name, over and over."""
-_FORKS = multiprocessing.get_context("forkserver")
-# A child that is forked from a process with torch in it starts at once.
-_FORKS.set_forkserver_preload(["pytest", "workers.trainer", "workers.rollout"])
 
 
 def config(buffer: BufferConfig, ranks: int = 1, blobs: str = "", state_interval: int = 1) -> LeagueConfig:
@@ -118,7 +115,7 @@ class End(NamedTuple):
 
 def begin(folder: Path, role: str, end: End | None = None) -> BaseProcess:
     serve = {"trainer": workers.trainer.serve, "rollout": workers.rollout.serve}[role]
-    process = _FORKS.Process(target=run_to_end, args=(end, Run(folder), role, f"{role}-1", serve))
+    process = FORKS.Process(target=run_to_end, args=(end, Run(folder), role, f"{role}-1", serve))
     process.start()
     return process
 
