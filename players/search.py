@@ -4,14 +4,18 @@ Candidates come from the policy, so that the search stays among plausible action
 (Diplomacy's joint orders), as in Gray et al. 2021 ("Human-level performance in no-press Diplomacy via equilibrium
 search", arXiv:2010.02923), and from bots. Few samples have every part right, so the best one is a start for hill
 climbing over single parts. Rollouts to a horizon follow Tesauro and Galperin 1996 ("On-line policy improvement using
-Monte-Carlo search"). There is no equilibrium computation: other seats act as the rollout player does.
+Monte-Carlo search"); they go to the more promising candidates by sequential halving (Karnin, Koren and Somekh 2013,
+"Almost optimal exploration in multi-armed bandits"). There is no equilibrium computation: other seats act as the
+rollout player does, or by a model that is fitted to what they played in the match so far.
 """
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from random import Random
+from statistics import fmean, stdev
 
-from arena.games.base import Action, Game, GameSpec
+from arena.games.base import Action, Game, GameSpec, OpponentModel, SupportsOpponentModel
 from arena.match import BotPlayer, Player, SeatPlayer, decision_seed
 from players.policy import PolicyPlayer
 from schemas.config import SearchConfig
@@ -43,6 +47,9 @@ class SearchPlayer(SeatPlayer):
         self._game = game
         self._config = config
         self._rollout_player: Player = BotPlayer(game.bot(config.bot)) if config.bot else policy
+        self._opponents: OpponentModel | None = None
+        if config.opponent_model and isinstance(game, SupportsOpponentModel):
+            self._opponents = game.opponent_model()
 
     @property
     def model_calls(self) -> Sequence[ModelCall]:  # type: ignore[override]
@@ -60,27 +67,55 @@ class SearchPlayer(SeatPlayer):
         candidates = list(dict.fromkeys(samples))
         if len(candidates) == 1:
             return candidates[0]
-        rollouts = Rollouts(self._game, self._config, self._rollout_player, game, seat, seed)
-        values = {candidate: await rollouts.value(candidate) for candidate in candidates}
-        best = max(candidates, key=lambda candidate: (values[candidate], samples.count(candidate)))
+        if self._opponents is not None:
+            self._opponents.observe(game, seat)
+        rollouts = Rollouts(self._game, self._config, self._rollout_player, game, seat, seed, self._opponents)
+        best = await self._choose(candidates, samples, rollouts)
         return await self._improve(best, candidates, game, rollouts)
+
+    async def _choose(self, candidates: Sequence[Action], samples: Sequence[Action], rollouts: "Rollouts") -> Action:
+        """Sequential halving: the better half of the candidates gets twice the rollouts, until they have the most."""
+        count, left = self._config.rollouts, list(candidates)
+        while True:
+            values = {candidate: fmean(await rollouts.values(candidate, count)) for candidate in left}
+            left.sort(key=lambda candidate: (values[candidate], samples.count(candidate)), reverse=True)
+            if count >= self._config.most_rollouts or len(left) == 1:
+                return left[0]
+            left, count = left[: math.ceil(len(left) / 2)], min(2 * count, self._config.most_rollouts)
 
     async def _improve(self, best: Action, candidates: Sequence[Action], game: Game, rollouts: "Rollouts") -> Action:
         """Hill climbing: replaces one part at a time by another candidate's, as long as the value rises."""
         left, rng = self._config.replacements, Random(derive_seed(rollouts.seed, "replacements"))
-        improved = True
+        tried, improved = {*candidates}, True
         while improved:
             improved = False
             for index, part in _replacements(best, candidates, rng):
                 variant = (*best[:index], part, *best[index + 1 :])
-                if variant in rollouts.values or not game.is_legal(rollouts.seat, variant):
+                if variant in tried or not game.is_legal(rollouts.seat, variant):
                     continue
                 if left == 0:
                     return best
                 left -= 1
-                if await rollouts.value(variant) > rollouts.values[best]:
+                tried.add(variant)
+                if await self._is_better(variant, best, rollouts):
                     best, improved = variant, True
         return best
+
+    async def _is_better(self, variant: Action, best: Action, rollouts: "Rollouts") -> bool:
+        """Whether a variant's mean value is higher by the margin; the comparison ends early where it is not higher."""
+        count = self._config.rollouts
+        while True:
+            ours, theirs = await rollouts.values(variant, count), await rollouts.values(best, count)
+            gain = fmean(ours) - fmean(theirs)
+            if gain <= 0:
+                return False
+            if count >= self._config.most_rollouts:
+                break
+            count = min(2 * count, self._config.most_rollouts)
+        if count == 1 or self._config.margin == 0:
+            return True
+        gains = [one - other for one, other in zip(ours, theirs, strict=True)]
+        return gain > self._config.margin * stdev(gains) / math.sqrt(count)
 
 
 class ApprenticePlayer(SeatPlayer):
@@ -134,25 +169,50 @@ def _replacements(action: Action, candidates: Sequence[Action], rng: Random) -> 
 
 
 class Rollouts:
-    """Values of one seat's actions in one position, each computed once; all of them meet the same random numbers."""
+    """Values of one seat's actions in one position, by rollout; all actions meet the same random numbers."""
 
-    def __init__(self, spec: GameSpec, config: SearchConfig, player: Player, game: Game, seat: int, seed: int) -> None:
+    def __init__(
+        self,
+        spec: GameSpec,
+        config: SearchConfig,
+        player: Player,
+        game: Game,
+        seat: int,
+        seed: int,
+        opponents: OpponentModel | None = None,
+    ) -> None:
+        """Begin with no rollout.
+
+        Args:
+            spec: Restores copies of the position.
+            config: Horizon and value.
+            player: Acts in all seats; where there is an opponent model, in ``seat`` alone.
+            game: The match, at the position to be decided in.
+            seat: Whose actions are valued.
+            seed: Of all rollouts.
+            opponents: Acts in the other seats.
+        """
         self.seat = seat
         self.seed = seed
-        self.values: dict[Action, float] = {}
         self._spec = spec
         self._config = config
         self._player = player
+        self._opponents = opponents
         self._saved = game.save()
+        self._values: dict[Action, list[float]] = {}
         self._others: dict[int, Mapping[int, Action]] = {}
         """Actions of the other seats in the first turn, by the rollout's number: they do not know the candidate."""
 
     async def value(self, action: Action) -> float:
-        """Mean value of the positions that rollouts of an action end in."""
-        if action not in self.values:
-            numbers = range(self._config.rollouts)
-            self.values[action] = sum([await self._roll_out(action, number) for number in numbers]) / len(numbers)
-        return self.values[action]
+        """Mean value of the positions that ``rollouts`` rollouts of an action end in."""
+        return fmean(await self.values(action, self._config.rollouts))
+
+    async def values(self, action: Action, count: int) -> Sequence[float]:
+        """Values of the positions that the first ``count`` rollouts of an action end in, each computed once."""
+        known = self._values.setdefault(action, [])
+        while len(known) < count:
+            known.append(await self._roll_out(action, len(known)))
+        return known[:count]
 
     async def _roll_out(self, action: Action, number: int) -> float:
         # Rollouts by bots never wait, and other matches share this event loop.
@@ -173,7 +233,14 @@ class Rollouts:
         return position_value(game, self.seat, config.value)
 
     async def _act(self, game: Game, seats: Sequence[int], seed: int, turn: int) -> dict[int, Action]:
-        return {seat: await self._player.act(game, seat, decision_seed(seed, turn, seat)) for seat in seats}
+        actions: dict[int, Action] = {}
+        if self._opponents is not None:
+            rng = Random(derive_seed(seed, "opponents", turn))
+            actions.update(self._opponents.act(game, [seat for seat in seats if seat != self.seat], rng))
+        for seat in seats:
+            if seat not in actions:
+                actions[seat] = await self._player.act(game, seat, decision_seed(seed, turn, seat))
+        return actions
 
 
 def position_value(game: Game, seat: int, value: str = "share") -> float:
@@ -201,3 +268,5 @@ def check_searchable(game: GameSpec, config: SearchConfig) -> None:
     for key, name in [("bot", config.bot), *(("proposals", name) for name in config.proposals)]:
         if name and name not in game.bots:
             raise ConfigError(f"search.{key}: {game.name} has no bot {name!r}; expected one of {', '.join(game.bots)}")
+    if config.opponent_model and not isinstance(game, SupportsOpponentModel):
+        raise ConfigError(f"search.opponent_model: {game.name} has none; expected false, or a game such as diplomacy")

@@ -10,7 +10,7 @@ simultaneous game, one in a turn-taking game, none once the game is over.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -265,6 +265,24 @@ class Bot(Protocol):
 
     def act(self, game: Game, seat: int, rng: Random) -> Action:
         """Returns a legal action for ``seat``."""
+
+
+class OpponentModel(Protocol):
+    """A prediction of the other seats' actions, fitted to those of the match so far."""
+
+    def observe(self, game: Game, seat: int) -> None:
+        """Takes in what was played since the last call, by all seats but ``seat``."""
+
+    def act(self, game: Game, seats: Sequence[int], rng: Random) -> Mapping[int, Action]:
+        """Draws the actions of these seats; the position may be one that the match has not come to."""
+
+
+@runtime_checkable
+class SupportsOpponentModel(Protocol):
+    """A ``GameSpec`` whose players can be predicted."""
+
+    def opponent_model(self) -> OpponentModel:
+        """Returns a model that has seen nothing of a match yet."""
 
 
 def position_checksum(saved: bytes) -> str:

@@ -86,6 +86,10 @@ class SearchConfig(Table, frozen=True):
     """Variants of the best action with one part of another candidate (Diplomacy: one unit's order), at most."""
     rollouts: PositiveInt = 1
     """Rollouts of each different action."""
+    most_rollouts: Count = 0
+    """Rollouts of the actions that are still the best after fewer; 0 for ``rollouts``, the same number for all."""
+    margin: NonNegativeFloat = 0.0
+    """Standard errors by which a variant's mean value has to be above that of the action that it replaces."""
     horizon: Count = 2
     """Turns of a rollout; 0 plays to the end. Positions before the end count by progress, as centres in Diplomacy."""
     whole_rounds: bool = False
@@ -94,6 +98,8 @@ class SearchConfig(Table, frozen=True):
     """Value of a position: the seat's ``share`` of progress, or of its ``squares``, which counts who leads."""
     bot: str = ""
     """Scripted agent that plays all seats in rollouts; empty for the version itself, which is slow."""
+    opponent_model: bool = False
+    """Whether the other seats act by a model fitted to what they played in this match, where the game has one."""
 
 
 START_RATINGS = {"base": 1000.0, "bot": 900.0, "remote": 1000.0}

@@ -11,6 +11,7 @@
 - ``egocentric``   JSON prompts and XML-tagged replies, for large models
 - ``map_svg``      the map of every phase as SVG, by the package's renderer
 - ``unit_credit``  the contribution of each order
+- ``order_model``  how the other powers order their units, fitted to the match so far
 - ``words``        the game in English for remote agents; ``order_parser`` parses their replies and describes orders
 """
 

@@ -124,6 +124,15 @@ class DiplomacyGame:
         """Returns the seat's supply centres, which change hands only after the autumn moves."""
         return float(len(self.position.centers[seat]))
 
+    def history(self) -> Sequence[tuple[Position, Mapping[int, Action]]]:
+        """Returns each phase played so far: the position before it, and the actions by seat."""
+        seats = {power: seat for seat, power in enumerate(self.seats)}
+        positions = map(Position, [self._first_position, *self._saved_positions])
+        return [
+            (position, {seats[power]: action for power, action in turn.items()})
+            for position, turn in zip(positions, self._turns, strict=False)
+        ]
+
     def credits(self, seat: int) -> Sequence[Mapping[str, float]]:
         """See ``SupportsCredits.credits``; ``unit_credit`` computes them."""
         return credits_of([self._first_position, *self._saved_positions], self._turns, self.seats[seat])

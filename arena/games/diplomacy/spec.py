@@ -1,6 +1,7 @@
 """Diplomacy behind the ``GameSpec`` protocol: new, saved and recorded games, and their bots."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import cast
 
 import msgspec
@@ -10,6 +11,7 @@ from arena.games.base import Bot, Recording, RecordReplayMixin, Turn
 from arena.games.diplomacy import Settings
 from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
 from arena.games.diplomacy.game import DiplomacyGame, Record
+from arena.games.diplomacy.order_model import Floats, OrderModel, bot_weights
 from arena.games.diplomacy.position import Position, decode_position
 from arena.games.diplomacy.signposts import SignpostedText
 from arena.games.diplomacy.surroundings import SurroundingsText
@@ -106,6 +108,10 @@ class DiplomacySpec(RecordReplayMixin):
         """See ``GameSpec.bot``."""
         return bots.make_bot(name, self.name)
 
+    def opponent_model(self) -> OrderModel:
+        """See ``SupportsOpponentModel``; the prior is fitted once a process, which takes about a second."""
+        return OrderModel(_bot_weights())
+
     def text(self) -> TextFormat:
         """Returns the text format that the settings select."""
         match self.settings.text:
@@ -121,3 +127,8 @@ class DiplomacySpec(RecordReplayMixin):
     def words(self) -> Words:
         """Returns English with the usual notation of orders, or JSON and tags where the settings select them."""
         return EgocentricWords(self.settings) if self.settings.text == "egocentric" else DiplomacyWords(self.settings)
+
+
+@cache
+def _bot_weights() -> Floats:
+    return bot_weights(DiplomacySpec(Settings()))
