@@ -229,6 +229,57 @@ def test_single_orders_are_replaced_as_long_as_the_value_rises(board: Path) -> N
     assert max(gains) > 0
 
 
+def test_promising_actions_get_more_rollouts_than_others(board: Path) -> None:
+    """Nine candidates of 2 rollouts each, five of 4 and three of 8: 18 + 10 + 12 copies, where 8 for all were 72."""
+    config = SearchConfig(samples=9, bot="greedy", horizon=1, rollouts=2, most_rollouts=8)
+    spec = Observed()
+    chosen = search_opening(board, spec, config, 2)
+    assert len(spec.copies) == 40
+    everything, alike = Observed(), msgspec.structs.replace(config, rollouts=8)
+    search_opening(board, everything, alike, 2)
+    assert len(everything.copies) == 72
+    assert spec.new(0).is_legal(0, chosen)
+
+
+def test_a_margin_keeps_what_rollouts_cannot_tell_apart(board: Path) -> None:
+    config = SearchConfig(samples=3, proposals=["mover"], bot="greedy", whole_rounds=True, rollouts=2, most_rollouts=4)
+    climbing = msgspec.structs.replace(config, replacements=60)
+    cautious = msgspec.structs.replace(climbing, margin=1e6)
+    chosen = [
+        [search_opening(board, Observed(), each, seed) for seed in range(3)] for each in (config, climbing, cautious)
+    ]
+    assert chosen[2] == chosen[0] != chosen[1]
+
+
+def test_the_other_seats_act_by_what_they_played_in_the_match(board: Path) -> None:
+    """A model that has seen the other seats hold all year expects them to hold; one that saw them attack does not."""
+    config = SearchConfig(samples=4, proposals=["mover"], rollouts=2, bot="greedy", horizon=1, opponent_model=True)
+
+    async def work(backend: InferenceBackend) -> list[float]:
+        kept = []
+        for behaviour in ("hold", "greedy"):
+            spec = Observed()
+            game, player = spec.new(0), SearchPlayer(policy(backend, board, spec), spec, config)
+            while game.clock == 1901:
+                actions = {}
+                for seat in game.to_move():
+                    held = tuple(sorted(f"{unit} H" for unit in game.position.units[seat]))
+                    is_held = behaviour == "hold" and game.position.kind == "M"
+                    actions[seat] = held if is_held else spec.bot("greedy").act(game, seat, Random(seat))
+                actions[0] = await player.act(game, 0, 3)
+                assert game.is_legal(0, actions[0])
+                game.apply(actions)
+            spec.copies.clear()
+            await player.act(game, 0, 5)
+            before = {unit for seat in range(1, 7) for unit in game.position.units[seat]}
+            after = [{unit for seat in range(1, 7) for unit in copy.position.units[seat]} for copy in spec.copies]  # type: ignore[attr-defined]
+            kept.append(sum(len(before & each) for each in after) / len(after) / len(before))
+        return kept
+
+    held, attacked = with_backend(board, work)
+    assert held > 0.8 > attacked + 0.2
+
+
 def test_rollouts_go_on_to_the_end_of_the_year(board: Path) -> None:
     for whole, years in ((False, {1901}), (True, {1902})):
         spec = Observed()
@@ -256,6 +307,8 @@ def league(game: str, search: dict[str, Any], tables: dict[str, Any] | None = No
         ("nim", {"value": "cubes"}, "search.value: 'cubes'; expected 'share' or 'squares'"),
         ("nim", {"policy": "other"}, "agents.searcher.search.policy: 'other'; expected 'main'"),
         ("nim", {"samples": 0}, "search.samples: 0; expected 1 or more"),
+        ("nim", {"margin": -1}, "search.margin: -1"),
+        ("nim", {"opponent_model": True}, "agents.searcher.search.opponent_model: nim has none; expected false"),
     ],
 )
 def test_what_cannot_be_searched_is_refused(game: str, search: dict[str, Any], says: str) -> None:
