@@ -58,8 +58,15 @@ class GameResult(NamedTuple):
 class PolicyTraining:
     """One policy in training."""
 
-    def __init__(self, config: LeagueConfig, base: Path, folder: Path) -> None:
-        """Make everything that a league would have at its beginning."""
+    def __init__(self, config: LeagueConfig, base: Path, folder: Path, start: Path | None = None) -> None:
+        """Make everything that a league would have at its beginning.
+
+        Args:
+            config: The league's settings.
+            base: Folder of the base model.
+            folder: Where adapters are written.
+            start: Folder of the adapter to go on from; a new one by default.
+        """
         self.config, self._folder = config, folder
         game = make_environment(config.game.name, config.game.settings)
         assert not isinstance(game, ArenaSpec)
@@ -69,6 +76,8 @@ class PolicyTraining:
         seed = derive_seed(config.seed, "trainer", POLICY)
         lora = adapters.create(decoder.shape, shape, seed)
         self.learner = Learner(NativeAdapter(decoder, lora), config.trainer, seed)
+        if start is not None:
+            self.learner.adapter.load(start)
         self._backend = LocalBackend(base, LocalConfig(max_rows=config.inference.max_rows))
         self._prompting = make_prompter(Tokenizer(base), game, config.prompts)
         self._sampler = make_sampler(config.matchmaking.sampler)
@@ -238,6 +247,7 @@ def main() -> None:
     parser.add_argument("--games", type=int, default=210, help="of each measurement")
     parser.add_argument("--temperatures", type=float, nargs="*", default=[], help="of the measurements")
     parser.add_argument("--base", type=Path, default=None, help="a base model; made anew where there is none")
+    parser.add_argument("--start", type=Path, default=None, help="folder of the adapter to go on from")
     parser.add_argument("--adapter", type=Path, default=None, help="folder that the last adapter is written to")
     parser.add_argument("--log", type=Path, default=None)
     parser.add_argument("--set", action="append", default=[], help="change a key: trainer.learner.epochs=3")
@@ -258,7 +268,7 @@ def main() -> None:
         base = options.base or Path(folder) / "base"
         if not base.is_dir():
             make_base_model(base, config, lambda text, share=None: None)
-        bench = PolicyTraining(config, base, Path(folder) / "adapters")
+        bench = PolicyTraining(config, base, Path(folder) / "adapters", options.start)
         write({"config": str(options.config), "changes": options.set, "seed": config.seed})
         asyncio.run(train_and_benchmark(bench, options, write))
         if options.adapter is not None:
