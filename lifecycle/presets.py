@@ -132,7 +132,9 @@ def settings_file(answers: PresetOptions, explain: Callable[[LeagueConfig, float
     if answers.card_gb is not None and "/" not in answers.model:
         answers = msgspec.structs.replace(answers, model=hardware.model)
     body = _body(answers, hardware)
-    comments = [f"# {line}".rstrip() for line in explain(_parse_body(body), hardware.gpu_gb)]
+    comments = [
+        f"# {line}".rstrip() for line in explain(convert(tomllib.loads(body), LeagueConfig, ""), hardware.gpu_gb)
+    ]
     starting = f"#\n{hardware.starting}" if hardware.starting else ""
     head = (
         f"# A league of {answers.game} for {hardware.what}. Written by `league config init`.\n"
@@ -141,10 +143,6 @@ def settings_file(answers: PresetOptions, explain: Callable[[LeagueConfig, float
         f"#   league up --config FILE       run it\n{starting}"
     )
     return head + "".join(f"{line}\n" for line in comments) + body
-
-
-def _parse_body(body: str) -> LeagueConfig:
-    return convert(tomllib.loads(body), LeagueConfig, "")
 
 
 def _body(answers: PresetOptions, hardware: Hardware) -> str:

@@ -1,7 +1,5 @@
 """Changes of an open league's configuration: validation, and the event that puts them in force."""
 
-import json
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +9,8 @@ import msgspec
 from league.state import LeagueState
 from schemas.codec import canonical_json
 from schemas.config import LeagueConfig, convert, to_builtins
-from schemas.errors import ConfigError, UsageError, format_choices
+from schemas.config.base import assign_setting, parse_value, toml_key, toml_value
+from schemas.errors import ConfigError, UsageError
 from schemas.events import LeagueConfigured
 from schemas.ids import digest
 
@@ -74,34 +73,8 @@ def with_settings(config: LeagueConfig, settings: Sequence[str]) -> LeagueConfig
         key, equals, text = (part.strip() for part in setting.partition("="))
         if not equals or not key:
             raise ConfigError(f"{setting}: expected KEY=VALUE, such as rollout.ahead_steps=1.5")
-        _assign(table, key.split("."), parse_value(text), key)
+        assign_setting(table, key.split("."), parse_value(text), key)
     return convert(table, LeagueConfig, "")
-
-
-def parse_value(text: str) -> Any:
-    """Parse a value as TOML, else as a word without quotes; empty text is None."""
-    if not text:
-        return None
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _assign(table: dict[str, Any], parts: Sequence[str], value: Any, key: str) -> None:
-    """Set a value; names in a table may contain dots themselves."""
-    if len(parts) == 1 or ".".join(parts) in table:
-        table[".".join(parts)] = value
-        return
-    for length in range(len(parts) - 1, 0, -1):
-        name = ".".join(parts[:length])
-        if isinstance(table.get(name), dict):
-            _assign(table[name], parts[length:], value, key)
-            return
-    if table.get(parts[0]) is not None:
-        raise ConfigError(f"{key}: {parts[0]!r} is no table; expected one of its keys, {format_choices(sorted(table))}")
-    table[parts[0]] = {}
-    _assign(table[parts[0]], parts[1:], value, key)
 
 
 def _agent_identities(config: LeagueConfig) -> dict[str, Any]:
@@ -115,9 +88,6 @@ def _agent_identities(config: LeagueConfig) -> dict[str, Any]:
         )
         for name, agent in config.agents.items()
     }
-
-
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def render_settings(config: LeagueConfig) -> str:
@@ -137,32 +107,8 @@ def _lines(table: Mapping[str, Any], path: str) -> Iterator[str]:
     for key, value in table.items():
         # TOML has no null; null is the default of every key that allows it.
         if value is not None and not (isinstance(value, dict) and value):
-            yield f"{_key(key)} = {_value(value)}"
+            yield f"{toml_key(key)} = {toml_value(value)}"
     for key, value in table.items():
         if isinstance(value, dict) and value:
-            inner = f"{path}.{_key(key)}" if path else _key(key)
+            inner = f"{path}.{toml_key(key)}" if path else toml_key(key)
             yield from ("", f"[{inner}]", *_lines(value, inner))
-
-
-def _value(value: Any) -> str:
-    match value:
-        case dict():
-            inner = ", ".join(f"{_key(key)} = {_value(part)}" for key, part in value.items() if part is not None)
-            return f"{{ {inner} }}" if inner else "{}"
-        case list() | tuple():
-            return "[" + ", ".join(map(_value, value)) + "]"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return _text(value)
-        case _:
-            return repr(value)
-
-
-def _key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _text(key)
-
-
-def _text(text: str) -> str:
-    # JSON strings are TOML strings, except for one control character that JSON does not escape.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -117,7 +117,7 @@ def estimate_resources(config: LeagueConfig, gpu_gb: float | None = None) -> Est
         # The supervisor has played for the base model to learn from, and keeps twice the engine's memory.
         memory_gb=_SUPERVISOR_GB
         + 2 * _ENGINE_GB.get(config.game.name, 0.0)
-        + _broker_gb(config)
+        + min(_BROKER_GB + _BROKER_EVENT_BYTES * _events(config) / GB, _BROKER_MOST_GB)
         + sum(count * _host_gb(config, role, sizes) for role, count in roles.items()),
         devices=list(_device_estimates(config, roles, sizes, gpu_gb)),
         disk_gb_step=step,
@@ -130,10 +130,6 @@ def _events(config: LeagueConfig) -> float:
     """Events that the history will have; infinite where the number of steps is not known."""
     matches = len(config.trained_policies) * config.trainer.rollouts_per_step
     return float("inf") if config.stop.steps is None else _EVENTS_MATCH * config.stop.steps * matches
-
-
-def _broker_gb(config: LeagueConfig) -> float:
-    return min(_BROKER_GB + _BROKER_EVENT_BYTES * _events(config) / GB, _BROKER_MOST_GB)
 
 
 def _step_bytes(config: LeagueConfig, sizes: ModelDimensions) -> float:

@@ -125,7 +125,15 @@ async def serve(context: Context, port: int = 0, host: str | None = None) -> Non
         async with beside(following, server.update_rates(), pool.follow(), pool.expire()):
             server.serve(LeagueModels(context, models), pool)
             url = f"http://{_advertised_host(context, host)}:{server.port}"
-            await context.announce(_make_serving_event(context, url, models.backend.stats().slots))
+            await context.announce(
+                InferenceServing(
+                    worker=context.name,
+                    incarnation=context.incarnation,
+                    url=url,
+                    backend=context.config.inference.backend,
+                    slots=models.backend.stats().slots,
+                )
+            )
             log.info("serving", url=url)
             await context.stopping.wait()
             await server.drain()
@@ -160,16 +168,6 @@ async def serve_in_turns(
             admission.resume()
         # Short, since nothing signals a request for the turn.
         await context.wait_for_event(timeout_s=2 * POLL_S)
-
-
-def _make_serving_event(context: Context, url: str, slots: int) -> InferenceServing:
-    return InferenceServing(
-        worker=context.name,
-        incarnation=context.incarnation,
-        url=url,
-        backend=context.config.inference.backend,
-        slots=slots,
-    )
 
 
 def _advertised_host(context: Context, host: str) -> str:

@@ -337,14 +337,11 @@ class TrainerWorker:
         await self._experience_reader.release(self._context.state.experience_position(self._policy))
         if old is not None and old.state != step.state:
             self._past_states.append(old.state)
-            if self._is_in_league(old.step):
+            if agent_name(self._policy, old.step) in self._context.state.agents:
                 self._past_states.clear()
         while is_whole and self._past_states:
             await self._context.persistently(lambda: self._states.delete(self._past_states[-1]))
             self._past_states.pop()
-
-    def _is_in_league(self, version: int) -> bool:
-        return agent_name(self._policy, version) in self._context.state.agents
 
     def _budget_used(self) -> float:
         """Share of the training budget that is used up, 0 to 1; an exploiter's lasts from reset to reset."""

@@ -4,7 +4,6 @@ Nothing here writes. The matches come from a projection as arrays, so that milli
 """
 
 import math
-import tomllib
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from league.ratings.arrays import MatchArrays, RatingRule, fold_arrays
 from league.ratings.base import make_rating_system
 from league.ratings.load import load_matches
 from schemas.config import Plugin, RatingsConfig, convert, to_builtins
+from schemas.config.base import assign_setting, parse_value
 from schemas.errors import ConfigError, UsageError, format_choices
 from schemas.events import AgentRating
 
@@ -161,11 +161,7 @@ def _parse_setting(setting: str) -> tuple[str, Any]:
     key, equals, text = (part.strip() for part in setting.partition("="))
     if not equals or not key.startswith("ratings."):
         raise ConfigError(f"--set {setting}: expected ratings.KEY=VALUE, such as ratings.elo.k=16")
-    try:
-        return key, tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        # A string without quotes.
-        return key, text
+    return key, parse_value(text)
 
 
 def _parse_shorthand(key: str) -> tuple[str, str] | None:
@@ -181,11 +177,5 @@ def _with_setting(ratings: RatingsConfig, key: str, value: Any) -> RatingsConfig
             return ratings
         key = f"ratings.system.settings.{shorthand[1]}"
     changed = to_builtins(ratings)
-    *tables, last = key.split(".")[1:]
-    table = changed
-    for name in tables:
-        if not isinstance(table.setdefault(name, {}), dict):
-            raise ConfigError(f"--set {key}: {name!r} is no table")
-        table = table[name]
-    table[last] = value
+    assign_setting(changed, key.split(".")[1:], value, f"--set {key}")
     return convert(changed, RatingsConfig, "ratings")

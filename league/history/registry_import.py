@@ -124,7 +124,7 @@ def parse_registry(data: bytes, source: str) -> ImportedRegistry:
         where = f"agents.{name}"
         kind = _expect_table(fields, where).get("type")
         if kind == "baseline":
-            baselines.append(ImportedBaseline(_parse_agent_name(name, where), _parse_number(fields, "elo", where)))
+            baselines.append(ImportedBaseline(check_name(where, name), _parse_number(fields, "elo", where)))
         elif kind == "checkpoint":
             checkpoints.append(_parse_checkpoint(name, fields, agents, where))
         else:
@@ -164,10 +164,6 @@ def _expect_list(value: Any, where: str) -> list[Any]:
 def _abbreviate(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
-
-
-def _parse_agent_name(name: str, where: str) -> str:
-    return check_name(where, name)
 
 
 def _is_number(value: Any) -> bool:

@@ -56,7 +56,7 @@ class HistoryReplay:
         self._events += 1
         self._time_ns = recorded.time_ns
         if isinstance(recorded.error, UnknownEventError):
-            self._unknown[_type_of(recorded)] += 1
+            self._unknown[str(msgspec.json.decode(recorded.payload, type=dict)["type"])] += 1
         elif recorded.error is not None:
             self._undecodable += 1
         self.state.apply(recorded.sequence, recorded.event)
@@ -77,10 +77,6 @@ class HistoryReplay:
             undecodable=self._undecodable,
             digest=self.state.digest(),
         )
-
-
-def _type_of(recorded: RecordedEvent) -> str:
-    return str(msgspec.json.decode(recorded.payload, type=dict)["type"])
 
 
 async def replay_log(history: EventLog, until: int | None = None) -> ReplayReport:

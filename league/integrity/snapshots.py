@@ -4,18 +4,18 @@ A snapshot is a blob; ``SnapshotTaken`` has its sequence. Snapshots are disposab
 another version is skipped for an older one, and finally for the first event.
 """
 
-from collections.abc import AsyncIterator
+from operator import attrgetter
 from typing import Protocol
 
 import msgspec
 import zstandard
 
 from league.blobs import BlobStore
-from league.log.base import RecordedEvent
+from league.log.base import EventReader
 from league.ratings.fold import RatingFold, RatingsSnapshot
 from league.state import LeagueState, LeagueStateSnapshot
 from schemas.errors import ArtifactError, ConfigError, DecodeError
-from schemas.events import Event, SnapshotTaken
+from schemas.events import SnapshotTaken
 from schemas.loggers import get_logger
 
 log = get_logger()
@@ -24,15 +24,6 @@ VERSION = 11
 """Increases whenever the folds' state, or their handling of an event, changes."""
 
 _encoder = msgspec.msgpack.Encoder()
-
-
-class EventReader(Protocol):
-    """A source of events for folds: a log, a projection or a recovered history."""
-
-    def read(
-        self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
-    ) -> AsyncIterator[RecordedEvent]:
-        """Events from sequence ``first`` to ``last``, or to the newest; optionally of one type."""
 
 
 class BlobReader(Protocol):
@@ -81,19 +72,15 @@ async def load_folds(
     history: EventReader, artifacts: BlobReader, at: int | None = None
 ) -> tuple[LeagueState, RatingFold]:
     """Load the newest usable snapshot's folds, none later than ``at``; empty folds when there is none."""
-    snapshots = [r async for r in history.read(only=SnapshotTaken)]
-    for recorded in sorted(snapshots, key=_snapshot_sequence, reverse=True):
-        event = recorded.event
-        if isinstance(event, SnapshotTaken) and event.version == VERSION and (at is None or event.sequence <= at):
+    events = [recorded.event async for recorded in history.read(only=SnapshotTaken)]
+    snapshots = [event for event in events if isinstance(event, SnapshotTaken) and event.version == VERSION]
+    for event in sorted(snapshots, key=attrgetter("sequence"), reverse=True):
+        if at is None or event.sequence <= at:
             try:
                 return _check_digest(decode_snapshot(await artifacts.get(event.artifact)), event)
             except (ArtifactError, DecodeError) as error:
                 log.warning("snapshot passed over", sequence=event.sequence, error=str(error))
     return LeagueState(), RatingFold()
-
-
-def _snapshot_sequence(recorded: RecordedEvent) -> int:
-    return recorded.event.sequence if isinstance(recorded.event, SnapshotTaken) else 0
 
 
 def _check_digest(folds: tuple[LeagueState, RatingFold], event: SnapshotTaken) -> tuple[LeagueState, RatingFold]:

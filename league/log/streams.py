@@ -113,10 +113,6 @@ def _experience_config(limits: ExperienceConfig, consumed: int) -> StreamConfig:
     )
 
 
-def _dead_letters_config() -> StreamConfig:
-    return StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=_MAX_DEAD_LETTERS)
-
-
 def _metrics_config(is_cluster: bool) -> StreamConfig:
     """The heartbeat stream: the newest of each process, for a minute.
 
@@ -171,7 +167,13 @@ async def tighten_streams(js: JetStreamContext) -> None:
 def _common_configs(is_cluster: bool) -> list[StreamConfig]:
     """All streams but ``EXPERIENCE``, whose first sequence depends on the history."""
     buckets = [_bucket_config(BLOB_BUCKET), _bucket_config(STATE_BUCKET)]
-    return [_metrics_config(is_cluster), _history_config(), _work_config(), _dead_letters_config(), *buckets]
+    return [
+        _metrics_config(is_cluster),
+        _history_config(),
+        _work_config(),
+        StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=_MAX_DEAD_LETTERS),
+        *buckets,
+    ]
 
 
 async def _ensure_stream(js: JetStreamContext, config: StreamConfig) -> StreamInfo:

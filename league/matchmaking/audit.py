@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from league.integrity.snapshots import EventReader
+from league.log.base import EventReader
 from league.matchmaking.pool import free_slots
 from league.matchmaking.roles import sampler_of
 from league.samplers.base import make_sampler

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from league.evaluation.plan import evaluation_jobs
-from league.integrity.snapshots import BlobReader, EventReader, load_state_at
+from league.integrity.snapshots import BlobReader, load_state_at
+from league.log.base import EventReader
 from league.matchmaking.matchmaker import RecomputedDraw, policy_of, recompute_draw, recorded_differences
 from league.matchmaking.sessions import SessionDraws, SessionTerms, draw_session, draw_steps
 from league.samplers.base import SeatDraw

@@ -39,7 +39,7 @@ def pool_changes(state: LeagueState) -> list[PoolChange]:
 
     Without ``max_active_adapters`` every resting agent is activated.
     """
-    most = _matchmaking_config(state).max_active_adapters
+    most = (state.config.matchmaking if state.config is not None else MatchmakingConfig()).max_active_adapters
     if most is None and not state.has_resting_agents:
         return []
     members = _pool_candidates(state)
@@ -143,10 +143,6 @@ def _nearness_reason(agent: Agent, live: LivePolicy | None) -> str:
     if live is None:
         return "there is room"
     return f"rated {_distance(agent, live):.0f} points from {agent_name(live.policy, live.version)}"
-
-
-def _matchmaking_config(state: LeagueState) -> MatchmakingConfig:
-    return state.config.matchmaking if state.config is not None else MatchmakingConfig()
 
 
 def _trained_policy(state: LeagueState) -> str:

@@ -13,8 +13,8 @@ from arena.games import make_game
 from arena.games.base import Bot, Outcome, Turn
 from arena.match import Resimulation, resimulate
 from arena.records import is_episode_record, make_transcript
-from league.integrity.snapshots import BlobReader, EventReader
-from league.log.base import RecordedEvent
+from league.integrity.snapshots import BlobReader
+from league.log.base import EventReader, RecordedEvent
 from league.log.jetstream import JetStreamLog
 from league.matchmaking.explanation import DrawExplanation, EvaluationExplanation, explain_draw, explain_evaluation
 from league.queries.matches import MatchEvents, event_position, load_record, void_fields

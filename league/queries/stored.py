@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from league.log.base import RecordedEvent
+from league.log.base import EventReader, RecordedEvent
 from league.queries.live_league import LiveLeague
 from schemas.events import Event
 
@@ -17,14 +17,15 @@ _BATCH_SIZE = 5_000
 _TIMEOUT_S = 60.0
 
 
-class StoredHistory:
+class StoredHistory(EventReader):
     """The events of a league's tables, for a fold in another thread: a long one would block the server's.
 
     It ends with the event at ``through``; ``loop`` is the server's, which queries the tables.
     """
 
     def __init__(self, league: LiveLeague, through: int, loop: asyncio.AbstractEventLoop) -> None:
-        self._league = league
+        self.league = league.log.league
+        self._tables = league
         self._through = through
         self._loop = loop
 
@@ -32,21 +33,20 @@ class StoredHistory:
         """Sequence of the newest event to include."""
         return self._through
 
-    async def read(
+    async def batches(
         self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None
-    ) -> AsyncIterator[RecordedEvent]:
-        """Events from sequence ``first`` to ``last``, optionally of one type."""
+    ) -> AsyncIterator[list[RecordedEvent]]:
+        """See ``EventReader.batches``."""
         last = self._through if last is None else min(last, self._through)
         while first <= last:
             batch = self._read_batch(first, last, None if only is None else only.__name__)
-            for recorded in batch:
-                yield recorded
             if not batch:
                 return
+            yield batch
             first = batch[-1].sequence + 1
 
     def _read_batch(self, first: int, last: int, kind: str | None) -> list[RecordedEvent]:
-        events = self._league.recorded_events(
+        events = self._tables.recorded_events(
             "WHERE sequence BETWEEN ? AND ? AND (? IS NULL OR type = ?) ORDER BY sequence LIMIT ?",
             *(first, last, kind, kind, _BATCH_SIZE),
         )

@@ -360,9 +360,7 @@ class LeagueState:
         for table in saved.tables:
             state._table(table.game, table.system).replace(table.ratings)
             state._rated_to[table.game, table.system] = table.rated_to
-        state._records = PolicyRecords.from_snapshot(
-            saved.records, {policy: state.training_start(policy) for policy in saved.resets}
-        )
+        state._records = PolicyRecords(saved.records, {policy: state.training_start(policy) for policy in saved.resets})
         state._evaluations = EvaluationTable.from_evaluations(saved.evaluations)
         state._seen = SeenIds.from_snapshot(saved.seen)
         state._voided = set(saved.voided)

@@ -104,13 +104,13 @@ def _make_row(agent: Agent, ratings: RatingTable) -> Agent:
 
 
 class _RecordTable:
-    """Rows of win-loss records, handed out without a copy."""
+    """Base of tables of win-loss records, whose rows are handed out without a copy."""
 
-    def __init__(self, rows: Mapping[str, dict[str, WinLoss]]) -> None:
-        self._rows = {name: PersistentMap(dict(row)) for name, row in rows.items()}
+    def __init__(self, rows: Mapping[str, dict[str, WinLoss]] | None = None) -> None:
+        self._rows = {name: PersistentMap(dict(row)) for name, row in (rows or {}).items()}
         self._table: Mapping[str, Mapping[str, WinLoss]] | None = None
 
-    def count(self, results: Iterable[tuple[str, SeatResult, SeatResult]], matches: int) -> bool:
+    def _add(self, results: Iterable[tuple[str, SeatResult, SeatResult]], matches: int) -> bool:
         """Add results of one seat against another to the named rows; returns whether there were any."""
         changes: dict[str, dict[str, WinLoss]] = {}
         for name, own, other in results:
@@ -122,21 +122,18 @@ class _RecordTable:
             self._table = None
         return bool(changes)
 
-    def drop(self, name: str) -> None:
-        self._table = None
-        self._rows.pop(name, None)
-
     def table(self) -> Mapping[str, Mapping[str, WinLoss]]:
-        """Returns all rows; never changes, and is the same object until a row does."""
+        """``table[name][opponent]``; never changes, and is the same object until a row does."""
         if self._table is None:
             self._table = dict(self._rows)
         return self._table
 
     def to_snapshot(self) -> dict[str, dict[str, WinLoss]]:
+        """Returns ``table`` for a snapshot."""
         return {name: row.to_dict() for name, row in self._rows.items()}
 
 
-class PolicyRecords:
+class PolicyRecords(_RecordTable):
     """Win-loss records by policy and opponent.
 
     Every seat of a policy's version is compared by score with every seat of another agent. Versions of one policy are
@@ -146,9 +143,11 @@ class PolicyRecords:
     A reset policy is a new player under an old name: results of its earlier versions no longer count for it.
     """
 
-    def __init__(self) -> None:
-        self._records = _RecordTable({})
-        self._first_version: dict[str, int] = {}
+    def __init__(
+        self, rows: Mapping[str, dict[str, WinLoss]] | None = None, first_versions: Mapping[str, int] | None = None
+    ) -> None:
+        super().__init__(rows)
+        self._first_version = dict(first_versions or {})
         """The first version of each policy whose results count; 0 where absent."""
 
     def count(self, match: MatchFinished, matches: int = 1) -> bool:
@@ -162,53 +161,28 @@ class PolicyRecords:
             if (named := split_agent(seat.agent)) is not None and named[1] >= self._first_version.get(named[0], 0)
         }
         results = ((policies[own.agent], own, other) for own, other in _seat_pairs(match) if own.agent in policies)
-        return self._records.count(results, matches)
+        return self._add(results, matches)
 
     def reset_policy(self, policy: str, version: int) -> None:
         """Drop the results of a policy's versions before ``version``."""
         if version > self._first_version.get(policy, 0):
             self._first_version[policy] = version
-            self._records.drop(policy)
-
-    def table(self) -> Mapping[str, Mapping[str, WinLoss]]:
-        """``table[policy][agent]``; never changes."""
-        return self._records.table()
-
-    def to_snapshot(self) -> dict[str, dict[str, WinLoss]]:
-        """Returns ``table`` for a snapshot."""
-        return self._records.to_snapshot()
-
-    @classmethod
-    def from_snapshot(cls, table: dict[str, dict[str, WinLoss]], first_versions: dict[str, int]) -> "PolicyRecords":
-        """Restores the records; ``first_versions`` gives the first version of each policy that was reset."""
-        records = cls()
-        records._records, records._first_version = _RecordTable(table), dict(first_versions)
-        return records
+            self._table = None
+            self._rows.pop(policy, None)
 
 
-class AgentPairRecords:
+class AgentPairRecords(_RecordTable):
     """Win-loss records of evaluation matches and sessions by agent and opponent.
 
     Every seat of one is compared by score with every seat of the other. Both are immutable, so unlike a policy's
     records these do not mix strengths. Pairs with a score that is not a finite number are left out.
     """
 
-    def __init__(self, table: dict[str, dict[str, WinLoss]] | None = None) -> None:
-        self._records = _RecordTable(table or {})
-
     def count(self, match: MatchFinished, matches: int = 1) -> bool:
         """Add a match, or take one back with -1; returns whether any record changed."""
         if match.purpose not in ("evaluation", SESSION_PURPOSE):
             return False
-        return self._records.count(((own.agent, own, other) for own, other in _seat_pairs(match)), matches)
-
-    def table(self) -> Mapping[str, Mapping[str, WinLoss]]:
-        """``table[agent][other]``; never changes."""
-        return self._records.table()
-
-    def to_snapshot(self) -> dict[str, dict[str, WinLoss]]:
-        """Returns ``table`` for a snapshot."""
-        return self._records.to_snapshot()
+        return self._add(((own.agent, own, other) for own, other in _seat_pairs(match)), matches)
 
 
 def _seat_pairs(match: MatchFinished) -> Iterator[tuple[SeatResult, SeatResult]]:

@@ -16,7 +16,7 @@ import math
 import msgspec
 import numpy as np
 
-from league.analysis.history_rating import CurvePoint, WalkOptions, fit_learning_curves
+from league.analysis.history_rating import WalkOptions, fit_learning_curves
 from league.analysis.summary import rating_curve
 from league.ratings.arrays import MatchArrays
 from league.success_criteria.statistics import CriteriaEvidence, RatedMatch, Thresholds
@@ -132,7 +132,7 @@ def _compare_with_baseline(
         return BaselineComparison(baseline, f"not measured: {error}")
     points = [point for curve in board.curves if curve.policy == collected.policy for point in curve.points]
     moments = [
-        _version_difference(point, collected)
+        VersionDifference(point.step, collected.last_rated_at[point.step], point.rating, point.low, point.high)
         for point in points
         if point.step >= warm_up and point.step in collected.last_rated_at
     ]
@@ -143,10 +143,6 @@ def _compare_with_baseline(
     return BaselineComparison(
         baseline, _find_problem(moments, below, thresholds), len(moments), below, worst, moments[-1]
     )
-
-
-def _version_difference(point: CurvePoint, collected: CriteriaEvidence) -> VersionDifference:
-    return VersionDifference(point.step, collected.last_rated_at[point.step], point.rating, point.low, point.high)
 
 
 def _find_problem(moments: list[VersionDifference], below: int, thresholds: Thresholds) -> str:

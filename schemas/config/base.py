@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -168,25 +169,59 @@ def _expectation(kind: Any, found: Any) -> str:
 
 def toml_document(settings: Mapping[str, Any]) -> str:
     """Settings as a TOML file, a line per key at its top; keys without a value (None) are left out."""
-    return "".join(f"{_toml_key(key)} = {toml_value(value)}\n" for key, value in _present(settings))
+    return "".join(f"{toml_key(key)} = {toml_value(value)}\n" for key, value in _present(settings))
 
 
 def toml_value(value: Any) -> str:
     """A value in TOML, on one line."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_toml_key(key)} = {toml_value(part)}" for key, part in _present(value)) + " }"
+        inner = ", ".join(f"{toml_key(key)} = {toml_value(part)}" for key, part in _present(value))
+        return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml_value, value)) + "]"
-    # JSON strings are TOML strings, except for lone surrogates; so are numbers, except for infinity.
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float):
+        return repr(value)
+    # JSON strings are TOML strings, except for one control character that JSON does not escape.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _toml_key(key: str) -> str:
+def toml_key(key: str) -> str:
+    """A key in TOML, with quotes where it needs them."""
     return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else toml_value(key)
 
 
 def _present(table: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [(key, value) for key, value in table.items() if value is not None]
+
+
+def parse_value(text: str) -> Any:
+    """Parse a value as TOML, else as a word without quotes; empty text is None."""
+    if not text:
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def assign_setting(table: dict[str, Any], parts: Sequence[str], value: Any, key: str) -> None:
+    """Set a value in nested tables; names in a table may contain dots themselves.
+
+    Raises:
+        ConfigError: a part of ``key`` is no table.
+    """
+    if len(parts) == 1 or ".".join(parts) in table:
+        table[".".join(parts)] = value
+        return
+    for length in range(len(parts) - 1, 0, -1):
+        name = ".".join(parts[:length])
+        if isinstance(table.get(name), dict):
+            assign_setting(table[name], parts[length:], value, key)
+            return
+    if table.get(parts[0]) is not None:
+        raise ConfigError(f"{key}: {parts[0]!r} is no table; expected one of its keys, {format_choices(sorted(table))}")
+    table[parts[0]] = {}
+    assign_setting(table[parts[0]], parts[1:], value, key)
 
 
 def to_builtins(config: msgspec.Struct) -> dict[str, Any]:

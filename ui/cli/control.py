@@ -10,6 +10,7 @@ import uvloop
 from league.integrity.snapshots import load_state_at
 from league.run import Run
 from schemas.config import AgentConfig, SearchConfig, convert, to_builtins
+from schemas.config.base import parse_value
 from schemas.errors import UsageError, format_choices
 from schemas.events import AgentActivated, AgentRetired, Event, LeagueConfigured, LeaguePaused, LeagueResumed
 from ui.cli.options import JsonOption, with_run_options
@@ -126,7 +127,6 @@ def agent_add(
     rated and stand on the leaderboard, and are never drawn.
     """
     from lifecycle import control
-    from lifecycle.reconfigure import parse_value
 
     if kind not in ("bot", "remote", "search", "external"):
         expected = "bot, remote, search or external"
