@@ -177,7 +177,7 @@ class LocalBackend:
 
     def _load(self, name: str, digest: str, folder: Path) -> None:
         with translate_out_of_memory(f"adapter {name!r}"):
-            lora = load(folder, self._decoder.shape, self._config.max_lora_rank, self._config.device)
+            lora = load(folder, self._decoder.shape, self._config.max_lora_rank, self._config.device, dora=True)
             self._check_memory(name, size := self._adapter_bytes(lora))
             before = self._adapters.get(name)
             self._adapters[name] = LoadedAdapter(lora, digest, self._swaps + 1, size)
@@ -194,7 +194,8 @@ class LocalBackend:
     def _adapter_bytes(self, lora: Lora) -> int:
         """Memory for an adapter's weights, in bytes."""
         item = DTYPES[self._config.dtype].itemsize
-        merged = sum(out * into for out, into in lora.sizes.values()) if self._merge else lora.flat_P.numel()
+        is_merged = self._merge or lora.magnitudes
+        merged = sum(out * into for out, into in lora.sizes.values()) if is_merged else lora.flat_P.numel()
         return lora.flat_P.numel() * lora.flat_P.element_size() + merged * item
 
     def _check_memory(self, name: str, size: int) -> None:

@@ -18,6 +18,7 @@ from players.policy import make_conversation_encoder
 from players.prompt_builder import check_prompt_names, check_prompts_config, make_prompter
 from players.search import check_searchable
 from schemas.config import LeagueConfig, PromptsConfig, SearchConfig, convert
+from schemas.episodes import Message
 from schemas.errors import ConfigError, GameError, format_choices
 from schemas.events import EVENT_TYPES
 from schemas.standings import Agent, LivePolicy, Standings
@@ -123,16 +124,20 @@ def _check_imitation(config: LeagueConfig) -> None:
 def check_tokenizer(tokenizer: Tokenizer, config: LeagueConfig) -> EnvironmentSpec:
     """Check that a base model can be computed and prompted with the league's game or conversations; returns the game.
 
+    A first prompt is written, so that a chat template that fails is refused here and not by every match.
+
     Raises:
         ConfigError: the learner or the inference backend does not compute it.
-        ModelError: words are missing in its vocabulary.
+        ModelError: words are missing in its vocabulary, or its chat template rejects a conversation.
     """
     check_family(config, tokenizer.folder)
     contest = make_environment(config.game.name, config.game.settings)
     if isinstance(contest, ArenaSpec):
-        make_conversation_encoder(tokenizer, config.prompts)
+        make_conversation_encoder(tokenizer, config.prompts).encode([Message("user", "?")])
     else:
-        make_prompter(tokenizer, contest, config.prompts)
+        prompter, opening = make_prompter(tokenizer, contest, config.prompts), contest.new(0)
+        for seat in opening.to_move():
+            prompter.make_prompt(opening, seat)
     return contest
 
 

@@ -11,7 +11,8 @@ import msgspec
 
 from arena.prompts import template_for
 from inference.base import backend_settings
-from models.hf import read_tensor_names
+from models import adapters
+from models.hf import read_weight_sizes
 from models.model_config import MODEL_TYPES, read_model_shape, unsupported_reason
 from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError, format_choices
@@ -87,22 +88,62 @@ def check_family(config: LeagueConfig, base: Path) -> None:
     _check_weights(config, base)
 
 
+_NO_TARGETS = ("norm", "embed", "lm_head")
+"""Parts of the names of weights that no adapter sits on: norms, embeddings and output heads."""
+
+
 def _check_weights(config: LeagueConfig, base: Path) -> None:
-    """Refuse pickled weights, and targets of adapters that a model's weights are not named after."""
-    files = sorted(base.glob("*.safetensors"))
-    if pickles := [path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in base.glob(pattern) if not files]:
-        raise ModelError(
-            f"{base}: weights in {pickles[0]}, which are never loaded since pickles run code; expected *.safetensors"
-        )
-    if not files or not config.model.lora_targets:
+    """Refuse pickled or damaged weights, and targets of adapters that a model's weights are not named after."""
+    if not any(base.glob("*.safetensors")):
+        if pickles := sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in base.glob(pattern)):
+            raise ModelError(
+                f"{base}: weights in {pickles[0]}, which are never loaded since pickles run code; expected "
+                "*.safetensors"
+            )
         return
-    linears = {
-        name.removesuffix(".weight") for path in files for name in read_tensor_names(path) if name.endswith(".weight")
-    }
+    names = {name.removesuffix(".weight") for name, size in read_weight_sizes(base).items() if len(size) > 1}
+    linears = {name for name in names if not any(part in name.rpartition(".")[2] for part in _NO_TARGETS)}
     for target in config.model.lora_targets:
         if not any(f".{name}".endswith(f".{target}") for name in linears):
-            leaves = {name.rpartition(".")[2] for name in linears if "norm" not in name and "embed" not in name}
+            leaves = {name.rpartition(".")[2] for name in linears}
             raise ConfigError(f"model.lora_targets: {target!r}; this model has {format_choices(leaves, target)}")
+
+
+def check_first_adapter(config: LeagueConfig, folder: Path, base: Path | None) -> None:
+    """Check that training can begin with an adapter (``model.adapter``).
+
+    Args:
+        config: The league's.
+        folder: The adapter's, in PEFT's format.
+        base: The base model's; None if it is not on this machine yet.
+
+    Raises:
+        ConfigError: its rank or alpha is not the configured one.
+        ModelError: no LoRA adapter, or one of another base model.
+    """
+    fields, model = adapters.read_config(folder), config.model
+    for key, found, expected in (
+        ("lora_rank", fields["r"], model.lora_rank),
+        ("lora_alpha", fields["lora_alpha"], model.lora_alpha),
+    ):
+        if found != expected:
+            raise ConfigError(
+                f"model.{key}: {expected:g}, but the adapter in model.adapter has {found:g}; expected that"
+            )
+    matrices = adapters.read_matrices(folder)
+    if base is None:
+        return
+    sizes = {f"base_model.model.{name.removesuffix('.weight')}": size for name, size in read_weight_sizes(base).items()}
+    if not matrices.keys() & sizes.keys():
+        raise ModelError(
+            f"{folder}: an adapter of another base model: it adapts {min(matrices)!r}, which {base} does not have"
+        )
+    for name, (a_RI, b_OR) in matrices.items():
+        if (size := sizes.get(name, fits := (b_OR.shape[0], a_RI.shape[1]))) != fits:
+            raise ModelError(
+                f"{folder}: an adapter of another base model: {name!r} is for a linear of {fits}; that of {base} has "
+                f"{size}"
+            )
 
 
 def _check_native(config: LeagueConfig, reason: str) -> None:

@@ -24,6 +24,8 @@ class ModelDimensions(msgspec.Struct, frozen=True):
     head_dim: int = 128
     tied: bool = True
     """Whether the output head is the embedding matrix."""
+    max_positions: int = 0
+    """Longest sequence, in tokens; 0 where it is not known."""
 
     @property
     def parameters(self) -> int:
@@ -58,14 +60,18 @@ class ModelDimensions(msgspec.Struct, frozen=True):
 
 
 KNOWN_MODELS = {
-    "Qwen/Qwen3-0.6B": ModelDimensions(1024, 28, 16, 8, 3072, 151_936),
-    "Qwen/Qwen3-1.7B": ModelDimensions(2048, 28, 16, 8, 6144, 151_936),
-    "Qwen/Qwen3-4B": ModelDimensions(2560, 36, 32, 8, 9728, 151_936),
-    "Qwen/Qwen3-8B": ModelDimensions(4096, 36, 32, 8, 12_288, 151_936, tied=False),
-    "Qwen/Qwen3-14B": ModelDimensions(5120, 40, 40, 8, 17_408, 151_936, tied=False),
-    "meta-llama/Llama-3.2-1B-Instruct": ModelDimensions(2048, 16, 32, 8, 8192, 128_256, head_dim=64),
-    "meta-llama/Llama-3.2-3B-Instruct": ModelDimensions(3072, 28, 24, 8, 8192, 128_256),
-    "meta-llama/Llama-3.1-8B-Instruct": ModelDimensions(4096, 32, 32, 8, 14_336, 128_256, tied=False),
+    "Qwen/Qwen3-0.6B": ModelDimensions(1024, 28, 16, 8, 3072, 151_936, max_positions=40_960),
+    "Qwen/Qwen3-1.7B": ModelDimensions(2048, 28, 16, 8, 6144, 151_936, max_positions=40_960),
+    "Qwen/Qwen3-4B": ModelDimensions(2560, 36, 32, 8, 9728, 151_936, max_positions=40_960),
+    "Qwen/Qwen3-8B": ModelDimensions(4096, 36, 32, 8, 12_288, 151_936, tied=False, max_positions=40_960),
+    "Qwen/Qwen3-14B": ModelDimensions(5120, 40, 40, 8, 17_408, 151_936, tied=False, max_positions=40_960),
+    "meta-llama/Llama-3.2-1B-Instruct": ModelDimensions(
+        2048, 16, 32, 8, 8192, 128_256, head_dim=64, max_positions=131_072
+    ),
+    "meta-llama/Llama-3.2-3B-Instruct": ModelDimensions(3072, 28, 24, 8, 8192, 128_256, max_positions=131_072),
+    "meta-llama/Llama-3.1-8B-Instruct": ModelDimensions(
+        4096, 32, 32, 8, 14_336, 128_256, tied=False, max_positions=131_072
+    ),
 }
 """Dimensions from the ``config.json`` of each model, by hub id, so that nothing has to be downloaded."""
 
@@ -109,6 +115,7 @@ def _made_dimensions(shape: dict[str, Any]) -> ModelDimensions:
         vocabulary=_MADE_VOCABULARY,
         head_dim=base.head_dim,
         tied=base.tied,
+        max_positions=base.max_positions,
     )
 
 
@@ -125,6 +132,7 @@ def _read_dimensions(file: Path) -> ModelDimensions | None:
             vocabulary=fields["vocab_size"],
             head_dim=fields.get("head_dim") or fields["hidden_size"] // heads,
             tied=fields.get("tie_word_embeddings", False),
+            max_positions=fields.get("max_position_embeddings", 0),
         )
     except (OSError, ValueError, TypeError, KeyError):
         # Opening the league reports what is wrong with the model; here only its size is unknown.

@@ -79,6 +79,8 @@ class DeviceEstimate(msgspec.Struct, frozen=True):
     parts: list[MemoryItem]
     size_gb: float | None
     """Memory of the GPU; None where it is not known."""
+    shortages: list[str] = []
+    """Parts that cannot work with what they are given: key of the configuration, what was found and what is needed."""
 
     @property
     def taken_gb(self) -> float:
@@ -89,7 +91,14 @@ class DeviceEstimate(msgspec.Struct, frozen=True):
     @property
     def fits(self) -> bool:
         """Whether the parts fit; True where the GPU's memory is not known."""
-        return self.size_gb is None or self.taken_gb <= self.size_gb
+        return self.size_gb is None or (self.taken_gb <= self.size_gb and not self.shortages)
+
+    @property
+    def problems(self) -> list[str]:
+        """Reasons why they do not."""
+        if self.size_gb is None or self.taken_gb <= self.size_gb:
+            return self.shortages
+        return [f"{self.name}: {self.taken_gb:.1f} GB needed; {self.size_gb:.1f} GB found", *self.shortages]
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -202,7 +211,8 @@ def _device_estimates(
             parts.setdefault(device, []).extend(held * (roles["trainer"] if config.trainer.ranks == 1 else 1))
     for name in sorted(parts):
         held = _in_turns(parts[name]) if config.inference.colocate else parts[name]
-        yield DeviceEstimate(name, held, gpu_gb)
+        plays = roles.keys() & {*_playing_roles(config)} and name in _inference_devices(config)
+        yield DeviceEstimate(name, held, gpu_gb, _engine_shortages(config, sizes, gpu_gb) if plays else [])
 
 
 BETWEEN_TURNS = ("trainer: CUDA", "trainer: the adapter")
@@ -280,6 +290,24 @@ def _engine_parts(sizes: ModelDimensions, loras: int, rank: int, gb: float) -> t
     weights = sizes.parameters * BFLOAT16_BYTES / GB
     adapters = loras * sizes.adapter_parameters(rank) * BFLOAT16_BYTES / GB
     return weights, adapters, gb - weights - adapters - _WORKSPACE_GB
+
+
+def _engine_shortages(config: LeagueConfig, sizes: ModelDimensions | None, gpu_gb: float | None) -> list[str]:
+    """Why vLLM would not start: it has to hold the model, its adapters and one sequence of full length."""
+    if sizes is None or gpu_gb is None or config.inference.device == "cpu" or config.inference.backend != "vllm":
+        return []
+    engine = _vllm_config(config)
+    ranks, share = engine.tensor_parallel_size, engine.gpu_memory_utilization
+    length = engine.max_length(sizes.max_positions) if sizes.max_positions else max(engine.max_model_len, 1)
+    left = _engine_parts(sizes, engine.max_loras, config.max_lora_rank, ranks * share * gpu_gb)[2]
+    lacking = length * sizes.kv_bytes_per_token / GB - left + (ranks - 1) * _WORKSPACE_GB
+    if lacking <= 0:
+        return []
+    return [
+        f"inference.options.gpu_memory_utilization: {share:g} of {gpu_gb:g} GB leaves vLLM no room for keys and values "
+        f"of one sequence of {length:,} tokens, {lacking / ranks:.1f} GB too little; expected at least "
+        f"{share + lacking / ranks / gpu_gb:.2f}, a smaller model or a smaller inference.options.max_model_len"
+    ]
 
 
 def cached_tokens(sizes: ModelDimensions, loras: int, rank: int, gb: float) -> int:

@@ -25,6 +25,7 @@ from league.queries.text_table import number_columns, print_benchmarks, print_ta
 from league.run import DEFAULT_RUN, Run
 from league.state import LeagueState
 from lifecycle.config_checks import check_config
+from lifecycle.machine_checks import check_ready, check_start_adapter, find_shortcomings
 from lifecycle.open import open_league
 from lifecycle.reconfigure import check_change
 from players.remote.remote_player import check_api_keys, remote_agents_in_evaluation, remote_agents_in_training
@@ -138,13 +139,17 @@ async def run_league(run: Run, stages: Sequence[LeagueConfig], console: Console)
         console: Where progress is shown.
 
     Raises:
-        ConfigError: invalid settings, or a remote agent's key is not in the environment.
+        ConfigError: invalid settings, a package, GPU or store of blobs that this machine lacks, or a remote agent's key
+            is not in the environment.
+        ModelError: the adapter to begin with cannot be used.
         UsageError: there is no league and no settings to open one with, or a stage changes an immutable setting.
     """
     for settings in stages:
         check_config(settings)
         check_change(stages[0].name, stages[0], settings)
         await check_servers(settings)
+        check_start_adapter(settings)
+        check_ready(await find_shortcomings(settings))
     run.make_folder()
     with _claim_folder(run):
         return await _run_stages(run, stages, console)

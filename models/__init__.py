@@ -81,19 +81,43 @@ def find_base(source: str | Path, report: DownloadReporter | None = None) -> Pat
     return _from_hub(str(source), report)
 
 
-def _from_hub(name: str, report: DownloadReporter | None) -> Path:
+def find_local_base(source: str) -> Path | None:
+    """Returns the folder of a local model, or of a hub model that is cached whole; None for one that is not.
+
+    Raises:
+        ModelError: a path to no folder.
+    """
+    folder = Path(source).expanduser()
+    if folder.is_dir() or folder.is_absolute() or source.startswith("."):
+        return find_base(source)
+    return _find_cached(source)
+
+
+def _find_cached(name: str) -> Path | None:
     from huggingface_hub import snapshot_download  # slow to import, and local models never need it
+
+    try:
+        folder = Path(snapshot_download(name, **_DOWNLOADED, local_files_only=True))
+        _check_model_files(folder)
+    except (OSError, ValueError, ModelError):  # not cached, only in part as by other programs, or no valid id
+        return None
+    return folder
+
+
+_DOWNLOADED: dict[str, Any] = {"allow_patterns": [*MODEL_FILES], "ignore_patterns": [*OTHER_COPIES]}
+
+
+def _from_hub(name: str, report: DownloadReporter | None) -> Path:
+    if (cached := _find_cached(name)) is not None:
+        return cached
+    from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    files: dict[str, Any] = {"allow_patterns": [*MODEL_FILES], "ignore_patterns": [*OTHER_COPIES]}
-    try:
-        return Path(snapshot_download(name, **files, local_files_only=True))
-    except (OSError, ValueError):  # not cached, or no valid id: the hub's own answer says more
-        pass
     shown = {} if report is None else {"tqdm_class": _progress_bar(name, report)}
     try:
-        return Path(snapshot_download(name, **files, **shown))
+        return Path(snapshot_download(name, **_DOWNLOADED, **shown))
     except (OSError, ValueError) as error:
+        # The hub's own answer says more than that of the cache.
         reason = " ".join(str(error).split())
         raise ModelError(
             f"base model: {name!r} is neither a folder here (looked in {Path.cwd()}) nor a hub model that is cached "
@@ -124,8 +148,10 @@ def _progress_bar(name: str, report: DownloadReporter) -> Any:
 
 
 def _check_model_files(folder: Path) -> None:
-    """Report all missing files at once."""
-    missing = [name for name in ("config.json", "tokenizer.json") if not (folder / name).is_file()]
+    """Report all missing files at once, the shards that an index of weights names too."""
+    missing = [
+        name for name in ("config.json", "tokenizer.json", *_shard_names(folder)) if not (folder / name).is_file()
+    ]
     if not any(folder.glob("*.safetensors")):
         missing.append("*.safetensors")
     if missing:
@@ -137,7 +163,16 @@ def _check_model_files(folder: Path) -> None:
         )
 
 
-__all__ = ["BaseModel", "BaseShape", "Tokenizer", "find_base", "load_base", "make_base"]
+def _shard_names(folder: Path) -> list[str]:
+    try:
+        index = msgspec.json.decode((folder / "model.safetensors.index.json").read_bytes(), type=dict[str, Any])
+        return sorted({Path(name).name for name in index["weight_map"].values()})
+    except (OSError, msgspec.DecodeError, KeyError, AttributeError, TypeError):
+        # None, or an unreadable one, which whoever reads the weights names.
+        return []
+
+
+__all__ = ["BaseModel", "BaseShape", "Tokenizer", "find_base", "find_local_base", "load_base", "make_base"]
 
 
 def __getattr__(name: str) -> Any:

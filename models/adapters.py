@@ -51,7 +51,7 @@ TARGETS = tuple(part.rpartition(".")[2] for parts in FUSED.values() for part in 
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model.model."
-TENSOR = re.compile(re.escape(PREFIX) + r"(?P<linear>.+)\.lora_[AB]\.weight")
+TENSOR = re.compile(re.escape(PREFIX) + r"(?P<linear>.+)\.(lora_[AB]\.weight|(?P<magnitude>lora_magnitude_vector))")
 
 LORA_TENSOR = re.compile(r"(?P<linear>base_model\.model\..+)\.lora_(?P<letter>[AB])\.weight")
 
@@ -116,6 +116,7 @@ class Lora:
         flat_P: Tensor,
         rslora: bool = False,
         targets: Sequence[str] = (),
+        magnitudes: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.rank = rank
         self.alpha = alpha
@@ -126,6 +127,9 @@ class Lora:
         """Whether the scale is alpha / sqrt(rank) (Kalajdzievski 2023), as imported adapters may require."""
         self.targets = tuple(targets) or _leaf_names(sizes)
         """PEFT's ``target_modules``: the adapted linears, by the last part of their names where that is unambiguous."""
+        self.magnitudes = dict(magnitudes or {})
+        """DoRA's: the norms [O] that the rows of each adapted linear are scaled to, by name; empty for plain LoRA. They
+        are played with and not trained here."""
 
     @property
     def scale(self) -> float:
@@ -144,7 +148,8 @@ class Lora:
     def to(self, device: torch.device | str) -> "Lora":
         """A trainable copy on another device."""
         flat_P = self.flat_P.detach().to(device, copy=True).requires_grad_(True)
-        return Lora(self.rank, self.alpha, self.sizes, flat_P, self.rslora, self.targets)
+        magnitudes = {name: magnitude_O.to(device) for name, magnitude_O in self.magnitudes.items()}
+        return Lora(self.rank, self.alpha, self.sizes, flat_P, self.rslora, self.targets, magnitudes)
 
 
 def create(shape: DecoderShape, config: LoraConfig, seed: int, device: torch.device | str = "cpu") -> Lora:
@@ -163,6 +168,7 @@ def save(lora: Lora, folder: Path, base_model: str = "") -> None:
 
     The bytes depend on the weights and ``base_model`` alone, so equal adapters have equal digests.
     """
+    assert not lora.magnitudes, "only PEFT trains DoRA"
     tensors = name_tensors({f"{PREFIX}{name}": pair for name, pair in lora.matrices().items()})
     write(folder, tensors, make_config(lora.rank, lora.alpha, lora.targets, base_model, lora.rslora))
 
@@ -206,10 +212,17 @@ def write(folder: Path, tensors: Mapping[str, Tensor], config: Mapping[str, Any]
     (folder / CONFIG_FILE).write_bytes(config)
 
 
-def load(folder: Path, shape: DecoderShape, max_rank: int | None = None, device: torch.device | str = "cpu") -> Lora:
+def load(
+    folder: Path,
+    shape: DecoderShape,
+    max_rank: int | None = None,
+    device: torch.device | str = "cpu",
+    dora: bool = False,
+) -> Lora:
     """Load a PEFT LoRA adapter for a base of ``shape``, trainable and float32.
 
-    Names, types and shapes are checked in the file's header, before any weight is read.
+    Names, types and shapes are checked in the file's header, before any weight is read. ``dora`` is whether one of
+    DoRA is loaded too, with its magnitudes.
 
     Raises:
         ModelError: not a LoRA adapter, weights that are not safetensors, damaged, of another base, of another type
@@ -217,21 +230,28 @@ def load(folder: Path, shape: DecoderShape, max_rank: int | None = None, device:
             a rank above ``max_rank``, or a LoRA variant the decoder does not compute.
     """
     folder = Path(folder)
-    config = read_config(folder)
+    config = read_config(folder, dora)
     rank, alpha = config["r"], float(config["lora_alpha"])
+    is_dora = bool(config.get("use_dora"))
     if max_rank is not None and rank > max_rank:
         raise ModelError(f"{folder}: the adapter's rank is {rank}, at most {max_rank} is allowed")
     with _open_weights(folder) as file:
-        sizes = _find_linears(folder, file.keys(), shape)
+        sizes = _find_linears(folder, file.keys(), shape, is_dora)
         _check_targets(folder / CONFIG_FILE, config, sizes, shape)
         parts = []
         for name, (out, into) in sizes.items():
             parts.append(_read_tensor(folder, file, f"{PREFIX}{name}.lora_A.weight", (rank, into)))
             parts.append(_read_tensor(folder, file, f"{PREFIX}{name}.lora_B.weight", (out, rank)))
+        magnitudes = {
+            name: _read_tensor(folder, file, f"{PREFIX}{name}.lora_magnitude_vector", (out,)).to(device)
+            for name, (out, _) in sizes.items()
+            if is_dora
+        }
     flat_P = torch.cat(parts).to(device).requires_grad_(True)
     leaves = _leaf_names(sizes)
     whole = len(sizes) == sum(name.endswith(leaves) for name in shape.linears())
-    return Lora(rank, alpha, sizes, flat_P, config.get("use_rslora", False), leaves if whole else tuple(sizes))
+    targets = leaves if whole else tuple(sizes)
+    return Lora(rank, alpha, sizes, flat_P, config.get("use_rslora", False), targets, magnitudes)
 
 
 def check(folder: Path, shape: ModelShape, max_rank: int | None = None) -> None:
@@ -315,8 +335,8 @@ def decode_config(folder: Path) -> dict[str, Any]:
         raise ModelError(f"{folder}: not an adapter, no readable {CONFIG_FILE} ({error})") from error
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a LoRA adapter in PEFT's format.
+def read_config(folder: Path, dora: bool = False) -> dict[str, Any]:
+    """The configuration of a LoRA adapter in PEFT's format; with ``dora``, of DoRA too.
 
     Raises:
         ModelError: unreadable, or of something else than LoRA as ``load`` supports it.
@@ -333,7 +353,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config.get("use_rslora", False), bool):
         raise ModelError(f"{path}: use_rslora is {config['use_rslora']!r}, expected true or false")
     for key, expected in REQUIRED_DEFAULTS.items():
-        if config.get(key, expected) not in (expected, None, [], {}):
+        if config.get(key, expected) not in (expected, None, [], {}, *([True] if dora and key == "use_dora" else [])):
             raise ModelError(f"{path}: {key} is {config[key]!r}, supported is {expected!r}")
     # Other methods subtract from the base's own weights, so that the same A and B mean another model.
     if config.get("init_lora_weights", True) not in (True, False, None, "gaussian", "eva"):
@@ -360,13 +380,15 @@ def _open_weights(folder: Path) -> Iterator[Any]:
         raise ModelError(f"{path}: not a readable safetensors file ({error}){pickled}") from error
 
 
-def _find_linears(folder: Path, tensors: Sequence[str], shape: DecoderShape) -> dict[str, tuple[int, int]]:
+def _find_linears(
+    folder: Path, tensors: Sequence[str], shape: DecoderShape, is_dora: bool
+) -> dict[str, tuple[int, int]]:
     """Returns the linears that tensors of these names belong to, in the model's order, with their sizes."""
     known = shape.linears()
     names = set()
     for tensor in tensors:
         match = TENSOR.fullmatch(tensor)
-        if match is None:
+        if match is None or (match["magnitude"] and not is_dora):
             like = f"{PREFIX}layers.0.self_attn.q_proj.lora_A.weight"
             raise ModelError(f"{folder}: tensor {tensor!r} is no LoRA weight, expected names like {like!r}")
         if match["linear"] not in known:
@@ -408,7 +430,7 @@ def _leaf_names(sizes: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({name.rpartition(".")[2] for name in sizes}))
 
 
-def _read_tensor(folder: Path, file: Any, name: str, size: tuple[int, int]) -> Tensor:
+def _read_tensor(folder: Path, file: Any, name: str, size: tuple[int, ...]) -> Tensor:
     if name not in file.keys():  # noqa: SIM118 (not a mapping)
         raise ModelError(f"{folder}: tensor {name!r} is missing")
     stored = file.get_slice(name)

@@ -47,6 +47,10 @@ class LoraLike(Protocol):
     def matrices(self) -> LoraMatrices:
         """A [R, I] and B [O, R] of every adapted linear, by its name in ``DecoderShape.linears``."""
 
+    @property
+    def magnitudes(self) -> Mapping[str, Tensor]:
+        """DoRA's magnitudes [O] of every adapted linear; empty for plain LoRA."""
+
 
 class Block(nn.Module):
     """The base parameters of one layer."""
@@ -70,13 +74,19 @@ class Block(nn.Module):
             ones = nn.Parameter(torch.ones(width, device=device, dtype=dtype)) if used else None
             self.register_parameter(name, ones)
 
-    def layer(self, prefix: str, pairs: LoraMatrices, scale: float, merge: bool | None) -> Layer:
+    def layer(
+        self, prefix: str, pairs: LoraMatrices, scale: float, merge: bool | None, magnitudes: Mapping[str, Tensor]
+    ) -> Layer:
         """Returns the block's weights with an adapter applied; ``prefix`` is the block's name: ``layers.0.``."""
         own = dict(self.named_parameters())
 
         def linear(name: str) -> Linear:
             parts = [pairs.get(prefix + part) for part in FUSED[name]]
             base = Linear(own[name], own.get(f"{name}_bias"))
+            if norms := {at: magnitudes[prefix + at] for at in FUSED[name] if prefix + at in magnitudes}:
+                return apply_dora(
+                    base, parts, part_rows(self.shape, name), scale, [norms.get(at) for at in FUSED[name]]
+                )
             return apply_lora(base, parts, part_rows(self.shape, name), scale, merge)
 
         return Layer(
@@ -120,6 +130,33 @@ def apply_lora(
     blocks = [weight.new_zeros(n, 0) if p is None else p[1] for n, p in zip(rows, parts, strict=True)]
     b_OR: Tensor = torch.block_diag(*blocks) * scale  # type: ignore[no-untyped-call]
     return Linear(weight, base.bias_O, a_RI.to(weight.dtype), b_OR.to(weight.dtype))
+
+
+def apply_dora(
+    base: Linear,
+    parts: Sequence[tuple[Tensor, Tensor] | None],
+    rows: Sequence[int],
+    scale: float,
+    magnitudes: Sequence[Tensor | None],
+) -> Linear:
+    """Apply DoRA to a fused linear: rows of ``W + scale B A`` at the trained norms (Liu et al. 2024, equation 5).
+
+    Merged at any size: the product with the base changes with the adapter, so that there is none to share.
+
+    Args:
+        base: the frozen linear.
+        parts: A [R, I] and B [O, R] of each stacked part, None where a part has no adapter.
+        rows: outputs of each part.
+        scale: alpha / rank.
+        magnitudes: norms [O] of each part's rows, None where a part has no adapter.
+    """
+    wide = Linear(base.weight_OI.float(), base.bias_O)
+    merged = apply_lora(wide, parts, rows, scale, merge=True).weight_OI
+    scaled = [
+        part if norm_O is None else part * (norm_O / part.norm(dim=1)).unsqueeze(1)
+        for part, norm_O in zip(torch.split(merged, list(rows)), magnitudes, strict=True)
+    ]
+    return Linear(torch.cat(scaled).to(base.weight_OI.dtype), base.bias_O)
 
 
 class Decoder(nn.Module):
@@ -187,11 +224,11 @@ class Decoder(nn.Module):
             merge: see ``apply_lora``; sampling may prefer True at any size.
         """
         pairs: LoraMatrices = {} if lora is None else lora.matrices()
-        scale = 1.0 if lora is None else lora.scale
+        scale, magnitudes = (1.0, {}) if lora is None else (lora.scale, lora.magnitudes)
         layers = []
         for index, block in enumerate(self.blocks):
             assert isinstance(block, Block)
-            layers.append(block.layer(f"layers.{index}.", pairs, scale, merge))
+            layers.append(block.layer(f"layers.{index}.", pairs, scale, merge, magnitudes))
         head = self.embed if self.head is None else self.head
         return Weights(self.shape, self.embed, tuple(layers), self.norm, head, self.frequencies_P)
 

@@ -54,17 +54,21 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def read_tensor_names(path: Path) -> list[str]:
-    """The names of the tensors in a safetensors file.
+def read_weight_sizes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The sizes of a model directory's tensors by name, from its files' headers.
 
     Raises:
-        ModelError: a damaged file.
+        ModelError: no safetensors, a missing shard, or a damaged file.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            return list(file.keys())
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{path}: not a readable safetensors file ({error})") from error
+    sizes: dict[str, tuple[int, ...]] = {}
+    for path in _shards(Path(folder)):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 (not a mapping)
+                    sizes[name] = tuple(file.get_slice(name).get_shape())
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{path}: not a readable safetensors file ({error})") from error
+    return sizes
 
 
 def load_transformers_model(folder: Path, dtype: torch.dtype | str, remote_code: bool = False, **arguments: Any) -> Any:
@@ -97,7 +101,7 @@ def load_transformers_model(folder: Path, dtype: torch.dtype | str, remote_code:
             local_files_only=True,
             **arguments,
         )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         problem = " ".join(str(error).split())[:500]
         if "trust_remote_code" in problem:
             problem = "it brings Python code; expected trainer.backend.settings.remote_code = true to run it"

@@ -120,7 +120,7 @@ class Tokenizer:
             roles = [message["role"] for message in messages]
             raise ModelError(
                 f"{self.folder}: its chat template does not write a conversation of {roles} "
-                f"({type(error).__name__}: {error})"
+                f"({type(error).__name__}: {error}); expected one that does, or a family's in prompts.template"
             ) from error
         return text
 

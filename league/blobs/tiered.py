@@ -43,8 +43,12 @@ class BlobLocation(msgspec.Struct, frozen=True):
         """The store of this location; ``folder`` may be empty."""
         if self.url.startswith("s3://"):
             return BucketBlobStore(self.url, self.folder, self.endpoint, self.region)
-        path = unquote(urlsplit(self.url).path) if self.url.startswith("file:") else self.url
-        return FolderBlobStore(Path(path) / self.folder, write_once=True)
+        return FolderBlobStore(self.path, write_once=True)
+
+    @property
+    def path(self) -> Path:
+        """The folder, where the store is no bucket."""
+        return Path(unquote(urlsplit(self.url).path) if self.url.startswith("file:") else self.url) / self.folder
 
 
 def copy_location(url: str, folder: str = "") -> BlobLocation:

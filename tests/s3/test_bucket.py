@@ -22,6 +22,8 @@ from typer.testing import CliRunner
 
 from league.blobs import BrokerBlobStore, BucketBlobStore
 from league.run import Run
+from lifecycle.machine_checks import Shortcoming, find_shortcomings
+from schemas.config import LeagueConfig, convert
 from schemas.errors import AccessError, ArtifactError, LogUnavailableError, StoreFullError
 from schemas.events import PolicyPublished
 from schemas.ids import digest
@@ -221,6 +223,34 @@ def test_a_missing_bucket_and_a_server_that_is_away_are_named(server: str) -> No
             port = closed.getsockname()[1]
         with pytest.raises(LogUnavailableError, match="cannot be reached"):
             await BucketBlobStore("s3://blobs", "nim", f"http://127.0.0.1:{port}").put(b"adapter")
+
+    run(body())
+
+
+def test_a_check_of_the_machine_tries_the_bucket_and_leaves_nothing(server: str) -> None:
+    def found(url: str, endpoint: str) -> list[Shortcoming]:
+        blobs = {"url": url, "endpoint": endpoint}
+        return asyncio.run(find_shortcomings(convert({"blobs": blobs}, LeagueConfig, "")))
+
+    assert not found("s3://blobs/checked", server)
+    assert not [*obstore.list(BucketBlobStore("s3://blobs/checked", "", server)._store)]
+    (missing,) = found("s3://none", server)
+    assert "blobs.url: 's3://none': " in missing.text
+    assert "there is no bucket" in missing.text
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        (away,) = found("s3://blobs", f"http://127.0.0.1:{closed.getsockname()[1]}")
+    assert away.passes, "workers wait for it"
+
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=403, text='<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>')
+
+    async def body() -> None:
+        async with proxy(refuse) as address:
+            blobs = {"url": "s3://blobs", "endpoint": address}
+            (refused,) = await find_shortcomings(convert({"blobs": blobs}, LeagueConfig, ""))
+            assert "refuses these credentials" in refused.text
+            assert not refused.passes
 
     run(body())
 

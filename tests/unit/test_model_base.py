@@ -166,6 +166,16 @@ shown = []
 print(load_base("somebody/tiny", lambda text, share: shown.append((text, share))).folder)
 print(*shown[-1:])
 """
+DOWNLOAD_CONFIGURATION = """
+from pathlib import Path
+from shutil import rmtree
+from huggingface_hub import snapshot_download
+folder = Path(snapshot_download("somebody/tiny", allow_patterns=["config.json"]))
+# Older versions of the library and other programs keep no list of what a whole snapshot has.
+for path in folder.parents[1].iterdir():
+    if path.name not in ("blobs", "refs", "snapshots"):
+        rmtree(path)
+"""
 
 
 def test_hub_model_is_downloaded_once_on_a_machine_with_its_progress_shown(base: Path, tmp_path: Path):
@@ -184,14 +194,19 @@ def test_hub_model_is_downloaded_once_on_a_machine_with_its_progress_shown(base:
     try:
         both = [subprocess.Popen(command, env=environment, cwd=ROOT, text=True, **pipes) for _ in range(2)]
         printed = [process.communicate(timeout=300) for process in both]
+        sent = hub.sent.copy()
+        partial = environment | {"HF_HOME": str(tmp_path / "partial")}
+        for code in (DOWNLOAD_CONFIGURATION, DOWNLOAD):
+            subprocess.run([sys.executable, "-c", code], env=partial, cwd=ROOT, check=True, timeout=300)
     finally:
         hub.shutdown()
         serving.join()
         hub.server_close()
     assert [process.returncode for process in both] == [0, 0], printed
     # Once for both processes, and no second copy of the weights.
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= hub.sent.keys() <= {*os.listdir(base)}
-    assert set(hub.sent.values()) == {1}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= sent.keys() <= {*os.listdir(base)}
+    assert set(sent.values()) == {1}
+    assert set(hub.sent.values()) == {2}, "what a second cache held in part was completed"
     (found,) = {out.splitlines()[0] for out, _ in printed}
     assert found.startswith(str(tmp_path / "cache"))
     assert any("downloading somebody/tiny: 0.00 of 0.00 GB" in out and "1.0)" in out for out, _ in printed)

@@ -16,6 +16,8 @@ from lifecycle.families import FAMILIES as TESTED
 from lifecycle.families import check_family, family_row, family_table
 from models import adapters
 from models.decoder import Decoder
+from models.forward import forward_rectangle
+from models.hf import read_weights
 from models.merge import merge_adapter
 from models.model_config import read_model_shape, unsupported_reason
 from schemas.config import LeagueConfig, Plugin, TrainerConfig, convert
@@ -333,6 +335,36 @@ def test_adapters_of_other_kinds_are_refused(models: Path, tmp_path: Path) -> No
         own.load_adapter(tmp_path / "fewer", 0)
 
 
+@pytest.mark.parametrize(("family", "targets"), [("qwen3", ()), ("qwen2", ("q_proj", "v_proj", "down_proj"))])
+def test_the_local_engine_plays_dora_as_peft_trains_it(
+    models: Path, tmp_path: Path, family: str, targets: tuple[str, ...]
+) -> None:
+    folder = make_model(models / family, family)
+    loaded = load_backend(Plugin("peft", {"dora": True}), folder, "cpu", "float32")
+    trained = Learner(loaded.new_adapter(AdapterSpec(4, 8.0, targets), 7), settings(learning_rate=0.05), seed=5)
+    for step in range(3):
+        assert not trained.step(trajectories(seed=step)).skipped
+    trained.save_adapter(tmp_path / "adapter")
+    decoder = Decoder.load(folder)
+    lora = adapters.load(tmp_path / "adapter", decoder.shape, dora=True)
+    ids = torch.arange(3, 20)
+    backend: Any = trained.adapter.backend
+    with torch.no_grad():
+        expected = backend.hidden_states(ids[None])[0]
+        for merge in (True, False):
+            weights = decoder.weights(lora, merge)
+            torch.testing.assert_close(forward_rectangle(weights, ids[None])[0], expected, atol=1e-5, rtol=1e-5)
+        plain = forward_rectangle(decoder.weights(None), ids[None])[0]
+        lora.magnitudes = {}
+        without = forward_rectangle(decoder.weights(lora), ids[None])[0]
+    assert (plain - expected).abs().max() > 0.01
+    assert (without - expected).abs().max() > 1e-3
+    with pytest.raises(ModelError, match="use_dora is True, supported is False"):
+        adapters.load(tmp_path / "adapter", decoder.shape)
+    with pytest.raises(ModelError, match="use_dora"):
+        adapters.check(tmp_path / "adapter", decoder.shape)
+
+
 def test_two_adapters_on_one_base_do_not_disturb_each_other(models: Path) -> None:
     folder = make_model(models / "qwen3", "qwen3")
     loaded = load_backend(Plugin("peft"), folder, "cpu", "float32")
@@ -368,8 +400,10 @@ def test_what_training_would_refuse_is_refused_with_the_configuration(models: Pa
         check_config(targets)
     check_config(msgspec.structs.replace(given, model=msgspec.structs.replace(given.model, lora_targets=("qkv_proj",))))
     dora = msgspec.structs.replace(given.trainer, backend=Plugin("peft", {"dora": True}))
-    with pytest.raises(ConfigError, match=r"settings\.dora: true, but no inference backend"):
+    with pytest.raises(ConfigError, match=r"settings\.dora: true, but inference\.backend is 'vllm'.*expected 'local'"):
         check_config(msgspec.structs.replace(given, trainer=dora))
+    native = league(make_model(models / "qwen3", "qwen3"), backend="local")
+    check_config(msgspec.structs.replace(native, trainer=dora))
     (tmp_path / "config.json").write_bytes((folder / "config.json").read_bytes())
     torch.save({}, tmp_path / "pytorch_model.bin")
     with pytest.raises(ModelError, match=r"weights in pytorch_model\.bin, which are never loaded"):
@@ -442,6 +476,20 @@ def test_models_that_cannot_be_loaded_are_refused_with_the_reason(models: Path, 
     given = league(tmp_path / "remote", backend="vllm")
     trainer = msgspec.structs.replace(given.trainer, backend=Plugin("peft", {"remote_code": True}))
     check_config(msgspec.structs.replace(given, trainer=trainer))
+
+
+@pytest.mark.parametrize("backend", ["native", "peft"])
+def test_a_backend_reports_the_memory_of_base_and_adapter(models: Path, backend: str) -> None:
+    folder = make_model(models / "llama", "llama")
+    one = learner(folder, backend)
+    before = one.adapter.memory()
+    one.step(trajectories())
+    after = one.adapter.memory()
+    weights = sum(tensor.nbytes for tensor in read_weights(folder).values())
+    assert weights <= before.base < 1.01 * weights, "the rotary frequencies come to it"
+    assert after.base == before.base
+    assert (before.adapter, after.adapter) == (one.adapter.flat_P.nbytes, 2 * one.adapter.flat_P.nbytes)
+    assert after.peak >= before.peak > 50e6
 
 
 def test_critics_and_quantised_bases_say_what_they_need(models: Path) -> None:

@@ -5,6 +5,8 @@ parameters of an adapter are one flat vector, ``flat_P``, and ``trainer.optimize
 them, the server's optimiser does.
 """
 
+import resource
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -57,6 +59,32 @@ class OptimizerState(NamedTuple):
     def copy(self) -> "OptimizerState":
         """The same with memory of its own."""
         return self._replace(tensors={name: tensor.clone() for name, tensor in self.tensors.items()})
+
+
+class MemoryReport(NamedTuple):
+    """Memory of a backend in this process, in bytes."""
+
+    base: int
+    """Weights of the base model as they are held: in fewer bits, or this rank's share."""
+    adapter: int
+    """Trainable weights and their gradient."""
+    peak: int
+    """Most that was taken at once since the process began: on a GPU by torch, on a CPU by the whole process."""
+
+
+def report_memory(base: nn.Module | None, flat_P: Tensor | None, device: torch.device) -> MemoryReport:
+    """The memory of a base model without its adapters, of an adapter, and of the device that both are on."""
+    held = () if base is None else (*base.named_parameters(), *base.named_buffers())
+    local = (getattr(tensor, "_local_tensor", tensor) for name, tensor in held if ".lora_" not in name)
+    trained = () if flat_P is None else (flat_P, *([] if flat_P.grad is None else [flat_P.grad]))
+    if device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated(device)
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
+    return MemoryReport(sum(tensor.nbytes for tensor in local), sum(tensor.nbytes for tensor in trained), peak)
+
+
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
 
 class AdapterOptimizer(Protocol):
@@ -150,6 +178,9 @@ class TrainableAdapter(Protocol):
         Raises:
             ConfigError: the backend has none.
         """
+
+    def memory(self) -> MemoryReport:
+        """Memory of base model and adapter in this process."""
 
     def save(self, folder: Path, base_model: str) -> None:
         """Save in PEFT's format; equal weights give equal bytes."""

@@ -13,7 +13,7 @@ from models.forward import detach_weights
 from models.model_config import DecoderShape
 from schemas.errors import ConfigError, ModelError
 from trainer.advantages.base import CriticConfig
-from trainer.backends import BACKENDS, AdapterLayout, AdapterSpec
+from trainer.backends import BACKENDS, AdapterLayout, AdapterSpec, MemoryReport, report_memory
 from trainer.batch import Microbatch
 from trainer.critic import Critic
 from trainer.learner_config import LearnerConfig
@@ -60,6 +60,10 @@ class NativeAdapter:
     def make_critic(self, config: CriticConfig, seed: int, cells: int, ranks: RankComm) -> Critic:
         """See ``TrainableAdapter.make_critic``."""
         return Critic(self.decoder, config, seed, cells, ranks)
+
+    def memory(self) -> MemoryReport:
+        """See ``TrainableAdapter.memory``."""
+        return report_memory(self.decoder, self.flat_P, self.device)
 
     def save(self, folder: Path, base_model: str) -> None:
         """See ``TrainableAdapter.save``."""

@@ -31,7 +31,7 @@ from models.peft_adapters import load_with_peft, make_peft_model, name_peft_tens
 from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError, format_choices
 from trainer.advantages.base import CriticConfig
-from trainer.backends import BACKENDS, AdapterLayout, AdapterSpec
+from trainer.backends import BACKENDS, AdapterLayout, AdapterSpec, MemoryReport, report_memory
 from trainer.batch import Microbatch
 from trainer.critic import Critic
 from trainer.learner_config import LearnerConfig
@@ -56,8 +56,8 @@ class PeftSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rslora: bool = False
     """Scale by alpha / sqrt(rank) (Kalajdzievski 2023)."""
     dora: bool = False
-    """Train the magnitude of each output beside the low-rank direction (Liu et al. 2024); not in leagues, since no
-    inference backend plays with such adapters."""
+    """Train the magnitude of each output beside the low-rank direction (Liu et al. 2024). Only the inference backend
+    ``local`` plays with such adapters, merged into a copy of the base's linears each."""
     experts: bool = False
     """Whether empty ``model.lora_targets`` takes in the experts and routers of a mixture of experts."""
     quantization: Literal["none", "8bit", "4bit"] = "none"
@@ -81,10 +81,18 @@ class PeftSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def check_league(self, config: LeagueConfig, free_text: bool) -> None:
         """See ``ChecksLeague.check_league``."""
-        if self.dora:
+        inference = config.inference
+        if self.dora and (inference.backend != "local" or inference.urls):
+            found = f"inference.urls = {[*inference.urls]}" if inference.urls else f"{inference.backend!r}"
             raise ConfigError(
-                "trainer.backend.settings.dora: true, but no inference backend plays with DoRA's adapters, vLLM "
-                "neither; expected false in a league (`league model merge` merges those of others)"
+                f"trainer.backend.settings.dora: true, but inference.backend is {found}, which does not play with "
+                "DoRA's adapters; expected 'local', or false (`league model merge` merges those of others)"
+            )
+        operators = {name: policy.reset_operator for name, policy in config.trained_policies.items()}
+        if self.dora and (odd := [name for name, operator in operators.items() if operator is not None]):
+            raise ConfigError(
+                f"policies.{odd[0]}.reset_operator: operators know no magnitudes of DoRA; expected none, "
+                "or trainer.backend.settings.dora = false"
             )
 
     def load(self, folder: Path, device: str, dtype: torch.dtype) -> "PeftBackend":
@@ -300,11 +308,16 @@ class PeftAdapter:
             "whose decoder the critic runs on"
         )
 
+    def memory(self) -> MemoryReport:
+        """See ``TrainableAdapter.memory``."""
+        return report_memory(self.backend.model, self.flat_P, self.device)
+
     def save(self, folder: Path, base_model: str) -> None:
         """See ``TrainableAdapter.save``."""
         tensors = name_peft_tensors(self.backend.peft_model, self.name)
         config = self.backend.peft_model.peft_config[self.name].to_dict()
         config |= {"base_model_name_or_path": base_model, "inference_mode": True}
+        # ``save_pretrained`` writes sets of names in another order in every process: equal adapters had other digests.
         adapters.write(folder, {name: tensor.float() for name, tensor in tensors.items()}, config)
 
     def load(self, folder: Path) -> None:

@@ -33,7 +33,15 @@ from models.model_config import ModelShape, read_model_shape
 from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError
 from trainer.advantages.base import ADVANTAGES, CriticConfig, UsesCritic
-from trainer.backends import BACKENDS, AdapterLayout, AdapterSpec, OptimizerState, read_adapter_spec
+from trainer.backends import (
+    BACKENDS,
+    AdapterLayout,
+    AdapterSpec,
+    MemoryReport,
+    OptimizerState,
+    read_adapter_spec,
+    report_memory,
+)
 from trainer.batch import Microbatch
 from trainer.critic import Critic
 from trainer.learner_config import LearnerConfig
@@ -255,6 +263,10 @@ class TinkerAdapter:
         """Continue with another client's adapter."""
         self.client, self.path, self._saves = client, path, 0
         self.gradient.clear()
+
+    def memory(self) -> MemoryReport:
+        """See ``TrainableAdapter.memory``; what the server holds is not in it."""
+        return report_memory(None, None, self.device)
 
     def save(self, folder: Path, base_model: str) -> None:
         """See ``TrainableAdapter.save``; the path of the server's state is a file beside it."""

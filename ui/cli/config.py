@@ -1,15 +1,18 @@
 """``league doctor``, ``config init|check`` and ``model init``: this machine, a settings file and a base model."""
 
+import asyncio
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 
 from league.run import DEFAULT_RUN, Run
 from schemas.config import LeagueConfig, load_config
-from schemas.errors import ConfigError, UsageError
+from schemas.errors import ConfigError, ExitCode, UsageError
 from ui.cli.options import JsonOption, NatsOption, RunOption
 from ui.output import print_json
 from workers.progress import show_progress
@@ -90,22 +93,55 @@ def check(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a settings file: print its error and place, or the workers, memory and disk that it would need."""
+    """Check a settings file: print its error and place, or the workers, memory and disk that it would need.
+
+    Also tried are the base model, packages and stores of blobs on this machine; of all that nothing stays. Exit code 1:
+    the settings are right, but `league up` could not run them with this memory or on this machine.
+    """
     from lifecycle.config_checks import check_config
+    from lifecycle.machine_checks import (
+        check_base_model,
+        check_start_adapter,
+        find_memory_shortage,
+        find_shortcomings,
+        needs_gpu,
+    )
     from lifecycle.resource_estimate import estimate_resources
 
     config = load_config(file)
     try:
         check_config(config)
+        check_base_model(config)
+        check_start_adapter(config)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
-    estimate = estimate_resources(config, gpu_gb or _local_gpu_gb(config))
+    own_gpu_gb = _local_gpu_gb(config)
+    estimate = estimate_resources(config, gpu_gb or own_gpu_gb)
+    found = [each.text for each in asyncio.run(find_shortcomings(config, estimate.disk_gb_step or 0.0))]
+    found += find_memory_shortage(estimate.memory_gb)
+    # Settings for a GPU are also written on machines without one: what such a machine lacks is no fault then.
+    is_elsewhere = needs_gpu(config) and (gpu_gb is not None or own_gpu_gb is None)
+    problems = [problem for device in estimate.devices for problem in device.problems]
+    problems += [] if is_elsewhere else found
     if as_json:
-        print_json(estimate)
-        return
-    typer.echo(f"{file}: a league {config.name!r} of {config.game.name}")
-    typer.echo("\n".join(_estimate_lines(config, estimate)))
-    typer.echo(f"next: league up --config {file}")
+        print_json({**msgspec.to_builtins(estimate), "problems": problems, "missing_here": found})
+    else:
+        typer.echo(f"{file}: a league {config.name!r} of {config.game.name}")
+        typer.echo("\n".join(_estimate_lines(config, estimate)))
+        if is_elsewhere and found:
+            typer.echo("\n".join(_list_lines("not here", found)))
+        typer.echo("\n".join(_list_lines("PROBLEM", problems)) if problems else f"next: league up --config {file}")
+    raise typer.Exit(ExitCode.ERROR if problems else ExitCode.SUCCESS)
+
+
+def _list_lines(title: str, texts: Sequence[str]) -> list[str]:
+    return [
+        line
+        for text in texts
+        for line in textwrap.wrap(
+            text, _TEXT_WIDTH, initial_indent=f"{title:<12}", subsequent_indent=" " * 12, break_on_hyphens=False
+        )
+    ]
 
 
 def explain_config(config: LeagueConfig, gpu_gb: float | None) -> list[str]:

