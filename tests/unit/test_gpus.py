@@ -23,9 +23,9 @@ from schemas.config import LeagueConfig
 from schemas.errors import LogUnavailableError
 from schemas.metrics import GpuMetrics, Heartbeat, MatchMetrics, WorkerHeartbeat
 from tests.simulated_history import Simulation
+from ui.terminal.overview import WorkersView
 from ui.terminal.status import print_status
 from ui.terminal.views import ViewOptions
-from ui.terminal.workers import WorkersView
 from workers.monitoring import metrics
 from workers.monitoring.exposition import league_metrics
 from workers.monitoring.metrics import GPUS_VARIABLE, GpuMonitor, HeartbeatPublisher, filter_visible, parse_nvidia_smi

@@ -1,4 +1,4 @@
-"""Transforms of rewards before the advantage estimator: a protocol, a registry and a file for each stage.
+"""Transforms of rewards before the advantage estimator: a protocol and a registry per stage.
 
 A batch goes through the stages in this order: ``final`` transforms change the seats' final scores, the reward computes
 the rewards of model calls from the result, ``step`` transforms change those of each trajectory, ``sampling`` transforms

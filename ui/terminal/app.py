@@ -16,9 +16,8 @@ from textual.widgets import Input, Static
 from league.queries.live_league import Viewer
 from schemas.errors import LeagueError
 from ui.terminal.boards import HeadToHeadView, LeaderboardView, OpponentsView, RatingsView
-from ui.terminal.overview import EventsView, OverviewView
+from ui.terminal.overview import EventsView, OverviewView, WorkersView
 from ui.terminal.views import Column, QuerySource, View, ViewOptions, make_table, share_bar, single_line
-from ui.terminal.workers import WorkersView
 
 _FRAME_INTERVAL_S = 0.5
 _IDLE_REFRESH_S = 2.0

@@ -20,7 +20,9 @@ from league.queries.pages import EncodedResponse, RequestParams, Route, routes
 from league.queries.pages.matches import load_whole_match
 from league.run import Run
 from schemas.errors import BusyError, LeagueError, LogError, UsageError, format_choices
-from ui.web.actions import ActionGroup, ActionHandler, make_action_groups
+from ui.web.actions import ActionGroup, ActionHandler
+from ui.web.actions.play import PlayActions
+from ui.web.actions.sql import SqlActions
 from ui.web.guard import RequestGuard, add_security_headers
 from ui.web.offline.elements import document_policy
 from ui.web.offline.league_site import make_site
@@ -111,7 +113,9 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: RequestGuard) -> 
     )
     for route in (*routes(), *pages):
         app.router.add_get(_route_pattern(route.path), cache.handler(route))
-    groups = {name: make_action_groups(league) for name, league in leagues.items()}
+    groups: dict[str, list[ActionGroup]] = {
+        name: [PlayActions(league), SqlActions(league)] for name, league in leagues.items()
+    }
     actions = {name: _actions_by_path(made) for name, made in groups.items()}
     for path in next(iter(actions.values())):
         app.router.add_post(f"/api{path}", _by_run(chosen, {name: own[path] for name, own in actions.items()}))

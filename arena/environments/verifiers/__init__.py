@@ -1,24 +1,286 @@
 """Environments of verifiers v1, single- and multi-agent, with their own rewards: each agent is a seat.
 
-- ``adapter``  an environment as ``ArenaSpec``; calls of the package ``verifiers`` (the extra of that name)
-
-It has no default environment, so it is not among ``arena_names``.
+Their protocol and rewards run here, and their agents call this arena's model. An environment sees agents with the
+methods ``run`` and ``interaction`` and finished traces. It gets no program, no container and no tools: one that needs
+them is refused. There is no default environment, so this is not among ``arena_names``.
 """
 
-from collections.abc import Mapping
+import inspect
+import itertools
+import re
+import warnings
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
-from arena.environments import ArenaSpec, register
+import msgspec
+
+from arena.arena import Arena
+from arena.clients import InferenceClient
+from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
+from arena.episodes import Episode
 from arena.games.third_party import require_package
+from arena.rubrics import Rubric
+from schemas.episodes import EpisodeRequest, EpisodeState, Message, Role, Rollout
+from schemas.errors import ConfigError, EpisodeError
+
+with require_package("verifiers", "verifiers"), warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import verifiers.v1 as vf
+    from verifiers.v1.configs.agent import agent_config_fields
+    from verifiers.v1.dialects import parse_message
+    from verifiers.v1.state import state_cls
+    from verifiers.v1.types import content_text
+    from verifiers.v1.utils.decorators import invoke
+    from verifiers.v1.utils.loaders import load_environment, resolve_env_config
+
+STORE = "tasks"
+
+_BRACKETED = re.compile(r"\[([^\[\]\n]{1,40})\]")
 
 
-@register("verifiers")
-def make(settings: Mapping[str, Any]) -> ArenaSpec:
-    """Makes the environment that the settings name.
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The ``[game]`` settings."""
 
-    Raises:
-        ConfigError: a bad setting, no such environment, one that cannot be played here, or no such package.
-    """
-    with require_package("verifiers", "verifiers"):
-        from arena.environments.verifiers.adapter import VerifiersSpec
-    return VerifiersSpec.of(settings)
+    taskset: str
+    """Id of the taskset, an installed module: ``kuhn-poker``."""
+    env: str = ""
+    """Id of the environment, where it is not the taskset's own."""
+    taskset_options: dict[str, Any] = {}
+    """The taskset's configuration."""
+    options: dict[str, Any] = {}
+    """The environment's configuration: ``{ invalid_retries = 0 }``. An agent's ``sampling`` and ``max_turns`` hold."""
+    tasks: int = 100
+    """Number of tasks, from the taskset's first on."""
+    group_size: int = 1
+    """Attempts at a task that are compared with each other."""
+    batch_size: int = 4
+    """Tasks of a batch."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, tasks=1, group_size=1, batch_size=1)
+
+
+class Exchange:
+    """One conversation of an agent with an environment: what ``agent.interaction`` yields."""
+
+    def __init__(self, arena: Arena, name: str, config: vf.AgentConfig, task: vf.Task) -> None:
+        self._arena = arena
+        self._name = name
+        self._task = task
+        self._max_turns = config.max_turns
+        self._stops = task.hooks("stop")
+        self._messages: list[Any] = []
+        info = vf.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
+        state = state_cls(type(task))()
+        self.trace = vf.Trace(task=info, agent=vf.AgentInfo(config=config, name=name), state=state)
+
+    async def turn(self, message: Any = None) -> vf.Segment:
+        """The agent's reply to a message, or to the task's prompt; a terminated segment once a limit or stop is met.
+
+        Raises:
+            EpisodeError: the model gave no usable reply.
+        """
+        if self.trace.stop_condition is not None:
+            return vf.Segment(messages=[], terminated=True)
+        opening = [] if self._messages else self._opening()
+        messages = [vf.UserMessage(content=message)] if isinstance(message, str) else list(message or [])
+        for entry in (*opening, *(parse_message(one) if isinstance(one, dict) else one for one in messages)):
+            self._append(entry, False)
+        reply = vf.AssistantMessage(content=(await self._arena.call_model(self._prompt(), self._name)).text)
+        self._append(reply, True)
+        await self._check_stops()
+        return vf.Segment(messages=[reply], root_reply=reply.content)
+
+    async def finish(self, condition: str) -> vf.Trace:
+        """Ends the exchange, and scores it by its task's rewards."""
+        self.trace.stop(condition)
+        await invoke(self._task.finalize, {"trace": self.trace, "runtime": None})
+        await self._task.score(self.trace)
+        self.trace.ok = True
+        return self.trace
+
+    async def _check_stops(self) -> None:
+        if self._max_turns is not None and self.trace.num_turns >= self._max_turns:
+            self.trace.stop("max_turns")
+        for stop in self._stops:
+            if await invoke(stop, {"trace": self.trace, "task": self._task.data}):
+                self.trace.stop(stop.__name__)
+
+    def _opening(self) -> list[Any]:
+        data = self._task.data
+        system = [vf.SystemMessage(content=data.system_prompt)] if data.system_prompt else []
+        prompt = [vf.UserMessage(content=data.prompt)] if isinstance(data.prompt, str) else list(data.prompt or [])
+        return [*system, *prompt]
+
+    def _append(self, message: Any, sampled: bool) -> None:
+        parent = len(self.trace.nodes) - 1 if self.trace.nodes else None
+        self.trace.nodes.append(vf.MessageNode(parent=parent, message=message, sampled=sampled))
+        self._messages.append(message)
+
+    def _prompt(self) -> list[Message]:
+        return [Message(entry.role, content_text(entry.content or "")) for entry in self._messages]
+
+
+class SeatAgent:
+    """An agent of an environment, played by a seat."""
+
+    def __init__(self, arena: Arena, name: str, config: vf.AgentConfig, finished: list[vf.Trace]) -> None:
+        self.name = name
+        self.config = config
+        self.trainable = True
+        self._arena = arena
+        self._finished = finished
+
+    async def run(self, task: vf.Task, **unused: Any) -> vf.Trace:
+        """One reply to the task's prompt."""
+        exchange = await self._begin(task)
+        await exchange.turn()
+        return await self._finish(exchange, "agent_completed")
+
+    @asynccontextmanager
+    async def interaction(self, task: vf.Task, **unused: Any) -> AsyncIterator[Exchange]:
+        """A conversation, turn by turn; it is scored at its end."""
+        exchange = await self._begin(task)
+        yield exchange
+        await self._finish(exchange, "user_closed")
+
+    async def _begin(self, task: vf.Task) -> Exchange:
+        exchange = Exchange(self._arena, self.name, self.config, task)
+        await invoke(task.setup, {"trace": exchange.trace, "runtime": None})
+        return exchange
+
+    async def _finish(self, exchange: Exchange, condition: str) -> vf.Trace:
+        self._finished.append(await exchange.finish(condition))
+        return exchange.trace
+
+
+class VerifiersEpisode(Episode):
+    """One episode of an environment; a seat's reward is that of its traces, in sum."""
+
+    episode_type = "verifiers"
+
+    def __init__(self, env: vf.Env, tasks: Sequence[vf.Task]) -> None:
+        self._env = env
+        self._tasks = tasks
+
+        def reward(rollout: Rollout, arena: Arena) -> dict[str, float]:
+            return dict(rollout.extras["rewards"])
+
+        self.rubric = Rubric([reward])
+
+    async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:
+        """Play the task of the artifact.
+
+        Raises:
+            EpisodeError: the environment ran no agent.
+        """
+        task = self._tasks[artifact["index"]]
+        info = vf.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
+        episode = vf.Episode(env=vf.EnvInfo(id=self._env.config.env_id), task=info)
+        agents = vf.Agents(self._env.config, lambda name, config: SeatAgent(arena, name, config, episode.traces))
+        await self._env.setup(agents)
+        await self._env.run(task, agents)
+        if not episode.traces:
+            raise EpisodeError(f"verifiers, {self._env.config.env_id}: run() ran no agent")
+        episode.ok = True
+        await self._env.finalize(task, episode)
+        rewards = dict.fromkeys(agent_config_fields(self._env.config), 0.0)
+        metrics: dict[str, float] = {}
+        for trace in episode.traces:
+            rewards[trace.agent.name] += trace.reward
+            metrics |= {
+                f"{name}.{trace.agent.name}": value for name, value in trace.metrics.items() if value is not None
+            }
+        state.data = {"rewards": rewards, "metrics": metrics}
+        return state
+
+    def get_extras(self, state: EpisodeState) -> dict[str, Any]:
+        """Rewards by seat, and the metrics of all traces."""
+        return dict(state.data)
+
+
+class VerifiersArena(EnvironmentArena):
+    """Draws tasks, none twice before all others, and requests several attempts at each."""
+
+    def __init__(self, client: InferenceClient, opening: ArenaOptions, spec: "VerifiersSpec") -> None:
+        super().__init__(client, opening)
+        self.settings: Settings = spec.settings
+        for name, config in agent_config_fields(spec.env.config).items():
+            sampling = config.sampling or vf.SamplingConfig()
+            temperature = 1.0 if sampling.temperature is None else sampling.temperature
+            self.add_role(Role(name, temperature=temperature, max_tokens=sampling.max_tokens))
+        self.add_episode(VerifiersEpisode.episode_type, VerifiersEpisode(spec.env, spec.tasks))
+        keys = enumerate(task.key for task in spec.tasks)
+        self.fill_store(STORE, ({"index": index, "key": key} for index, key in keys))
+
+    def get_batch(self) -> list[EpisodeRequest]:
+        """A group of attempts at each of some tasks."""
+        return [
+            request
+            for task in self.stores[STORE].sample(self.settings.batch_size)
+            for request in self.make_group(
+                EpisodeRequest(VerifiersEpisode.episode_type, task.data), "task", self.settings.group_size
+            )
+        ]
+
+
+class VerifiersSpec(ArenaSpec):
+    """An environment with a seat for each of its agents."""
+
+    name = "verifiers"
+    settings_type = Settings
+
+    def __init__(self, settings: Settings) -> None:
+        """Makes the environment and reads its tasks.
+
+        Raises:
+            ConfigError: no such environment, a bad configuration, no tasks, or one that needs tools or a runtime.
+        """
+        super().__init__(settings)
+        options = {"id": settings.env, "taskset": {**settings.taskset_options, "id": settings.taskset}}
+        where = f"game.settings.taskset: {settings.taskset!r}"
+        try:
+            self.env: Any = load_environment(resolve_env_config({**settings.options, **options}))
+            self.tasks: list[Any] = list(itertools.islice(self.env.taskset, settings.tasks))
+        except Exception as error:  # environments are third-party code and may raise anything
+            reason = " ".join(str(error).split())[:300]
+            raise ConfigError(f"{where} cannot be made ({type(error).__name__}: {reason})") from error
+        if not self.tasks:
+            raise ConfigError(f"{where} has no tasks; expected at least one")
+        if needed := _unmet_needs(self.env.taskset, self.tasks[0]):
+            raise ConfigError(f"{where} needs {needed}; expected an environment of text alone")
+        self.seats = tuple(agent_config_fields(self.env.config))
+
+    def open(self, client: InferenceClient, opening: ArenaOptions = ArenaOptions()) -> Arena:  # noqa: B008 - immutable
+        """See ``ArenaSpec.open``."""
+        return VerifiersArena(client, opening, self)
+
+    def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
+        """One of the texts in square brackets in the last message, as many environments offer moves; else a number."""
+        offered = _BRACKETED.findall(messages[-1].content)
+        return f"[{rng.choice(offered)}]" if offered else str(rng.randint(0, 99))
+
+    def metrics(self, result: Any) -> Mapping[str, float]:
+        """Adds the environment's own metrics."""
+        return {**super().metrics(result), **result.rollout.extras.get("metrics", {})}
+
+
+def _unmet_needs(taskset: vf.Taskset, task: vf.Task) -> str:
+    """Missing requirements of an environment; empty if it has all."""
+    if task.toolsets(task.config) or taskset.toolsets(taskset.config):
+        return "tools"
+    if task.NEEDS_CONTAINER or task.data.image:
+        return "a container"
+    if any(_requires_runtime(hook) for kind in ("reward", "metric", "stop") for hook in task.hooks(kind)):
+        return "a runtime for its rewards"
+    return ""
+
+
+def _requires_runtime(hook: Any) -> bool:
+    runtime = inspect.signature(hook).parameters.get("runtime")
+    return runtime is not None and runtime.default is inspect.Parameter.empty
+
+
+make = register("verifiers")(VerifiersSpec.of)

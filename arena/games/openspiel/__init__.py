@@ -1,24 +1,387 @@
 """The games of OpenSpiel (Lanctot et al. 2019, arXiv 1908.09453), turn-taking and simultaneous.
 
-- ``game``       its games as ``Game`` and ``GameSpec``; calls of the package ``open_spiel`` (the extra ``openspiel``)
-- ``responses``  exact best responses and exploitability of a policy
+Moves are identified by name, and chance is determined by the seed. A turn takes the library one to eight microseconds,
+the time of a few calls of Python's functions. So a position is played on in place, and what a record needs is made with
+the record. One file, since the library is called nowhere else.
+
+The package itself computes best responses and exploitability (``open_spiel.python.algorithms.exploitability``).
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, cast
 
+import msgspec
+
+from arena.enumerable import InPlaceGame, ListedSpec
 from arena.games import register
-from arena.games.base import GameSpec
+from arena.games.base import Action
+from arena.games.texts import LETTERS, Pieces, to_letters
 from arena.games.third_party import require_package
+from schemas.errors import ConfigError, DecodeError, GameError, format_choices
+from schemas.ids import derive_seed
+
+with require_package("openspiel", "open_spiel"):
+    import pyspiel
+
+SpielGame = Any
+"""A ``pyspiel.Game``."""
+Position = Any
+"""A ``pyspiel.State``."""
+Observer = Callable[[Position, int], str]
+"""Text of what a seat knows in a position."""
+
+_DYNAMICS = pyspiel.GameType.Dynamics
+_SAMPLED = pyspiel.GameType.ChanceMode.SAMPLED_STOCHASTIC
+_PERFECT_INFORMATION = pyspiel.GameType.Information.PERFECT_INFORMATION
+_CHANCE, _SIMULTANEOUS = int(pyspiel.PlayerId.CHANCE), int(pyspiel.PlayerId.SIMULTANEOUS)
+_UNNAMED = "Action(id="
+"""Begins the names of actions that a game does not give without a position."""
 
 
-@register("openspiel")
-def make(settings: Mapping[str, Any]) -> GameSpec:
-    """Makes the game that the settings name.
+def open_game(text: str) -> SpielGame:
+    """Loads a game by name, with parameters in parentheses: ``leduc_poker(players=3)``.
 
     Raises:
-        ConfigError: a bad setting, no such game, one that cannot be played here, or the package is not installed.
+        ConfigError: no such game or parameter, or one that is neither turn-taking nor simultaneous, or whose chance
+            outcomes are not explicit.
     """
-    with require_package("openspiel", "open_spiel"):
-        from arena.games.openspiel.game import OpenSpielSpec
-    return OpenSpielSpec.of(settings)
+    name = text.partition("(")[0]
+    # Checked first because the library would print the whole list to the terminal.
+    if name not in (names := pyspiel.registered_names()):
+        raise ConfigError(
+            f"game.settings.game: OpenSpiel has no game {name!r}; expected {format_choices(sorted(names))}"
+        )
+    try:
+        game = pyspiel.load_game(text)
+    except pyspiel.SpielError as error:
+        raise ConfigError(f"game.settings.game: {text!r}: {_first_line(error)}") from None
+    kind = game.get_type()
+    if kind.dynamics not in (_DYNAMICS.SEQUENTIAL, _DYNAMICS.SIMULTANEOUS) or kind.chance_mode == _SAMPLED:
+        raise ConfigError(
+            f"game.settings.game: {text!r} has {kind.dynamics.name} moves and {kind.chance_mode.name} chance; expected "
+            "turns or simultaneous moves, and chance that lists its outcomes"
+        )
+    return game
+
+
+def first_position(game: SpielGame, seed: int) -> Position:
+    """Returns the initial position, after any initial chance events."""
+    position = game.new_initial_state()
+    _resolve_chance(position, seed, [])
+    return position
+
+
+def observer_of(game: SpielGame) -> Observer:
+    """Returns the function that gives a seat's observation: the board where nothing is hidden, else its information.
+
+    If a game has neither text, the whole position if nothing is hidden.
+    """
+    kind = game.get_type()
+    nothing_hidden = kind.information == _PERFECT_INFORMATION
+    if kind.provides_observation_string and (nothing_hidden or not kind.provides_information_state_string):
+        return cast(Observer, pyspiel.State.observation_string)
+    if kind.provides_information_state_string:
+        return cast(Observer, pyspiel.State.information_state_string)
+    if nothing_hidden:
+        return lambda position, seat: str(position)
+
+    def refuse(position: Position, seat: int) -> str:
+        raise GameError(f"openspiel: {kind.short_name} has no text for what a seat knows")
+
+    return refuse
+
+
+def _names_actions(game: SpielGame) -> bool:
+    """Whether the game names actions without a position, so that a name stays the same."""
+    try:
+        return not game.action_to_string(0, 0).startswith(_UNNAMED)
+    except pyspiel.SpielError:
+        # It names some, but not this one.
+        return False
+
+
+def _resolve_chance(position: Position, seed: int, history: list[int]) -> list[int]:
+    """Resolves chance events in place and adds them to the history, which each draw's seed is derived from."""
+    while position.is_chance_node():
+        uniform = Random(derive_seed(seed, "chance", len(history))).random()
+        history.append(_pick_outcome(position.chance_outcomes(), uniform))
+        position.apply_action(history[-1])
+    return history
+
+
+def _pick_outcome(outcomes: Sequence[tuple[int, float]], share: float) -> int:
+    left = share * sum(weight for _, weight in outcomes)
+    for number, weight in outcomes:
+        left -= weight
+        if left < 0:
+            return number
+    return outcomes[-1][0]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200]
+
+
+MAX_OBSERVATION_LETTERS = 1_200
+"""Maximum length of a position that a small model reads; only its end is kept."""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The ``[game]`` settings."""
+
+    game: str = "kuhn_poker"
+    """OpenSpiel's name, parameters in parentheses: ``leduc_poker(players=3)``."""
+    max_turns: int = 1_000
+    """Maximum length of a game; one that is not over by then fails."""
+
+    def __post_init__(self) -> None:
+        if self.max_turns < 1:
+            raise ConfigError(f"max_turns: found {self.max_turns}; expected 1 or more")
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A position, represented by the moves that lead to it."""
+
+    seed: int
+    turns: list[dict[str, int]]
+    """Move numbers of each seat, turn by turn."""
+    history: list[int]
+    """The same in OpenSpiel's notation, chance included: detects a change of the rules."""
+
+
+class OpenSpielGame(InPlaceGame[State]):
+    """One play-through."""
+
+    spec: "OpenSpielSpec"
+
+    def __init__(self, spec: "OpenSpielSpec", seed: int, start: State, position: Position | None = None) -> None:
+        """Replays the moves up to a position.
+
+        Args:
+            spec: The game.
+            seed: Seed of the play-through.
+            start: The position.
+            position: The library's, where ``start`` is the first one.
+
+        Raises:
+            DecodeError: the moves are not valid in this game.
+        """
+        super().__init__(spec, seed, start)
+        self._max_turns: int = spec.settings.max_turns - len(start.turns)
+        self._chosen: list[dict[int, int]] = []
+        """Numbers of the moves since ``start``, by seat, turn by turn."""
+        self._written: list[dict[str, int]] = []
+        """The first of them as a state has them."""
+        if position is not None:
+            self._begin(position)
+        else:
+            self._restore(start)
+        self._history_lengths = [len(self._history)]
+
+    @property
+    def clock(self) -> int:
+        """Returns the number of turns played."""
+        return len(self._start.turns) + len(self._chosen)
+
+    def to_move(self) -> Sequence[int]:
+        """See ``Game.to_move``: one seat, or those that move simultaneously."""
+        return self._to_move
+
+    def moves(self, seat: int) -> Sequence[str]:
+        """Returns the legal moves under OpenSpiel's names."""
+        return tuple(self._legal_moves(seat))
+
+    def is_legal(self, seat: int, action: Action) -> bool:
+        """See ``Game.is_legal``."""
+        return (
+            seat in self._to_move
+            and isinstance(action, tuple)
+            and len(action) == 1
+            and action[0] in self._legal_moves(seat)
+        )
+
+    def advance(self, moves: Mapping[int, str]) -> None:
+        """Goes on by legal moves and the chance events that follow.
+
+        Raises:
+            GameError: the library refuses, or the maximum number of turns is reached.
+        """
+        if len(self._chosen) >= self._max_turns:
+            raise GameError(f"{self._label}: not over after {self.clock} turns; settings.max_turns allows no more")
+        legal = self._legal_moves_cache
+        chosen = {seat: legal[seat][move] for seat, move in moves.items()}
+        try:
+            self._play(chosen)
+        except GameError:
+            self._replay()
+            raise
+        self._chosen.append(chosen)
+        self._history_lengths.append(len(self._history))
+
+    def state_after(self, turns: int) -> State:
+        """See ``InPlaceGame.state_after``."""
+        for turn in self._chosen[len(self._written) :]:
+            self._written.append({str(seat): move for seat, move in turn.items()})
+        played = [*self._start.turns, *self._written[:turns]]
+        return State(self._start.seed, played, self._history[: self._history_lengths[turns]])
+
+    def progress(self, seat: int) -> float:
+        """Returns the seat's winnings so far."""
+        return float(self.position.returns()[seat])
+
+    def scores(self) -> Sequence[float]:
+        """Returns each seat's winnings."""
+        return [float(score) for score in self.position.returns()]
+
+    def sees(self, seat: int) -> Pieces:
+        """Returns the seat's observation, spelled letter by letter."""
+        return to_letters(self.spec.observe(self.position, seat), MAX_OBSERVATION_LETTERS)
+
+    def tells(self, seat: int) -> str:
+        """Returns the seat's observation."""
+        return f"What you know:\n{self.spec.observe(self.position, seat) or 'nothing yet'}"
+
+    def notes(self) -> list[str]:
+        """Returns the whole position."""
+        return str(self.position).splitlines()
+
+    def _restore(self, start: State) -> None:
+        try:
+            self._replay()
+        except (GameError, ValueError) as error:
+            raise DecodeError(f"openspiel: a saved position cannot be reached ({error})") from None
+        if self._history != start.history:
+            raise DecodeError(
+                f"openspiel: a saved position is not what the rules give; found {start.history[:20]}, expected "
+                f"{self._history[:20]}"
+            )
+
+    def _replay(self) -> None:
+        """Plays all moves so far from the library's first position.
+
+        Raises:
+            GameError: a seat is missing or not to move, a move is illegal, or the library refuses.
+            ValueError: a seat is not a number.
+        """
+        self._begin(first_position(self.spec.spiel, self._start.seed))
+        earlier = [{int(seat): move for seat, move in turn.items()} for turn in self._start.turns]
+        for chosen in (*earlier, *self._chosen):
+            if sorted(chosen) != list(self._to_move) or any(
+                move not in self.position.legal_actions(seat) for seat, move in chosen.items()
+            ):
+                raise GameError(f"openspiel: found the moves {chosen}; expected legal ones of seats {self._to_move}")
+            self._play(chosen)
+
+    def _begin(self, first: Position) -> None:
+        self.position: Position = first
+        self._history: list[int] = first.history()
+        self._find_movers(first.current_player())
+
+    def _play(self, chosen: Mapping[int, int]) -> None:
+        """Plays legal moves of all seats to move, and the chance events that follow.
+
+        Raises:
+            GameError: the library refuses; the position is unusable afterwards.
+        """
+        position, history = self.position, self._history
+        try:
+            if self._is_simultaneous:
+                joint = [chosen.get(seat, pyspiel.INVALID_ACTION) for seat in range(len(self.seats))]
+                position.apply_actions(joint)
+                history.extend(joint)
+            else:
+                (move,) = chosen.values()
+                position.apply_action(move)
+                history.append(move)
+            mover = position.current_player()
+            if mover == _CHANCE:
+                _resolve_chance(position, self._start.seed, history)
+                mover = position.current_player()
+        except pyspiel.SpielError as error:
+            raise GameError(f"openspiel: {_first_line(error)}") from None
+        self._find_movers(mover)
+
+    def _find_movers(self, mover: int) -> None:
+        """Keeps the seats that must act; ``mover`` is the library's number of one, of several or of none."""
+        self._is_simultaneous = mover == _SIMULTANEOUS
+        self._legal_moves_cache: dict[int, dict[str, int]] = {}
+        self._to_move: tuple[int, ...] = (mover,) if mover >= 0 else ()
+        if self._is_simultaneous:
+            legal = {seat: self.spec.legal_moves(self.position, seat) for seat in range(len(self.seats))}
+            self._legal_moves_cache = {seat: moves for seat, moves in legal.items() if moves}
+            self._to_move = tuple(self._legal_moves_cache)
+
+    def _legal_moves(self, seat: int) -> dict[str, int]:
+        if seat not in self._legal_moves_cache:
+            self._legal_moves_cache[seat] = self.spec.legal_moves(self.position, seat)
+        return self._legal_moves_cache[seat]
+
+    @property
+    def _label(self) -> str:
+        return f"openspiel, {self.spec.settings.game}"
+
+
+class OpenSpielSpec(ListedSpec[State]):
+    """Factory of play-throughs of one OpenSpiel game."""
+
+    name = "openspiel"
+    settings_type, state_type, game_type = Settings, State, OpenSpielGame
+
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        self.spiel = open_game(settings.game)
+        self.seats = tuple(f"P{seat}" for seat in range(self.spiel.num_players()))
+        kind = self.spiel.get_type()
+        is_deterministic = kind.chance_mode == pyspiel.GameType.ChanceMode.DETERMINISTIC
+        self.is_fully_observed = is_deterministic and kind.information == _PERFECT_INFORMATION
+        self.observe = observer_of(self.spiel)
+        self._fixed_names: list[dict[int, str]] = [{} for _ in self.seats]
+        """Names of moves by seat and number, in games whose names do not depend on the position."""
+        self._has_fixed_names = _names_actions(self.spiel)
+
+    def legal_moves(self, position: Position, seat: int) -> dict[str, int]:
+        """Returns the seat's legal moves by name; ambiguous names include the move's number."""
+        numbers, name_of = position.legal_actions(seat), position.action_to_string
+        if self._has_fixed_names:
+            fixed = self._fixed_names[seat]
+            for number in numbers:
+                if number not in fixed:
+                    fixed[number] = name_of(seat, number)
+            moves = {fixed[number]: number for number in numbers}
+        else:
+            moves = {name_of(seat, number): number for number in numbers}
+        if len(moves) == len(numbers):
+            return moves
+        names = [name_of(seat, number) for number in numbers]
+        return {
+            name if names.count(name) == 1 else f"{name} #{number}": number
+            for name, number in zip(names, numbers, strict=True)
+        }
+
+    def start(self, seed: int) -> State:
+        """Returns the initial position, after any initial chance events."""
+        return State(seed, [], first_position(self.spiel, seed).history())
+
+    def new(self, seed: int) -> OpenSpielGame:
+        """See ``GameSpec.new``; makes the first position once."""
+        position = first_position(self.spiel, seed)
+        return OpenSpielGame(self, seed, State(seed, [], position.history()), position)
+
+    def pieces(self) -> Sequence[str]:
+        """Returns the letters."""
+        return LETTERS
+
+    def spell(self, move: str) -> Pieces:
+        """Spells a move letter by letter."""
+        return to_letters(move)
+
+    def rules(self) -> str:
+        """Returns the game's name: OpenSpiel has no rules in words."""
+        return (
+            f"You are playing {self.spiel.get_type().long_name}, as OpenSpiel plays it ({self.spiel}). The players are "
+            f"{', '.join(self.seats)}."
+        )
+
+
+make = register("openspiel")(OpenSpielSpec.of)

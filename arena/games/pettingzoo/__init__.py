@@ -4,21 +4,346 @@
 - ``wording``  actions and observations in words, per environment
 """
 
-from collections.abc import Mapping
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
+import msgspec
+import numpy as np
+
+from arena.enumerable import ListedGame, ListedSpec
 from arena.games import register
-from arena.games.base import GameSpec
-from arena.games.third_party import require_package
+from arena.games.pettingzoo.wording import Environment, wording_of
+from arena.games.texts import LETTERS, Pieces, to_letters
+from arena.games.third_party import EnvironmentCall, require_package
+from schemas.errors import ConfigError, DecodeError, GameError, format_choices
+from schemas.ids import digest
 
 
-@register("pettingzoo")
-def make(settings: Mapping[str, Any]) -> GameSpec:
-    """Makes the environment that the settings name.
+@contextmanager
+def _silence_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+# It brings pygame, whose dependencies warn.
+with require_package("pettingzoo", "pettingzoo"), _silence_warnings():
+    import pettingzoo
+    from gymnasium.spaces import Discrete
+
+MAX_OBSERVATION_LETTERS = 1_200
+"""Maximum length of an observation that a small model reads; only its end is kept."""
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The ``[game]`` settings."""
+
+    env: str = "classic/tictactoe-v3"
+    """PettingZoo's id; what a plugin adds by ``pettingzoo.register`` has one too."""
+    options: dict[str, Any] = {}
+    """Arguments of the environment: ``{ num_players = 3 }``."""
+    parallel: bool | None = None
+    """Whether agents act simultaneously; None where the environment is registered so."""
+    max_turns: int = 1_000
+    """Maximum length of a game; one that is not over by then fails."""
+
+    def __post_init__(self) -> None:
+        if self.max_turns < 1:
+            raise ConfigError(f"max_turns: found {self.max_turns}; expected 1 or more")
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A position, represented by the actions that lead to it."""
+
+    seed: int
+    turns: list[dict[str, int]]
+    """Action numbers of each seat, turn by turn."""
+    seen: str
+    """Digest of all observations so far: detects a change of the environment."""
+
+
+class RunningEnvironment:
+    """One environment in play, in turn or simultaneous."""
+
+    def __init__(self, settings: Settings, seed: int) -> None:
+        """Begins with a seed.
+
+        Raises:
+            GameError: the environment raised.
+        """
+        self._label = f"pettingzoo, {settings.env}"
+        self._parallel = is_parallel(settings)
+        self._stepping = EnvironmentCall(self._label, "raises")
+        self.naming = EnvironmentCall(self._label, "cannot name its actions")
+        with EnvironmentCall(self._label, "does not begin"), _silence_warnings():
+            self.env: Environment = make_environment(settings)
+            self.agents: list[str] = list(self.env.possible_agents)
+            self.totals = dict.fromkeys(self.agents, 0.0)
+            self.observations: dict[str, Any] = {}
+            self._infos: dict[str, Any] = {}
+            self.seen = ""
+            self.moving: list[str] = []
+            """Agents that must act."""
+            self._spaces: dict[str, tuple[int, int]] = {}
+            first = self.env.reset(seed=seed % 2**32)
+            if self._parallel:
+                self.observations, self._infos = first
+            self._observe()
+
+    def legal_actions(self, agent: str) -> list[int]:
+        """Numbers of an agent's legal actions: those of its mask, or all of its space.
+
+        Raises:
+            GameError: there are none.
+        """
+        if agent not in self._spaces:
+            space = self.env.action_space(agent)
+            self._spaces[agent] = int(space.start), int(space.n)
+        first, size = self._spaces[agent]
+        mask = self._mask(agent)
+        legal = [*range(first, first + size)] if mask is None else (np.flatnonzero(mask) + first).tolist()
+        if not legal:
+            raise GameError(f"{self._label}: {agent} is to act and has no legal action")
+        return legal
+
+    def step(self, actions: Mapping[str, int]) -> None:
+        """Applies an action of each agent to move.
+
+        Raises:
+            GameError: the environment raised, or gave a reward that is not a finite number; it is unusable afterwards.
+        """
+        with self._stepping:
+            if self._parallel:
+                self.observations, rewards, _, _, self._infos = self.env.step(dict(actions))
+                for agent, reward in rewards.items():
+                    self._add(agent, reward)
+            else:
+                (action,) = actions.values()
+                self.env.step(action)
+            self._observe()
+
+    def _observe(self) -> None:
+        """Takes in observations and rewards; agents that are out of the game pass."""
+        self.moving = []
+        if self._parallel:
+            left = set(self.env.agents)
+            self.moving = [agent for agent in self.agents if agent in left]
+            for agent in self.moving:
+                self._mark(agent)
+            return
+        while self.env.agents:
+            agent = self.env.agent_selection
+            out = self.env.terminations[agent] or self.env.truncations[agent]
+            observation, reward, _, _, info = self.env.last(observe=not out)
+            self._add(agent, reward)
+            if not out:
+                self.observations[agent], self._infos[agent] = observation, info
+                self.moving = [agent]
+                self._mark(agent)
+                return
+            self.env.step(None)
+
+    def _mark(self, agent: str) -> None:
+        observation, mask = self.observations[agent], self._mask(agent)
+        values = np.ascontiguousarray(observation["observation"] if isinstance(observation, dict) else observation)
+        allowed = b"" if mask is None else np.ascontiguousarray(mask).tobytes()
+        self.seen = digest(self.seen.encode() + agent.encode() + values.tobytes() + allowed)
+
+    def _mask(self, agent: str) -> Any:
+        observation = self.observations[agent]
+        if isinstance(observation, dict) and "action_mask" in observation:
+            return observation["action_mask"]
+        return self._infos.get(agent, {}).get("action_mask")
+
+    def _add(self, agent: str, reward: Any) -> None:
+        if not math.isfinite(reward):
+            raise GameError(f"{self._label}: reward {reward} of {agent}; expected a finite number")
+        self.totals[agent] += float(reward)
+
+
+class PettingZooGame(ListedGame[State]):
+    """One play-through."""
+
+    def __init__(self, spec: "PettingZooSpec", seed: int, start: State) -> None:
+        """Replays the actions up to a position.
+
+        Raises:
+            DecodeError: the environment no longer reproduces it.
+        """
+        super().__init__(spec, seed, start)
+        try:
+            environment = None if start.turns else spec.begun.pop(start.seed, None)
+            self._moves: dict[int, dict[str, int]] = {}
+            self._running = environment or self._replay(start)
+        except (GameError, ValueError, IndexError) as error:
+            raise DecodeError(f"pettingzoo: a saved position cannot be reached ({error})") from None
+        if self._running.seen != start.seen:
+            raise DecodeError(
+                f"pettingzoo: {spec.settings.env} does not come to the saved position; another version of PettingZoo?"
+            )
+
+    @property
+    def clock(self) -> int:
+        """Returns the number of turns played."""
+        return len(self.state.turns)
+
+    def to_move(self) -> Sequence[int]:
+        """See ``Game.to_move``: one seat, or those that act simultaneously."""
+        return [self._running.agents.index(agent) for agent in self._running.moving]
+
+    def moves(self, seat: int) -> Sequence[str]:
+        """Returns the legal actions by name."""
+        return tuple(self._legal_moves(seat))
+
+    def after(self, moves: Mapping[int, str]) -> State:
+        """Returns the position after the environment's response.
+
+        Raises:
+            GameError: the environment raised, or the maximum number of turns is reached.
+        """
+        settings = self.spec.settings
+        if self.clock >= settings.max_turns:
+            raise GameError(
+                f"pettingzoo, {settings.env}: not over after {self.clock} turns; settings.max_turns allows no more"
+            )
+        chosen = {seat: self._legal_moves(seat)[move] for seat, move in moves.items()}
+        self._moves = {}
+        try:
+            self._running.step({self._running.agents[seat]: number for seat, number in chosen.items()})
+        except GameError:
+            self._running = self._replay(self.state)
+            raise
+        turn = {str(seat): number for seat, number in chosen.items()}
+        return State(self.state.seed, [*self.state.turns, turn], self._running.seen)
+
+    def progress(self, seat: int) -> float:
+        """Returns the seat's rewards so far."""
+        return self.scores()[seat]
+
+    def scores(self) -> Sequence[float]:
+        """Returns the sum of each seat's rewards."""
+        return [self._running.totals[agent] for agent in self._running.agents]
+
+    def sees(self, seat: int) -> Pieces:
+        """Returns the end of the seat's observation, spelled letter by letter."""
+        return to_letters(self.tells(seat), MAX_OBSERVATION_LETTERS)
+
+    def tells(self, seat: int) -> str:
+        """Returns the seat's observation in words."""
+        agent, running = self._running.agents[seat], self._running
+        return wording_of(self.spec.settings.env).observation(running.env, agent, running.observations[agent])
+
+    def notes(self) -> list[str]:
+        """Returns the rewards so far, once there are any."""
+        totals = self._running.totals
+        return [f"{agent}: {total:g}" for agent, total in totals.items()] if any(totals.values()) else []
+
+    def _replay(self, state: State) -> RunningEnvironment:
+        self._moves = {}
+        running = RunningEnvironment(self.spec.settings, state.seed)
+        for turn in state.turns:
+            chosen = {running.agents[int(seat)]: number for seat, number in turn.items()}
+            if sorted(chosen) != sorted(running.moving) or any(
+                number not in running.legal_actions(agent) for agent, number in chosen.items()
+            ):
+                raise GameError(f"found the actions {turn}; expected legal ones of {running.moving}")
+            running.step(chosen)
+        return running
+
+    def _legal_moves(self, seat: int) -> dict[str, int]:
+        if seat not in self._moves:
+            agent, env = self._running.agents[seat], self._running.env
+            with self._running.naming:
+                numbers = self._running.legal_actions(agent)
+                names = wording_of(self.spec.settings.env).actions(env, agent, numbers)
+                self._moves[seat] = dict(zip(names, numbers, strict=True))
+        return self._moves[seat]
+
+
+class PettingZooSpec(ListedSpec[State]):
+    """Factory of play-throughs of one environment."""
+
+    name = "pettingzoo"
+    settings_type, state_type, game_type = Settings, State, PettingZooGame
+
+    def __init__(self, settings: Any) -> None:
+        """An environment, after a check that it can be made here.
+
+        Raises:
+            ConfigError: no such environment, wrong arguments, a missing package, or actions that are not discrete.
+        """
+        super().__init__(settings)
+        self.begun: dict[int, RunningEnvironment] = {}
+        """Environments at their first position by seed, which ``start`` leaves for the play-through."""
+        env = make_environment(settings)
+        self.seats = tuple(env.possible_agents)
+        for agent in self.seats:
+            if not isinstance(env.action_space(agent), Discrete):
+                raise ConfigError(
+                    f"game.settings.env: {settings.env} has actions {env.action_space(agent)}; expected discrete ones"
+                )
+
+    def start(self, seed: int) -> State:
+        """Returns the first position.
+
+        Raises:
+            GameError: the environment does not begin with this seed.
+        """
+        self.begun[seed] = RunningEnvironment(self.settings, seed)
+        return State(seed, [], self.begun[seed].seen)
+
+    def pieces(self) -> Sequence[str]:
+        """Returns the letters."""
+        return LETTERS
+
+    def spell(self, move: str) -> Pieces:
+        """Spells an action letter by letter."""
+        return to_letters(move)
+
+    def rules(self) -> str:
+        """Returns the environment's name, and its rules where they are known here."""
+        name = self.settings.env.rpartition("/")[2].rpartition("-v")[0].replace("_", " ")
+        seats, rules = ", ".join(self.seats), wording_of(self.settings.env).rules
+        return f"You are playing {name}, as PettingZoo plays it, as one of {seats}. {rules}".strip()
+
+
+def is_parallel(settings: Settings) -> bool:
+    """Whether agents act simultaneously."""
+    return settings.env in pettingzoo.parallel_registry if settings.parallel is None else settings.parallel
+
+
+def make_environment(settings: Settings) -> Environment:
+    """Makes an environment without its wrappers, which only repeat the checks of the masks.
 
     Raises:
-        ConfigError: a bad setting, no such environment, one that cannot be made here, or the package is not installed.
+        ConfigError: no such environment, wrong arguments, or a package that is not installed.
     """
-    with require_package("pettingzoo", "pettingzoo"):
-        from arena.games.pettingzoo.game import PettingZooSpec
-    return PettingZooSpec.of(settings)
+    parallel = is_parallel(settings)
+    registry = pettingzoo.parallel_registry if parallel else pettingzoo.aec_registry
+    if settings.env not in registry:
+        near = get_close_matches(settings.env, sorted(registry), n=6, cutoff=0.3) or sorted(registry)
+        kind = "simultaneous" if parallel else "turn-taking"
+        raise ConfigError(
+            f"game.settings.env: PettingZoo has no {kind} {settings.env!r}; expected a registered one, as "
+            f"{format_choices(near)}"
+        )
+    try:
+        with _silence_warnings():
+            if not parallel:
+                return pettingzoo.make("aec", settings.env, **settings.options).unwrapped
+            env = pettingzoo.make("parallel", settings.env, **settings.options)
+            if hasattr(env, "aec_env"):
+                env.aec_env = env.aec_env.unwrapped
+            return env
+    except Exception as error:  # environments are third-party code and may raise anything
+        raise ConfigError(
+            f"game.settings.env: {settings.env} cannot be made with options {settings.options} "
+            f"({type(error).__name__}: {error})"
+        ) from error
+
+
+make = register("pettingzoo")(PettingZooSpec.of)

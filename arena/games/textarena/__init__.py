@@ -5,25 +5,343 @@ penalised by the environment's rules, and counted. Models answer freely (``[prom
 moves can be found by trial, bots and models made here choose among those.
 
 - ``library``   environments of the package ``textarena`` (the extra of that name), each with its own random state
-- ``game``      an environment as ``Game`` and ``GameSpec``
 - ``language``  observations and replies: pieces and plain text; candidate moves
+
+Here is an environment as ``Game`` and ``GameSpec``; a position is represented by all messages so far.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any
 
+import msgspec
+
+from arena.enumerable import InPlaceGame, ListedSpec
 from arena.games import register
-from arena.games.base import GameSpec
-from arena.games.third_party import require_package
+from arena.games.base import Action, GameSpec
+from arena.games.textarena.language import TextArenaText, TextArenaWords, candidate_moves, clean_reply
+from arena.games.textarena.library import TextArenaEnvironment, check_name, resolve_player_count
+from arena.games.texts import LETTERS, Pieces, to_letters
+from schemas.errors import ConfigError, DecodeError, GameError
+from schemas.ids import digest
+from schemas.jobs import EnvironmentSeats, SeatCounts
+
+MAX_OBSERVATION_LETTERS = 1_200
+"""Maximum length of an observation that a small model reads; only its end is kept."""
+PASS_MOVE = "[pass]"
+"""A bot's message where no move was found."""
 
 
-@register("textarena")
-def make(settings: Mapping[str, Any]) -> GameSpec:
-    """Makes the environment that the settings name.
+class EnvironmentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """One of several environments, with what differs from the others."""
 
-    Raises:
-        ConfigError: a bad setting, no such environment, one that cannot be made here, or the package is not installed.
+    name: str
+    players: int | None = None
+    """Number of players; None for that of all environments."""
+    observation: str = ""
+    """In place of ``prompts.observation``."""
+    extractor: str = ""
+    """In place of ``prompts.extractor``."""
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """Keys of the table ``prompts``."""
+        return {key: value for key in ("observation", "extractor") if (value := getattr(self, key))}
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The ``[game]`` settings."""
+
+    env: str | EnvironmentSettings | tuple[str | EnvironmentSettings, ...] = "TicTacToe-v0-train"
+    """TextArena's id, or several, among which the seed chooses: each an id, or a table with it (``name``) and with its
+    own ``players``, ``observation`` and ``extractor``. The observations of those with ``-train`` omit the reasons for
+    rejections and all but the newest board.
     """
-    with require_package("textarena", "textarena"):
-        from arena.games.textarena.game import TextArenaSpec
-    return TextArenaSpec.of(settings)
+    evaluation_env: str | EnvironmentSettings | tuple[str | EnvironmentSettings, ...] = ()
+    """Environments of evaluation matches; empty for the same ones."""
+    players: int | None = None
+    """Number of players; None for the smallest from two on that the environment accepts."""
+    talk: bool | None = None
+    """Whether other seats see whole messages, or only the parts in square brackets; None asks the environment."""
+    max_turns: int = 200
+    """Maximum length of a game; one that is not over by then fails."""
+    longest: int = 1_000
+    """Maximum length of a message, in characters."""
+
+    def __post_init__(self) -> None:
+        if not list_environments(self.env):
+            raise ConfigError("env: found none; expected an environment that TextArena registers")
+        prompts: dict[str, dict[str, str]] = {}
+        for each in (*list_environments(self.env), *list_environments(self.evaluation_env)):
+            if prompts.setdefault(each.name, each.prompts) != each.prompts:
+                raise ConfigError(f"env: {each.name} is there with two prompts; expected one of each environment")
+        for key in ("max_turns", "longest"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"{key}: found {getattr(self, key)}; expected 1 or more")
+
+
+class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """A position, represented by the messages that lead to it."""
+
+    env: str
+    seed: int
+    said: list[str]
+    """Messages, turn by turn; the environment knows whose turn it was."""
+    told: str
+    """Digest of all observations so far: detects a change of the environment."""
+    players: int | None = None
+    """Number of players, where the settings list the environment with several numbers."""
+
+
+class TextArenaGame(InPlaceGame[State]):
+    """One play-through."""
+
+    spec: "TextArenaSpec"
+
+    def __init__(self, spec: "TextArenaSpec", seed: int, start: State, env: TextArenaEnvironment | None = None) -> None:
+        """Replays the messages up to a position.
+
+        Args:
+            spec: The game.
+            seed: Seed of the play-through.
+            start: The position.
+            env: An environment in its first position, if there is one.
+
+        Raises:
+            DecodeError: the environment no longer reproduces it.
+        """
+        super().__init__(spec, seed, start)
+        self.environment = start.env
+        self.seats = spec.seats[: start.players or spec.player_count(start.env)]
+        self._said: list[str] = []
+        """All messages, those before ``start`` included."""
+        self._moves: list[str] | None = None
+        try:
+            self._replay(start.said, env or TextArenaEnvironment(start.env, len(self.seats), start.seed))
+        except GameError as error:
+            raise DecodeError(f"textarena: a saved position cannot be reached ({error})") from None
+        if self._digest_after(len(start.said)) != start.told:
+            raise DecodeError(
+                f"textarena: {start.env} does not come to the saved position; another version of TextArena?"
+            )
+        talk = spec.settings.talk
+        self.talk: bool = not self._env.uses_brackets if talk is None else talk
+        """Whether other seats see whole messages, or only the parts in square brackets."""
+
+    @property
+    def clock(self) -> int:
+        """Returns the number of turns played."""
+        return len(self._said)
+
+    def to_move(self) -> Sequence[int]:
+        """See ``Game.to_move``: always one seat; simultaneous choices are made one after the other."""
+        return () if self._env.done else (self._env.mover,)
+
+    def moves(self, seat: int) -> Sequence[str]:
+        """Returns the candidate moves that the environment accepts; none where they cannot be found."""
+        if self._moves is None:
+            tried = candidate_moves(self.environment, self._env.observation)
+            self._moves = [move for move in tried if not self._env.refuses(move)]
+        return self._moves
+
+    def random_action(self, seat: int, rng: Random) -> Action:
+        """Draws uniformly from the candidate moves."""
+        self.check_to_move(seat)
+        return (rng.choice(self.moves(seat) or [PASS_MOVE]),)
+
+    def is_legal(self, seat: int, action: Action) -> bool:
+        """Whether the text can be submitted, which does not imply that the environment accepts it."""
+        return (
+            seat in self.to_move()
+            and isinstance(action, tuple)
+            and len(action) == 1
+            and action[0] == clean_reply(action[0], self.spec.settings.longest) != ""
+            and (self.talk or ("[" in action[0] and "]" in action[0]))
+        )
+
+    def refuses(self, message: str) -> bool:
+        """Whether the environment would reject this message from the seat to move."""
+        return message not in (self._moves or ()) and self._env.refuses(message)
+
+    def advance(self, moves: Mapping[int, str]) -> None:
+        """Goes on by the environment's response.
+
+        Raises:
+            GameError: the environment raised, or the maximum number of turns is reached.
+        """
+        if self.clock >= self.spec.settings.max_turns:
+            raise GameError(
+                f"textarena, {self.environment}: not over after {self.clock} turns; settings.max_turns allows no more"
+            )
+        (message,) = moves.values()
+        try:
+            self._submit(message)
+        except GameError:
+            self._replay(self._said, TextArenaEnvironment(self.environment, len(self.seats), self._start.seed))
+            raise
+
+    def state_after(self, turns: int) -> State:
+        """See ``InPlaceGame.state_after``."""
+        played = len(self._start.said) + turns
+        return State(
+            self.environment, self._start.seed, self._said[:played], self._digest_after(played), self._start.players
+        )
+
+    def scores(self) -> Sequence[float]:
+        """Returns the environment's rewards.
+
+        Raises:
+            GameError: there is not a number for each seat.
+        """
+        return self._env.rewards(len(self.seats))
+
+    def reason(self) -> str:
+        """Returns the reason: a rejected move, or the rules."""
+        return "over" if self._ended_by is None else "invalid_move"
+
+    def metrics(self) -> Sequence[dict[str, float]]:
+        """Returns each seat's turns and rejected moves, and whether its last rejected move ended the game."""
+        return [
+            {"turns": float(turns), "invalid": float(refused), "ended_by_invalid": float(seat == self._ended_by)}
+            for seat, (turns, refused) in enumerate(zip(self._turn_counts, self._refused_counts, strict=True))
+        ]
+
+    def sees(self, seat: int) -> Pieces:
+        """Returns the end of the observation, spelled letter by letter."""
+        return to_letters(self._env.observation, MAX_OBSERVATION_LETTERS)
+
+    def tells(self, seat: int) -> str:
+        """Returns the environment's own prompt."""
+        return self._env.observation
+
+    def notes(self) -> list[str]:
+        """Returns how the game ended."""
+        return [self._env.reason() or "over"] if self._env.done else []
+
+    def _replay(self, messages: Sequence[str], env: TextArenaEnvironment) -> None:
+        """Submits messages to an environment in its first position."""
+        self._env, self._said = env, []
+        self._turn_counts, self._refused_counts = [0] * len(self.seats), [0] * len(self.seats)
+        self._ended_by: int | None = None
+        self._observed: list[tuple[int, bool, str]] = []
+        """Mover, end and observation after each message."""
+        self._digests = [digest(env.observation.encode())]
+        """See ``State.told``; at the start and after messages, as far as they were needed."""
+        self._moves = None
+        for each in messages:
+            self._submit(each)
+
+    def _submit(self, message: str) -> None:
+        env, seat = self._env, self._env.mover
+        refused = env.step(message)
+        self._said.append(message)
+        self._observed.append((env.mover, env.done, env.observation))
+        self._turn_counts[seat] += 1
+        self._refused_counts[seat] += refused
+        self._ended_by = seat if refused and env.done else None
+        self._moves = None
+
+    def _digest_after(self, messages: int) -> str:
+        for mover, done, observation in self._observed[len(self._digests) - 1 : messages]:
+            self._digests.append(digest(f"{self._digests[-1]} {mover} {done} {observation}".encode()))
+        return self._digests[messages]
+
+
+class TextArenaSpec(ListedSpec[State]):
+    """Factory of play-throughs of one environment, or of several."""
+
+    name = "textarena"
+    settings_type, state_type, game_type = Settings, State, TextArenaGame
+
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        self._counts = SeatCounts(_count_players("env", settings))
+        evaluated = _count_players("evaluation_env", settings)
+        self._players = dict((*evaluated, *self._counts.environments))
+        largest = max(each.seats for each in (*evaluated, *self._counts.environments))
+        self.seats = tuple(f"Player {seat}" for seat in range(largest))
+
+    def for_evaluation(self) -> GameSpec:
+        """Returns the environments of evaluation matches."""
+        env = self.settings.evaluation_env
+        if not env:
+            return self
+        listed = env if isinstance(env, tuple) else (env,)
+        return TextArenaSpec(msgspec.structs.replace(self.settings, env=listed, evaluation_env=()))
+
+    def player_count(self, environment: str) -> int:
+        """Returns the number of players of an environment, evaluation's included."""
+        return self._players.get(environment, len(self.seats))
+
+    def seat_counts(self) -> SeatCounts:
+        """See ``SupportsEnvironments``."""
+        return self._counts
+
+    def environment_prompts(self) -> Mapping[str, Mapping[str, str]]:
+        """See ``SupportsEnvironments``."""
+        listed = (*list_environments(self.settings.env), *list_environments(self.settings.evaluation_env))
+        return {each.name: each.prompts for each in listed if each.prompts}
+
+    def start(self, seed: int) -> State:
+        """Returns the initial position; the seed chooses among several environments.
+
+        Raises:
+            GameError: the environment does not begin with this seed.
+        """
+        return self._first_state(self._start_environment(seed), seed)
+
+    def new(self, seed: int) -> TextArenaGame:
+        """See ``GameSpec.new``; makes the environment once."""
+        env = self._start_environment(seed)
+        return TextArenaGame(self, seed, self._first_state(env, seed), env)
+
+    def _start_environment(self, seed: int) -> TextArenaEnvironment:
+        return TextArenaEnvironment(*self._counts.choose(seed), seed)
+
+    def _first_state(self, env: TextArenaEnvironment, seed: int) -> State:
+        players = {each.seats for each in self._counts.environments if each.name == env.name}
+        number = self._counts.choose(seed).seats if len(players) > 1 else None
+        return State(env.name, seed, [], digest(env.observation.encode()), number)
+
+    def pieces(self) -> Sequence[str]:
+        """Returns the letters."""
+        return LETTERS
+
+    def spell(self, move: str) -> Pieces:
+        """Spells a move letter by letter."""
+        return to_letters(move)
+
+    def rules(self) -> str:
+        """Returns the game's origin; an environment explains its rules in its prompts."""
+        fewest, most = min(each.seats for each in self._counts.environments), self._counts.most
+        players = f"{most} player{'s'[: most > 1]}" if fewest == most else f"{fewest} to {most} players"
+        return f"You are playing a game of TextArena with {players}."
+
+    def text(self) -> TextArenaText:
+        """Returns the format with observations letter by letter, and candidate moves or any text in square brackets."""
+        return TextArenaText(self)
+
+    def words(self) -> TextArenaWords:
+        """Returns the format with the environments' own prompts."""
+        return TextArenaWords(self, self.settings.longest)
+
+
+def list_environments(
+    env: str | EnvironmentSettings | Sequence[str | EnvironmentSettings],
+) -> tuple[EnvironmentSettings, ...]:
+    """Returns the environments that a setting lists."""
+    several = (env,) if isinstance(env, str | EnvironmentSettings) else env
+    return tuple(EnvironmentSettings(name=each) if isinstance(each, str) else each for each in several)
+
+
+def _count_players(key: str, settings: Settings) -> tuple[EnvironmentSeats, ...]:
+    environments = list_environments(getattr(settings, key))
+    for each in environments:
+        check_name(each.name, key)
+    return tuple(
+        EnvironmentSeats(each.name, resolve_player_count(each.name, each.players or settings.players))
+        for each in environments
+    )
+
+
+make = register("textarena")(TextArenaSpec.of)

@@ -1,7 +1,5 @@
-"""POST actions of the web pages: one module per subject, registered with ``@register_actions``."""
+"""POST actions of the web pages: ``sql`` and ``play``, and what they share."""
 
-import importlib
-import pkgutil
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -9,7 +7,6 @@ import msgspec
 from aiohttp import web
 
 from inference.http_server import read_body
-from league.queries.live_league import LiveLeague
 from schemas.errors import UsageError
 
 ActionHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -24,24 +21,6 @@ class ActionGroup(Protocol):
 
     async def close(self) -> None:
         """Ends open actions when the server stops."""
-
-
-ActionGroupFactory = Callable[[LiveLeague], ActionGroup]
-
-_FACTORIES: list[ActionGroupFactory] = []
-
-
-def register_actions(make: ActionGroupFactory) -> ActionGroupFactory:
-    """Registers the factory of a subject's actions."""
-    _FACTORIES.append(make)
-    return make
-
-
-def make_action_groups(league: LiveLeague) -> list[ActionGroup]:
-    """Makes the actions of every module of this package."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
-    return [make(league) for make in _FACTORIES]
 
 
 async def decode_body(request: web.Request, kind: type[T]) -> T:

@@ -11,7 +11,7 @@ from aiohttp import web
 from league.queries.live_league import LiveLeague
 from league.queries.playable import wait_until_folded
 from ui.play.lobby import HumanMatchLobby
-from ui.web.actions import ActionHandler, decode_body, json_response, register_actions
+from ui.web.actions import ActionHandler, decode_body, json_response
 
 _POLL_TIMEOUT_S = 20.0
 """Maximum wait for a new view; shorter than the timeouts of proxies."""
@@ -42,7 +42,6 @@ class MoveRequest(msgspec.Struct, forbid_unknown_fields=True):
     reply: Annotated[str, msgspec.Meta(max_length=20_000)]
 
 
-@register_actions
 class PlayActions:
     """Matches of one league's visitors."""
 

@@ -15,7 +15,7 @@ from league.queries.stored import ProjectionCopy
 from league.queries.tables import unreadable_warning
 from league.queries.text_table import render_rows
 from schemas.errors import BusyError, LeagueError
-from ui.web.actions import ActionHandler, decode_body, json_response, register_actions
+from ui.web.actions import ActionHandler, decode_body, json_response
 
 MAX_ROWS = 1_000
 """Maximum number of rows shown on a page."""
@@ -51,7 +51,6 @@ class PositionedResult(NamedTuple):
     position: int
 
 
-@register_actions
 class SqlActions:
     """SQL queries of one league's visitors.
 
