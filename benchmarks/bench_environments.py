@@ -224,7 +224,7 @@ def verifiers_replays(taskset: str, is_alone: bool) -> Replays:
 
     ``is_alone``: its environment alone beside ours, with agents that reply at once; else with verifiers' own agents.
     """
-    from arena.environments.verifiers.adapter import VerifiersSpec
+    from arena.environments.verifiers import VerifiersSpec
 
     spec = VerifiersSpec.of({"taskset": taskset, "tasks": MATCHES})
     rng, requests = Random(1), [EpisodeRequest("verifiers", {"index": index}) for index in range(MATCHES)]

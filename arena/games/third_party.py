@@ -1,19 +1,25 @@
-"""The boundary to environments of other packages.
+"""The boundary to environments of other packages, and what their games have in common.
 
-A missing package is a ``ConfigError``; an error of an environment, or a call without an end, a ``GameError``.
+A missing package is a ``ConfigError``; an error of an environment, or a call without an end, a ``GameError``. A small
+model reads their positions, and writes moves, letter by letter.
 """
 
 import contextlib
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 
+from arena.enumerable import ListedGame, ListedSpec
+from arena.enumerable.game import S
+from arena.games.texts import LETTERS, Pieces, to_letters
 from schemas.errors import ConfigError, GameError
 
 CALL_LIMIT_S = 60.0
 """Seconds that an environment has for one call; then its match fails."""
+MAX_OBSERVATION_LETTERS = 1_200
+"""Maximum length of a position that a small model reads; only its end is kept."""
 _CHECK_INTERVAL_S = 0.5
 _MAIN_THREAD = threading.main_thread().ident
 
@@ -31,6 +37,26 @@ def require_package(name: str, package: str) -> Iterator[None]:
         raise ConfigError(
             f"game.name: {name!r} needs the package {package}: pip install 'event-sourced-league[{name}]'"
         ) from error
+
+
+class LetteredGame(ListedGame[S]):
+    """A play-through whose positions are texts."""
+
+    def sees(self, seat: int) -> Pieces:
+        """Returns the end of the seat's observation, spelled letter by letter."""
+        return to_letters(self.tells(seat), MAX_OBSERVATION_LETTERS)
+
+
+class LetteredSpec(ListedSpec[S]):
+    """Factory of such play-throughs."""
+
+    def pieces(self) -> Sequence[str]:
+        """Returns the letters."""
+        return LETTERS
+
+    def spell(self, move: str) -> Pieces:
+        """Spells a move letter by letter."""
+        return to_letters(move)
 
 
 class CallTimeoutError(BaseException):

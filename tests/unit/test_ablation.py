@@ -89,20 +89,19 @@ def test_equilibria_cannot_be_exploited():
 
 
 def test_kuhn_policies_are_as_exploitable_as_openspiel_finds():
-    pytest.importorskip("pyspiel")
-    from arena.games.openspiel.responses import exploitability
+    pyspiel = pytest.importorskip("pyspiel")
+    from open_spiel.python.algorithms.exploitability import exploitability
+    from open_spiel.python.policy import TabularPolicy
 
-    tree = BENCHMARKS["kuhn"].tree()
+    tree, theirs = BENCHMARKS["kuhn"].tree(), TabularPolicy(pyspiel.load_game("kuhn_poker"))
     for seed in range(5):
         policy = some_policy(tree, seed)
-
-        def asked(known: str, seat: int, moves: object, policy: dict[Pieces, list[float]] = policy) -> list[float]:
+        for known in theirs.state_lookup:
             # OpenSpiel writes "1pb": the card, then passes and bets; a call is a bet there, and moves are Pass and Bet.
             said = tuple("bet" if letter == "b" else "check" for letter in known[1:])
             eager, shy = policy[(CARDS[int(known[0])], *said)]
-            return [shy, eager]
-
-        assert tree.exploitability(policy) == pytest.approx(exploitability("kuhn_poker", asked), abs=1e-9)
+            theirs.policy_for_key(known)[:] = [shy, eager]
+        assert tree.exploitability(policy) == pytest.approx(exploitability(theirs.game, theirs), abs=1e-9)
 
 
 def test_a_mixture_wins_what_its_members_win_on_average():

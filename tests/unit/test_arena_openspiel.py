@@ -1,4 +1,4 @@
-"""OpenSpiel's games here: played to the end, chance by the seed, and policies judged exactly."""
+"""OpenSpiel's games here: played to the end, chance by the seed; and a bot judged exactly."""
 
 from random import Random
 from typing import Any
@@ -12,9 +12,7 @@ from arena.games.base import Game, GameSpec
 from arena.games.texts import words_of
 from schemas.errors import ConfigError, DecodeError, GameError
 
-pytest.importorskip("pyspiel")
-
-from arena.games.openspiel.responses import compute_best_responses, exploitability, tabular_policy, uniform_policy
+pyspiel = pytest.importorskip("pyspiel")
 
 TURNS = ["kuhn_poker", "leduc_poker", "liars_dice", "tic_tac_toe", "kuhn_poker(players=3)", "hearts"]
 FIXED_NAMES = ["battleship", "mnk", "phantom_ttt", "tic_tac_toe"]
@@ -90,48 +88,20 @@ def test_a_seat_is_not_shown_the_card_of_the_other():
         assert len(asked) == 1
 
 
-@pytest.mark.parametrize(
-    ("game", "expected"), [("kuhn_poker", 0.4583), ("leduc_poker", 2.3736), ("matrix_brps", 8.3333)]
-)
-def test_uniform_play_is_as_exploitable_as_published(game: str, expected: float):
-    assert exploitability(game) == pytest.approx(expected, abs=1e-4)
+def test_the_equilibrium_of_kuhn_poker_cannot_be_exploited():
+    from open_spiel.python.algorithms.exploitability import nash_conv
+    from open_spiel.python.policy import TabularPolicy
 
-
-def test_an_equilibrium_cannot_be_exploited():
-    cards, table = "012", {}
+    policy = TabularPolicy(pyspiel.load_game("kuhn_poker"))
     said = {(): "", ("check",): "p", ("bet",): "b", ("check", "bet"): "pb"}
     for moves, shares in BET_PROBABILITIES.items():
-        for card, share in zip(cards, shares, strict=True):
-            table[card + said[moves]] = {"Bet": share, "Pass": 1 - share}
-    found = compute_best_responses("kuhn_poker", tabular_policy(table))
-    assert found.values == pytest.approx((-1 / 18, 1 / 18))
-    assert found.best == pytest.approx(found.values)
+        for card, share in zip("012", shares, strict=True):
+            policy.policy_for_key(card + said[moves])[:] = [1 - share, share]
+    found = nash_conv(policy.game, policy, return_only_nash_conv=False)
     assert found.nash_conv == pytest.approx(0, abs=1e-12)
-    table["0b"] = {"Bet": 1.0, "Pass": 0.0}
-    assert exploitability("kuhn_poker", tabular_policy(table)) > 0.01, "calls with the worst card"
-
-
-def test_simultaneous_moves_are_judged_unseen():
-    asked = []
-
-    def rock(known: str, seat: int, moves: Any) -> list[float]:
-        asked.append((known, seat))
-        return [float(move == "Rock") for move in moves]
-
-    found = compute_best_responses("matrix_rps", rock)
-    assert found.values == (0, 0)
-    assert found.best == (1, 1)
-    assert sorted(seat for _, seat in asked) == [0, 1]
-    assert not any("Current player" in known for known, _ in asked)
-
-
-def test_a_policy_that_is_none_is_refused():
-    with pytest.raises(GameError, match="expected a probability each"):
-        exploitability("kuhn_poker", lambda known, seat, moves: [1.0] * len(moves))
-    with pytest.raises(GameError, match="no information state"):
-        exploitability("kuhn_poker", tabular_policy({}))
-    with pytest.raises(GameError, match="more than 10 positions"):
-        compute_best_responses("leduc_poker", uniform_policy, most_positions=10)
+    assert found.player_improvements == pytest.approx([0, 0], abs=1e-12)
+    policy.policy_for_key("0b")[:] = [0, 1]
+    assert nash_conv(policy.game, policy) > 0.02, "calls with the worst card"
 
 
 @pytest.mark.parametrize(

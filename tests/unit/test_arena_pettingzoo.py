@@ -20,8 +20,7 @@ LONG = ["chess-v6", "go-v5"]
 
 
 @pytest.mark.parametrize(
-    ("name", "module"),
-    [("pettingzoo", "arena.games.pettingzoo.game"), ("verifiers", "arena.environments.verifiers.adapter")],
+    ("name", "module"), [("pettingzoo", "arena.games.pettingzoo"), ("verifiers", "arena.environments.verifiers")]
 )
 def test_a_missing_package_is_named(name: str, module: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(sys.modules, module, raising=False)

@@ -407,7 +407,7 @@ def conversation(trace: Any) -> tuple[Any, ...]:
 
 def imported(taskset: str, tasks: int, reply: Reply, **options: Any) -> tuple[list[GenerateResult], list[Any]]:
     """The league's episodes of the same tasks, and the traces that the environment saw."""
-    from arena.environments.verifiers import adapter
+    from arena.environments import verifiers as adapter
 
     spec = make_environment("verifiers", {"taskset": taskset, "tasks": tasks, "options": options})
     assert isinstance(spec, ArenaSpec)

@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import msgspec
 
-from arena.enumerable import InPlaceGame, ListedSpec
+from arena.enumerable import InPlaceGame
 from arena.games import register
 from arena.games.base import Action
-from arena.games.texts import LETTERS, Pieces, to_letters
-from arena.games.third_party import require_package
+from arena.games.texts import Pieces, to_letters
+from arena.games.third_party import MAX_OBSERVATION_LETTERS, LetteredSpec, require_package
 from schemas.errors import ConfigError, DecodeError, GameError, format_choices
 from schemas.ids import derive_seed
 
@@ -121,10 +121,6 @@ def _pick_outcome(outcomes: Sequence[tuple[int, float]], share: float) -> int:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:200]
-
-
-MAX_OBSERVATION_LETTERS = 1_200
-"""Maximum length of a position that a small model reads; only its end is kept."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -322,7 +318,7 @@ class OpenSpielGame(InPlaceGame[State]):
         return f"openspiel, {self.spec.settings.game}"
 
 
-class OpenSpielSpec(ListedSpec[State]):
+class OpenSpielSpec(LetteredSpec[State]):
     """Factory of play-throughs of one OpenSpiel game."""
 
     name = "openspiel"
@@ -367,14 +363,6 @@ class OpenSpielSpec(ListedSpec[State]):
         """See ``GameSpec.new``; makes the first position once."""
         position = first_position(self.spiel, seed)
         return OpenSpielGame(self, seed, State(seed, [], position.history()), position)
-
-    def pieces(self) -> Sequence[str]:
-        """Returns the letters."""
-        return LETTERS
-
-    def spell(self, move: str) -> Pieces:
-        """Spells a move letter by letter."""
-        return to_letters(move)
 
     def rules(self) -> str:
         """Returns the game's name: OpenSpiel has no rules in words."""

@@ -1,7 +1,7 @@
 """Environments of PettingZoo (Terry et al. 2021, arXiv 2009.14471) with discrete actions, in turn and simultaneous.
 
-- ``game``     an environment as ``Game`` and ``GameSpec``; calls of the package ``pettingzoo`` (the extra of that name)
-- ``wording``  actions and observations in words, per environment
+Here is an environment as ``Game`` and ``GameSpec``, by the package ``pettingzoo`` (the extra of that name): legal
+actions from masks, a position by the actions that lead to it. ``wording`` has actions and observations in words.
 """
 
 import math
@@ -14,11 +14,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from arena.enumerable import ListedGame, ListedSpec
 from arena.games import register
 from arena.games.pettingzoo.wording import Environment, wording_of
-from arena.games.texts import LETTERS, Pieces, to_letters
-from arena.games.third_party import EnvironmentCall, require_package
+from arena.games.third_party import EnvironmentCall, LetteredGame, LetteredSpec, require_package
 from schemas.errors import ConfigError, DecodeError, GameError, format_choices
 from schemas.ids import digest
 
@@ -34,9 +32,6 @@ def _silence_warnings() -> Iterator[None]:
 with require_package("pettingzoo", "pettingzoo"), _silence_warnings():
     import pettingzoo
     from gymnasium.spaces import Discrete
-
-MAX_OBSERVATION_LETTERS = 1_200
-"""Maximum length of an observation that a small model reads; only its end is kept."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -165,7 +160,7 @@ class RunningEnvironment:
         self.totals[agent] += float(reward)
 
 
-class PettingZooGame(ListedGame[State]):
+class PettingZooGame(LetteredGame[State]):
     """One play-through."""
 
     def __init__(self, spec: "PettingZooSpec", seed: int, start: State) -> None:
@@ -228,10 +223,6 @@ class PettingZooGame(ListedGame[State]):
         """Returns the sum of each seat's rewards."""
         return [self._running.totals[agent] for agent in self._running.agents]
 
-    def sees(self, seat: int) -> Pieces:
-        """Returns the end of the seat's observation, spelled letter by letter."""
-        return to_letters(self.tells(seat), MAX_OBSERVATION_LETTERS)
-
     def tells(self, seat: int) -> str:
         """Returns the seat's observation in words."""
         agent, running = self._running.agents[seat], self._running
@@ -264,7 +255,7 @@ class PettingZooGame(ListedGame[State]):
         return self._moves[seat]
 
 
-class PettingZooSpec(ListedSpec[State]):
+class PettingZooSpec(LetteredSpec[State]):
     """Factory of play-throughs of one environment."""
 
     name = "pettingzoo"
@@ -295,14 +286,6 @@ class PettingZooSpec(ListedSpec[State]):
         """
         self.begun[seed] = RunningEnvironment(self.settings, seed)
         return State(seed, [], self.begun[seed].seen)
-
-    def pieces(self) -> Sequence[str]:
-        """Returns the letters."""
-        return LETTERS
-
-    def spell(self, move: str) -> Pieces:
-        """Spells an action letter by letter."""
-        return to_letters(move)
 
     def rules(self) -> str:
         """Returns the environment's name, and its rules where they are known here."""

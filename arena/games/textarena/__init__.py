@@ -16,18 +16,16 @@ from typing import Any
 
 import msgspec
 
-from arena.enumerable import InPlaceGame, ListedSpec
+from arena.enumerable import InPlaceGame
 from arena.games import register
 from arena.games.base import Action, GameSpec
 from arena.games.textarena.language import TextArenaText, TextArenaWords, candidate_moves, clean_reply
 from arena.games.textarena.library import TextArenaEnvironment, check_name, resolve_player_count
-from arena.games.texts import LETTERS, Pieces, to_letters
+from arena.games.third_party import LetteredGame, LetteredSpec
 from schemas.errors import ConfigError, DecodeError, GameError
 from schemas.ids import digest
 from schemas.jobs import EnvironmentSeats, SeatCounts
 
-MAX_OBSERVATION_LETTERS = 1_200
-"""Maximum length of an observation that a small model reads; only its end is kept."""
 PASS_MOVE = "[pass]"
 """A bot's message where no move was found."""
 
@@ -93,7 +91,7 @@ class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, o
     """Number of players, where the settings list the environment with several numbers."""
 
 
-class TextArenaGame(InPlaceGame[State]):
+class TextArenaGame(LetteredGame[State], InPlaceGame[State]):
     """One play-through."""
 
     spec: "TextArenaSpec"
@@ -206,10 +204,6 @@ class TextArenaGame(InPlaceGame[State]):
             for seat, (turns, refused) in enumerate(zip(self._turn_counts, self._refused_counts, strict=True))
         ]
 
-    def sees(self, seat: int) -> Pieces:
-        """Returns the end of the observation, spelled letter by letter."""
-        return to_letters(self._env.observation, MAX_OBSERVATION_LETTERS)
-
     def tells(self, seat: int) -> str:
         """Returns the environment's own prompt."""
         return self._env.observation
@@ -247,7 +241,7 @@ class TextArenaGame(InPlaceGame[State]):
         return self._digests[messages]
 
 
-class TextArenaSpec(ListedSpec[State]):
+class TextArenaSpec(LetteredSpec[State]):
     """Factory of play-throughs of one environment, or of several."""
 
     name = "textarena"
@@ -302,14 +296,6 @@ class TextArenaSpec(ListedSpec[State]):
         players = {each.seats for each in self._counts.environments if each.name == env.name}
         number = self._counts.choose(seed).seats if len(players) > 1 else None
         return State(env.name, seed, [], digest(env.observation.encode()), number)
-
-    def pieces(self) -> Sequence[str]:
-        """Returns the letters."""
-        return LETTERS
-
-    def spell(self, move: str) -> Pieces:
-        """Spells a move letter by letter."""
-        return to_letters(move)
 
     def rules(self) -> str:
         """Returns the game's origin; an environment explains its rules in its prompts."""

@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from arena.games.third_party import EnvironmentCall
+from arena.games.third_party import EnvironmentCall, require_package
 from schemas.errors import ConfigError, GameError, format_choices
 
-with warnings.catch_warnings():
+with require_package("textarena", "textarena"), warnings.catch_warnings():
     # Its modules emit warnings when Python compiles them.
     warnings.simplefilter("ignore")
     import textarena
