@@ -1,9 +1,8 @@
 """Trajectories that wait to be trained on, and the strategies that draw a batch of them.
 
-- ``base``        the protocol of a strategy, the registry, and drawn batches
-- ``strategies``  oldest first, uniform, prioritised
-- ``buffer``      the trajectories: bounded, filled in the order of the stream, emptied by recorded steps only
-- ``groups``      trajectories that wait for the others of their group
+- ``base``    the strategies (oldest first, uniform, prioritised), their protocol and registry, and drawn batches
+- ``buffer``  the trajectories: bounded, filled in the order of the stream, emptied by recorded steps only
+- ``groups``  trajectories that wait for the others of their group
 
 To add a strategy, write one file with ``@register("name")``; the contract tests find it.
 """

@@ -1,4 +1,4 @@
-"""Rewards of the steps of a trajectory: the protocol and the registry.
+"""Rewards of the steps of a trajectory: its outcome, or the change of the game's progress measure.
 
 Shape suffix: S step of a trajectory.
 """
@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.plugins import Registry
+from schemas.plugins import PluginStruct, Registry
 from schemas.trajectories import Trajectory
 
 
@@ -21,3 +21,36 @@ class Reward(Protocol):
 
 REWARDS: Registry[Reward] = Registry("trainer.reward", "trainer.rewards")
 register = REWARDS.register
+
+
+@register("outcome")
+class OutcomeReward(PluginStruct, frozen=True):
+    """The last step earns the seat's final score."""
+
+    scale: float = 1.0
+    """Multiplies the score."""
+    every_step: bool = False
+    """Every step earns the score, not only the last."""
+
+    def __call__(self, rollout: Trajectory) -> NDArray[np.float64]:
+        """Rewards [S]: zeros, then the scaled score; or the score everywhere."""
+        rewards_S = np.zeros(len(rollout.steps))
+        rewards_S[0 if self.every_step else -1 :] = self.scale * rollout.score
+        return rewards_S
+
+
+@register("progress")
+class ProgressReward(PluginStruct, frozen=True):
+    """Each step earns the change until the next step, the last one the change until the end.
+
+    The progress measure is the game's: in Diplomacy, supply centres. Rewards of one clock therefore add up to that clock's change: the yearly change of centres.
+    """
+
+    score_weight: float = 0.0
+    """Weight of the final score, which the last step earns on top."""
+
+    def __call__(self, rollout: Trajectory) -> NDArray[np.float64]:
+        """Rewards [S], in the progress measure's units."""
+        rewards_S = np.diff([*(step.progress for step in rollout.steps), rollout.final_progress])
+        rewards_S[-1] += self.score_weight * rollout.score
+        return rewards_S

@@ -1,4 +1,4 @@
-"""Transforms of rewards before the advantage estimator: a protocol and a registry per stage.
+"""Transforms of rewards before the advantage estimator: a protocol, a registry and the transforms of each stage.
 
 A batch goes through the stages in this order: ``final`` transforms change the seats' final scores, the reward computes
 the rewards of model calls from the result, ``step`` transforms change those of each trajectory, ``sampling`` transforms
@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.plugins import Registry
+from schemas.errors import ConfigError
+from schemas.plugins import PluginStruct, Registry
 from schemas.trajectories import Trajectory
 from trainer.advantages.base import State, subtract_running_mean
 
@@ -91,3 +92,140 @@ def standardise(rewards: Sequence[Array], z_score: bool) -> list[Array]:
     whole = np.concatenate(rewards)
     scale = whole.std() + 1e-8 if z_score else 1.0
     return [(rewards_S - whole.mean()) / scale for rewards_S in rewards]
+
+
+@FINAL_TRANSFORMS.register("win_draw_loss")
+class WinDrawLoss(PluginStruct, frozen=True):
+    """1 for a single best seat, 0 for each of several, -1 for the others, whatever the margin.
+
+    In trajectories without the other seats' scores the rank decides, and a shared first place counts as a win.
+    """
+
+    def __call__(self, rollouts: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
+        """See ``FinalTransform.__call__``."""
+        return FinalRewards([_win_draw_loss(r, value_M) for r, value_M in zip(rollouts, values, strict=True)], state)
+
+
+def _win_draw_loss(rollout: Trajectory, value_M: Array) -> Array:
+    if len(value_M) < 2:
+        return np.array([1.0 if rollout.rank == 1 else -1.0])
+    best_M = value_M == value_M.max()
+    return np.where(best_M, 1.0 if best_M.sum() == 1 else 0.0, -1.0)
+
+
+@FINAL_TRANSFORMS.register("role_advantage")
+class RoleAdvantage(PluginStruct, frozen=True):
+    """The trajectory's own final reward, less the exponential moving average of its role's rewards, 0 at first.
+
+    Some roles win more often, whatever the player.
+    """
+
+    decay: float = 0.95
+    """Decay of the average, per batch."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay < 1:
+            raise ConfigError(f"decay: {self.decay}; expected 0 or more, and less than 1")
+
+    def __call__(self, rollouts: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
+        """New final rewards; other seats' are unchanged, since their roles are not known."""
+        keys = [self._key(rollout) for rollout in rollouts]
+        return subtract_baseline(keys, rollouts, FinalRewards(list(values), state), self.decay)
+
+    def _key(self, rollout: Trajectory) -> str:
+        return rollout.role
+
+
+@FINAL_TRANSFORMS.register("role_advantage_by_env")
+class RoleAdvantageByEnv(RoleAdvantage, frozen=True):
+    """The trajectory's own final reward, less the moving average of a role's rewards in a game, 0 at first."""
+
+    def _key(self, rollout: Trajectory) -> str:
+        return f"{rollout.game}/{rollout.role}"
+
+
+@STEP_TRANSFORMS.register("discount")
+class Discount(PluginStruct, frozen=True):
+    """``gamma ** t`` times the reward of model call t, counted from 0."""
+
+    gamma: float = 0.99
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gamma <= 1:
+            raise ConfigError(f"gamma: {self.gamma}; expected more than 0 and at most 1")
+
+    def __call__(self, rollout: Trajectory, rewards_S: Array) -> Array:
+        """See ``StepTransform.__call__``."""
+        return rewards_S * self.gamma ** np.arange(len(rewards_S))
+
+
+@STEP_TRANSFORMS.register("format_reward")
+class FormatReward(PluginStruct, frozen=True):
+    """Adds ``reward`` to a model call whose reply has the requested form, ``penalty`` to any other."""
+
+    reward: float = 0.0
+    """Reward of a well-formed reply."""
+    penalty: float = 0.0
+    """Reward of any other reply; usually negative."""
+
+    def __call__(self, rollout: Trajectory, rewards_S: Array) -> Array:
+        """See ``StepTransform.__call__``."""
+        earned_S: Array = rewards_S + [self.reward if step.formatted else self.penalty for step in rollout.steps]
+        return earned_S
+
+
+@STEP_TRANSFORMS.register("invalid_move_penalty")
+class InvalidMovePenalty(PluginStruct, frozen=True):
+    """Adds ``penalty`` to a model call whose move was invalid, ``reward`` to any other."""
+
+    reward: float = 0.0
+    """Reward of a valid move."""
+    penalty: float = 0.0
+    """Reward of an invalid move; usually negative."""
+
+    def __call__(self, rollout: Trajectory, rewards_S: Array) -> Array:
+        """See ``StepTransform.__call__``."""
+        earned_S: Array = rewards_S + [self.reward if not step.invalid else self.penalty for step in rollout.steps]
+        return earned_S
+
+
+@SAMPLING_TRANSFORMS.register("clamp")
+class Clamp(PluginStruct, frozen=True):
+    """The reward of every model call, clamped between two bounds."""
+
+    min: float = -1.0
+    max: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.min <= self.max:
+            raise ConfigError(f"min: {self.min} with max {self.max}; expected min <= max")
+
+    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
+        """See ``SamplingTransform.__call__``."""
+        return [np.clip(rewards_S, self.min, self.max) for rewards_S in rewards]
+
+
+@SAMPLING_TRANSFORMS.register("normalise")
+class Normalise(PluginStruct, frozen=True):
+    """The reward of every model call, less the mean over the batch."""
+
+    z_score: bool = False
+    """Whether to divide by the standard deviation of these rewards too; equal rewards stay 0."""
+
+    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
+        """See ``SamplingTransform.__call__``."""
+        return standardise(rewards, self.z_score)
+
+
+@SAMPLING_TRANSFORMS.register("normalise_by_env")
+class NormaliseByEnv(Normalise, frozen=True):
+    """The reward of every model call, less the mean over the batch's model calls of the same game."""
+
+    def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array]) -> list[Array]:
+        """See ``SamplingTransform.__call__``."""
+        changed = list(rewards)
+        for game in sorted({rollout.game for rollout in rollouts}):
+            places = [place for place, rollout in enumerate(rollouts) if rollout.game == game]
+            for place, rewards_S in zip(places, standardise([rewards[p] for p in places], self.z_score), strict=True):
+                changed[place] = rewards_S
+        return changed
