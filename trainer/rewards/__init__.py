@@ -43,7 +43,8 @@ class OutcomeReward(PluginStruct, frozen=True):
 class ProgressReward(PluginStruct, frozen=True):
     """Each step earns the change until the next step, the last one the change until the end.
 
-    The progress measure is the game's: in Diplomacy, supply centres. Rewards of one clock therefore add up to that clock's change: the yearly change of centres.
+    The progress measure is the game's: in Diplomacy, supply centres. Rewards of one clock therefore add up to that
+    clock's change: the yearly change of centres.
     """
 
     score_weight: float = 0.0
