@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import schemas.events as e
+from arena.games import GAMES
 from league.blobs import BlobStore
 from league.log.base import RecordedEvent
 from league.projections.query import MAX_ROWS, MEMORY, TIMEOUT_S, QueryLimits, QueryProcess, QueryResult
 from league.state import LeagueState
 from schemas.codec import encode_event
 from schemas.config import LeagueConfig, to_builtins
+from schemas.errors import ConfigError
 from schemas.standings import Agent, LivePolicy, Standings, WinLoss
 from schemas.trajectories import ModelCall, Trajectory
 
@@ -165,3 +167,11 @@ def run_query(
         return query.run(sql)
     finally:
         query.close()
+
+
+def text_settings(name: str) -> list[dict[str, str]]:
+    """The settings that select each of a game's text formats, the default first; none for a missing package."""
+    try:
+        return [{"text": text} for text in GAMES.load(name).info] or [{}]
+    except ConfigError:
+        return [{}]

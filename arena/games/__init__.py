@@ -12,7 +12,7 @@ from typing import Any
 
 from arena.games.base import GameSpec
 from schemas.errors import ConfigError, format_choices
-from schemas.plugins import F, FactoryPlugin, FactoryRegistry
+from schemas.plugins import F, FactoryRegistry
 
 Factory = Callable[[Mapping[str, Any]], GameSpec]
 
@@ -28,15 +28,6 @@ def register(name: str, texts: Sequence[str] = ()) -> Callable[[F], F]:
     return GAMES.register(name, tuple(texts))
 
 
-def text_settings(name: str) -> list[dict[str, str]]:
-    """Returns the settings that select each of a game's text formats, the default first.
-
-    Raises:
-        ConfigError: unknown name.
-    """
-    return [{"text": text} for text in _load(name).info] or [{}]
-
-
 def game_names() -> list[str]:
     """Returns the names of all games, whether their packages are installed or not."""
     return GAMES.modules()
@@ -48,10 +39,6 @@ def make_game(name: str, settings: Mapping[str, Any]) -> GameSpec:
     Raises:
         ConfigError: unknown name, a package that is not installed, or a bad setting.
     """
-    return _load(name).make(settings)
-
-
-def _load(name: str) -> FactoryPlugin[Factory, tuple[str, ...]]:
     if name not in game_names():
         raise ConfigError(f"game.name: no game is called {name!r}; expected {format_choices(game_names())}")
-    return GAMES.load(name)
+    return GAMES.load(name).make(settings)

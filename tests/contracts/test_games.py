@@ -12,11 +12,12 @@ from random import Random
 import msgspec
 import pytest
 
-from arena.games import game_names, make_game, text_settings
+from arena.games import game_names, make_game
 from arena.games.base import Action, Game, GameSpec, Outcome, position_checksum
 from arena.games.texts import Phrases, Pieces
 from schemas.errors import ConfigError, DecodeError, GameError
 from schemas.ids import derive_seed
+from tests.builders import text_settings
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "games"
 ROOT = Path(__file__).parents[2]
@@ -26,6 +27,7 @@ PLAY = """
 import sys
 from random import Random
 from arena.games import make_game
+from tests.builders import text_settings
 spec = make_game(sys.argv[1], {})
 text, game, rng = spec.text(), spec.new(11), Random(13)
 print(text.vocabulary())

@@ -13,7 +13,7 @@ from tokenizers import ByteLevelBPETokenizer
 from transformers import PreTrainedTokenizerFast
 
 from arena.constraints.token_walk import ANY_TOKEN, Constraint
-from arena.games import game_names, make_game, text_settings
+from arena.games import game_names, make_game
 from arena.games.base import Game, GameSpec
 from arena.games.texts import SupportsGrammar
 from arena.prompts import Chat
@@ -22,6 +22,7 @@ from players.prompt_builder import make_prompter
 from players.reply_formats import DecisionPrompt, Prompter
 from schemas.config import PromptsConfig
 from schemas.errors import ConfigError, GameError
+from tests.builders import text_settings
 
 MOST_WHOLE_WORDS = 2_000
 """Tokens of a prompt: a made model's positions, less room for a reply."""

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arena.games import game_names, make_game, text_settings
+from arena.games import game_names, make_game
 from arena.games.base import Game, GameSpec
 from arena.games.texts import MAX_REPLY_LENGTH, SupportsWords, Words, words_of, write_reply
 from schemas.errors import ConfigError, GameError
+from tests.builders import text_settings
 
 
 def spoken_games() -> list[str]:

@@ -11,7 +11,7 @@ pytest.importorskip("diplomacy")
 
 import diplomacy
 
-from arena.games import make_game, text_settings
+from arena.games import make_game
 from arena.games.base import position_checksum
 from arena.games.diplomacy import POWERS
 from arena.games.diplomacy.engine import MAP
@@ -23,6 +23,7 @@ from league.queries.replays import match_replay, render_map
 from players.human import answer_fields
 from schemas.errors import ConfigError, DecodeError
 from schemas.ids import derive_seed
+from tests.builders import text_settings
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "games" / "diplomacy.json"
 TWO, THREE = ("AUSTRIA", "FRANCE"), ("ENGLAND", "RUSSIA", "TURKEY")
