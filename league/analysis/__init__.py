@@ -7,7 +7,7 @@
 - ``bradley_terry``   maximum-likelihood strengths with intervals by a bootstrap clustered by match
 - ``history_rating``  strengths that move over gradient steps: learning curves with intervals
 - ``payoff``          pairwise shares of points with intervals, and a report of them
-- ``population``      Nash average, α-rank and the cyclic part of pairwise results
+- ``population``      Nash average and the cyclic part of pairwise results
 - ``summary``         win shares with intervals, benchmarks and rating curves from a league's state
 
 All but ``summary`` are pure functions of ``league.ratings.arrays.MatchArrays``. numba is loaded with the first fit:

@@ -1,4 +1,4 @@
-"""Nash averaging, α-rank and the decomposition of payoffs: an agent's worth within a population.
+"""Nash averaging and the decomposition of payoffs: an agent's worth within a population.
 
 Nash averaging (Balduzzi et al., *Re-evaluating Evaluation*, 2018) is not affected by clones. Two players each choose
 an agent and are paid the log-odds; the Nash equilibrium of greatest entropy is unique, and divides an agent's share
@@ -9,7 +9,7 @@ with any equilibrium p* gives H(p*) ≤ H(p) for every τ, so no equilibrium has
 method follows it down from a τ at which it is uniform.
 """
 
-from math import erfc, isfinite, log, sqrt
+from math import erfc, sqrt
 
 import msgspec
 import numpy as np
@@ -113,67 +113,6 @@ def check_antisymmetric(matrix_AA: Floats, name: str) -> None:
             f"{name}: rows {row} and {column} meet with {matrix_AA[row, column]} and {matrix_AA[column, row]}; "
             "expected each to be minus the other"
         )
-
-
-class AlphaRank(msgspec.Struct, frozen=True):
-    """Stationary distribution with one entry per agent, in the order of the matrix."""
-
-    share: list[float]
-    """Share of the time in the long run; sums to 1."""
-    log_share: list[float]
-    """Its logarithm, which does not underflow."""
-    alpha: float
-    population: int
-
-
-def alpha_rank(matrix_AA: Floats, alpha: float = 100.0, population: int = 50) -> AlphaRank:
-    """Compute the stationary distribution of α-rank.
-
-    Payoffs are antisymmetric, such as ``PayoffMatrix.log_odds()``; the larger ``alpha``, the strength of selection, the
-    closer to the graph of winning agents; ``population`` (m) is at least 2.
-
-    Raises:
-        UsageError: not a finite antisymmetric matrix, alpha not above 0 or a population below 2.
-    """
-    check_antisymmetric(matrix_AA, "alpha-rank")
-    if not (isfinite(alpha) and alpha > 0 and population >= 2):
-        raise UsageError(
-            f"alpha-rank: alpha is {alpha} and the population {population}; expected alpha above 0, 2 or more"
-        )
-    size = len(matrix_AA)
-    if size == 1:
-        return AlphaRank([1.0], [0.0], alpha, population)
-    # Row: resident; column: mutant. A mutant's payoff against residents is what they lose to it, hence twice.
-    gain_AA = 2.0 * matrix_AA.T
-    log_chain_AA = log_fixation_probability(alpha * gain_AA, population) - log(size - 1)
-    log_share_A = _log_stationary_distribution(log_chain_AA)
-    return AlphaRank(np.exp(log_share_A).tolist(), log_share_A.tolist(), alpha, population)
-
-
-def log_fixation_probability(gain: Floats, population: int) -> Floats:
-    """Log-probability that a single mutant takes over, by its gain in units of 1/α."""
-    size = np.abs(gain)
-    x = np.maximum(size, 1e-12)
-    shared = np.log(-np.expm1(-x)) - np.log(-np.expm1(-population * x))
-    fixation: Floats = np.where(
-        size < 1e-12, -log(population), np.where(gain > 0, shared, shared - (population - 1) * x)
-    )
-    return fixation
-
-
-def _log_stationary_distribution(log_chain_AA: Floats) -> Floats:
-    """Logarithm of the stationary distribution; the diagonal is ignored."""
-    size = len(log_chain_AA)
-    log_p = log_chain_AA.copy()
-    for last in range(size - 1, 0, -1):
-        leaving = np.logaddexp.reduce(log_p[last, :last])
-        log_p[:last, last] -= leaving
-        np.logaddexp(log_p[:last, :last], log_p[:last, last, None] + log_p[last, None, :last], out=log_p[:last, :last])
-    log_share_A = np.zeros(size)
-    for state in range(1, size):
-        log_share_A[state] = np.logaddexp.reduce(log_share_A[:state] + log_p[:state, state])
-    log_stationary_A: Floats = log_share_A - np.logaddexp.reduce(log_share_A)
-    return log_stationary_A
 
 
 class HodgeDecomposition(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Payoffs, Nash averaging, α-rank and the Hodge decomposition: closed forms, clones, and planted cycles."""
+"""Payoffs, Nash averaging and the Hodge decomposition: closed forms, clones, and planted cycles."""
 
 from math import log
 
@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.synthetic_matches import make_match_arrays, simulate_payoff_matches, simulate_ranked_matches
 from league.analysis.payoff import decompose_payoff, make_payoff_matrix, wilson_intervals
-from league.analysis.population import alpha_rank, decompose, log_fixation_probability, nash_average
+from league.analysis.population import decompose, nash_average
 from schemas.errors import UsageError
 
 RPS = np.array([[0.0, 1.0, -1.0], [-1.0, 0.0, 1.0], [1.0, -1.0, 0.0]])
@@ -93,44 +93,6 @@ def test_clones_move_the_average_but_not_the_clone_robust_board() -> None:
     assert nash_average(cloned).worth == pytest.approx([0] * 8, abs=1e-6)
 
 
-def test_alpha_rank_agrees_with_the_eigenvector_of_its_chain() -> None:
-    rng = np.random.default_rng(3)
-    matrix = rng.normal(size=(6, 6))
-    matrix = 0.3 * (matrix - matrix.T)
-    alpha, population = 0.8, 10
-    gain = 2 * alpha * matrix.T
-    off = ~np.eye(6, dtype=bool)
-    chain = np.zeros((6, 6))
-    chain[off] = (1 - np.exp(-gain[off])) / (1 - np.exp(-population * gain[off])) / 5
-    chain[np.diag_indices(6)] = 1 - chain.sum(1)
-    expected = np.linalg.matrix_power(chain, 100_000)[0]
-    assert alpha_rank(matrix, alpha, population).share == pytest.approx(expected, rel=1e-7)
-
-
-@pytest.mark.parametrize("alpha", [0.01, 1.0, 100.0, 1e6])
-def test_alpha_rank_of_rock_paper_scissors_is_uniform_and_clones_of_neutral_agents_drift(alpha: float) -> None:
-    assert alpha_rank(RPS, alpha).share == pytest.approx([1 / 3] * 3)
-    assert alpha_rank(np.zeros((4, 4)), alpha).share == pytest.approx([0.25] * 4)
-
-
-def test_alpha_rank_in_the_limit_puts_all_on_the_sink() -> None:
-    found = alpha_rank(LADDER, 1e4, 100)
-    assert found.share == pytest.approx([1, 0, 0, 0])
-    assert np.isfinite(found.log_share).all()
-    assert found.log_share == sorted(found.log_share, reverse=True)
-    inside = np.full((4, 4), -1.0)
-    inside[:3, :3], inside[:3, 3], inside[3, 3] = RPS, 1.0, 0.0
-    assert alpha_rank(inside, 1e5).share == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
-
-
-def test_the_chance_of_fixation_has_its_limits() -> None:
-    gain = np.array([0.0, 1e-9, 800.0, -800.0, 1.0])
-    found = log_fixation_probability(gain, 50)
-    assert found[:2] == pytest.approx([-log(50)] * 2)
-    assert found[2:4] == pytest.approx([0.0, -800.0 * 49])
-    assert found[4] == pytest.approx(log((1 - np.exp(-1)) / (1 - np.exp(-50))))
-
-
 def test_a_cycle_is_all_cyclic_and_a_ladder_not_at_all() -> None:
     assert decompose(RPS).cyclic_share == pytest.approx(1)
     ladder = decompose(LADDER)
@@ -187,7 +149,7 @@ def test_seven_seats_of_a_transitive_league_have_little_that_goes_round() -> Non
     assert order == [f"agent{k}" for k in range(7)]
 
 
-@pytest.mark.parametrize("board", [nash_average, alpha_rank, decompose])
+@pytest.mark.parametrize("board", [nash_average, decompose])
 def test_matrices_that_are_no_payoffs_are_refused(board: object) -> None:
     for matrix, message in [
         (np.array([[0.0, np.nan], [0.0, 0.0]]), "row 0, column 1 is nan"),
@@ -202,14 +164,9 @@ def test_matrices_that_are_no_payoffs_are_refused(board: object) -> None:
 def test_a_single_agent_is_its_own_board() -> None:
     alone = np.zeros((1, 1))
     assert nash_average(alone).share == [1.0]
-    assert alpha_rank(alone).share == [1.0]
     assert decompose(alone).cyclic_share == 0
 
 
 def test_bad_settings_say_what_was_expected() -> None:
-    with pytest.raises(UsageError, match="alpha is -1"):
-        alpha_rank(RPS, -1.0)
-    with pytest.raises(UsageError, match="population 1"):
-        alpha_rank(RPS, 1.0, 1)
     with pytest.raises(UsageError, match="weights"):
         decompose(RPS, -np.ones((3, 3)))
