@@ -22,7 +22,6 @@ from inference.vllm.serve import AdapterSource, check_port_free, run_server, ser
 from inference.vllm.settings import VllmConfig, vllm_environment
 from league.log.jetstream import JetStreamLog
 from league.run import Run
-from lifecycle.league_models import follow_league
 from lifecycle.parity import ParityReport, RecomputeLogprobs, measure_parity, resolve_tolerance, sample_prompts
 from models import find_base, make_base
 from models.adapters import LoraConfig, create, save
@@ -36,6 +35,7 @@ from trainer.batch import Floats
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import recompute_choices
 from workers.policy_weights import fetch_base_model, unpack_blob
+from workers.runtime import follow_league
 
 _SMALL_RANKS = (4, 16)
 

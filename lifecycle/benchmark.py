@@ -28,7 +28,7 @@ from schemas.jobs import BENCHMARK_PURPOSE, PlayMatch
 from workers.match_runner import between_agents
 from workers.match_runner.runner import MatchExecutor
 from workers.policy_weights import ModelManager
-from workers.runtime import Context, beside
+from workers.runtime import Context, beside, follow_league
 
 NAME = "benchmark"
 """Name under which the command's process records results."""
@@ -86,10 +86,7 @@ async def run_benchmark(run: Run, options: BenchmarkOptions, report: ReportGames
     async with run.open_log(name) as history:
         # A key announced under this name must sign the results recorded here too.
         history.signer = None if run.access.seed() is None else Signer(run.access.seed())
-        context = Context(run, history.client, history, name)
-        await context.load_snapshot()
-        async with beside(context.follow()):
-            await context.wait_for_sequence(await history.last_sequence())
+        async with follow_league(run, history) as context:
             environment, all_terms = _make_terms(context, options)
             benchmarks = await _read(context, environment, all_terms, options.games)
             if not all(benchmark.is_complete for benchmark in benchmarks):

@@ -1,9 +1,8 @@
 """A league's models outside its workers: small base models cloned from a bot's play, adapters, merged agents."""
 
-import contextlib
 import itertools
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 from random import Random
@@ -12,7 +11,6 @@ from arena.clients.improviser import ImprovisedCall, improvised_calls
 from arena.environments import ArenaSpec, make_environment
 from arena.games.base import GameSpec
 from arena.prompts import make_template
-from league.log.jetstream import JetStreamLog
 from league.run import Run
 from league.state import LeagueState
 from models import BaseShape, Tokenizer, make_base
@@ -27,7 +25,7 @@ from schemas.files import atomic_folder
 from schemas.ids import derive_seed, split_agent
 from workers.policy_weights import fetch_base_model, unpack_blob
 from workers.progress import ProgressReporter
-from workers.runtime import Context, beside
+from workers.runtime import follow_league
 
 CLONING_DEFAULTS = {"sequences": 15_000, "batch": 32, "branch_weight": 5.0}
 """Cloning settings of conversational models that ``model.cloning`` overrides: replies weigh more than prompts, which
@@ -142,16 +140,6 @@ def bot_decisions(game: GameSpec, tokenizer: Tokenizer, bot: str, seed: int) -> 
             for seat, action in actions.items():
                 yield make_example(tokenizer, text, play, seat, action)
             play.apply(actions)
-
-
-@contextlib.asynccontextmanager
-async def follow_league(run: Run, history: JetStreamLog) -> AsyncIterator[Context]:
-    """Yield a context whose state includes the newest event when the block starts, and follows later ones."""
-    context = Context(run, history.client, history, history.producer)
-    await context.load_snapshot()
-    async with beside(context.follow()):
-        await context.wait_for_sequence(await history.last_sequence())
-        yield context
 
 
 async def export_merged_model(run: Run, agent: str, out: Path) -> None:

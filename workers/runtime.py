@@ -334,3 +334,13 @@ def call_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         for number, handler in before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)
+
+
+@contextlib.asynccontextmanager
+async def follow_league(run: Run, history: JetStreamLog) -> AsyncIterator[Context]:
+    """Yield a context whose state includes the newest event when the block starts, and follows later ones."""
+    context = Context(run, history.client, history, history.producer)
+    await context.load_snapshot()
+    async with beside(context.follow()):
+        await context.wait_for_sequence(await history.last_sequence())
+        yield context

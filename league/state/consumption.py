@@ -203,93 +203,66 @@ def _trajectory_keys(matches: Sequence[str], seats: Sequence[int]) -> list[str]:
     return [_trajectory_key(match_id, seat) for match_id, seat in zip(matches, known, strict=True)]
 
 
-class MatchesInPlaySnapshot(msgspec.Struct, frozen=True):
-    """The counts in a snapshot."""
-
-    playing: dict[str, dict[str, str]]
-    waiting: dict[str, int]
-    early: dict[str, dict[str, int]] = {}
-    unfinished: dict[str, str] = {}
-
-
 _DROP_REASONS = ("stale", "filtered", "refused", "voided", "given_up", "late")
 """Reasons for which a trajectory leaves a trainer's buffer untrained."""
 
 
-class MatchesInPlay:
-    """Counts, per policy, matches in play and trajectories waiting for the trainer."""
+class MatchesInPlay(msgspec.Struct):
+    """Counts, per policy, matches in play and trajectories waiting for the trainer; snapshots hold them as they are."""
 
-    def __init__(self) -> None:
-        self._playing: dict[str, dict[str, str]] = {}
-        """``_playing[worker][match]`` is the hero's policy."""
-        self._waiting: dict[str, int] = {}
-        self._early: dict[str, dict[str, int]] = {}
-        """``_early[match][policy]``: trajectories that a step used before the end of their match was recorded. A
-        trajectory is published first, so a trainer may be faster than the match's record."""
-        self.unfinished: dict[str, str] = {}
-        """Worker, by match, of matches that had not ended when their worker left or restarted."""
+    playing: dict[str, dict[str, str]] = {}
+    """``playing[worker][match]`` is the hero's policy."""
+    waiting: dict[str, int] = {}
+    early: dict[str, dict[str, int]] = {}
+    """``early[match][policy]``: trajectories that a step used before the end of their match was recorded. A trajectory
+    is published first, so a trainer may be faster than the match's record."""
+    unfinished: dict[str, str] = {}
+    """Worker, by match, of matches that had not ended when their worker left or restarted."""
 
     def matches_ahead(self, policy: str) -> int:
         """Number of a policy's matches begun and not yet used, stale or refused."""
-        playing = sum(hero == policy for matches in self._playing.values() for hero in matches.values())
-        return playing + self._waiting.get(policy, 0)
+        playing = sum(hero == policy for matches in self.playing.values() for hero in matches.values())
+        return playing + self.waiting.get(policy, 0)
 
     def begin_match(self, event: OpponentsSampled) -> None:
         """Count a match as in play."""
         hero = split_agent(event.hero)
         if hero is not None:
-            self._playing.setdefault(event.worker, {})[event.match_id] = hero[0]
+            self.playing.setdefault(event.worker, {})[event.match_id] = hero[0]
 
     def end_match(self, worker: str, match_id: str, finished: MatchFinished | None) -> None:
         """End a match; ``finished`` is None when it failed."""
-        policy = self._playing.get(worker, {}).pop(match_id, None)
+        policy = self.playing.get(worker, {}).pop(match_id, None)
         self.unfinished.pop(match_id, None)
         if finished is not None and finished.experience and policy is not None:
             trainable = [split_agent(seat.agent) for seat in finished.seats if seat.trainable]
-            early = self._early.get(match_id, {})
+            early = self.early.get(match_id, {})
             for hero in [named[0] for named in trainable if named] or [policy]:
                 if early.get(hero, 0) > 0:
                     early[hero] -= 1
                 else:
-                    self._waiting[hero] = self._waiting.get(hero, 0) + 1
-        self._early.pop(match_id, None)
+                    self.waiting[hero] = self.waiting.get(hero, 0) + 1
+        self.early.pop(match_id, None)
 
     def apply_step(self, step: GradientStepTaken) -> None:
         """Remove the trajectories that a step consumed."""
         used = step.accepted + step.stale + step.filtered + step.refused + step.voided
         used += step.dropped_count("given_up") + step.dropped_count("late")
         used -= self._count_used_early(step)
-        self._waiting[step.policy] = max(self._waiting.get(step.policy, 0) - max(used, 0), 0)
+        self.waiting[step.policy] = max(self.waiting.get(step.policy, 0) - max(used, 0), 0)
 
     def _count_used_early(self, step: GradientStepTaken) -> int:
         dropped = [match for group in step.dropped if group.reason in _DROP_REASONS for match in group.matches]
         # A match is named by its worker and a number.
-        early = [m for m in [*step.matches, *dropped] if m in self._playing.get(m.rpartition("-")[0], {})]
+        early = [m for m in [*step.matches, *dropped] if m in self.playing.get(m.rpartition("-")[0], {})]
         for match in early:
-            counted = self._early.setdefault(match, {})
+            counted = self.early.setdefault(match, {})
             counted[step.policy] = counted.get(step.policy, 0) + 1
         return len(early)
 
     def forget_worker(self, worker: str, ended: SeenIds) -> None:
         """Count the matches of a worker that left or restarted as unfinished instead of in play, unless they ended."""
-        for match in self._playing.pop(worker, {}):
-            self._early.pop(match, None)
+        for match in self.playing.pop(worker, {}):
+            self.early.pop(match, None)
             if match not in ended:
                 self.unfinished[match] = worker
-
-    def to_snapshot(self) -> MatchesInPlaySnapshot:
-        """Returns the counts for a snapshot."""
-        return MatchesInPlaySnapshot(
-            {worker: dict(matches) for worker, matches in self._playing.items()},
-            dict(self._waiting),
-            {match: dict(counted) for match, counted in self._early.items()},
-            dict(self.unfinished),
-        )
-
-    @classmethod
-    def from_snapshot(cls, saved: MatchesInPlaySnapshot) -> "MatchesInPlay":
-        """Restores the counts from a snapshot."""
-        in_play = cls()
-        in_play._playing, in_play._waiting, in_play._early = saved.playing, saved.waiting, saved.early
-        in_play.unfinished = saved.unfinished
-        return in_play

@@ -316,7 +316,7 @@ class LeagueState:
             steps=self._steps,
             seconds=self._seconds,
             finished=self._finished,
-            in_play=self._in_play.to_snapshot(),
+            in_play=self._in_play,
             changed_at=self._changed_at,
             elite=self.elite,
             alarms=self.alarms,
@@ -333,7 +333,7 @@ class LeagueState:
             incarnations=self.keys.incarnations,
             branched_at=self._branched_at,
             counted=[(*place, to) for place, to in sorted(self._counted_to.items())],
-            sessions=self.sessions.to_snapshot(),
+            sessions=self.sessions,
         )
 
     @classmethod
@@ -367,7 +367,7 @@ class LeagueState:
         state._games, state._next_index = saved.games, saved.next_index
         state._live, state._steps = saved.live, saved.steps
         state._seconds, state._finished = saved.seconds, saved.finished
-        state._in_play = MatchesInPlay.from_snapshot(saved.in_play)
+        state._in_play = saved.in_play
         state._changed_at = saved.changed_at
         state.elite, state.alarms = saved.elite, saved.alarms
         state._pairs = AgentPairRecords(saved.pairs)
@@ -380,7 +380,7 @@ class LeagueState:
         state.rules = saved.rules
         state._branched_at = saved.branched_at
         state._counted_to = {(game, system): to for game, system, to in saved.counted}
-        state.sessions = SessionTable(saved.sessions)
+        state.sessions = saved.sessions
         for agent in saved.agents:
             state._count_external(agent)
         return state

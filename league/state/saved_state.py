@@ -11,7 +11,7 @@ from league.fold_primitives import SeenIdsSnapshot
 from league.integrity.signatures import WorkerKeys
 from league.ratings.fold import RatingTableSnapshot
 from league.state.artifacts import ArtifactsSnapshot
-from league.state.consumption import ConsumptionSnapshot, MatchesInPlaySnapshot
+from league.state.consumption import ConsumptionSnapshot, MatchesInPlay
 from league.state.evaluation_table import Evaluation
 from league.state.novelty import PolicyMemorySnapshot
 from schemas import events as e
@@ -37,19 +37,11 @@ class EndedSession(msgspec.Struct, frozen=True):
     """Why it ended without a result."""
 
 
-class SessionsSnapshot(msgspec.Struct, frozen=True):
-    """``SessionTable`` in a snapshot."""
+class SessionTable(msgspec.Struct):
+    """Sessions by match id, in the order of their opening or end; snapshots hold them as they are."""
 
     open: dict[str, SessionOpened] = {}
     ended: dict[str, EndedSession] = {}
-
-
-class SessionTable:
-    """Sessions by match id, in the order of their opening or end."""
-
-    def __init__(self, saved: SessionsSnapshot | None = None) -> None:
-        self.open: dict[str, SessionOpened] = {} if saved is None else saved.open
-        self.ended: dict[str, EndedSession] = {} if saved is None else saved.ended
 
     def begin(self, event: SessionOpened) -> None:
         """Open a session; the first opening of a match id holds."""
@@ -71,10 +63,6 @@ class SessionTable:
     def find(self, match_id: str) -> SessionOpened | EndedSession | None:
         """The session of a match, if it is open or among the newest ended ones."""
         return self.open.get(match_id) or self.ended.get(match_id)
-
-    def to_snapshot(self) -> SessionsSnapshot:
-        """Returns the sessions for a snapshot."""
-        return SessionsSnapshot(self.open, self.ended)
 
 
 _MOST = 1 << 53
@@ -202,7 +190,7 @@ class LeagueStateSnapshot(msgspec.Struct, frozen=True):
     steps: dict[str, e.GradientStepTaken]
     seconds: dict[str, float]
     finished: dict[str, e.TrainingFinished]
-    in_play: MatchesInPlaySnapshot
+    in_play: MatchesInPlay
     changed_at: int
     elite: list[str] = []
     alarms: dict[str, e.RegressionNoticed] = {}
@@ -219,7 +207,7 @@ class LeagueStateSnapshot(msgspec.Struct, frozen=True):
     branched_at: int = 0
     signing: dict[str, list[str]] = {}
     counted: list[tuple[str, str, int]] = []
-    sessions: SessionsSnapshot = SessionsSnapshot()
+    sessions: SessionTable = msgspec.field(default_factory=SessionTable)
 
 
 class WorkerRegistry:

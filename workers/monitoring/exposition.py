@@ -10,7 +10,7 @@ from league.queries.status import LeagueStatus, WorkerStatus, read_status, with_
 from league.run import Run
 from schemas.errors import LeagueError
 from schemas.metrics import Heartbeat
-from workers.runtime import Context, beside, call_on_signals
+from workers.runtime import Context, call_on_signals, follow_league
 
 
 def league_metrics(status: LeagueStatus) -> list[Metric]:
@@ -154,18 +154,14 @@ async def serve_metrics(run: Run, host: str, port: int, announce: Callable[[str]
         UsageError: there is no league, or the address is not available.
     """
     stopped = asyncio.Event()
-    async with run.open_log("metrics") as history:
-        context = Context(run, history.client, history, "metrics")
-        await context.load_snapshot()
-        async with beside(context.follow()):
-            await context.wait_for_sequence(await history.last_sequence())
-            runner = await listen(make_application(context), host, port, "--listen")
-            try:
-                announce(f"http://{host}:{port_of(runner)}/metrics")
-                with call_on_signals(stopped.set):
-                    await stopped.wait()
-            finally:
-                await runner.cleanup()
+    async with run.open_log("metrics") as history, follow_league(run, history) as context:
+        runner = await listen(make_application(context), host, port, "--listen")
+        try:
+            announce(f"http://{host}:{port_of(runner)}/metrics")
+            with call_on_signals(stopped.set):
+                await stopped.wait()
+        finally:
+            await runner.cleanup()
 
 
 def make_application(context: Context) -> web.Application:
