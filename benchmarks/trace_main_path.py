@@ -33,8 +33,12 @@ from workers.runtime import beside
 from workers.trainer import TrainerWorker, load_policy_base
 
 _ROOT = Path(__file__).parent.parent
-_LEFT_OUT = (".", "schemas/", "benchmarks/", "workers/logs.py")
-_STAND_INS = {"InMemoryBlobStore": "league/blobs/broker.py", "InMemoryExperience": "league/log/experience.py"}
+_LEFT_OUT = (".", "schemas/", "benchmarks/", "tests/", "workers/logs.py")
+_STAND_INS = {
+    "InMemoryBlobStore": "league/blobs/broker.py",
+    "InMemoryExperience": "league/log/experience.py",
+    "MemoryLog": "league/log/base.py",
+}
 """By class of the league in memory: the file with which a broker is spoken to."""
 _INTERFACES = {
     "game": ("arena/games/", "arena/enumerable/", "arena/bots/"),
