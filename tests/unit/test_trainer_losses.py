@@ -283,13 +283,13 @@ def test_bounds_that_make_no_sense_are_config_errors() -> None:
         loss("reinforce", cap=0.5)
     with pytest.raises(ConfigError, match="cap: 0"):
         loss("tis", cap=0.5)
-    with pytest.raises(ConfigError, match="max_generation_len 0"):
+    with pytest.raises(ConfigError, match="max_generation_len: 0"):
         loss("dr_grpo", max_generation_len=0)
-    with pytest.raises(ConfigError, match="max_clipped 2"):
+    with pytest.raises(ConfigError, match="max_clipped: 2"):
         loss("dapo", max_clipped=2.0)
     with pytest.raises(ConfigError, match=r"normalize.*'mean'"):
         loss("dapo", normalize="mean")
-    with pytest.raises(ConfigError, match="weight -1"):
+    with pytest.raises(ConfigError, match="weight: -1"):
         loss("dapo", kl={"weight": -1.0})
     with pytest.raises(ConfigError, match=r"expected 'cispo', 'cross_entropy'.* or 'tis'"):
         loss("guess")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.errors import ConfigError, format_choices
+from schemas.numbers import PositiveFloat, PositiveInt
 from schemas.plugins import Registry
 from schemas.trajectories import Trajectory
 
@@ -49,18 +50,13 @@ class Advantage(Protocol):
 class CriticConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The value function: an adapter of its own on the policy's base, and a linear head on the prompt's last token."""
 
-    rank: int = 8
-    alpha: float = 16.0
-    learning_rate: float = 1e-3
+    rank: PositiveInt = 8
+    alpha: PositiveFloat = 16.0
+    learning_rate: PositiveFloat = 1e-3
     """Constant: the critic has to keep up to the end."""
-    epochs: int = 1
+    epochs: PositiveInt = 1
     """Passes over a step's rollouts."""
-    grad_clip: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"critic.{name}: {getattr(self, name)}; expected more than 0")
+    grad_clip: PositiveFloat = 1.0
 
 
 class CriticEstimate(NamedTuple):
@@ -163,9 +159,3 @@ def subtract_running_mean(
         mean = float(values_G[[other == key for other in keys]].mean())
         after[key] = decay * state.get(key, 0.0) + (1 - decay) * mean
     return values_G - np.array([state.get(key, 0.0) for key in keys]), after
-
-
-def check_decay(decay: float) -> None:
-    """Raise ``ConfigError`` unless the weight of the old mean is from 0 to 1."""
-    if not 0 <= decay <= 1:
-        raise ConfigError(f"decay: {decay}; expected 0 to 1")

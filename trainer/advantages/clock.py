@@ -4,12 +4,13 @@ Shape suffixes: S step of a rollout, C distinct clock of a rollout, X (rollout, 
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import ConfigError
+from schemas.numbers import PositiveFloat, Share
 from schemas.plugins import PluginStruct
 from schemas.trajectories import Trajectory
 from trainer.advantages.base import Estimate, State, key_indices, leave_one_out, register
@@ -93,17 +94,12 @@ class ClockLineup(PluginStruct, frozen=True):
     line-up. Nothing of a rollout's own is in its baseline, which therefore adds no bias (Kool et al. 2019).
     """
 
-    gamma: float = 0.8
+    gamma: Share = 0.8
     """Discount per unit of the clock."""
-    memory: float = 0.85
+    memory: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.85
     """What is left of an earlier rollout's weight with each batch."""
-    prior: float = 2.0
+    prior: PositiveFloat = 2.0
     """Rollouts that the prior counts for."""
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.gamma <= 1 and 0 <= self.memory < 1 and self.prior > 0):
-            values = f"gamma {self.gamma}, memory {self.memory}, prior {self.prior}"
-            raise ConfigError(f"{values}; expected 0 to 1, 0 to below 1, and more than 0")
 
     def __call__(
         self, rollouts: Sequence[Trajectory], rewards: Sequence[NDArray[np.float64]], state: State

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.errors import ConfigError
+from schemas.numbers import Share
 from schemas.plugins import PluginStruct
 from schemas.trajectories import Trajectory
 from trainer.advantages.base import CriticConfig, CriticEstimate, Estimate, State, register
@@ -40,15 +40,11 @@ class Gae(PluginStruct, frozen=True):
     there is nothing after the last step. With the ``reinforce`` loss it makes A2C.
     """
 
-    gamma: float = 1.0
-    lam: float = 0.95
+    gamma: Share = 1.0
+    lam: Share = 0.95
     normalize: bool = True
     """Subtract the mean over the batch's steps, and divide by the standard deviation."""
     critic: CriticConfig = CriticConfig()
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.gamma <= 1 and 0 <= self.lam <= 1):
-            raise ConfigError(f"gamma: {self.gamma} with lam {self.lam}; expected both from 0 to 1")
 
     def __call__(self, rollouts: Sequence[Trajectory], rewards: Sequence[Array], state: State) -> Estimate:
         """Advantages where the critic expects nothing yet."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from schemas.batches import Credit, CreditAssigner, CreditState, scored_rollouts, spread_to_steps
 from schemas.episodes import GenerateResult, Rollout
+from schemas.numbers import Share
 from schemas.plugins import PluginStruct, Registry
 from schemas.trajectories import Trajectory
 from trainer.advantages import base
@@ -20,7 +21,6 @@ from trainer.advantages.base import (
     Array,
     Estimate,
     State,
-    check_decay,
     check_group_keys,
     group_indices,
     group_relative,
@@ -156,11 +156,8 @@ class Rae(TotalRewardEstimator, frozen=True):
     ``game/role``, or ``episode type/role``, 0 at first; roles not in the batch keep theirs.
     """
 
-    decay: float = 0.95
+    decay: Share = 0.95
     """Weight of the old baseline."""
-
-    def __post_init__(self) -> None:
-        check_decay(self.decay)
 
     def estimate(self, samples: Sequence[Trajectory], totals_G: Array, state: State) -> tuple[Array, State]:
         """See ``TotalRewardEstimator.estimate``."""

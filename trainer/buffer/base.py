@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from statistics import fmean
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from schemas.errors import ConfigError
 from schemas.events import DroppedTrajectories, PartialTrajectory
-from schemas.numbers import Ranges, to_ranges
+from schemas.numbers import NonNegativeFloat, PositiveFloat, Ranges, to_ranges
 from schemas.plugins import PluginStruct, Registry
 from schemas.trajectories import ModelCall, Trajectory
 
@@ -220,19 +219,13 @@ class Prioritised(PluginStruct, frozen=True):
     there are no importance weights to undo them.
     """
 
-    by: str = "surprise"
+    by: Literal["surprise", "freshness"] = "surprise"
     """``surprise``: how far the score is from the mean of what waits of the same game and role, a stand-in for the size
     of the advantage, which is known only in a batch. ``freshness``: the fewer versions old the likelier."""
-    alpha: float = 0.6
+    alpha: NonNegativeFloat = 0.6
     """0 is uniform."""
-    epsilon: float = 0.05
+    epsilon: PositiveFloat = 0.05
     """Added to a surprise relative to the largest one, so that nothing is passed over for ever."""
-
-    def __post_init__(self) -> None:
-        if self.by not in ("freshness", "surprise"):
-            raise ConfigError(f"by: {self.by!r}; expected 'freshness' or 'surprise'")
-        if self.alpha < 0 or self.epsilon <= 0:
-            raise ConfigError(f"alpha, epsilon: {self.alpha}, {self.epsilon}; expected 0 or more, and more than 0")
 
     def __call__(self, units: Sequence[Unit], rng: Random) -> list[Unit]:
         """By weight and chance."""

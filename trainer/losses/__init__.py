@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from schemas.errors import ConfigError
+from schemas.numbers import Count, NonNegativeFloat, PositiveInt, Share
 from schemas.plugins import PluginStruct, Registry
 
 
@@ -64,19 +65,15 @@ class LossValue(NamedTuple):
 class KlPenalty(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A KL penalty towards the reference: the base model with the adapter off, under the same mask and temperature."""
 
-    weight: float = 0.0
+    weight: NonNegativeFloat = 0.0
     """Weight of the penalty; 0 skips the forward pass of the reference."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
     """Schulman 2020, "Approximating KL divergence", of KL(current || reference). As a loss, ``k1`` has a gradient that
     is 0 on average; ``k2`` has the KL's own, and ``k3`` is GRPO's (Shao et al. 2024, eq. 4)."""
     into: Literal["loss", "advantage"] = "loss"
     """``advantage`` subtracts the estimate, held constant, from each choice's advantage instead."""
-    warmup_steps: int = 0
+    warmup_steps: Count = 0
     """Gradient steps over which the weight rises from 0."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight < float("inf") or self.warmup_steps < 0:
-            raise ConfigError(f"kl: weight {self.weight}, warmup_steps {self.warmup_steps}; expected 0 or more")
 
     def warmup_factor(self, step: int) -> float:
         """Share of the weight that applies in a step, counted from 1."""
@@ -114,19 +111,14 @@ class Objective(PluginStruct, frozen=True, kw_only=True):
     normalize: Literal["token", "sample", "length"] = "token"
     """``token``: the mean over a minibatch's choices. ``sample``: the mean over its sequences of each one's mean.
     ``length``: the sum, over sequences times ``max_generation_len``."""
-    max_generation_len: int = 4096
+    max_generation_len: PositiveInt = 4096
     """The longest completion, in choices; a constant, so that no length is favoured."""
     kl: KlPenalty = KlPenalty()
-    max_clipped: float = 1.0
+    max_clipped: Share = 1.0
     """A minibatch with a larger share of clipped choices is skipped."""
 
     needs_proximal: ClassVar[bool] = False
     """Whether the loss needs the log-probabilities under the weights at the start of the step."""
-
-    def __post_init__(self) -> None:
-        if self.max_generation_len < 1 or not 0 <= self.max_clipped <= 1:
-            values = f"max_generation_len {self.max_generation_len}, max_clipped {self.max_clipped}"
-            raise ConfigError(f"{values}; expected at least 1, and 0 to 1")
 
     def policy(self, terms: LossInputs) -> LossValue:
         """The loss itself, without entropy bonus and KL penalty."""
@@ -157,7 +149,6 @@ class Clipping(Objective, frozen=True, kw_only=True):
     high: float = 1.2
 
     def __post_init__(self) -> None:
-        Objective.__post_init__(self)
         if not 0 <= self.low <= 1 <= self.high:
             raise ConfigError(f"low: {self.low} with high {self.high}; expected 0 <= low <= 1 <= high")
 

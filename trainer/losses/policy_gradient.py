@@ -3,26 +3,23 @@
 Shape suffix: W choice.
 """
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+import msgspec
 import torch
 
-from schemas.errors import ConfigError
 from trainer.losses import Clipping, KlPenalty, LossInputs, LossValue, Objective, register
+
+Cap = Annotated[float, msgspec.Meta(ge=1)]
 
 
 @register("reinforce")
 class Reinforce(Objective, frozen=True, kw_only=True):
     """``-min(ratio, cap) * A * logprob - entropy * H``, the weight held constant (Ionides 2008; Williams 1992)."""
 
-    cap: float = 2.0
+    cap: Cap = 2.0
     """Largest importance weight."""
     entropy: float = 0.01
-
-    def __post_init__(self) -> None:
-        Objective.__post_init__(self)
-        if self.cap < 1:
-            raise ConfigError(f"cap: {self.cap}; expected at least 1")
 
     def policy(self, terms: LossInputs) -> LossValue:
         """Loss of each choice; a choice counts as clipped where its weight was truncated."""
@@ -133,15 +130,10 @@ class Tis(Clipping, frozen=True, kw_only=True):
     step began with, as in decoupled PPO (Hilton et al. 2022).
     """
 
-    cap: float = 2.0
+    cap: Cap = 2.0
     """Largest importance weight."""
 
     needs_proximal: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        Clipping.__post_init__(self)
-        if self.cap < 1:
-            raise ConfigError(f"cap: {self.cap}; expected at least 1")
 
     def policy(self, terms: LossInputs) -> LossValue:
         """Loss of each choice; a choice counts as clipped where either bound applied."""

@@ -19,6 +19,7 @@ from models import adapters
 from models.adapters import CONFIG_FILE, Matrices, read_config, read_matrices
 from schemas.config import Plugin
 from schemas.errors import ConfigError, ModelError
+from schemas.numbers import NonNegativeFloat, Share
 from schemas.plugins import PluginStruct, Registry
 
 _EQUAL_KEYS = ("base_model_name_or_path", "r", "lora_alpha", "use_rslora", "target_modules")
@@ -64,12 +65,6 @@ def add_noise(matrices: Matrices, scale: float, rng: torch.Generator) -> Matrice
     return {name: (disturb(a_RI), disturb(b_OR)) for name, (a_RI, b_OR) in matrices.items()}
 
 
-def check_noise(key: str, scale: float) -> None:
-    """Raise ``ConfigError`` unless a noise is 0 or more, and finite."""
-    if not 0 <= scale < float("inf"):
-        raise ConfigError(f"{key}: {scale}; expected 0 or more")
-
-
 def _check_compatible(first: Path, first_matrices: Matrices, other: Path, other_matrices: Matrices) -> None:
     one, two = read_config(first), read_config(other)
     for key in _EQUAL_KEYS:
@@ -101,11 +96,8 @@ class Mutation(PluginStruct, frozen=True):
     """
 
     parents: ClassVar[int] = 1
-    noise: float = 0.02
+    noise: NonNegativeFloat = 0.02
     """Standard deviation of the noise, as a share of the root mean square of each matrix."""
-
-    def __post_init__(self) -> None:
-        check_noise("noise", self.noise)
 
     def apply(self, parents: Sequence[Matrices], rng: torch.Generator) -> Matrices:
         """See ``Operator.apply``."""
@@ -128,15 +120,10 @@ class Crossover(PluginStruct, frozen=True):
     parents: ClassVar[int] = 2
     method: Literal["linears", "average"] = "linears"
     """Whether single linears are inherited, or both updates are averaged."""
-    weight: float = 0.5
+    weight: Share = 0.5
     """Of the first parent, which is the better rated one: the probability that a linear is its, or its share."""
-    noise: float = 0.0
+    noise: NonNegativeFloat = 0.0
     """Mutation of the offspring: see ``mutation``."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.weight <= 1:
-            raise ConfigError(f"weight: {self.weight}; expected 0 to 1")
-        check_noise("noise", self.noise)
 
     def apply(self, parents: Sequence[Matrices], rng: torch.Generator) -> Matrices:
         """See ``Operator.apply``."""

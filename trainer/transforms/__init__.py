@@ -8,8 +8,9 @@ Shape suffixes: S model call of a trajectory, M seat of a match.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -120,12 +121,8 @@ class RoleAdvantage(PluginStruct, frozen=True):
     Some roles win more often, whatever the player.
     """
 
-    decay: float = 0.95
+    decay: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.95
     """Decay of the average, per batch."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.decay < 1:
-            raise ConfigError(f"decay: {self.decay}; expected 0 or more, and less than 1")
 
     def __call__(self, rollouts: Sequence[Trajectory], values: Sequence[Array], state: State) -> FinalRewards:
         """New final rewards; other seats' are unchanged, since their roles are not known."""
@@ -148,11 +145,7 @@ class RoleAdvantageByEnv(RoleAdvantage, frozen=True):
 class Discount(PluginStruct, frozen=True):
     """``gamma ** t`` times the reward of model call t, counted from 0."""
 
-    gamma: float = 0.99
-
-    def __post_init__(self) -> None:
-        if not 0 < self.gamma <= 1:
-            raise ConfigError(f"gamma: {self.gamma}; expected more than 0 and at most 1")
+    gamma: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.99
 
     def __call__(self, rollout: Trajectory, rewards_S: Array) -> Array:
         """See ``StepTransform.__call__``."""
