@@ -119,7 +119,6 @@ class TrainerWorker:
         self._recording: asyncio.Task[None] | None = None
         """Stores and records the newest step."""
         self._stepped_at = time.monotonic()
-        self._reported_memory = False
         self._past_states: list[str] = []
         """Digests of the stored state before the last step, and of what the steps since then were computed from."""
         self._needs_state = True
@@ -164,6 +163,8 @@ class TrainerWorker:
             if self._recording is not None:
                 self._recording.cancel()
                 await asyncio.wait([self._recording])
+            # In the log: an event's content depends on nothing but what was trained on and the clock.
+            log.info("memory of the learner, in bytes", **self._learner.adapter.memory()._asdict())
 
     async def take_next_step(self) -> None:
         """Wait for a batch, take a gradient step and record it; no step while paused or once the hero has finished."""
@@ -209,10 +210,6 @@ class TrainerWorker:
             # In a thread: the connection to the broker must stay alive while the cores compute.
             progress = self._budget_used()
             report = await asyncio.to_thread(self._group.step, learner, trajectories, progress)
-            if not self._reported_memory:
-                # In the log: an event's content depends on nothing but what was trained on and the clock.
-                self._reported_memory = True
-                log.info("memory of the learner, in bytes", **learner.adapter.memory()._asdict())
             adapter = await asyncio.to_thread(pack_written, learner.save_adapter)
             state: bytes | StepInputs
             if self._stores_state(report.step):
