@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from arena.prompts import template_for
+from arena.prompts import template_name
 from inference.base import backend_settings
 from models import adapters
 from models.hf import read_weight_sizes
@@ -63,7 +63,7 @@ def family_row(model_type: str) -> str:
     learner = "`native`, `peft`" if model_type in MODEL_TYPES else "`peft`"
     minibatches = "rectangles, packed" if family.is_packed else "rectangles"
     serves = "no: experts" if family.has_experts else "without prefix cache" if family.has_state else "yes"
-    template = type(template_for(model_type, lambda _: True)).__module__.rpartition(".")[2]
+    template = template_name(model_type, lambda _: True)
     return f"| {family.title} | `{model_type}` | {learner} | {minibatches} | {serves} | `{template}` |"
 
 

@@ -114,7 +114,12 @@ def make_template(name: str) -> Template:
 
 
 def template_for(model_type: str, knows: Callable[[str], bool]) -> Template:
-    """The template of a model's family, or the plain one.
+    """The template of a model's family, or the plain one; see ``template_name``."""
+    return make_template(template_name(model_type, knows))
+
+
+def template_name(model_type: str, knows: Callable[[str], bool]) -> str:
+    """The name of the template of a model's family, or of the plain one.
 
     Args:
         model_type: From the model's ``config.json``.
@@ -123,9 +128,9 @@ def template_for(model_type: str, knows: Callable[[str], bool]) -> Template:
     """
     for name in template_names():
         plugin = TEMPLATES.load_all()[name]
-        if model_type in plugin.info and all(map(knows, (template := plugin.make()).marks)):
-            return template
-    return make_template("plain")
+        if model_type in plugin.info and all(map(knows, plugin.make().marks)):
+            return name
+    return "plain"
 
 
 _THINK, _END_THINK = "<think>", "</think>"
