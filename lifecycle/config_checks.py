@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from arena.environments import ArenaSpec, EnvironmentSpec, make_environment, reports_progress, rules_in_words
+from arena.games.texts import seat_counts
 from inference import backend_config, backend_settings
 from league.matchmaking.roles import sampler_of
 from league.ratings.base import make_rating_system
@@ -45,6 +46,7 @@ def check_config(config: LeagueConfig) -> None:
     contest = make_environment(config.game.name, config.game.settings)
     for plugin in config.ratings.systems:
         make_rating_system(plugin)
+    _check_seats(config, contest)
     for policy in config.trained_policies:
         _check_sampler(config, policy)
         if (operator := config.trained_policies[policy].reset_operator) is not None:
@@ -100,6 +102,17 @@ def check_config(config: LeagueConfig) -> None:
             raise ConfigError(
                 f"{key}: {unknown!r} is no agent of this league; expected {format_choices(config.agents, unknown)}"
             )
+
+
+def _check_seats(config: LeagueConfig, contest: EnvironmentSpec) -> None:
+    fewest = min(seats.seats for seats in seat_counts(contest).environments)
+    for policy, seat in config.matchmaking.seats.items():
+        if policy not in config.trained_policies:
+            raise ConfigError(
+                f"matchmaking.seats: {policy!r}; expected {format_choices(config.trained_policies, policy)}"
+            )
+        if not 0 <= seat < fewest:
+            raise ConfigError(f"matchmaking.seats.{policy}: {seat}; expected 0 to {fewest - 1}, a seat of every match")
 
 
 def _check_search(agent: str, search: SearchConfig, contest: EnvironmentSpec) -> None:
@@ -227,6 +240,12 @@ def _check_sampler(config: LeagueConfig, policy: str) -> None:
             else "matchmaking.sampler"
         )
         raise ConfigError(str(error).replace("matchmaking.sampler", own, 1)) from None
+    for name in plugin.settings.get("policies", ()) if plugin.name == "policies" else ():
+        if name not in config.trained_policies:
+            raise ConfigError(
+                f"policies.{policy}.sampler.settings.policies: {name!r}; "
+                f"expected {format_choices(config.trained_policies, name)}"
+            )
     if plugin.name == "main_exploiter" and plugin.settings.get("against", "main") not in config.trained_policies:
         raise ConfigError(
             f"policies.{policy}.sampler.settings.against: expected {format_choices(config.trained_policies)}"

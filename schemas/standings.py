@@ -69,5 +69,7 @@ class Standings(msgspec.Struct, frozen=True):
     novelty: Mapping[str, Mapping[str, float]] = {}
     """``novelty[policy][agent]``, for agents whose matches were sketched: expected share, 0 to 1, of the n-grams in a
     match of the agent that are new to the policy."""
+    rewards: Mapping[str, float] = {}
+    """Mean reward of each policy in its last training matches, where populations choose by reward and it has enough."""
     slots: int | None = None
     """Adapters that the worker with the least memory keeps loaded; None while all can hold the configured number."""

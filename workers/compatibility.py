@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from arena.environments import make_environment
-from league.matchmaking.roles import exploited_policy
+from league.matchmaking.roles import exploited_policy, sampler_of
 from league.state import LeagueState
 from schemas.codec import SCHEMA_VERSION
 from schemas.config import LeagueConfig
@@ -109,6 +109,7 @@ def resolve_policy(config: LeagueConfig, policy: str | None) -> str:
 
 
 def required_policies(config: LeagueConfig, policy: str) -> set[str]:
-    """The policies that need a version before a policy can play: itself and, for a main exploiter, its target."""
-    role = config.trained_policies[policy]
-    return {policy, exploited_policy(config, role)} if role.role == "main_exploiter" else {policy}
+    """The policies that need a version before a policy can play: itself, and those that its sampler names."""
+    role, sampler = config.trained_policies[policy], sampler_of(config, policy)
+    named = {exploited_policy(config, role)} if role.role == "main_exploiter" else set()
+    return {policy, *named, *(sampler.settings.get("policies", ()) if sampler.name == "policies" else ())}

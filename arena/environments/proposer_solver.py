@@ -3,6 +3,8 @@
 The proposer earns 1 - 2 |pass rate - target|, or -1 for an unusable question. Answers to arithmetic are computed, not
 taken from the proposer. Kept questions are practised later and shown to proposers: the curriculum. Practice updates
 their weights.
+
+With ``populations`` teachers and students are different agents: a seat for the solvers, and one for the proposer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,10 +76,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Whether other questions than arithmetic are allowed, with the answers of their proposers."""
     max_tokens: int = 128
     """Most tokens of a reply."""
+    populations: bool = False
+    """Whether solvers and proposer are seats of their own, 0 and 1, for populations of students and of teachers
+    (``matchmaking.seats``). Evaluations are of solvers alone."""
 
     def __post_init__(self) -> None:
         check_at_least(self, proposals=0, practice=0, solver_rollouts=1, examples=0, largest=1, terms=2)
         check_at_least(self, near=0, max_tokens=1)
+        if self.populations and self.practice:
+            raise ConfigError(
+                f"practice: {self.practice} with populations; expected 0, since no teacher is in a practice"
+            )
         if not self.proposals + self.practice:
             raise ConfigError("proposals and practice: both 0; expected one of them to be 1 or more")
         if not self.questions:
@@ -205,10 +214,10 @@ class ProposerSolverArena(EnvironmentArena):
 
 
 class ProposerSolverSpec(ArenaSpec):
-    """One seat: the policy is both the proposer and the solvers."""
+    """One seat: the policy is both the proposer and the solvers. With ``populations`` two."""
 
     name = "proposer_solver"
-    seats = ("Both",)
+    seats: Sequence[str] = ("Both",)
     items = "questions"
     batch = "proposals"
     attempts = "solver_rollouts"
@@ -222,10 +231,26 @@ class ProposerSolverSpec(ArenaSpec):
         """
         super().__init__(settings)
         list_questions(settings.questions)
+        self.seats = (SOLVER, PROPOSER) if settings.populations else ("Both",)
 
     def roles_in(self, seat: int) -> Sequence[str]:
-        """Both roles."""
-        return (PROPOSER, SOLVER)
+        """Both roles, or the one of the seat's name."""
+        return (self.seats[seat],) if self.settings.populations else (PROPOSER, SOLVER)
+
+    def for_evaluation(self) -> ArenaSpec:
+        """The solvers' seat alone where proposers have their own: what a teacher earns is no point against them."""
+        if not self.settings.populations:
+            return self
+        examined = ProposerSolverSpec(self.settings)
+        examined.seats = (SOLVER,)
+        return examined
+
+    def score(self, result: GenerateResult) -> tuple[float, ...]:
+        """Adds the pass rate as what students earn in a proposal, 0 for an unusable question."""
+        scores = super().score(result)
+        if self.settings.populations and result.rollout.episode_type == ProposeEpisode.episode_type:
+            return (float(result.rollout.extras.get("pass_rate", 0.0)), *scores[1:])
+        return scores
 
     def evaluation_batch(self, arena: Arena) -> Sequence[EpisodeRequest]:
         """Single attempts at questions that were not proposed: arithmetic, the initial ones, or unseen problems."""

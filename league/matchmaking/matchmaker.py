@@ -59,7 +59,8 @@ def make_match(
         config: The league's configuration, with its master seed.
         sampler: Built from ``roles.sampler_of`` the hero's policy.
         worker: Name of the rollout worker.
-        index: From ``LeagueState.next_match_index``, then counted up. The hero's seat rotates with it.
+        index: From ``LeagueState.next_match_index``, then counted up. The hero's seat
+            rotates with it, unless ``matchmaking.seats`` fixes it.
         seats: Number of seats of the game, or of each of its environments.
         policy: The hero's policy; None for ``config.trainer.policy``.
 
@@ -74,7 +75,7 @@ def make_match(
     hero, _ = live_hero(standings, policy)
     match_seed = derive_seed(config.seed, "match", match_id)
     seats = seats if isinstance(seats, int) else seats.choose(match_seed).seats
-    hero_seat = index // config.rollout.same_seat % seats
+    hero_seat = config.matchmaking.seats.get(policy, index // config.rollout.same_seat % seats)
     seed = derive_seed(config.seed, "opponents", match_id)
     others = [seat for seat in range(seats) if seat != hero_seat]
     picks = [drawn.pick for drawn in _draw_opponents(standings, config, sampler, policy, others, seed)]

@@ -14,10 +14,12 @@ untrained adapter, or to an operator's offspring of checkpoints (``trainer.opera
 keep their weights in three resets of four.
 
 - ``population``: a member of a population of policies, with the opponents of ``main``. After every ``reset_steps`` it
-  is compared with the others, and reset if it is the weakest: population-based training (Jaderberg et al. 2017,
-  arXiv:1711.09846), whose replacement by operators on adapters is PopuLoRA's (arXiv:2605.16727).
+  is compared with the others, by ratings or by mean rewards, and reset if it is the weakest: population-based training
+  (Jaderberg et al. 2017, arXiv:1711.09846), whose replacement by operators on adapters is PopuLoRA's
+  (arXiv:2605.16727).
 """
 
+from math import inf
 from random import Random
 
 from league.samplers.main_exploiter import newest_record, points_share
@@ -78,14 +80,15 @@ def exploiter_points_share(standings: Standings, config: LeagueConfig, policy: s
 def select_parents(standings: Standings, config: LeagueConfig, policy: str, count: int, seed: int) -> list[Agent]:
     """Checkpoints for the operator of a policy's reset, the best first; empty where the league has too few.
 
-    Of each policy that may give parents, the best rated checkpoint comes before all others; with ``uniform`` selection
-    they are drawn. Ties go to the name that sorts first.
+    Of each policy that may give parents, the best rated checkpoint comes before all others, or where rewards decide the
+    newest one, the best rewarded policy's first; with ``uniform`` selection they are drawn. Ties go to the name that
+    sorts first.
     """
     role = config.policies[policy]
     givers = role.reset_parents or list(config.trained_policies)
     ranked = sorted(
         (agent for agent in standings.agents.values() if agent.adapter and agent.policy in givers),
-        key=lambda agent: (-agent.rating, agent.name),
+        key=lambda agent: _parent_order(agent, standings, role),
     )
     if role.reset_selection == "uniform":
         chosen = Random(seed).sample(ranked, min(count, len(ranked)))
@@ -95,16 +98,27 @@ def select_parents(standings: Standings, config: LeagueConfig, policy: str, coun
     return chosen[:count] if len(chosen) >= count else []
 
 
+def _parent_order(agent: Agent, standings: Standings, role: PolicyConfig) -> tuple[float, int, str]:
+    """Sort key of a possible parent, the best first."""
+    if role.reset_by == "reward":
+        return -standings.rewards.get(agent.policy, -inf), -agent.version, agent.name
+    return -agent.rating, 0, agent.name
+
+
 def _weakness(standings: Standings, config: LeagueConfig, policy: str, role: PolicyConfig) -> str | None:
-    """States that a member of a population is rated below all others; None while it is not, or is alone."""
+    """States that a member of a population is below all others; None while it is not, is alone, or is not known."""
     members = {name for name, other in config.policies.items() if other.role == "population"}
     others = (set(role.reset_parents) or members | {config.trainer.policy}) - {policy}
-    ratings = {name: live.rating for name, live in standings.live.items() if name in others}
-    mine = standings.live.get(policy)
-    if mine is None or not ratings or mine.rating >= min(ratings.values()):
+    by_reward = role.reset_by == "reward"
+    measures = standings.rewards if by_reward else {name: live.rating for name, live in standings.live.items()}
+    known = {name: measure for name, measure in measures.items() if name in others}
+    mine = measures.get(policy)
+    if mine is None or not known or mine >= min(known.values()):
         return None
-    best = max(sorted(ratings), key=ratings.__getitem__)
-    return f"rated {mine.rating:.0f}, the weakest of {len(ratings) + 1}; {best} is at {ratings[best]:.0f}"
+    best = max(sorted(known), key=known.__getitem__)
+    if by_reward:
+        return f"earned {mine:.2f} a match, the least of {len(known) + 1}; {best} earned {known[best]:.2f}"
+    return f"rated {mine:.0f}, the weakest of {len(known) + 1}; {best} is at {known[best]:.0f}"
 
 
 def _decisive_share(

@@ -7,6 +7,7 @@
 - ``tiered``           its simpler one: weights 5, 2 and 0.5 by rating distance, baselines doubled
 - ``win_rate``         AlphaStar's: by measured win rates; variance, linear, linear_capped or squared
 - ``main_exploiter``   AlphaStar's: one policy's live version, or its past while that is too strong
+- ``policies``         versions of named policies: teachers for students, and students for teachers
 - ``fixed``            agents that never change, all or some, and ``random``: with all checkpoints; these, the next two
                        and ``mirror`` are Unstable Baselines' modes
 - ``lagged``           the policy's checkpoints some versions back
@@ -16,7 +17,7 @@
 - ``uniform``          every member of the league alike, the mirror included: the reference for the others; and
                        ``mirror``: the hero against itself
 
-Samplers draw active agents only; a main exploiter also draws the live version of the policy that it exploits. The
+Samplers draw active agents only; ``main_exploiter`` and ``policies`` also draw live versions of other policies. The
 hero's live version is drawn as ``mirror`` and from no other bucket: rollout workers load it themselves. An empty bucket
 leaves its share to the others in proportion; without any opponent the hero plays itself. Computed values are reused
 while the parts of the standings that they depend on are the same objects. When adapter slots are short, the matchmaker

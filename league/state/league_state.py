@@ -22,6 +22,7 @@ from league.state.artifacts import ArenaArtifacts
 from league.state.consumption import ExperienceConsumption, ExperiencePosition, MatchesInPlay, TrajectoryAccounting
 from league.state.evaluation_table import Evaluation, EvaluationTable, EvaluationVerdict
 from league.state.novelty import NoveltyTracker
+from league.state.rewards import RecentRewards
 from league.state.saved_state import (
     ActivityChange,
     LeagueStateSnapshot,
@@ -95,6 +96,7 @@ class LeagueState:
         self._finished: dict[str, e.TrainingFinished] = {}
         self._in_play = MatchesInPlay()
         self._novelty = NoveltyTracker()
+        self._rewards = RecentRewards()
         self._consumption = ExperienceConsumption()
         self._workers = WorkerRegistry()
         self._branched_at = 0
@@ -129,6 +131,7 @@ class LeagueState:
                 records=self._records.table(),
                 pairs=self._pairs.table(),
                 novelty=self._novelty.table(),
+                rewards=self._rewards.means(),
                 slots=self._workers.slots,
             )
         return self._standings
@@ -334,6 +337,7 @@ class LeagueState:
             branched_at=self._branched_at,
             counted=[(*place, to) for place, to in sorted(self._counted_to.items())],
             sessions=self.sessions,
+            rewards=self._rewards.to_snapshot(),
         )
 
     @classmethod
@@ -381,6 +385,7 @@ class LeagueState:
         state._branched_at = saved.branched_at
         state._counted_to = {(game, system): to for game, system, to in saved.counted}
         state.sessions = saved.sessions
+        state._rewards = RecentRewards(saved.rewards)
         for agent in saved.agents:
             state._count_external(agent)
         return state
@@ -527,7 +532,14 @@ class LeagueState:
             self._counted_to[event.game, system] = self.sequence
         self._evaluations.finish_match(event, self.sequence, system)
         changed = [fold.count(event) for fold in (self._records, self._pairs, self._novelty)]
-        return any(changed)
+        return any([*changed, self._count_rewards(event)])
+
+    def _count_rewards(self, event: e.MatchFinished) -> bool:
+        if self.config is None or event.purpose != "training" or not self.config.chooses_by_reward:
+            return False
+        policies = self.config.trained_policies
+        starts = {policy: self.training_start(policy) for policy in policies}
+        return self._rewards.count(event, starts, policies)
 
     def _on_match_failed(self, event: e.MatchFailed) -> bool:
         if self._seen.add(event.match_id):
@@ -554,7 +566,7 @@ class LeagueState:
         self._games[match.purpose] = self._games.get(match.purpose, 0) - 1
         self._settle_verdict(self._evaluations.void_match(match))
         changed = [fold.count(match, -1) for fold in (self._records, self._pairs)]
-        return any(changed)
+        return any([*changed, self._rewards.void(match)])
 
     def _on_ratings_corrected(self, event: e.RatingsCorrected) -> bool:
         place = (event.game, event.system)
@@ -607,6 +619,7 @@ class LeagueState:
         self._rows.invalidate()
         self._records.reset_policy(event.policy, event.version + 1)
         self._novelty.reset_policy(event.policy)
+        self._rewards.reset_policy(event.policy)
         return True
 
     def _on_gradient_step(self, event: e.GradientStepTaken) -> bool:

@@ -14,6 +14,7 @@ from league.state.artifacts import ArtifactsSnapshot
 from league.state.consumption import ConsumptionSnapshot, MatchesInPlay
 from league.state.evaluation_table import Evaluation
 from league.state.novelty import PolicyMemorySnapshot
+from league.state.rewards import Reward
 from schemas import events as e
 from schemas.events import LeaguePaused, LeagueResumed, MatchFailed, MatchFinished, RemoteAsked, SessionOpened
 from schemas.standings import Agent, WinLoss
@@ -208,6 +209,7 @@ class LeagueStateSnapshot(msgspec.Struct, frozen=True):
     signing: dict[str, list[str]] = {}
     counted: list[tuple[str, str, int]] = []
     sessions: SessionTable = msgspec.field(default_factory=SessionTable)
+    rewards: dict[str, list[Reward]] = {}
 
 
 class WorkerRegistry:

@@ -158,6 +158,9 @@ class PolicyConfig(Table, frozen=True):
     the weakest. Empty for all trained policies, or all of that role and ``trainer.policy``."""
     reset_selection: Literal["best", "uniform"] = "best"
     """``best`` takes the best rated checkpoints, of different policies as far as there are any; ``uniform`` draws."""
+    reset_by: Literal["rating", "reward"] = "rating"
+    """What tells the weakest member of a population and the best parents: ``rating``, or ``reward``, the mean reward in
+    a policy's last 64 training matches, where seats are no opponents; the parents are then the newest checkpoints."""
 
     def __post_init__(self) -> None:
         if self.against and self.role != "main_exploiter":

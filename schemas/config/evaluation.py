@@ -132,3 +132,5 @@ class MatchmakingConfig(Table, frozen=True):
     max_active_adapters: PositiveInt | None = None
     """The active pool: at most so many checkpoints are drawn as opponents at a time. None draws from all that have
     not left the schedule."""
+    seats: dict[str, int] = {}
+    """By policy, the seat that it always takes in its training matches, from 0; others rotate through all seats."""

@@ -133,6 +133,11 @@ class LeagueConfig(Table, frozen=True):
         hero = PolicyConfig(role="main", rollout_workers=self.rollout.workers)
         return {self.trainer.policy: hero} | dict(sorted(self.policies.items()))
 
+    @property
+    def chooses_by_reward(self) -> bool:
+        """Whether any population is compared by rewards."""
+        return any(policy.reset_by == "reward" for policy in self.policies.values())
+
 
 def _check_buffer(config: LeagueConfig) -> None:
     trainer, limit = config.trainer, config.experience.max_messages

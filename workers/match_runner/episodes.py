@@ -13,6 +13,7 @@ import zstandard
 from arena.arena import Arena
 from arena.environments import ArenaOptions, ArenaSpec
 from arena.games.base import Outcome
+from arena.games.texts import evaluation_spec
 from arena.model_call import EpisodeContext, Limits
 from arena.observer import LoggingObserver
 from arena.records import encode_record
@@ -39,6 +40,7 @@ from workers.match_runner.runner import AgentMatchRunner, CompletedMatch
 from workers.policy_weights import ModelManager
 from workers.runtime import Context
 
+TRAINING = "training"
 SCORED_REASON = "scored"
 """The reason in the result of every completed episode."""
 
@@ -125,6 +127,7 @@ class EpisodeRunner(AgentMatchRunner[OpenEpisode, RoleClients, GenerateResult]):
         """
         super().__init__(context, models)
         self._spec = spec
+        self._evaluation_spec = evaluation_spec(spec)
         self._episode_timeout_s = context.config.episodes.episode_s if people is None else None
         self._client_factory = RoleClientFactory(context, models, spec, remotes, people)
         self._training_arena: _TrainingArena | None = None
@@ -166,7 +169,7 @@ class EpisodeRunner(AgentMatchRunner[OpenEpisode, RoleClients, GenerateResult]):
         Raises:
             EpisodeError: the arena has no episode to play.
         """
-        if job.purpose == "training":
+        if job.purpose == TRAINING:
             training = self._get_training_arena()
             training.curriculum.catch_up()
             request = self._training_requests[job.match_id] = training.requests.next()
@@ -220,14 +223,15 @@ class EpisodeRunner(AgentMatchRunner[OpenEpisode, RoleClients, GenerateResult]):
         Raises:
             EpisodeError: the arena's scores or metrics are not usable.
         """
+        spec = self._spec if job.purpose == TRAINING else self._evaluation_spec
         return CompletedEpisode(
             job=job,
-            outcome=make_outcome(self._spec, result),
-            record=zstandard.compress(encode_record(self._spec.name, result)),
+            outcome=make_outcome(spec, result),
+            record=zstandard.compress(encode_record(spec.name, result)),
             seconds=seconds,
             tokens=count_completion_tokens(result),
             additions=position.additions,
-            spec=self._spec,
+            spec=spec,
             result=result,
             clients=players,
         )
