@@ -17,7 +17,6 @@ class PoliciesSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
     """Share of their newest versions; the rest is for their active checkpoints."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not 0 <= self.live <= 1:
             raise ConfigError(f"live: {self.live}; expected 0 to 1")
 
