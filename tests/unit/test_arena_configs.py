@@ -6,7 +6,7 @@ import pytest
 
 from arena.clients import ScriptedClient
 from arena.environments import arena_names, make_arena
-from schemas.config import EpisodesConfig, LeagueConfig, load_config
+from schemas.config import EpisodesConfig, LeagueConfig, convert, load_config
 from schemas.errors import ConfigError
 from trainer.advantages.base import ADVANTAGES
 from trainer.credit import reward_uses_score
@@ -61,8 +61,8 @@ def test_silence_is_no_way_out_of_losing(league: LeagueConfig) -> None:
 
 
 def test_what_becomes_of_silence_is_one_of_two_things() -> None:
-    with pytest.raises(ConfigError, match="empty: 'ignore'; expected 'count' or 'fail'"):
-        EpisodesConfig(empty="ignore")
+    with pytest.raises(ConfigError, match="episodes.empty: 'ignore'; expected 'count' or 'fail'"):
+        convert({"empty": "ignore"}, EpisodesConfig, "episodes")
 
 
 def test_it_ends(league: LeagueConfig) -> None:
