@@ -161,7 +161,7 @@ def _expectation(kind: Any, found: Any) -> str:
         return format_choices(choices, found) if isinstance(found, str) else " or ".join(map(str, choices))
     least = f"more than {kind.gt:,}" if kind.ge is None else f"{kind.ge:,}"
     if kind.lt is not None:
-        return f"{least} and less than {kind.lt:,}"
+        return f"{least}{'' if kind.ge is None else ' or more,'} and less than {kind.lt:,}"
     if kind.le in (None, FINITE, MAX_INT64):
         return least if kind.ge is None else f"{least} or more"
     return f"{least} and at most {kind.le:,}" if kind.ge is None else f"{least} to {kind.le:,}"

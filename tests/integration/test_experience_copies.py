@@ -12,7 +12,7 @@ from league.log.connection import connect
 from league.log.experience import ExperienceStream
 from league.log.jetstream import JetStreamLog, flush_and_close
 from league.log.streams import ensure_streams
-from schemas.config import ExperienceConfig
+from schemas.config import ExperienceConfig, convert
 from schemas.errors import ConfigError, LogError
 from schemas.events import PolicyPublished
 from schemas.trajectories import Trajectory
@@ -93,5 +93,5 @@ def test_one_copy_of_experience_waits_for_its_node_and_loses_nothing_while_three
 def test_copies_are_one_or_three() -> None:
     for copies in (0, 2, 5):
         with pytest.raises(ConfigError, match=rf"experience\.copies: {copies}; expected 1 or 3"):
-            ExperienceConfig(copies=copies)
+            convert({"copies": copies}, ExperienceConfig, "experience")
     assert ExperienceConfig().copies == 3

@@ -16,7 +16,7 @@ from league.integrity.seals import seal_through
 from league.log.jetstream import JetStreamLog
 from league.log.streams import ensure_streams
 from league.run import Run
-from schemas.config import BlobsConfig, EvaluationConfig, ExperienceConfig, LeagueConfig, to_builtins
+from schemas.config import BlobsConfig, EvaluationConfig, ExperienceConfig, LeagueConfig, convert, to_builtins
 from schemas.errors import ArtifactError, ConfigError, LeagueError
 from schemas.events import (
     AdaptersDropped,
@@ -284,7 +284,7 @@ def test_locations_follow_the_history() -> None:
 )
 def test_a_wrong_setting_is_named(settings: dict[str, object], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
-        BlobsConfig(**settings)  # type: ignore[arg-type]
+        convert(settings, BlobsConfig, "blobs")
 
 
 def test_a_league_whose_store_cannot_be_written_is_told_where(tmp_path: Path) -> None:

@@ -77,5 +77,5 @@ def test_a_later_year_is_discounted_and_a_lone_rollout_teaches_nothing() -> None
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ConfigError, match="memory 1"):
+    with pytest.raises(ConfigError, match=r"memory: 1\.0; expected 0 or more, and less than 1"):
         estimate([earning(1)], memory=1.0)

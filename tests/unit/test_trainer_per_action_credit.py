@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from models.model_config import DecoderShape
-from schemas.config import TrainerConfig
+from schemas.config import TrainerConfig, convert
 from schemas.errors import ConfigError
 from schemas.trajectories import ModelCall, Trajectory
 from tests.builders import model_call, trajectory
@@ -96,7 +96,7 @@ def test_credits_that_fit_no_branches_are_refused(credits: list[float]) -> None:
 
 def test_a_share_outside_0_to_1_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"trainer\.part_credit: 1\.5"):
-        TrainerConfig(part_credit=1.5)
+        convert({"part_credit": 1.5}, TrainerConfig, "trainer")
 
 
 def test_rollouts_of_before_there_were_credits_can_be_read() -> None:
