@@ -61,7 +61,7 @@ def test_silence_is_no_way_out_of_losing(league: LeagueConfig) -> None:
 
 
 def test_what_becomes_of_silence_is_one_of_two_things() -> None:
-    with pytest.raises(ConfigError, match="episodes.empty: 'ignore'; expected 'count' or 'fail'"):
+    with pytest.raises(ConfigError, match=r"episodes\.empty: 'ignore'; expected 'count' or 'fail'"):
         convert({"empty": "ignore"}, EpisodesConfig, "episodes")
 
 
