@@ -5,6 +5,7 @@
 - ``standings_rows``    the tables of the standings: agents with their ratings, wins and losses
 - ``evaluation_table``  evaluations: requests, results, verdicts
 - ``consumption``       the outcome of every trajectory, and matches begun but not trained on
+- ``rewards``           mean rewards of policies, by which populations may choose
 - ``novelty``           how new an agent's play is to a policy
 - ``artifacts``         artifacts that matches added to an arena's stores
 """
