@@ -49,7 +49,7 @@ class SearchPlayer(SeatPlayer):
         self._rollout_player: Player = BotPlayer(game.bot(config.bot)) if config.bot else policy
         self._opponents: OpponentModel | None = None
         if config.opponent_model and isinstance(game, SupportsOpponentModel):
-            self._opponents = game.opponent_model()
+            self._opponents = game.opponent_model(config.opponent_bots)
 
     @property
     def model_calls(self) -> Sequence[ModelCall]:  # type: ignore[override]
@@ -265,8 +265,11 @@ def check_searchable(game: GameSpec, config: SearchConfig) -> None:
             f"search: {game.name} hides information or has chance events, which a copy of the position would reveal; "
             "expected a game in which every seat sees all of it"
         )
-    for key, name in [("bot", config.bot), *(("proposals", name) for name in config.proposals)]:
+    named = {"bot": [config.bot], "proposals": config.proposals, "opponent_bots": config.opponent_bots}
+    for key, name in ((key, name) for key, names in named.items() for name in names):
         if name and name not in game.bots:
             raise ConfigError(f"search.{key}: {game.name} has no bot {name!r}; expected one of {', '.join(game.bots)}")
     if config.opponent_model and not isinstance(game, SupportsOpponentModel):
         raise ConfigError(f"search.opponent_model: {game.name} has none; expected false, or a game such as diplomacy")
+    if config.opponent_bots and not config.opponent_model:
+        raise ConfigError("search.opponent_bots: expected opponent_model = true beside it, the model they are part of")

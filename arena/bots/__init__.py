@@ -1,12 +1,13 @@
-"""Registry of scripted agents: each module here registers one bot and the games it can play.
+"""Registry of scripted agents: modules here register bots and the games they can play; ``random_bot`` plays all.
 
 To add one: a module with a class that has ``name`` and ``act``, under ``@register("name", games=[...])``. A bot without
 a list of games plays every game. Bots are pure functions of (position, seat, rng) and have no state between calls.
 """
 
 from collections.abc import Callable, Sequence
+from random import Random
 
-from arena.games.base import Bot
+from arena.games.base import Action, Bot, Game
 from schemas.errors import GameError, format_choices
 from schemas.plugins import F, FactoryRegistry
 
@@ -34,3 +35,14 @@ def make_bot(name: str, game: str) -> Bot:
     if name not in names:
         raise GameError(f"{game}: no bot is called {name!r}; expected {format_choices(names, name)}")
     return BOTS.load_all()[name].make()
+
+
+@register("random_bot")
+class RandomBot:
+    """Uniform over legal actions: the floor of every game."""
+
+    name = "random_bot"
+
+    def act(self, game: Game, seat: int, rng: Random) -> Action:
+        """See ``Bot.act``."""
+        return game.random_action(seat, rng)

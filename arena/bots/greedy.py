@@ -1,9 +1,6 @@
-"""Diplomacy bot that takes every centre in reach; six random bots rarely stop it.
+"""Diplomacy bots that take every centre in reach, each unit by itself or several together."""
 
-Each unit holds a centre that is about to become its own, else enters an adjacent one, else supports a friendly unit
-that does, else moves toward the nearest.
-"""
-
+from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, cast
 
@@ -18,7 +15,11 @@ if TYPE_CHECKING:
 
 @register("greedy", games=["diplomacy"])
 class Greedy:
-    """Greedy one-step look-ahead that never sends two units to the same place."""
+    """One-step look-ahead that never sends two units to the same place; six random bots rarely stop it.
+
+    Each unit holds a centre that is about to become its own, else enters an adjacent one, else supports a friendly unit
+    that does, else moves toward the nearest.
+    """
 
     name = "greedy"
 
@@ -27,11 +28,14 @@ class Greedy:
         table = cast("DiplomacyGame", game)
         if table.position.kind != "M":
             return unit_preserving_action(table, seat, rng)
-        return Plan(table, seat, rng).orders()
+        return self._plan(table, seat, rng).orders()
+
+    def _plan(self, table: "DiplomacyGame", seat: int, rng: Random) -> "Plan":
+        return Plan(table, seat, rng)
 
 
 class Plan:
-    """Plan of one seat's turn; ``taken`` holds the provinces that its units will occupy."""
+    """Plan of one seat's turn: orders, and the provinces that its units will occupy."""
 
     def __init__(self, table: "DiplomacyGame", seat: int, rng: Random) -> None:
         from arena.games.diplomacy import board
@@ -71,7 +75,8 @@ class Plan:
             self._give_order(unit, order, moves[order])
 
     def _support(self, unit: "UnitOrders") -> None:
-        helps = [f"{unit.unit} S {order}" for order in self._orders_by_unit.values() if " - " in order]
+        moves = [order.removesuffix(" VIA") for order in self._orders_by_unit.values() if " - " in order]
+        helps = [f"{unit.unit} S {order}" for order in moves]
         legal = [order for order in helps if order in unit]
         if legal:
             self._give_order(unit, self._rng.choice(legal), unit.unit[2:])
@@ -90,3 +95,141 @@ class Plan:
 
     def _distance_to_target(self, unit: str) -> int:
         return self._distance_to_nearest(unit, self._target_centers, 99)
+
+
+@register("tactician", games=["diplomacy"])
+class Tactician(Greedy):
+    """Greedy with supported attacks and defence: as many units attack a centre as are likely to be needed.
+
+    It takes the unopposed centres first, then those that several of its units together can force. The others enter
+    centres alone, support units that rivals could attack, or approach.
+    """
+
+    name = "tactician"
+
+    def _plan(self, table: "DiplomacyGame", seat: int, rng: Random) -> Plan:
+        return _SupportedPlan(table, seat, rng)
+
+
+class _SupportedPlan(Plan):
+    """Plan with supported attacks; each step sees the orders of the steps before."""
+
+    def __init__(self, table: "DiplomacyGame", seat: int, rng: Random) -> None:
+        super().__init__(table, seat, rng)
+        from arena.games.diplomacy import board
+
+        position = table.position
+        self._adjacent = {unit.unit: frozenset(board.adjacent_provinces(unit.unit)) for unit in self._units}
+        self._rivals = Counter(
+            place
+            for other, units in enumerate(position.units)
+            if other != seat
+            for unit in units
+            for place in board.adjacent_provinces(unit)
+        )
+        self._own = {c for c in board.CENTERS if position.owner.get(c) == seat}
+        self._seat = seat
+
+    def orders(self) -> Action:
+        """Returns the orders of all units."""
+        self._rng.shuffle(self._units)
+        for unit in self._units:
+            self._hold(unit)
+        self._attack()
+        for step in (self._enter, self._defend, self._support, self._approach):
+            for unit in self._units:
+                if unit.unit not in self._orders_by_unit:
+                    step(unit)
+        return tuple(sorted(self._orders_by_unit.values()))
+
+    def _free_units(self, center: str) -> "list[UnitOrders]":
+        return [u for u in self._units if u.unit not in self._orders_by_unit and center in self._adjacent[u.unit]]
+
+    def _needed_strength(self, center: str) -> int:
+        """Strength that is likely to take the centre: above that of its holder, or of the rivals beside it."""
+        rivals = self._rivals[center]
+        if center in self._occupied:
+            return 2 + min(rivals, 1) * (self._rng.random() < 0.5)
+        return 1 + min(rivals, 1)
+
+    def _attack(self) -> None:
+        """Sends units against centres, those that need the least strength first."""
+        goals = [center for center in sorted(self._target_centers) if self._occupied.get(center) != self._seat]
+        self._rng.shuffle(goals)
+        needed = {center: self._needed_strength(center) for center in goals if self._is_unclaimed(center)}
+        for center in sorted(needed, key=needed.__getitem__):
+            free = self._free_units(center)
+            if len(free) >= needed[center]:
+                # A unit on no centre of its own, with the fewest others to enter, goes; others support it.
+                free.sort(key=lambda unit: (unit.unit[2:5] in self._own, self._choices(unit)))
+                self._send(free[0], center, free[1:], needed[center] - 1)
+
+    def _send(self, unit: "UnitOrders", center: str, others: "list[UnitOrders]", supports: int) -> None:
+        order = self._rng.choice([o for o, dest in plain_moves(unit).items() if dest[:3] == center])
+        helpers = [other for other in others if f"{other.unit} S {order}" in other]
+        if len(helpers) < supports:
+            return
+        self._give_order(unit, order, center)
+        for other in helpers[:supports]:
+            self._give_order(other, f"{other.unit} S {order}", other.unit[2:])
+
+    def _choices(self, unit: "UnitOrders") -> int:
+        return sum(c in self._adjacent[unit.unit] for c in self._target_centers)
+
+    def _defend(self, unit: "UnitOrders") -> None:
+        """Lets a unit support another one that stays where several rivals could attack."""
+        helps = [
+            f"{unit.unit} S {other}"
+            for other, order in self._orders_by_unit.items()
+            if " - " not in order and other[2:5] in self._own | self._target_centers and self._rivals[other[2:5]] > 1
+        ]
+        legal = [order for order in helps if order in unit]
+        if legal:
+            self._give_order(unit, self._rng.choice(legal), unit.unit[2:])
+
+
+@register("convoyer", games=["diplomacy"])
+class Convoyer(Greedy):
+    """Tactician whose fleets at sea carry armies to centres, or nearer to them.
+
+    Above all a proposal for search: of a convoy's two orders neither is worth anything alone, so that replacing single
+    orders does not find it.
+    """
+
+    name = "convoyer"
+
+    def _plan(self, table: "DiplomacyGame", seat: int, rng: Random) -> Plan:
+        return _ConvoyPlan(table, seat, rng)
+
+
+class _ConvoyPlan(_SupportedPlan):
+    """Supported plan in which each free fleet first looks for an army to carry."""
+
+    def _attack(self) -> None:
+        for fleet in self._units:
+            if fleet.unit not in self._orders_by_unit:
+                self._carry(fleet)
+        super()._attack()
+
+    def _carry(self, fleet: "UnitOrders") -> None:
+        """Convoys an army by this fleet alone: to a centre, an empty one if it can, or to where one is nearer."""
+        free = [army for army in self._units if army.by_sea and army.unit not in self._orders_by_unit]
+        landings = [
+            (army, to)
+            for army in free
+            if army.unit[2:5] in self._adjacent[fleet.unit]
+            for to in sorted(self._adjacent[fleet.unit] - self._adjacent[army.unit])
+            if f"{army.unit} - {to} VIA" in army.by_sea and f"{fleet.unit} C {army.unit} - {to}" in fleet.by_sea
+        ]
+        landings = [(army, to) for army, to in landings if self._is_unclaimed(to)]
+        centers = [(army, to) for army, to in landings if to in self._target_centers]
+        empty = [(army, to) for army, to in centers if to not in self._occupied]
+        nearer = [(army, to) for army, to in landings if self._distance_to_target(f"A {to}") < self._walk(army)]
+        if choices := empty or centers or nearer:
+            army, to = self._rng.choice(choices)
+            self._give_order(army, f"{army.unit} - {to} VIA", to)
+            self._give_order(fleet, f"{fleet.unit} C {army.unit} - {to}", fleet.unit[2:])
+
+    def _walk(self, army: "UnitOrders") -> int:
+        """Distance to a centre after the best move by land."""
+        return min((self._distance_to_target(f"A {to}") for to in self._adjacent[army.unit]), default=99)

@@ -1,7 +1,4 @@
-"""Diplomacy bot that moves every unit at random: a useful bar for a policy that has learned a little.
-
-Against six random bots to 1905 it has strictly the most centres in about 37 of 100 games, a random bot in about 9.
-"""
+"""Diplomacy bots that move their units at random."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -18,7 +15,11 @@ if TYPE_CHECKING:
 
 @register("mover", games=["diplomacy"])
 class Mover:
-    """Uniform over plain moves; retreats rather than disbands, builds rather than waives."""
+    """Uniform over plain moves; retreats rather than disbands, builds rather than waives.
+
+    Against six random bots to 1905 it has strictly the most centres in about 37 of 100 games, a random bot in about 9:
+    a useful bar for a policy that has learned a little.
+    """
 
     name = "mover"
 
@@ -56,3 +57,34 @@ def unit_preserving_action(table: "DiplomacyGame", seat: int, rng: Random) -> Ac
     while "WAIVE" in action:
         action = table.random_action(seat, rng)
     return action
+
+
+# A unit that always moves wins as often as ``mover``, which is no floor.
+MOVE_SHARE = 0.5
+
+
+@register("chaos_bot", games=["diplomacy"])
+class ChaosBot:
+    """Attacks at random, without a plan and without support.
+
+    With probability one half a unit attacks an adjacent unit, or makes any move if there is none; otherwise it gives
+    any legal order. Unsupported attacks mostly bounce, so this stays a floor: against six random bots to 1905 it has
+    strictly the most centres in about 25 of 100 games. Not to be confused with the bot of the same name that prefers
+    orders containing an arrow, which are mostly supports.
+    """
+
+    name = "chaos_bot"
+
+    def act(self, game: Game, seat: int, rng: Random) -> Action:
+        """See ``Bot.act``."""
+        table = cast("DiplomacyGame", game)
+        if table.position.kind != "M":
+            return table.random_action(seat, rng)
+        occupied = table.position.occupied
+        orders = []
+        for unit in table.legal_orders(seat):
+            moves = plain_moves(unit)
+            attacks = [order for order, dest in moves.items() if occupied.get(dest[:3], seat) != seat]
+            prefers = rng.random() < MOVE_SHARE
+            orders.append(rng.choice((attacks or list(moves)) if prefers else unit.orders))
+        return tuple(orders)

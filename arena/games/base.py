@@ -281,8 +281,8 @@ class OpponentModel(Protocol):
 class SupportsOpponentModel(Protocol):
     """A ``GameSpec`` whose players can be predicted."""
 
-    def opponent_model(self) -> OpponentModel:
-        """Returns a model that has seen nothing of a match yet."""
+    def opponent_model(self, known: Sequence[str]) -> OpponentModel:
+        """Returns a model that has seen nothing of a match yet; another seat may be one of the known bots, or none."""
 
 
 def position_checksum(saved: bytes) -> str:

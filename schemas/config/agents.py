@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from schemas.config.base import Plugin, Table, parse_url
 from schemas.errors import ConfigError
-from schemas.numbers import Count, NonNegativeFloat, PositiveFloat, PositiveInt
+from schemas.numbers import Count, Finite, NonNegativeFloat, PositiveFloat, PositiveInt
 
 
 class RemoteAgentConfig(Table, frozen=True):
@@ -100,6 +100,8 @@ class SearchConfig(Table, frozen=True):
     """Scripted agent that plays all seats in rollouts; empty for the version itself, which is slow."""
     opponent_model: bool = False
     """Whether the other seats act by a model fitted to what they played in this match, where the game has one."""
+    opponent_bots: list[str] = []
+    """Scripted agents that another seat may be: it acts as one of them as often as its orders make that probable."""
 
 
 START_RATINGS = {"base": 1000.0, "bot": 900.0, "remote": 1000.0}
@@ -110,7 +112,7 @@ class AgentConfig(Table, frozen=True):
     """An agent that the league begins with."""
 
     kind: Literal["base", "bot", "remote", "search"]
-    rating: float = None  # type: ignore[assignment]
+    rating: Finite = None  # type: ignore[assignment]
     """Start rating; by default 1000 of a base model or a remote agent, 900 of a bot."""
     baseline: bool = False
     remote: RemoteAgentConfig | None = None

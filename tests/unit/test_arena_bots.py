@@ -38,7 +38,9 @@ def share_of_moves(name: str) -> float:
 
 def test_bots_are_known_by_the_games_they_play() -> None:
     assert bot_names("nim") == ("random_bot",)
-    assert {"chaos_bot", "dumbbot", "greedy", "mover", "random_bot", "tactician"} <= {*bot_names("diplomacy")}
+    assert {"chaos_bot", "convoyer", "dumbbot", "greedy", "mover", "random_bot", "tactician"} <= {
+        *bot_names("diplomacy")
+    }
     with pytest.raises(GameError, match="expected 'random_bot'"):
         make_bot("greedy", "nim")
 
@@ -56,6 +58,27 @@ def test_tactician_supports_its_attacks_and_gains_more_centres_than_greedy_among
     assert supported > plain
 
 
+def test_convoyer_ships_armies_to_where_they_cannot_walk() -> None:
+    """England's armies stay on the island with Tactician; each convoy that Convoyer orders has its fleet."""
+    abroad = {}
+    for name in ("tactician", "convoyer"):
+        abroad[name] = 0
+        for seed in range(4):
+            game = make_game("diplomacy", {"max_year": 1903}).new(seed)
+            assert isinstance(game, DiplomacyGame)
+            while moving := game.to_move():
+                actions = {
+                    s: make_bot(name if s == 1 else "greedy", "diplomacy").act(game, s, Random(seed)) for s in moving
+                }
+                for order in actions.get(1, ()):
+                    if order.endswith(" VIA"):
+                        assert any(each.endswith(f" C {order.removesuffix(' VIA')}") for each in actions[1])
+                game.apply(actions)
+            island = {"CLY", "EDI", "LON", "LVP", "WAL", "YOR"}
+            abroad[name] += sum(unit[0] == "A" and unit[2:5] not in island for unit in game.position.units[1])
+    assert abroad["convoyer"] > abroad["tactician"]
+
+
 def test_mover_gains_more_centres_than_random_bots() -> None:
     centers = [play("mover", "random_bot", seat, seed).metrics[seat]["centers"] for seat in range(7) for seed in (1, 2)]
     assert sum(centers) / len(centers) > 34 / 7
@@ -67,7 +90,7 @@ def test_chaos_prefers_moves_to_supports_and_mover_does_nothing_else() -> None:
 
 
 def test_mover_and_greedy_use_every_build() -> None:
-    for name in ("mover", "greedy", "tactician"):
+    for name in ("mover", "greedy", "tactician", "convoyer"):
         game = make_game("diplomacy", {"max_year": 1903}).new(3)
         assert isinstance(game, DiplomacyGame)
         bot, turn = make_bot(name, "diplomacy"), 0

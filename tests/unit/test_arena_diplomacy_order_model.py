@@ -10,7 +10,9 @@ from arena.games import make_game
 from arena.games.base import Action, SupportsOpponentModel
 from arena.games.diplomacy import Settings
 from arena.games.diplomacy.game import DiplomacyGame
-from arena.games.diplomacy.order_model import FEATURES, NEWTON_STEPS, OrderModel, chosen_province, unit_choices
+from arena.games.diplomacy.opponent_mixture import OpponentMixture
+from arena.games.diplomacy.order_features import FEATURES, chosen_province, unit_choices
+from arena.games.diplomacy.order_model import NEWTON_STEPS, OrderModel
 from arena.games.diplomacy.spec import DiplomacySpec
 
 
@@ -53,7 +55,7 @@ def test_a_match_teaches_how_its_players_order(bot: str) -> None:
 def test_the_prior_knows_the_bots_that_it_was_fitted_to() -> None:
     spec = make_game("diplomacy", {"max_year": 1902})
     assert isinstance(spec, SupportsOpponentModel)
-    prior = spec.opponent_model()
+    prior = spec.opponent_model([])
     assert isinstance(prior, OrderModel)
     game, actions = next(phases("greedy", 77))
     assert agreement(prior, game, actions) > agreement(OrderModel(), game, actions) + 0.1
@@ -94,6 +96,57 @@ def test_a_restored_position_has_no_history() -> None:
     model = OrderModel()
     model.observe(spec.load(game.save()), 0)
     assert not model.weights_F.any()
+
+
+def test_a_mixture_finds_out_which_bot_each_seat_is() -> None:
+    """Seats 1 to 3 are Greedy; 4 to 6 hold, as none of the known bots does."""
+    spec = DiplomacySpec(Settings(max_year=1903))
+    names = ["mover", "greedy", "tactician"]
+    game, model, rng = spec.new(3), OpponentMixture(OrderModel(), [spec.bot(name) for name in names]), Random(3)
+    assert model.act(game, [1, 4], Random(1)).keys() == {1, 4}
+    while moving := game.to_move():
+        actions = {seat: spec.bot("greedy").act(game, seat, rng) for seat in moving}
+        if game.position.kind == "M":
+            actions |= {seat: tuple(f"{unit} H" for unit in sorted(game.position.units[seat])) for seat in (4, 5, 6)}
+        game.apply(actions)
+        model.observe(game, 0)
+    for seat in range(1, 7):
+        probabilities = model.probabilities(seat)
+        assert sum(probabilities) == pytest.approx(1)
+        # Tactician orders much as Greedy does; the last one is the fitted model.
+        assert (sum(probabilities[1:3]) if seat < 4 else probabilities[3]) > 0.9, (seat, probabilities)
+
+
+def test_a_mixture_judges_each_phase_once_and_draws_legal_actions() -> None:
+    spec = DiplomacySpec(Settings(max_year=1903))
+    model = OpponentMixture(OrderModel(), [spec.bot("dumbbot"), spec.bot("mover")])
+    for game, actions in phases("dumbbot", 4, Settings(max_year=1903)):
+        model.observe(game, 0)
+        before = [model.probabilities(seat) for seat in range(7)]
+        model.observe(game, 0)
+        assert [model.probabilities(seat) for seat in range(7)] == before
+        for seed in range(3):
+            for seat, action in model.act(game, [*actions], Random(seed)).items():
+                assert game.is_legal(seat, action), (game.position.phase, action)
+    assert min(of[0] for of in before[1:]) > 0.9, before
+
+
+def test_orders_follow_the_choices_of_friendly_units() -> None:
+    """Two units that learnt to go together draw a supported attack more often than ones that learnt to go apart."""
+    game = DiplomacySpec(Settings()).new(0)
+    units = {choice.unit: choice for choice in unit_choices(game.position, [0])[0]}
+    occupants = {unit[2:5]: unit for unit in units}
+    alone, joined = ({"A VIE": "TYR"}, {"A VIE": "TYR", "A BUD": "TYR", "F TRI": "VEN"})
+    vienna = units["A VIE"]
+    assert not any(any(row) for row in vienna.conditions(alone, occupants))
+    place = vienna.provinces.index("TYR")
+    assert [row[0] for row in units["F TRI"].conditions({"A VIE": "ALB"}, occupants)].count(True) == 1
+    changed = np.abs(vienna.with_friends(joined, occupants) - vienna.features_OF).sum(axis=1)
+    assert changed[place] > 0
+    bud, tri = vienna.provinces.index("BUD"), vienna.provinces.index("TRI")
+    assert changed[bud] > 0
+    assert changed[tri] > 0
+    assert changed.astype(bool).sum() == 3
 
 
 @pytest.mark.parametrize(

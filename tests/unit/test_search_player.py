@@ -308,6 +308,12 @@ def league(game: str, search: dict[str, Any], tables: dict[str, Any] | None = No
         ("nim", {"policy": "other"}, "agents.searcher.search.policy: 'other'; expected 'main'"),
         ("nim", {"samples": 0}, "search.samples: 0; expected 1 or more"),
         ("nim", {"margin": -1}, "search.margin: -1"),
+        (
+            "diplomacy",
+            {"opponent_model": True, "opponent_bots": ["kaos_bot"]},
+            "search.opponent_bots: diplomacy has no bot",
+        ),
+        ("diplomacy", {"opponent_bots": ["mover"]}, "search.opponent_bots: expected opponent_model = true"),
         ("nim", {"opponent_model": True}, "agents.searcher.search.opponent_model: nim has none; expected false"),
     ],
 )

@@ -11,13 +11,14 @@
 - ``egocentric``   JSON prompts and XML-tagged replies, for large models
 - ``map_svg``      the map of every phase as SVG, by the package's renderer
 - ``unit_credit``  the contribution of each order
-- ``order_model``  how the other powers order their units, fitted to the match so far
+- ``order_model``  how the other powers order their units, fitted to the match so far, over ``order_features``;
+  ``opponent_mixture`` adds bots that they may be
 - ``words``        the game in English for remote agents; ``order_parser`` parses their replies and describes orders
 """
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -25,26 +26,28 @@ from msgspec import UNSET, UnsetType
 from arena.games import register
 from arena.games.base import GameSpec
 from schemas.config import convert
+from schemas.config.base import Table
 from schemas.errors import ConfigError
+from schemas.numbers import Count, NonNegativeFloat
 
 POWERS = ("AUSTRIA", "ENGLAND", "FRANCE", "GERMANY", "ITALY", "RUSSIA", "TURKEY")
 """Powers of the standard map, in seat order."""
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(Table, frozen=True):
     """Powers that play, when a game ends, and how it is scored; defaults are those of the league specification."""
 
-    max_year: int = 1905
-    """Last year that is played, its adjustments included."""
-    win_bonus: float = 5.0
+    max_year: Annotated[int, msgspec.Meta(ge=1901, le=1999)] = 1905
+    """Last year that is played, its adjustments included: the package declares a draw after a hundred years."""
+    win_bonus: NonNegativeFloat = 5.0
     """Points for a sole leader with at least ``winner_threshold_sc`` centres."""
-    winner_threshold_sc: int = 10
+    winner_threshold_sc: Annotated[int, msgspec.Meta(ge=1, le=34)] = 10
     """Supply centres that a sole leader needs for the bonus; the map has 34."""
     text: Literal["compact", "signposted", "surroundings", "egocentric"] = "compact"
     """Format of prompts and completions: the vocabulary of ``text``, the same with each unit's surroundings
     (``signposts``), surroundings without the board (``surroundings``), or JSON and tags, for large models.
     """
-    analysis: int = 0
+    analysis: Count = 0
     """Maximum number of free tokens that a model may write before its orders; only ``egocentric`` asks for them."""
     # Omitted from records where all powers play, so that those records equal the ones made before it existed.
     powers: tuple[str, ...] | UnsetType = UNSET
@@ -56,16 +59,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return POWERS if self.powers is UNSET else tuple(power for power in POWERS if power in self.powers)
 
     def __post_init__(self) -> None:
-        # The package declares a draw after a hundred years.
-        if not 1901 <= self.max_year <= 1999:
-            raise ConfigError(f"max_year: found {self.max_year}; expected a year from 1901 to 1999")
-        if not 1 <= self.winner_threshold_sc <= 34:
-            raise ConfigError(f"winner_threshold_sc: found {self.winner_threshold_sc}; expected 1 to 34")
-        if self.analysis < 0 or (self.analysis and self.text != "egocentric"):
-            values = f"{self.analysis} with text = {self.text!r}"
-            raise ConfigError(f"analysis: found {values}; expected 0 or more, and above 0 with text = 'egocentric'")
-        if not self.win_bonus >= 0:
-            raise ConfigError(f"win_bonus: found {self.win_bonus}; expected 0 or more")
+        if self.analysis and self.text != "egocentric":
+            raise ConfigError(f"analysis: found {self.analysis} with text = {self.text!r}; expected 'egocentric'")
         if self.powers is not UNSET:
             _check_powers(self.powers)
 

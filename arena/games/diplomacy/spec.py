@@ -7,11 +7,13 @@ from typing import cast
 import msgspec
 
 from arena import bots
-from arena.games.base import Bot, Recording, RecordReplayMixin, Turn
+from arena.games.base import Bot, OpponentModel, Recording, RecordReplayMixin, Turn
 from arena.games.diplomacy import Settings
 from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
 from arena.games.diplomacy.game import DiplomacyGame, Record
-from arena.games.diplomacy.order_model import Floats, OrderModel, bot_weights
+from arena.games.diplomacy.opponent_mixture import OpponentMixture
+from arena.games.diplomacy.order_features import Floats
+from arena.games.diplomacy.order_model import OrderModel, bot_weights
 from arena.games.diplomacy.position import Position, decode_position
 from arena.games.diplomacy.signposts import SignpostedText
 from arena.games.diplomacy.surroundings import SurroundingsText
@@ -108,9 +110,10 @@ class DiplomacySpec(RecordReplayMixin):
         """See ``GameSpec.bot``."""
         return bots.make_bot(name, self.name)
 
-    def opponent_model(self) -> OrderModel:
-        """See ``SupportsOpponentModel``; the prior is fitted once a process, which takes about a second."""
-        return OrderModel(_bot_weights())
+    def opponent_model(self, known: Sequence[str]) -> OpponentModel:
+        """See ``SupportsOpponentModel``; the prior is fitted once a process, which takes some seconds."""
+        fitted = OrderModel(_bot_weights())
+        return OpponentMixture(fitted, [self.bot(name) for name in known]) if known else fitted
 
     def text(self) -> TextFormat:
         """Returns the text format that the settings select."""
