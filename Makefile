@@ -47,7 +47,7 @@ demo: $(LEAGUE)  ## train a small league on this machine, then print its leaderb
 
 test: $(STAMP)  ## run the test suite
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-failed: $(STAMP)  ## run the tests again that failed last, one after the other and nothing else beside them
 	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m "not slow"

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from schemas.errors import ConfigError, EpisodeError, describe_error, format_choices
+from schemas.numbers import PositiveInt
 
 _ITEMS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
@@ -63,14 +64,12 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     dataset: str
     """reasoning-gym's name: ``chain_sum``."""
-    size: int = 100
+    size: PositiveInt = 100
     seed: int = 0
     options: dict[str, Any] = {}
     """Arguments of the data set: ``{ min_terms = 3 }``."""
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ConfigError(f"size: {self.size}; expected 1 or more")
         if self.dataset in UNSEEDED | EXECUTE_REPLIES:
             reason = "changes from process to process" if self.dataset in UNSEEDED else "runs replies as Python"
             raise ConfigError(f"dataset: {self.dataset!r} {reason}; expected another one")

@@ -8,20 +8,19 @@ sides with some seeds and not with others.
 
 import asyncio
 import re
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
 
 from arena.arena import Arena
-from arena.clients import InferenceClient
-from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena
+from arena.environments import DatasetSpec
 from arena.episodes import Episode
 from arena.rubrics import Rubric
-from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
-from schemas.errors import ConfigError
+from schemas.config.base import Table
+from schemas.episodes import EpisodeState, GenerateResult, Message, Rollout
+from schemas.numbers import PositiveFloat, PositiveInt
 
 DRAW = "draw"
 SLIP_RATE = 0.05
@@ -35,20 +34,14 @@ _FILLERS = ("people", "money", "time", "hope", "luck", "noise", "wind", "rules")
 _VERBS = ("bring", "need", "love", "fear")
 
 
-class JudgeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class JudgeConfig(Table, frozen=True):
     """Configuration of a judge."""
 
     both_orders: bool = True
     """Ask twice, with the sides exchanged: judges tend to prefer the side they read first (Zheng et al. 2023)."""
-    temperature: float = 0.1
-    max_tokens: int = 256
+    temperature: PositiveFloat = 0.1
+    max_tokens: PositiveInt = 256
     """Most tokens of a verdict."""
-
-    def __post_init__(self) -> None:
-        if self.max_tokens < 1 or not self.temperature > 0:
-            raise ConfigError(
-                f"judging: temperature {self.temperature}, max_tokens {self.max_tokens}; expected more than 0 of each"
-            )
 
 
 class Ballot(NamedTuple):
@@ -189,53 +182,14 @@ class JudgedEpisode(Episode):
         return dict(state.data)
 
 
-class JudgedArena(EnvironmentArena):
-    """Draws items (topics, prompts), none twice before all others in a batch, and has each judged."""
-
-    def __init__(
-        self,
-        client: InferenceClient,
-        options: ArenaOptions,
-        spec: "JudgedSpec",
-        roles: Sequence[Role],
-        episode: Episode,
-    ) -> None:
-        super().__init__(client, options)
-        self.settings = spec.settings
-        self._store, self._item, self._episode_type = spec.items, spec.item, episode.episode_type
-        for role in roles:
-            self.add_role(role)
-        self.add_episode(episode.episode_type, episode)
-        self.fill_store(spec.items, ({spec.item: text} for text in getattr(spec.settings, spec.items)))
-
-    def get_batch(self) -> list[EpisodeRequest]:
-        """A group of episodes about each of some items."""
-        return [
-            request
-            for artifact in self.stores[self._store].sample(self.settings.batch_size)
-            for request in self.make_group(
-                EpisodeRequest(self._episode_type, artifact.data), self._item, self.settings.group_size, single=False
-            )
-        ]
-
-
-class JudgedSpec(ArenaSpec):
+class JudgedSpec(DatasetSpec):
     """Two seats, compared by a judge: +1 for the winner, -1 for the other, 0 for a draw."""
 
-    item: str
-    """Singular of ``items``: the artifact's field, and the prefix of a group's name."""
+    single = False
 
-    @abstractmethod
-    def make_roles(self) -> Sequence[Role]:
-        """The two roles."""
-
-    @abstractmethod
-    def make_episode(self) -> JudgedEpisode:
-        """The episode of the two roles."""
-
-    def open(self, client: InferenceClient, opening: ArenaOptions = ArenaOptions()) -> Arena:  # noqa: B008 - immutable
-        """See ``ArenaSpec.open``."""
-        return JudgedArena(client, opening, self, self.make_roles(), self.make_episode())
+    def make_items(self) -> Iterable[Any]:
+        """The texts of the setting ``items``."""
+        return ({self.item: text} for text in getattr(self.settings, self.items))
 
     def metrics(self, result: GenerateResult) -> Mapping[str, float]:
         """Adds those of the verdict."""

@@ -13,7 +13,8 @@ import msgspec
 
 from arena.arena import Arena
 from arena.datasets import WORD_KINDS, Problem, ProblemSet, score_answer
-from arena.episodes import Episode, SingleTurnEpisode
+from arena.episodes import Episode
+from arena.episodes.chat import SingleTurnEpisode
 from arena.rubrics import RewardFn
 from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Rollout
 from schemas.errors import EpisodeError

@@ -16,7 +16,7 @@ from benchmarks.bench_trainer import VOCABULARY, synthetic_trajectories
 from benchmarks.sizes import size
 from schemas.config import Plugin, TrainerConfig
 from trainer.backends import AdapterSpec, load_backend
-from trainer.backends.auto import choose_backend
+from trainer.backends.native import choose_backend
 from trainer.learner import Learner
 
 ROUNDS = size(2, 1)

@@ -17,7 +17,7 @@ import uvloop
 
 from arena.arena import Arena
 from arena.clients import ScriptedClient
-from arena.episodes import AlternatingRolesEpisode
+from arena.episodes.chat import AlternatingRolesEpisode
 from arena.rubrics import Rubric
 from benchmarks.sizes import size
 from schemas.episodes import EpisodeRequest, EpisodeState, Message, Role

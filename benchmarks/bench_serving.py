@@ -25,7 +25,7 @@ from benchmarks.inference_cases import CASES, RunTimer, RunTiming
 from benchmarks.sizes import require_package, size
 from inference import Generation, InferenceBackend, Request, SamplingParameters, make_backend
 from inference.base import BackendStats
-from inference.remote.wire import GenerateCall
+from inference.remote import GenerateCall
 from inference.servers import ServersBackend, ServersConfig
 from models import make_base
 from models.tokenizer import Tokenizer

@@ -36,7 +36,7 @@ _ROOT = Path(__file__).parent.parent
 _LEFT_OUT = (".", "schemas/", "benchmarks/", "tests/", "workers/logs.py")
 _STAND_INS = {
     "InMemoryBlobStore": "league/blobs/broker.py",
-    "InMemoryExperience": "league/log/experience.py",
+    "InMemoryExperience": "league/log/queues.py",
     "MemoryLog": "league/log/base.py",
 }
 """By class of the league in memory: the file with which a broker is spoken to."""

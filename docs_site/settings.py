@@ -22,7 +22,7 @@ PLUGIN_REGISTRIES = {
     "policies.reset_operator": ("trainer.operators", "OPERATORS"),
     "matchmaking.sampler": ("league.samplers.base", "SAMPLERS"),
     "ratings.system": ("league.ratings.base", "SYSTEMS"),
-    "trainer.buffer.strategy": ("trainer.buffer.base", "STRATEGIES"),
+    "trainer.buffer.strategy": ("trainer.buffer", "STRATEGIES"),
     "trainer.reward": ("trainer.rewards", "REWARDS"),
     "trainer.transforms.final": ("trainer.transforms", "FINAL_TRANSFORMS"),
     "trainer.transforms.step": ("trainer.transforms", "STEP_TRANSFORMS"),

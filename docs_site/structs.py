@@ -137,7 +137,7 @@ def type_text(kind: types.Type, link: Link) -> str:
 
 
 def _bounds_text(kind: types.IntType | types.FloatType) -> str:
-    least = "" if kind.ge in (None, -MAX_INT64 - 1) else f" from {kind.ge:g}"
+    least = "" if kind.ge in (None, -MAX_INT64 - 1, -FINITE) else f" from {kind.ge:g}"
     above = "" if kind.gt is None else f" above {kind.gt:g}"
     most = "" if kind.le in (None, MAX_INT64, FINITE) else f" to {kind.le:g}"
     return least + above + most

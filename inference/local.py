@@ -7,9 +7,8 @@ their requests together, and yields between rounds, so that connections stay ali
 import asyncio
 from collections import OrderedDict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-import msgspec
 import torch
 
 from inference.base import BackendStats, Generation, Request, register, translate_out_of_memory
@@ -20,8 +19,9 @@ from inference.sequence import ActiveSequence
 from models.adapters import Lora, load
 from models.decoder import Decoder
 from models.tokenizer import Tokenizer
-from schemas.config import check_at_least
-from schemas.errors import ConfigError, MemoryShortError, ModelError, format_choices
+from schemas.config.base import Table
+from schemas.errors import MemoryShortError, ModelError
+from schemas.numbers import Count, PositiveInt
 
 MERGE_LIMIT = 65_536
 """Largest matrix, in elements, into which adapters are merged. Above it they are applied beside the base, whose
@@ -34,16 +34,16 @@ REUSE_TOKENS = 16_384
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LocalConfig(Table, frozen=True):
     """Settings of the ``local`` backend."""
 
     device: str = "cpu"
-    dtype: str = "float32"
-    threads: int = 1
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    threads: PositiveInt = 1
     """Threads torch computes with in this process; a small model is fastest on one."""
-    max_rows: int = 256
+    max_rows: PositiveInt = 256
     """Most rows decoded at once; more wait."""
-    max_prefill_tokens: int = 8192
+    max_prefill_tokens: PositiveInt = 8192
     """Most prompt tokens a pass."""
     join_share: float = 0.125
     """New requests join a running batch when they are at least this share of it."""
@@ -53,22 +53,16 @@ class LocalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faster than they copy it."""
     max_lora_rank: int | None = None
     """Largest rank of an adapter that is loaded; None for any."""
-    adapter_bytes: int = 0
+    adapter_bytes: Count = 0
     """Memory for the weights of adapters, low-rank matrices and what is merged of them; one that would need more is
     refused as if there were none left. 0 sets no bound but the machine's."""
-    cache_bytes: int = 0
+    cache_bytes: Count = 0
     """Memory for keys and values of running requests; where more rows would need more, half as many run from then on,
     as when the machine's memory is short. 0 sets no bound but the machine's."""
-    max_ready: int = 64
+    max_ready: PositiveInt = 64
     """Adapters kept prepared; others are prepared again when they are requested."""
-    turns: int = 4
+    turns: PositiveInt = 4
     """Turns of the event loop without a new request before a round starts."""
-
-    def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise ConfigError(f"inference.dtype: {self.dtype!r}; expected {format_choices(DTYPES)}")
-        check_at_least(self, "inference", threads=1, max_rows=1, max_prefill_tokens=1, max_ready=1, turns=1)
-        check_at_least(self, "inference", adapter_bytes=0, cache_bytes=0)
 
     def build(self, folder: Path) -> "LocalBackend":
         """The backend of the base model in ``folder``."""

@@ -1,4 +1,4 @@
-"""The ``servers`` backend: inference processes elsewhere, over HTTP (``inference.remote.wire``).
+"""The ``servers`` backend: inference processes elsewhere, over HTTP (``inference.remote``).
 
 A request is pure: its seed decides its draws, so that the same request, sent again to any server, gives the same
 completion. The requests of a server that dies are therefore sent to another one, and nothing is lost.
@@ -17,13 +17,14 @@ from arena.constraints.constraint_slices import slice_constraint
 from arena.constraints.token_walk import Constraint
 from inference.base import BackendStats, Generation, Request, Timing, register
 from inference.completion import CompletionBuilder
+from inference.remote import CONTENT_TYPE, GENERATE, GenerateCall, GenerateReply
 from inference.remote.client import HttpRequest
 from inference.remote.load_balancer import LoadBalancer, RetryPolicy, ServerTable, affinity_key, check_urls
-from inference.remote.wire import CONTENT_TYPE, GENERATE, GenerateCall, GenerateReply
 from inference.statistics import RequestCounter
-from schemas.config import check_positive
+from schemas.config.base import Table
 from schemas.errors import ModelError
 from schemas.ids import derive_seed
+from schemas.numbers import PositiveFloat, PositiveInt
 
 
 class ResumedCompletion:
@@ -114,27 +115,26 @@ class ResumedCompletion:
             self.finished = "length"
 
 
-class ServersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ServersConfig(Table, frozen=True):
     """Settings of the ``servers`` backend."""
 
     urls: tuple[str, ...] = ()
     """Fixed servers, besides those that the league announces: ``http://host:port``."""
-    timeout_s: float = 300.0
+    timeout_s: PositiveFloat = 300.0
     """For one request to one server; ``inference.request_timeout_s`` of a league."""
-    patience_s: float = 120.0
+    patience_s: PositiveFloat = 120.0
     """How long a request waits for a server where none answers."""
-    tries: int = 5
+    tries: PositiveInt = 5
     """Requests that a server failed to answer, until the completion fails."""
-    silence_s: float = 30.0
+    silence_s: PositiveFloat = 30.0
     """A server that owes answers and is silent for so long is probed; if the probe fails for as long again, its
     requests go to others. A tenth of ``inference.request_timeout_s`` in a league."""
-    places: int = 1024
+    places: PositiveInt = 1024
     """Places of a constraint that a request carries."""
-    sticky_tokens: int = 256
+    sticky_tokens: PositiveInt = 256
     """Tokens of a prompt; requests that agree in these and in the adapter go to the same server while it is up."""
 
     def __post_init__(self) -> None:
-        check_positive(self, "inference", "timeout_s", "patience_s", "tries", "silence_s", "places", "sticky_tokens")
         check_urls(self.urls)
 
     def build(self, folder: Path) -> "ServersBackend":

@@ -9,7 +9,7 @@
 - ``integrity/``         seals, signatures, archive and snapshots of the history, and their verification
 - ``state/``             the fold that workers decide from: agents, ratings, policies, evaluations
 - ``ratings/``           rating systems, one file each, and the fold over match results
-- ``samplers/``          opponent samplers, one file each
+- ``samplers/``          opponent samplers
 - ``matchmaking/``       training matches, roles, the checkpoint schedule, the active pool
 - ``evaluation/``        evaluation plans, promotion tests, regression alarms
 - ``success_criteria/``  criteria that a league is judged by

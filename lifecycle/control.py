@@ -15,7 +15,7 @@ from arena.games.texts import evaluation_spec, seat_counts
 from league.evaluation.outlook import EvaluationOutlook, make_outlook, rater_decisions
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog
-from league.log.work import WorkQueue
+from league.log.queues import WorkQueue
 from league.matchmaking.pool import is_over_budget
 from league.matchmaking.roles import sampler_of
 from league.matchmaking.schedule import EVALUATION_ONLY, external_version

@@ -23,7 +23,7 @@ from lifecycle.families import check_first_adapter
 from models import find_local_base, load_base
 from schemas.config import LeagueConfig, Plugin
 from schemas.errors import AccessError, ConfigError, DiskError, LeagueError, LogUnavailableError, ModelError
-from trainer.backends.auto import choose_backend
+from trainer.backends.native import choose_backend
 from workers.supervisor import make_worker_specs
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")

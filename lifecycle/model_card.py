@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from arena.environments import ArenaSpec, make_environment
-from league.success_criteria.baseline_beat import SeatShare
+from league.success_criteria.against_baselines import SeatShare
 from schemas.config import LeagueConfig
 from schemas.errors import escape_unprintable
 from schemas.ids import derive_seed

@@ -12,8 +12,8 @@ from nats.aio.client import Client
 from arena.environments import make_environment
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog, find_league
+from league.log.queues import WorkQueue
 from league.log.streams import ensure_streams, tighten_streams
-from league.log.work import WorkQueue
 from league.matchmaking.schedule import initial_agent_events
 from league.run import Run
 from lifecycle.config_checks import check_tokenizer

@@ -15,7 +15,7 @@ from league.history.lineage import Lineage, LineageNode, resolve_agent, trace_li
 from league.queries.tables import TableReader, open_run_tables
 from league.run import Run
 from league.state import LeagueState
-from league.success_criteria.baseline_beat import seat_shares
+from league.success_criteria.against_baselines import seat_shares
 from league.success_criteria.statistics import BenchmarkResult
 from lifecycle.model_card import Benchmark, LineageSegment, OpponentShare, ReleaseFacts, ReleaseVersion, SettingChange
 from models.adapter_bundle import pack_folder

@@ -6,10 +6,10 @@
 - ``forward``            the forward pass, pure in its weights; parts of it serve an inference engine
 - ``decoder``            base weights, adapters applied to them, log-probability and entropy of sampled tokens
 - ``packing``            sequences of different lengths in padded rectangles, or in rows without padding
-- ``adapters``           LoRA parameters, and PEFT's format on disk; ``peft_adapters``: adapters that PEFT reads
+- ``adapters``           LoRA parameters, and PEFT's format on disk
 - ``adapter_bundle``     an adapter folder as content-addressed bytes
 - ``hf``                 tensor names of Hugging Face's layout, both ways
-- ``merge``              a base model and an adapter as one plain model
+- ``merge``              adapters that PEFT reads; a base model and an adapter as one plain model
 - ``tokenizer``          pieces to token ids and back; one token a piece for made tokenizers
 - ``make``               writes a small model with a game's vocabulary, from a seed
 - ``behaviour_cloning``  trains a model on the play of scripted bots by cross-entropy

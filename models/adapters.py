@@ -1,4 +1,4 @@
-"""LoRA adapters: their parameters, and PEFT's format on disk, without importing PEFT (``peft_adapters`` does).
+"""LoRA adapters: their parameters, and PEFT's format on disk, without importing PEFT (``merge`` does).
 
 All of an adapter's matrices are views of one flat vector. The optimiser, gradient clipping, saving and data-parallel
 reduction then each touch one tensor instead of dozens of tiny ones.

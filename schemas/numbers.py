@@ -31,6 +31,8 @@ PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 FINITE = sys.float_info.max
 """Upper bound of numbers that may not be infinite."""
 
+Finite = Annotated[float, msgspec.Meta(ge=-FINITE, le=FINITE)]
+
 PositiveFloat = Annotated[float, msgspec.Meta(gt=0, le=FINITE)]
 
 NonNegativeFloat = Annotated[float, msgspec.Meta(ge=0, le=FINITE)]

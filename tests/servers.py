@@ -13,9 +13,9 @@ from pathlib import Path
 
 from inference.base import InferenceBackend
 from inference.http_server import RefusedError
-from inference.remote.wire import AssignedPolicy
-from inference.server import InferenceServer, ServedModels
-from inference.server.served_models import ResolvedModel, unknown_model
+from inference.remote import AssignedPolicy
+from inference.server import ResolvedModel, ServedModels, unknown_model
+from inference.server.app import InferenceServer
 from inference.vllm.serve import AdapterSource, serve_arguments, serve_environment
 from inference.vllm.settings import VllmConfig
 from models import Tokenizer

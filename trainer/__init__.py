@@ -17,7 +17,6 @@ The path of a batch:
 - ``backends/``           the libraries that run base model and adapter: one file each
 - ``learner``             gradient steps on one adapter; ``learner_config``: its settings
 - ``report``              the statistics of a step
-- ``optimizer``           AdamW on the adapter's flat vector
 - ``operators/``          crossover and mutation of adapters, for resets
 - ``state``               a learner's state on disk
 - ``ranks``               data-parallel communication; ``rank_processes``: the processes of the other ranks

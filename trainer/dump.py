@@ -6,7 +6,7 @@ from typing import Any
 
 from schemas.config import TrainerConfig
 from schemas.errors import translate_missing_package
-from trainer.buffer.base import BatchItem
+from trainer.buffer import BatchItem
 from trainer.learner import Learner
 from trainer.multi_agent_credit import credit_units, merge_units
 from trainer.rewards import REWARDS

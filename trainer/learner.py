@@ -29,8 +29,7 @@ from trainer.credit import AdvantagePipeline, AdvantageState, CreditedBatch
 from trainer.critic import TENSORS, Critic
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import choice_logprobs
-from trainer.losses import LOSSES, LossInputs, LossValue
-from trainer.losses.policy_gradient import CrossEntropy
+from trainer.losses import LOSSES, CrossEntropy, LossInputs, LossValue
 from trainer.ranks import SINGLE_RANK, RankComm
 from trainer.report import StepReport, StepStatistics
 

@@ -3,11 +3,11 @@
 import math
 from typing import Literal
 
-import msgspec
 import torch
 
 from models.decoder import PIECE_ELEMENTS
-from schemas.errors import ConfigError
+from schemas.config.base import Table
+from schemas.numbers import Count, NonNegativeFloat, PositiveFloat, PositiveInt
 
 WIDE_BOUND, NARROW_BOUND = 1e-3, 5e-2
 """``LearnerConfig.ratio_bound`` of a base of 32 bits, and of fewer.
@@ -15,55 +15,45 @@ WIDE_BOUND, NARROW_BOUND = 1e-3, 5e-2
 Sampler and learner were measured to differ by 1e-6 at most in float32, and by 7e-3 on average in bfloat16.
 """
 
-_MAY_BE_ZERO = ("refills", "warmup_updates", "weight_decay")
 
-
-class LearnerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LearnerConfig(Table, frozen=True):
     """Optimiser and minibatches."""
 
-    epochs: int = 2
+    epochs: PositiveInt = 2
     """Passes over a step's trajectories."""
-    learning_rate: float = 3e-3
+    learning_rate: PositiveFloat = 3e-3
     """Peak learning rate."""
     schedule: Literal["constant", "cosine", "linear"] = "linear"
     """How the rate decays to 0 at the end of the training budget; without a budget it stays constant."""
-    warmup_updates: int = 0
+    warmup_updates: Count = 0
     """Optimiser updates over which the rate rises from 0, counted from when the optimiser's moments were reset."""
-    weight_decay: float = 0.01
-    grad_clip: float = 1.0
+    weight_decay: NonNegativeFloat = 0.01
+    grad_clip: PositiveFloat = 1.0
     """Largest L2 norm of a minibatch's gradient."""
-    minibatch_sequences: int = 200
+    minibatch_sequences: PositiveInt = 200
     """About so many sequences per optimiser update."""
-    minibatch_tokens: int = 65_536
+    minibatch_tokens: PositiveInt = 65_536
     """About so many tokens per optimiser update at most."""
-    rectangle_tokens: int = 2_048
+    rectangle_tokens: PositiveInt = 2_048
     """Tokens computed at once, padding included; a GPU wants more, a CPU's cache no more."""
     layout: Literal["packed", "rectangles"] = "rectangles"
     """``rectangles``: sequences of similar length side by side, padded. ``packed``: one after the other in a
     row."""
     recompute_layers: bool = False
     """Keep no activations within layers: the backward pass computes them again, for a third more time."""
-    logit_elements: int = PIECE_ELEMENTS
+    logit_elements: PositiveInt = PIECE_ELEMENTS
     """Logits of the whole vocabulary that are held at once; where there are more they are computed in pieces, and again
     in the backward pass."""
-    max_train_len: int | None = None
+    max_train_len: PositiveInt | None = None
     """Longest sequence that is trained on, in tokens; choices of longer steps behind it are left out, and counted."""
     filter_zero_advantage: bool = False
     """Leave out trajectories whose advantages are all 0: only the entropy bonus would learn from them."""
-    refills: int = 4
+    refills: Count = 4
     """How often further trajectories are waited for in place of those left out, as far as play may be ahead
     (``rollout.ahead_steps``, which has to be above 1 for it) and at ``trainer.buffer.level`` ``episode``."""
-    ratio_bound: float | None = None
+    ratio_bound: PositiveFloat | None = None
     """Alarm where the log-probabilities of what the current version sampled differ from the sampler's by more than
     this on average, in nats. None takes 0.001 for a float32 base and 0.05 for a narrower one."""
-
-    def __post_init__(self) -> None:
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if isinstance(value, bool | str) or value is None:
-                continue
-            if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
-                raise ConfigError(f"{name}: {value}; expected more than 0")
 
     def learning_rate_at(self, progress: float) -> float:
         """The learning rate, without warm-up.

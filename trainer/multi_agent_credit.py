@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.trajectories import RoleSegment, Trajectory
-from trainer.buffer.base import without_choices
+from trainer.buffer import without_choices
 
 Array = NDArray[np.float64]
 

@@ -1,14 +1,16 @@
 """Numbers as text, and what commands print: JSON, lines and cut lists. Shared by ``ui.cli`` and ``ui.terminal``."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from rich.console import Console
 
 from schemas.errors import UsageError
+
+T = TypeVar("T")
 
 PLACEHOLDER = "–"
 """Stands for a value that is missing."""
@@ -64,6 +66,14 @@ def writing(to: Path) -> Iterator[None]:
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON."""
     print(msgspec.json.encode(value).decode())
+
+
+def print_answer(value: T, as_json: bool, show: Callable[[T], object]) -> None:
+    """Print a value as one line of JSON, or have it shown to a person."""
+    if as_json:
+        print_json(value)
+    else:
+        show(value)
 
 
 def print_line(console: Console, text: str) -> None:

@@ -7,7 +7,7 @@ and all must be of one type.
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inference.base import RemoteBackend, backend_settings, common_settings
 from inference.remote.health import ServerType, common_server_type, detect_server_types
@@ -39,14 +39,9 @@ def make_servers_config(config: LeagueConfig) -> ServersConfig:
     Raises:
         ConfigError: a URL is invalid, or a time is not more than 0.
     """
-    inference = config.inference
-    return ServersConfig(
-        inference.urls,
-        inference.request_timeout_s,
-        inference.patience_s,
-        # Slow machines that get more time for a request also get more time between signs of life.
-        silence_s=inference.request_timeout_s / 10,
-    )
+    # Slow machines that get more time for a request also get more time between signs of life.
+    silence_s = config.inference.request_timeout_s / 10
+    return convert(_common_client_settings(config) | {"silence_s": silence_s}, ServersConfig, "inference")
 
 
 def make_vllm_servers_config(config: LeagueConfig) -> "VllmServerConfig":
@@ -57,10 +52,13 @@ def make_vllm_servers_config(config: LeagueConfig) -> "VllmServerConfig":
     """
     from inference.vllm.server import VllmServerConfig
 
+    known = backend_settings(config) if config.inference.backend == VLLM_SERVER else common_settings(config)
+    return convert(known | _common_client_settings(config), VllmServerConfig, "inference")
+
+
+def _common_client_settings(config: LeagueConfig) -> dict[str, Any]:
     inference = config.inference
-    known = backend_settings(config) if inference.backend == VLLM_SERVER else common_settings(config)
-    current = {"urls": inference.urls, "timeout_s": inference.request_timeout_s, "patience_s": inference.patience_s}
-    return convert(known | current, VllmServerConfig, "inference")
+    return {"urls": inference.urls, "timeout_s": inference.request_timeout_s, "patience_s": inference.patience_s}
 
 
 async def check_servers(config: LeagueConfig) -> None:

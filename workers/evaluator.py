@@ -12,7 +12,7 @@ import msgspec
 
 from league.evaluation import plan as evaluations
 from league.log.metrics import count_messages
-from league.log.work import ACK_WAIT_S, ClaimedJob
+from league.log.queues import ACK_WAIT_S, ClaimedJob
 from players.remote.remote_player import check_api_keys, remote_agents_in_evaluation
 from schemas.events import EvaluationRequested, WorkerLeft
 from schemas.jobs import PlayMatch

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from league.log.experience import ReceivedTrajectory
+from league.log.queues import ReceivedTrajectory
 from league.state.consumption import ExperienceConsumption, ExperiencePosition
 from models.model_config import ModelShape
 from schemas.events import GradientStepTaken
@@ -12,7 +12,8 @@ from schemas.loggers import get_logger
 from schemas.numbers import expand_ranges
 from schemas.trajectories import Trajectory
 from trainer.admission import is_stale, rejection_reason
-from trainer.buffer import BatchItem, BufferCapacity, TrajectoryBuffer
+from trainer.buffer import BatchItem
+from trainer.buffer.buffer import BufferCapacity, TrajectoryBuffer
 from trainer.buffer.groups import is_grouped
 from trainer.learner import Learner
 from workers.runtime import Context, beside

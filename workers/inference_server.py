@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from inference.base import SleepingBackend
 from inference.http_server import RefusedError
-from inference.remote.wire import AssignedPolicy
-from inference.server import InferenceServer
+from inference.remote import AssignedPolicy
+from inference.server import DIGEST, ResolvedModel, unknown_model
 from inference.server.admission import AdmissionControl, ServerPhase
-from inference.server.served_models import DIGEST, ResolvedModel, unknown_model
+from inference.server.app import InferenceServer
 from schemas.config import PromptsConfig
 from schemas.errors import format_choices
 from schemas.events import InferenceServing

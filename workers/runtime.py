@@ -17,13 +17,12 @@ from nats.aio.client import Client
 from league.blobs import CachedBlobStore
 from league.integrity import snapshots
 from league.log.base import RecordedEvent
-from league.log.experience import ExperienceStream
 from league.log.jetstream import JetStreamLog
-from league.log.work import WorkQueue
+from league.log.queues import ExperienceStream, WorkQueue
 from league.ratings.fold import RatingFold
 from league.run import Run
 from league.state import LeagueState
-from players.remote.cost import RemoteUsage
+from players.remote import RemoteUsage
 from players.remote.remote_player import RemoteAgents
 from schemas.codec import NewerSchemaError, UnknownEventError
 from schemas.config import LeagueConfig

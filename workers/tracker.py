@@ -22,10 +22,10 @@ from schemas.loggers import get_logger
 from schemas.metrics import Heartbeat
 from schemas.retry import Backoff
 from workers.background_thread import run_in_daemon_thread
-from workers.log_export.exports import LogExports
+from workers.log_export import LogExports
 from workers.log_export.lines import LogLineWriter
 from workers.runtime import Context, beside
-from workers.trackers.charts import ChartFold
+from workers.trackers import ChartFold
 from workers.trackers.sinks import Place, Sink, make_sink
 
 _WORKER_FIELDS = ("memory_bytes", "cpu_share", "open_files", "lag")

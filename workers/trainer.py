@@ -23,7 +23,7 @@ from schemas.events import Event, GradientStepTaken, PolicyPublished, TrainingFi
 from schemas.ids import agent_name, digest
 from schemas.loggers import get_logger
 from trainer.backends import LearnerBackend, OffloadedBase, load_backend
-from trainer.backends.auto import resolve_backend
+from trainer.backends.native import resolve_backend
 from trainer.buffer import BatchAccounting, BatchItem
 from trainer.dump import write_batch
 from trainer.learner import Learner

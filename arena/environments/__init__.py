@@ -15,6 +15,7 @@ import msgspec
 from arena.arena import Arena
 from arena.clients import InferenceClient
 from arena.enumerable import ListedGame, ListedSpec
+from arena.episodes import Episode
 from arena.games import game_names, make_game
 from arena.games.base import GameSpec, Turn
 from arena.games.texts import evaluation_spec, seat_counts, words_of
@@ -22,9 +23,8 @@ from arena.model_call import Limits
 from arena.records import make_transcript
 from arena.stores import ArtifactStore, Sink
 from schemas.batches import CreditAssigner
-from schemas.config import check_at_least as check_at_least
 from schemas.config import convert
-from schemas.episodes import Artifact, ArtifactAdded, EpisodeRequest, GenerateResult, Message
+from schemas.episodes import Artifact, ArtifactAdded, EpisodeRequest, GenerateResult, Message, Role
 from schemas.errors import ConfigError, format_choices, suggest
 from schemas.jobs import SeatCounts
 from schemas.plugins import F, FactoryRegistry
@@ -46,10 +46,20 @@ class ArenaOptions(NamedTuple):
 class EnvironmentArena(Arena):
     """An arena with one store of initial artifacts and with groups of equal requests."""
 
-    def __init__(self, client: InferenceClient, options: ArenaOptions) -> None:
+    def __init__(
+        self,
+        client: InferenceClient,
+        options: ArenaOptions,
+        roles: Iterable[Role] = (),
+        episodes: Iterable[Episode] = (),
+    ) -> None:
         super().__init__(client, options.credit_assigner, name=options.name, seed=options.seed, limits=options.limits)
         self.group_count = 0
         self._sink = options.sink
+        for role in roles:
+            self.add_role(role)
+        for episode in episodes:
+            self.add_episode(episode.episode_type, episode)
 
     def fill_store(self, name: str, items: Iterable[Any]) -> None:
         """Register a store that begins with these artifacts, which are not passed on to the sink."""
@@ -69,6 +79,26 @@ class EnvironmentArena(Arena):
         self.group_count += 1
         group = f"{name}-{self.group_count}" if size > 1 or single else ""
         return [msgspec.structs.replace(request, group=group, group_size=size)] * size
+
+
+class DatasetArena(EnvironmentArena):
+    """The arena of a ``DatasetSpec``."""
+
+    def __init__(self, client: InferenceClient, options: ArenaOptions, spec: "DatasetSpec") -> None:
+        episodes = spec.make_episodes()
+        super().__init__(client, options, spec.make_roles(), episodes)
+        self._spec, self._store, self._episode_type = spec, f"{spec.item}s", episodes[0].episode_type
+        self.fill_store(self._store, spec.make_items())
+
+    def get_batch(self) -> list[EpisodeRequest]:
+        """A group of episodes about each of some items."""
+        spec = self._spec
+        count, size = (getattr(spec.settings, setting) for setting in (spec.batch, spec.compared))
+        return [
+            request
+            for artifact in self.stores[self._store].sample(count)
+            for request in self.make_group(spec.request(self._episode_type, artifact), spec.item, size, spec.single)
+        ]
 
 
 class ArenaSpec(ABC):
@@ -155,6 +185,37 @@ class ArenaSpec(ABC):
     def passed(self, score: float) -> bool:
         """Whether the score of an only seat counts as a win: by default, if above 0."""
         return score > 0
+
+
+class DatasetSpec(ArenaSpec):
+    """An arena that draws items, none twice before all others, and has a group of episodes about each."""
+
+    item: str
+    """Singular of the store's name, and the prefix of a group's name."""
+    compared: str = "group_size"
+    """The setting with the number of episodes about an item."""
+    single: bool = True
+    """See ``EnvironmentArena.make_group``."""
+
+    @abstractmethod
+    def make_roles(self) -> Sequence[Role]:
+        """All roles."""
+
+    @abstractmethod
+    def make_episodes(self) -> Sequence[Episode]:
+        """All episodes; a batch requests the first."""
+
+    @abstractmethod
+    def make_items(self) -> Iterable[Any]:
+        """The initial items."""
+
+    def request(self, episode_type: str, artifact: Artifact) -> EpisodeRequest:
+        """An episode about an item."""
+        return EpisodeRequest(episode_type, artifact.data)
+
+    def open(self, client: InferenceClient, opening: ArenaOptions = ArenaOptions()) -> Arena:  # noqa: B008 - immutable
+        """See ``ArenaSpec.open``."""
+        return DatasetArena(client, opening, self)
 
 
 Factory = Callable[[Mapping[str, Any]], ArenaSpec]

@@ -8,37 +8,36 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-import msgspec
-
 from arena.arena import Arena
 from arena.datasets import TOPICS
-from arena.environments import check_at_least, register
-from arena.episodes import AlternatingRolesEpisode
+from arena.environments import register
+from arena.episodes.chat import AlternatingRolesEpisode
 from arena.judges import Ballot, JudgeConfig, JudgedEpisode, JudgedSpec, improvised_speech, improvised_verdict
+from schemas.config.base import Table
 from schemas.episodes import EpisodeState, Message, Role
 from schemas.errors import ConfigError
+from schemas.numbers import PositiveInt
 
 AFF, NEG = "Aff", "Neg"
 JUDGE_PROMPT = "You judge debates. End with Winner: Aff or Winner: Neg."
 _TOPIC = "Topic: "
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(Table, frozen=True):
     """The ``[game]`` settings."""
 
     topics: tuple[str, ...] = TOPICS
-    rounds: int = 3
+    rounds: PositiveInt = 3
     """Speeches of each side."""
-    batch_size: int = 4
+    batch_size: PositiveInt = 4
     """Topics of a batch."""
-    group_size: int = 1
+    group_size: PositiveInt = 1
     """Debates about a topic that are compared with each other; 1 compares all debates of a batch."""
-    max_tokens: int = 256
+    max_tokens: PositiveInt = 256
     """Most tokens of a speech."""
     judging: JudgeConfig = JudgeConfig()
 
     def __post_init__(self) -> None:
-        check_at_least(self, rounds=1, batch_size=1, group_size=1, max_tokens=1)
         if not self.topics or not all(topic.strip() and "\n" not in topic for topic in self.topics):
             raise ConfigError(f"topics: {list(self.topics)}; expected at least one, each a line of text")
 
@@ -93,9 +92,9 @@ class DebateSpec(JudgedSpec):
             Role(NEG, "Argue against the topic.", max_tokens=max_tokens),
         )
 
-    def make_episode(self) -> JudgedEpisode:
-        """See ``JudgedSpec.make_episode``."""
-        return DebateEpisode(self.settings)
+    def make_episodes(self) -> Sequence[JudgedEpisode]:
+        """The debate."""
+        return [DebateEpisode(self.settings)]
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """Sentences with words of the topic by chance. The judge mostly names the side with more of them.

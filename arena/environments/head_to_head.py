@@ -9,36 +9,35 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-import msgspec
-
 from arena.arena import Arena
 from arena.datasets import PROMPTS
-from arena.environments import check_at_least, register
+from arena.environments import register
 from arena.judges import Ballot, JudgeConfig, JudgedEpisode, JudgedSpec, improvised_speech, improvised_verdict
+from schemas.config.base import Table
 from schemas.episodes import EpisodeState, Message, Role
 from schemas.errors import ConfigError
+from schemas.numbers import PositiveInt
 
 SIDES = ("A", "B")
 JUDGE_PROMPT = "You compare two answers. End with Winner: First or Winner: Second."
 _PROMPT, _LABELS = "Prompt: ", ("First", "Second")
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(Table, frozen=True):
     """The ``[game]`` settings."""
 
     prompts: tuple[str, ...] = PROMPTS
     system: str = "Answer in one sentence."
     """System prompt of both sides."""
-    batch_size: int = 8
+    batch_size: PositiveInt = 8
     """Prompts of a batch."""
-    group_size: int = 1
+    group_size: PositiveInt = 1
     """Pairs of answers to a prompt that are compared with each other; 1 compares all pairs of a batch."""
-    max_tokens: int = 256
+    max_tokens: PositiveInt = 256
     """Most tokens of an answer."""
     judging: JudgeConfig = JudgeConfig()
 
     def __post_init__(self) -> None:
-        check_at_least(self, batch_size=1, group_size=1, max_tokens=1)
         if not self.prompts or not all(prompt.strip() for prompt in self.prompts):
             raise ConfigError(f"prompts: {list(self.prompts)}; expected at least one, each a text")
 
@@ -80,9 +79,9 @@ class HeadToHeadSpec(JudgedSpec):
         """Two equal roles."""
         return [Role(side, self.settings.system, max_tokens=self.settings.max_tokens) for side in SIDES]
 
-    def make_episode(self) -> JudgedEpisode:
-        """See ``JudgedSpec.make_episode``."""
-        return ComparisonEpisode(self.settings)
+    def make_episodes(self) -> Sequence[JudgedEpisode]:
+        """The comparison."""
+        return [ComparisonEpisode(self.settings)]
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """A sentence with words of the prompt by chance. The judge mostly names the answer with more of them.

@@ -8,18 +8,20 @@ goods would be worth to it; without a deal, nothing. An invalid turn is announce
 import re
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from arena.arena import Arena
 from arena.clients import InferenceClient
-from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
-from arena.episodes import AlternatingRolesEpisode
+from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, register
+from arena.episodes.chat import AlternatingRolesEpisode
 from arena.rubrics import Rubric
+from schemas.config.base import Table
 from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
 from schemas.errors import ConfigError, EpisodeError
 from schemas.ids import derive_seed
+from schemas.numbers import PositiveInt, Share
 
 PLAYERS = ("Player0", "Player1")
 ACCEPT, REJECT = "accept", "reject"
@@ -139,30 +141,27 @@ def efficiency(deal: Deal, agreed: Trade | None) -> float:
 _INSTRUCTIONS = "Trade. Say offer: give 1 {0}, take 1 {1} - or accept - or reject."
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(Table, frozen=True):
     """The ``[game]`` settings."""
 
     resources: tuple[str, ...] = ("wood", "gold")
     """Single words in small letters."""
-    most: int = 3
-    """Most units of a resource that a player has; at least 1."""
-    highest: int = 5
-    """Greatest value of a unit; at least 1."""
-    turns: int = 6
+    most: PositiveInt = 3
+    """Most units of a resource that a player has."""
+    highest: PositiveInt = 5
+    """Greatest value of a unit."""
+    turns: Annotated[int, msgspec.Meta(ge=2)] = 6
     """Turns of both players together."""
-    batch_size: int = 8
+    batch_size: PositiveInt = 8
     """Deals of a batch."""
-    group_size: int = 1
+    group_size: PositiveInt = 1
     """Negotiations of the same deal that are compared with each other; 1 compares all of a batch."""
-    invalid_cost: float = 0.0
+    invalid_cost: Share = 0.0
     """Penalty for an invalid turn, for models that have yet to learn the form."""
-    max_tokens: int = 64
+    max_tokens: PositiveInt = 64
     """Most tokens of a turn."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, most=1, highest=1, turns=2, batch_size=1, group_size=1, max_tokens=1)
-        if not 0 <= self.invalid_cost <= 1:
-            raise ConfigError(f"invalid_cost: {self.invalid_cost}; expected from 0 to 1")
         words = [re.fullmatch("[a-z]+", name) and name not in ("and", "give", "take") for name in self.resources]
         if len(words) < 2 or not all(words) or len(set(self.resources)) < len(words):
             raise ConfigError(f"resources: {list(self.resources)}; expected two or more different words, a to z")
@@ -265,12 +264,10 @@ class NegotiationArena(EnvironmentArena):
     """Requests negotiations of new deals."""
 
     def __init__(self, client: InferenceClient, opening: ArenaOptions, settings: Settings) -> None:
-        super().__init__(client, opening)
-        self.settings = settings
         instructions = _INSTRUCTIONS.format(*settings.resources)
-        for player in PLAYERS:
-            self.add_role(Role(player, instructions, max_tokens=settings.max_tokens))
-        self.add_episode(NegotiationEpisode.episode_type, NegotiationEpisode(settings))
+        roles = [Role(player, instructions, max_tokens=settings.max_tokens) for player in PLAYERS]
+        super().__init__(client, opening, roles, [NegotiationEpisode(settings)])
+        self.settings = settings
 
     def get_batch(self) -> list[EpisodeRequest]:
         """A group of negotiations of each of some new deals."""

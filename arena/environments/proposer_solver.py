@@ -9,14 +9,14 @@ With ``populations`` teachers and students are different agents: a seat for the 
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from arena.arena import Arena
 from arena.clients import InferenceClient
 from arena.datasets import ProblemSet
-from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
+from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, register
 from arena.questions import (
     ProposalEpisode,
     QuestionAnswer,
@@ -29,9 +29,11 @@ from arena.questions import (
     right_answer_reward,
 )
 from arena.rubrics import Rubric
+from schemas.config.base import Table
 from schemas.episodes import Artifact, EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
 from schemas.errors import ConfigError
 from schemas.ids import derive_seed
+from schemas.numbers import Count, PositiveInt, Share
 
 PROPOSER, SOLVER = "Proposer", "Solver"
 STORE = "questions"
@@ -41,7 +43,7 @@ UNUSABLE_REWARD = -1.0
 """Reward of an unusable question."""
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(Table, frozen=True):
     """The ``[game]`` settings."""
 
     questions: tuple[QuestionAnswer, ...] | ProblemSet = (
@@ -50,39 +52,37 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     )
     """The initial questions. A table ``{ dataset = "chain_sum", seed = 1 }`` takes problems of reasoning-gym, whose
     verifiers score the answers; evaluations then draw from problems of the next seed."""
-    proposals: int = 4
+    proposals: Count = 4
     """Proposals of a batch: the group in which proposers are compared."""
-    practice: int = 4
+    practice: Count = 4
     """Known questions of a batch, to practise."""
-    solver_rollouts: int = 8
+    solver_rollouts: PositiveInt = 8
     """Attempts at a question: the group in which solvers are compared."""
     solvers_trainable: bool = True
     """Whether attempts at proposed questions are trained on; those at known ones are."""
-    target: float = 0.5
+    target: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
     """Pass rate that earns most."""
-    keep: tuple[float, float] = (0.2, 0.8)
+    keep: tuple[Share, Share] = (0.2, 0.8)
     """Range of pass rates in which a proposed question is kept."""
-    examples: int = 1
+    examples: Count = 1
     """Known questions in a proposer's prompt."""
     operations: str = "+-*"
     """Operators allowed in arithmetic."""
-    largest: int = 999
+    largest: PositiveInt = 999
     """Largest number in arithmetic."""
-    terms: int = 4
+    terms: Annotated[int, msgspec.Meta(ge=2)] = 4
     """Most numbers in arithmetic."""
-    near: int = 2
+    near: Count = 2
     """Greatest error of improvised answers."""
     trust: bool = False
     """Whether other questions than arithmetic are allowed, with the answers of their proposers."""
-    max_tokens: int = 128
+    max_tokens: PositiveInt = 128
     """Most tokens of a reply."""
     populations: bool = False
     """Whether solvers and proposer are seats of their own, 0 and 1, for populations of students and of teachers
     (``matchmaking.seats``). Evaluations are of solvers alone."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, proposals=0, practice=0, solver_rollouts=1, examples=0, largest=1, terms=2)
-        check_at_least(self, near=0, max_tokens=1)
         if self.populations and self.practice:
             raise ConfigError(
                 f"practice: {self.practice} with populations; expected 0, since no teacher is in a practice"
@@ -91,9 +91,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise ConfigError("proposals and practice: both 0; expected one of them to be 1 or more")
         if not self.questions:
             raise ConfigError("questions: none; expected at least one to begin with")
-        if not 0 < self.target < 1:
-            raise ConfigError(f"target: {self.target}; expected a share between 0 and 1")
-        if not 0 <= self.keep[0] <= self.keep[1] <= 1:
+        if self.keep[0] > self.keep[1]:
             raise ConfigError(f"keep: {list(self.keep)}; expected two ascending shares")
         if not self.operations or set(self.operations) - set("+-*"):
             raise ConfigError(f"operations: {self.operations!r}; expected some of '+-*'")
@@ -195,14 +193,14 @@ class ProposerSolverArena(EnvironmentArena):
     """Proposals, and practice of kept questions."""
 
     def __init__(self, client: InferenceClient, options: ArenaOptions, settings: Settings) -> None:
-        super().__init__(client, options)
-        self.settings = settings
         task = f"Write arithmetic for others to solve, with {' '.join(settings.operations)}, like Question: 2 + 3 = ?"
         free = "Write a question with a short answer. Question: ... Answer: ..."
-        self.add_role(Role(PROPOSER, free if settings.trust else task, max_tokens=settings.max_tokens))
-        self.add_role(Role(SOLVER, "Solve it. Answer: ...", max_tokens=settings.max_tokens))
-        for episode in (ProposeEpisode(settings), PractiseEpisode(settings), SolveEpisode()):
-            self.add_episode(episode.episode_type, episode)
+        roles = (
+            Role(PROPOSER, free if settings.trust else task, max_tokens=settings.max_tokens),
+            Role(SOLVER, "Solve it. Answer: ...", max_tokens=settings.max_tokens),
+        )
+        super().__init__(client, options, roles, (ProposeEpisode(settings), PractiseEpisode(settings), SolveEpisode()))
+        self.settings = settings
         self.fill_store(STORE, map(msgspec.to_builtins, list_questions(settings.questions)))
 
     def get_batch(self) -> list[EpisodeRequest]:

@@ -14,12 +14,14 @@ import msgspec
 from arena.arena import Arena
 from arena.clients import InferenceClient
 from arena.datasets import WORDS
-from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
-from arena.episodes import AlternatingRolesEpisode
+from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, register
+from arena.episodes.chat import AlternatingRolesEpisode
 from arena.rubrics import Rubric
+from schemas.config.base import Table
 from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
 from schemas.errors import ConfigError
 from schemas.ids import derive_seed
+from schemas.numbers import Count, PositiveInt
 
 WRITER, CRITIC = "Writer", "Critic"
 WORD_KEEP_RATE = 0.7
@@ -28,30 +30,30 @@ on tasks."""
 _TASK_PATTERN = re.compile(r"Words: ([^.]*)\.")
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(Table, frozen=True):
     """The ``[game]`` settings."""
 
     words: tuple[str, ...] = ()
     """Single words from which tasks are drawn; empty for the built-in ones."""
-    wanted: int = 3
+    wanted: PositiveInt = 3
     """Words that a draft must contain."""
     longest: int = 10
     """Most words of a draft; a longer one scores 0."""
-    rounds: int = 1
+    rounds: Count = 1
     """Comments and revisions after the first draft."""
     bonus: float = 0.1
     """Reward for the gain from the first draft to the last, per unit of score."""
-    group_size: int = 8
+    group_size: PositiveInt = 8
     """Attempts at a task that are compared with each other."""
-    tasks_per_batch: int = 4
-    tasks: int = 0
+    tasks_per_batch: PositiveInt = 4
+    tasks: Count = 0
     """Number of different tasks, the same for all seeds, which can be memorised; 0 for new ones in every batch."""
-    max_tokens: int = 64
+    max_tokens: PositiveInt = 64
     """Most tokens of a draft or a comment."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, wanted=1, rounds=0, group_size=1, tasks_per_batch=1, tasks=0, max_tokens=1)
-        check_at_least(self, longest=self.wanted)
+        if self.longest < self.wanted:
+            raise ConfigError(f"longest: {self.longest}; expected {self.wanted} or more")
         # Otherwise a draft that lacks a word could earn as much as one that lacks none, and count as passed.
         most = 1.0 / max(1, self.wanted - 1)
         if not 0 <= self.bonus < most:
@@ -114,11 +116,10 @@ class RefineArena(EnvironmentArena):
     """Draws tasks, and requests several attempts at each."""
 
     def __init__(self, client: InferenceClient, opening: ArenaOptions, settings: Settings) -> None:
-        super().__init__(client, opening)
+        prompts = {WRITER: "Write one sentence with all words.", CRITIC: "Say which words are missing."}
+        roles = [Role(role, prompt, max_tokens=settings.max_tokens) for role, prompt in prompts.items()]
+        super().__init__(client, opening, roles, [RefineEpisode(settings)])
         self.settings = settings
-        self.add_role(Role(WRITER, "Write one sentence with all words.", max_tokens=settings.max_tokens))
-        self.add_role(Role(CRITIC, "Say which words are missing.", max_tokens=settings.max_tokens))
-        self.add_episode(RefineEpisode.episode_type, RefineEpisode(settings))
 
     def get_batch(self) -> list[EpisodeRequest]:
         """A group of attempts at each of some tasks."""

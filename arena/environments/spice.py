@@ -5,17 +5,17 @@ challenger earns most where their answers vary most. Only the challenger sees th
 answer, so that it cannot invent one; a question that gives its answer away or is otherwise unusable is penalised.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import exp
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from arena.arena import Arena
-from arena.clients import InferenceClient
 from arena.datasets import PASSAGES, ProblemSet
-from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
+from arena.environments import DatasetSpec, register
+from arena.episodes import Episode
 from arena.questions import (
     ProposalEpisode,
     QuestionEpisode,
@@ -27,16 +27,17 @@ from arena.questions import (
     right_answer_reward,
 )
 from arena.rubrics import Rubric
+from schemas.config.base import Table
 from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
 from schemas.errors import ConfigError
+from schemas.numbers import Count, PositiveFloat, PositiveInt
 
 CHALLENGER, REASONER = "Challenger", "Reasoner"
-STORE = "documents"
 EVALUATION_QUESTIONS_PER_DOCUMENT = 8
 """Questions about each document from which evaluations are drawn."""
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(Table, frozen=True):
     """The ``[game]`` settings."""
 
     documents: tuple[str, ...] = ()
@@ -44,29 +45,24 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     evaluation: ProblemSet | None = None
     """Problems of evaluation matches, of reasoning-gym: ``{ dataset = "chain_sum", seed = 1 }``; None for sentences of
     the corpus with a gap."""
-    challenges: int = 4
+    challenges: PositiveInt = 4
     """Challenges from a document: the group in which challengers are compared."""
-    documents_per_batch: int = 2
-    reasoner_rollouts: int = 8
+    documents_per_batch: PositiveInt = 2
+    reasoner_rollouts: Annotated[int, msgspec.Meta(ge=2)] = 8
     """Attempts at a challenge: the group in which reasoners are compared."""
     reasoners_trainable: bool = True
-    options: int = 4
+    options: Count = 4
     """Choices that a question must offer; 0 for free answers."""
-    sharpness: float = 0.01
+    sharpness: PositiveFloat = 0.01
     """Variance (of the variance of answers) of the reward's bell curve; see ``variance_reward``."""
-    unusable: float = -0.1
+    unusable: Annotated[float, msgspec.Meta(ge=-10, le=0)] = -0.1
     """Reward of an unusable challenge."""
-    max_tokens: int = 256
+    max_tokens: PositiveInt = 256
     """Most tokens of a reply."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, challenges=1, documents_per_batch=1, reasoner_rollouts=2, options=0, max_tokens=1)
         if self.options == 1:
             raise ConfigError("options: 1; expected 2 or more to choose from, or 0")
-        if not self.sharpness > 0:
-            raise ConfigError(f"sharpness: {self.sharpness}; expected more than 0")
-        if not -10 <= self.unusable <= 0:
-            raise ConfigError(f"unusable: {self.unusable}; expected from -10 to 0")
         if not all(document.strip() for document in self.documents):
             raise ConfigError("documents: one is empty; expected text")
 
@@ -118,40 +114,15 @@ class ChallengeEpisode(ProposalEpisode):
         return state
 
 
-class SpiceArena(EnvironmentArena):
-    """Draws documents, and requests several challenges from each."""
-
-    def __init__(self, client: InferenceClient, opening: ArenaOptions, settings: Settings) -> None:
-        super().__init__(client, opening)
-        self.settings = settings
-        choices = f" Offer {settings.options} choices in brackets." if settings.options else ""
-        task = f"Ask what the text answers in a word.{choices} Question: ... Answer: ..."
-        self.add_role(Role(CHALLENGER, task, max_tokens=settings.max_tokens))
-        self.add_role(Role(REASONER, "Answer in a word. Answer: ...", max_tokens=settings.max_tokens))
-        for episode in (ChallengeEpisode(settings), ReasonEpisode()):
-            self.add_episode(episode.episode_type, episode)
-        self.fill_store(STORE, ({"document": document} for document in settings.documents or PASSAGES))
-
-    def get_batch(self) -> list[EpisodeRequest]:
-        """A group of challenges from each of some documents."""
-        return [
-            request
-            for document in self.stores[STORE].sample(self.settings.documents_per_batch)
-            for request in self.make_group(
-                EpisodeRequest(ChallengeEpisode.episode_type, document.data), "document", self.settings.challenges
-            )
-        ]
-
-
-class SpiceSpec(ArenaSpec):
+class SpiceSpec(DatasetSpec):
     """One seat: the policy is both the challenger and the reasoners."""
 
     name = "spice"
     seats = ("Both",)
-    items = "documents"
-    batch = "documents_per_batch"
+    items, item = "documents", "document"
+    batch, compared = "documents_per_batch", "challenges"
     attempts = "reasoner_rollouts"
-    settings_type, arena_type = Settings, SpiceArena
+    settings_type = Settings
 
     def __init__(self, settings: Settings) -> None:
         """Check the problems of evaluations, so that a league does not begin with a set that cannot be made.
@@ -165,6 +136,24 @@ class SpiceSpec(ArenaSpec):
     def roles_in(self, seat: int) -> Sequence[str]:
         """Both roles."""
         return (CHALLENGER, REASONER)
+
+    def make_roles(self) -> Sequence[Role]:
+        """The challenger and the reasoner."""
+        options, max_tokens = self.settings.options, self.settings.max_tokens
+        choices = f" Offer {options} choices in brackets." if options else ""
+        task = f"Ask what the text answers in a word.{choices} Question: ... Answer: ..."
+        return (
+            Role(CHALLENGER, task, max_tokens=max_tokens),
+            Role(REASONER, "Answer in a word. Answer: ...", max_tokens=max_tokens),
+        )
+
+    def make_episodes(self) -> Sequence[Episode]:
+        """The challenge, and the answer that it requests."""
+        return ChallengeEpisode(self.settings), ReasonEpisode()
+
+    def make_items(self) -> Iterable[Any]:
+        """The documents."""
+        return ({"document": document} for document in self.settings.documents or PASSAGES)
 
     def evaluation_batch(self, arena: Arena) -> Sequence[EpisodeRequest]:
         """Single answers to questions that were not proposed: given problems, or sentences of the corpus with a gap."""

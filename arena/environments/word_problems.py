@@ -4,17 +4,16 @@ The right number earns 1 (Cobbe et al. 2021 mark it with ``####``), the form alo
 ``arena.datasets``, or given by the settings, also as GSM8K's own JSON lines.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from arena.arena import Arena
-from arena.clients import InferenceClient
 from arena.datasets import PROBLEMS, ProblemSet, score_answer
-from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
+from arena.environments import DatasetSpec, register
 from arena.questions import (
     ANSWER_MARK,
     QuestionAnswer,
@@ -29,9 +28,9 @@ from arena.rubrics import Rubric
 from schemas.config import convert
 from schemas.episodes import Artifact, EpisodeRequest, Message, Role, Rollout
 from schemas.errors import ConfigError
+from schemas.numbers import Count, PositiveInt
 
 SOLVER = "Solver"
-STORE = "problems"
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -41,20 +40,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """A file of JSON lines with ``question`` and ``answer``, or the problems themselves; empty for the built-in ones.
     An answer is a number, or a text with the number after ``####``. A table ``{ dataset = "chain_sum", seed = 1 }``
     takes problems of reasoning-gym, whose verifiers score the answers."""
-    first: int = 0
+    first: Count = 0
     """Use only so many of them; 0 for all."""
-    group_size: int = 8
+    group_size: PositiveInt = 8
     """Attempts at a problem that are compared with each other."""
-    problems_per_batch: int = 4
-    format_weight: float = 0.1
+    problems_per_batch: PositiveInt = 4
+    format_weight: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.1
     """Reward of the form; the right answer earns 1."""
-    max_tokens: int = 256
+    max_tokens: PositiveInt = 256
     """Most tokens of an answer."""
-
-    def __post_init__(self) -> None:
-        check_at_least(self, first=0, group_size=1, problems_per_batch=1, max_tokens=1)
-        if not 0 <= self.format_weight < 1:
-            raise ConfigError(f"format_weight: {self.format_weight}; expected from 0 to below 1")
 
 
 def correct(rollout: Rollout, arena: Arena) -> dict[str, float]:
@@ -83,39 +77,14 @@ class WordProblemEpisode(QuestionEpisode):
         self.rubric = Rubric([correct, form], [1.0, format_weight])
 
 
-class WordProblemsArena(EnvironmentArena):
-    """Draws problems, none twice before all others in a batch, and requests several attempts at each."""
-
-    def __init__(self, client: InferenceClient, opening: ArenaOptions, settings: Settings) -> None:
-        super().__init__(client, opening)
-        self.settings = settings
-        answer = "answer" if isinstance(settings.problems, ProblemSet) else "number"
-        instructions = f"Solve the problem. End with {ANSWER_MARK} and the {answer}."
-        self.add_role(Role(SOLVER, instructions, max_tokens=settings.max_tokens))
-        self.add_episode(WordProblemEpisode.episode_type, WordProblemEpisode(settings.format_weight))
-        self.fill_store(STORE, map(msgspec.to_builtins, problems_of(settings)))
-
-    def get_batch(self) -> list[EpisodeRequest]:
-        """A group of attempts at each of some problems."""
-        return [
-            request
-            for artifact in self.stores[STORE].sample(self.settings.problems_per_batch)
-            for request in self._make_group(artifact)
-        ]
-
-    def _make_group(self, artifact: Artifact) -> list[EpisodeRequest]:
-        request = EpisodeRequest(WordProblemEpisode.episode_type, artifact.data, meta={"problem": artifact.id})
-        return self.make_group(request, "problem", self.settings.group_size)
-
-
-class WordProblemsSpec(ArenaSpec):
+class WordProblemsSpec(DatasetSpec):
     """One seat: the policy improves at the problems without opponents."""
 
     name = "word_problems"
     seats = (SOLVER,)
-    items = "problems"
+    items, item = "problems", "problem"
     batch = "problems_per_batch"
-    settings_type, arena_type = Settings, WordProblemsArena
+    settings_type = Settings
 
     def __init__(self, settings: Settings) -> None:
         """Check the problems, so that a league does not begin with bad ones.
@@ -125,6 +94,24 @@ class WordProblemsSpec(ArenaSpec):
         """
         super().__init__(settings)
         problems_of(settings)
+
+    def make_roles(self) -> Sequence[Role]:
+        """The solver."""
+        answer = "answer" if isinstance(self.settings.problems, ProblemSet) else "number"
+        instructions = f"Solve the problem. End with {ANSWER_MARK} and the {answer}."
+        return [Role(SOLVER, instructions, max_tokens=self.settings.max_tokens)]
+
+    def make_episodes(self) -> Sequence[WordProblemEpisode]:
+        """The attempt."""
+        return [WordProblemEpisode(self.settings.format_weight)]
+
+    def make_items(self) -> Iterable[Any]:
+        """The problems."""
+        return map(msgspec.to_builtins, problems_of(self.settings))
+
+    def request(self, episode_type: str, artifact: Artifact) -> EpisodeRequest:
+        """An attempt, which names its problem."""
+        return EpisodeRequest(episode_type, artifact.data, meta={"problem": artifact.id})
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """The right form, with a number that some operations on those in the question result in."""

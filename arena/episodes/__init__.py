@@ -1,6 +1,7 @@
 """Protocols of play: how roles interact, when an episode ends, and the facts for its rubric.
 
-- ``base``  ``Episode``: runs, records and scores; failures become recorded ones
+Here is the contract of an episode, and the boundary at which a failure becomes a recorded one.
+
 - ``chat``  roles that take turns in a conversation, with private observations
 - ``game``  any game, each seat a role or a bot
 
@@ -8,8 +9,212 @@ To add an episode: a class in one file with its ``episode_type``, its ``rubric``
 class here.
 """
 
-from arena.episodes.base import Episode
-from arena.episodes.chat import AlternatingRolesEpisode, ChatEpisode, MultiTurnEpisode, SingleTurnEpisode
-from arena.episodes.game import GameEpisode
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
-__all__ = ["AlternatingRolesEpisode", "ChatEpisode", "Episode", "GameEpisode", "MultiTurnEpisode", "SingleTurnEpisode"]
+import msgspec
+
+from arena.arena import Arena
+from arena.model_call import EpisodeContext, RunningEpisode, run_within
+from arena.rubrics import Rubric, Scores
+from schemas.episodes import (
+    EpisodeRequest,
+    EpisodeState,
+    GenerateResult,
+    Message,
+    ModelResponse,
+    Role,
+    Rollout,
+    Step,
+    TranscriptEntry,
+)
+from schemas.errors import EpisodeError, LeagueError, describe_error
+from schemas.trajectories import ModelCall
+
+
+class Episode(ABC):
+    """A protocol of play. It has no state between episodes, so that many can run concurrently."""
+
+    episode_type: str
+    """Name of the episodes of this kind."""
+    rubric: Rubric
+    """Scores the episodes."""
+
+    @abstractmethod
+    async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:
+        """Play: call the model, run other episodes.
+
+        Args:
+            arena: The arena to do so through.
+            artifact: The episode's subject.
+            state: Filled and returned; model calls enter its trajectory automatically. Results of other episodes
+                that are to be trained on must be added to ``child_results``.
+
+        Raises:
+            Exception: recorded as the episode's failure; other episodes continue.
+        """
+
+    def new_state(self) -> EpisodeState:
+        """An empty state; overridden by episodes with fields of their own."""
+        return EpisodeState()
+
+    def get_extras(self, state: EpisodeState) -> dict[str, Any]:
+        """Facts for the rubric beside the model calls; none by default."""
+        return {}
+
+    async def call_model(self, role_id: str, prompt: str | Sequence[Message], arena: Arena) -> ModelResponse:
+        """Call the model for a role; the call enters the trajectory.
+
+        Args:
+            role_id: The calling role.
+            prompt: The user's message, which follows the role's system prompt; or a whole conversation, used as it is.
+            arena: The arena that knows the role.
+
+        Raises:
+            EpisodeError: unknown role, or an unusable reply.
+        """
+        messages = arena.role(role_id).build_messages(prompt) if isinstance(prompt, str) else prompt
+        return await arena.call_model(messages, role_id)
+
+    async def generate(
+        self, arena: Arena, request: EpisodeRequest, context: EpisodeContext | None = None
+    ) -> GenerateResult:
+        """Run one episode: play, record, score.
+
+        Args:
+            arena: The arena it runs in.
+            request: The episode.
+            context: Its position among other episodes; None takes the next one.
+
+        Returns:
+            The episode. A failed one holds the reason and no rewards, and its children that ended before the failure.
+        """
+        context = context or arena.new_context(request)
+        running = RunningEpisode(context, EpisodeState())
+        record = Rollout(
+            id=context.id,
+            episode_type=self.episode_type,
+            artifact=request.artifact,
+            steps=[],
+            policy_version=context.policy_version,
+            meta=request.meta,
+            parent=context.parent,
+            depth=context.depth,
+            group=request.group,
+            group_size=request.group_size,
+            is_trainable=context.is_trainable,
+            started_at=time.time(),
+        )
+        if arena.observer is not None:
+            arena.observer.episode_started(context, self.episode_type, request)
+        with run_within(running):
+            rollout = await self._run_with_limits(arena, request, record, running)
+        if arena.observer is not None:
+            arena.observer.episode_ended(rollout)
+        return GenerateResult(rollout, list(_unique_children(running.state).values()))
+
+    async def _run_with_limits(
+        self, arena: Arena, request: EpisodeRequest, record: Rollout, running: RunningEpisode
+    ) -> Rollout:
+        """The finished record, with the reason if anything was raised."""
+        limit = asyncio.timeout(arena.limits.episode_s)
+        try:
+            async with limit:
+                running.state = self._init_state(running.context)
+                record = msgspec.structs.replace(record, artifact=await arena.resolve_artifact(request))
+                return await self._play_and_score(arena, record, running)
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
+            # A script may exit and a client may be cancelled on its own: neither is meant to stop this worker.
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
+            late = isinstance(error, TimeoutError) and limit.expired()
+            reason = f"not over after {arena.limits.episode_s:g} s" if late else failure_reason(error)
+            steps = list(running.state.trajectory)
+            return msgspec.structs.replace(record, steps=steps, failure=reason, ended_at=time.time())
+
+    def _init_state(self, context: EpisodeContext) -> EpisodeState:
+        state = self.new_state()
+        state.rollout_id, state.seed = context.id, context.seed
+        return state
+
+    async def _play_and_score(self, arena: Arena, record: Rollout, running: RunningEpisode) -> Rollout:
+        state = await self.rollout(arena, record.artifact, running.state)
+        if state is not running.state:
+            raise EpisodeError(f"{self.episode_type}: rollout returned another state; expected the given one")
+        if len(_unique_children(state)) != len(state.child_results):
+            raise EpisodeError(f"{self.episode_type}: child_results; expected results of other episodes, each once")
+        played = msgspec.structs.replace(record, steps=list(state.trajectory), extras=self.get_extras(state))
+        scores = await self.rubric.score(played, arena)
+        return _apply_scores(played, scores)
+
+
+def _apply_scores(rollout: Rollout, scores: Scores) -> Rollout:
+    """The rollout with its scores, each step with its role's."""
+    rewards = scores.rewards
+    steps = [
+        msgspec.structs.replace(step, reward=rewards.get(step.role_id, 0.0), tokens=_tokens_with_info(step))
+        for step in rollout.steps
+    ]
+    return msgspec.structs.replace(rollout, steps=steps, rewards=rewards, metrics=scores.metrics, ended_at=time.time())
+
+
+def _tokens_with_info(step: Step) -> ModelCall | None:
+    """The call's tokens with the user data of its ``info``, as values that can be published."""
+    data = {name: value for name, value in step.info.items() if name not in ModelCall.__struct_fields__}
+    if step.tokens is None or not data:
+        return step.tokens
+    tokens: ModelCall = step.tokens
+    values = msgspec.msgpack.decode(msgspec.msgpack.encode(data, enc_hook=repr))
+    return msgspec.structs.replace(tokens, info=values)
+
+
+def _unique_children(state: EpisodeState) -> dict[str, GenerateResult]:
+    """Results of child episodes by id: no call may be in a batch twice."""
+    return {child.rollout.id: child for child in state.child_results if isinstance(child, GenerateResult)}
+
+
+def _is_cancelled() -> bool:
+    """Whether the task that runs this episode is being cancelled, rather than something that it waited for."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def failure_reason(error: BaseException) -> str:
+    """Reason for an episode's failure, in one line: the first of several."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, LeagueError) else describe_error(error)
+
+
+CONTINUE_PROMPT = "Go on."
+"""User message to a role that speaks twice in a row."""
+
+
+def build_role_messages(role: Role, transcript: Sequence[TranscriptEntry], observation: str = "") -> list[Message]:
+    """The conversation from a role's side: its own words are the assistant's, all others' the user's.
+
+    The observation ends this conversation and never enters the transcript, so that no other role ever sees it, nor this
+    one later.
+
+    Args:
+        role: The role whose turn it is.
+        transcript: What all roles have heard.
+        observation: What only this role sees, now.
+    """
+    messages = [Message("system", role.system_prompt)] if role.system_prompt else []
+    pending: list[str] = []
+    for entry in transcript:
+        if entry.speaker != role.id:
+            pending.append(f"{entry.speaker}: {entry.text}" if entry.speaker else entry.text)
+            continue
+        messages += [*_user_messages(pending), Message("assistant", entry.text)]
+        pending = []
+    return messages + (_user_messages([*pending, *filter(None, [observation])]) or [Message("user", CONTINUE_PROMPT)])
+
+
+def _user_messages(parts: Sequence[str]) -> list[Message]:
+    """One message: chat templates require the two sides to alternate."""
+    return [Message("user", "\n\n".join(parts))] if parts else []

@@ -6,7 +6,7 @@ from inspect import isawaitable
 from typing import Any
 
 from arena.arena import Arena
-from arena.episodes.base import Episode, build_role_messages
+from arena.episodes import Episode, build_role_messages
 from schemas.episodes import EpisodeState, TranscriptEntry
 from schemas.errors import UsageError
 

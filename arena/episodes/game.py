@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from arena.arena import Arena
-from arena.episodes.base import Episode
+from arena.episodes import Episode
 from arena.games.base import Action, Bot, Game, GameSpec, Outcome, Words
 from arena.games.texts import Listing, words_of
 from arena.match import BotPlayer, play

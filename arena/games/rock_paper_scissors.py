@@ -6,24 +6,28 @@ such as the iterated prisoner's dilemma.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 
 from arena.enumerable import ListedGame, ListedSpec
 from arena.games import register
 from arena.games.texts import Pieces
+from schemas.config.base import Table
 from schemas.errors import ConfigError
 
+Payoff = Annotated[float, msgspec.Meta(ge=-1e6, le=1e6)]
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+
+class Settings(Table, frozen=True):
     """The ``[game]`` settings."""
 
     moves: tuple[str, ...] = ("rock", "paper", "scissors")
-    payoffs: tuple[tuple[float, ...], ...] = ((0.0, -1.0, 2.0), (1.0, 0.0, -1.0), (-2.0, 1.0, 0.0))
+    payoffs: tuple[tuple[Payoff, ...], ...] = ((0.0, -1.0, 2.0), (1.0, 0.0, -1.0), (-2.0, 1.0, 0.0))
     """Payoff of P1 from P2 in a round: a row per move of P1, a column per move of P2."""
-    second_payoffs: tuple[tuple[float, ...], ...] | None = None
+    second_payoffs: tuple[tuple[Payoff, ...], ...] | None = None
     """Payoff of P2 in the same rows and columns; by default what P1 loses."""
-    rounds: int = 3
+    rounds: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
 
     def __post_init__(self) -> None:
         if not 2 <= len(set(self.moves)) == len(self.moves) or not all(m.isalpha() and m.islower() for m in self.moves):
@@ -31,8 +35,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         self._check_payoffs("payoffs", self.payoffs)
         if self.second_payoffs is not None:
             self._check_payoffs("second_payoffs", self.second_payoffs)
-        if not 1 <= self.rounds <= 100:
-            raise ConfigError(f"rounds: found {self.rounds}; expected 1 to 100")
 
     def _check_payoffs(self, key: str, payoffs: Sequence[Sequence[float]]) -> None:
         if [len(row) for row in payoffs] != [len(self.moves)] * len(self.moves):
@@ -40,8 +42,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
                 f"{key}: found rows of {[len(row) for row in payoffs]}; expected a row and a "
                 f"column for each of {len(self.moves)} moves"
             )
-        if not all(abs(pay) <= 1e6 for row in payoffs for pay in row):
-            raise ConfigError(f"{key}: expected numbers between -1e6 and 1e6")
 
     def payoff(self, seat: int, first: int, second: int) -> float:
         """What a seat wins in a round by both moves."""

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from league.log.experience import ReceivedTrajectory
+from league.log.queues import ReceivedTrajectory
 from league.matchmaking.schedule import initial_agent_events
 from league.run import Run
 from league.state import LeagueState
@@ -50,7 +50,7 @@ class InMemoryBlobStore:
 
 
 class InMemoryExperience:
-    """The stream between playing and training, as ``league.log.experience.ExperienceStream`` has it on a broker."""
+    """The stream between playing and training, as ``league.log.queues.ExperienceStream`` has it on a broker."""
 
     def __init__(self) -> None:
         self._pending: dict[int, tuple[str, bytes]] = {}

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from inference.remote import CONTENT_TYPE, GENERATE, GENERATE_MANY, CallResult, FrameDecoder, encode_calls
 from inference.remote.health import ClientContext, HealthMonitor, ServerState, loop_time
-from inference.remote.wire import CONTENT_TYPE, GENERATE, GENERATE_MANY, CallResult, FrameDecoder, encode_calls
 from schemas.errors import ModelError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from inference.remote.wire import OWNER, TOKEN_VARIABLE, token_headers
+from inference.remote import OWNER, TOKEN_VARIABLE, token_headers
 from schemas.errors import ConfigError
 from schemas.loggers import get_logger
 from schemas.retry import Backoff

@@ -13,9 +13,9 @@ from array import array
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from inference.remote import token_headers
 from inference.remote.client import HttpRequest, ServerClient, ServerFailedError
 from inference.remote.health import CONNECT_S, ClientContext, ServerState, loop_time
-from inference.remote.wire import token_headers
 from schemas.errors import ConfigError, NoServerError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def check_urls(urls: Iterable[str]) -> None:
     """Raise ``ConfigError`` for an address that is not HTTP's."""
     for url in urls:
         if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"inference.urls: {url!r}; expected one like 'http://host:8000'")
+            raise ConfigError(f"urls: {url!r}; expected one like 'http://host:8000'")
 
 
 _NO_SERVER = "none is known"

@@ -20,14 +20,14 @@ from inference.http_server import (
     metrics_response,
     port_of,
 )
-from inference.remote.wire import GENERATE, GENERATE_MANY, TOKEN_VARIABLE, token_headers
+from inference.remote import GENERATE, GENERATE_MANY, TOKEN_VARIABLE, token_headers
+from inference.server import ServedModels
 from inference.server.admission import WAITING_PHASES, AdmissionControl, ServerPhase
 from inference.server.generate_route import AdapterRoutes, GenerateRoutes
 from inference.server.openai_routes import OpenAIRoutes
 from inference.server.openai_types import ERROR_STATUSES, render_error
 from inference.server.opponent_pool import OpponentPool, PoolRoutes
 from inference.server.output_constraints import TextCodec
-from inference.server.served_models import ServedModels
 from inference.statistics import RateMeter
 from schemas.errors import UsageError
 

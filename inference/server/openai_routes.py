@@ -14,7 +14,8 @@ from arena.prompts import Template
 from inference.base import Generation, Request, SamplingParameters
 from inference.chat_template import render_conversation, resolve_template
 from inference.http_server import RefusedError
-from inference.remote.wire import OWNER
+from inference.remote import OWNER
+from inference.server import ResolvedModel, ServedModels
 from inference.server.admission import AdmissionControl
 from inference.server.openai_types import (
     ChatCompletionRequest,
@@ -25,7 +26,6 @@ from inference.server.openai_types import (
 )
 from inference.server.opponent_pool import MODEL_PREFIX, OpponentPool, chat_session
 from inference.server.output_constraints import TextCodec, is_structured, split_reasoning, truncate_at_stop
-from inference.server.served_models import ResolvedModel, ServedModels
 
 Json = dict[str, Any]
 

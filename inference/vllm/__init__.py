@@ -5,7 +5,108 @@
 - ``server``                  the backend over vLLM's own servers; ``http``: their client
 - ``serve``                   starts such a server, for a block or as a command's child
 - ``constrained_generation``  completions under our constraints, from vLLM's samples
-- ``messages``                one request for such samples
 - ``mask``                    loaded by vLLM, which then samples along an excerpt of a constraint by itself
 - ``resolver``                loaded by vLLM's servers, which then find adapters by digest
+
+Here is one request for such samples and its answer, common to vLLM's ``AsyncLLM`` and its server.
 """
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from arena.constraints.constraint_slices import ConstraintSlice
+from inference.base import SamplingParameters
+
+MASK_FIELD = "league_mask"
+"""The field of ``mask`` in vLLM's ``extra_args``, which its server calls ``vllm_xargs``."""
+
+
+class MaskParameters(msgspec.Struct, frozen=True):
+    """Parameters of ``mask``."""
+
+    excerpt: ConstraintSlice
+    end: int
+    """The token that is forced where a path through the excerpt ends."""
+
+
+class VllmRequest(msgspec.Struct, frozen=True):
+    """One request to vLLM."""
+
+    ids: list[int]
+    """Tokens to read: the prompt, and the completion so far."""
+    tokens: int
+    """Most tokens to sample."""
+    seed: int | None
+    """Seed of a generator of its own; None samples with the engine's."""
+    sampling: SamplingParameters
+    logprobs: int = 0
+    """Tokens whose log-probabilities are returned, besides the sampled one; -1 for the whole vocabulary."""
+    allowed: list[int] | None = None
+    """Allowed tokens; None for all."""
+    stops: tuple[int, ...] = ()
+    """The stop tokens."""
+    top_k: int = 0
+    """Likeliest tokens among which the nucleus is taken; 0 for all."""
+    excerpt: ConstraintSlice | None = None
+    """Followed inside vLLM, which forces the first of ``stops`` at its end."""
+
+    def sampling_fields(self) -> dict[str, Any]:
+        """Fields of vLLM's ``SamplingParams`` and of its server's requests, without the excerpt."""
+        return {
+            "temperature": self.sampling.temperature,
+            "top_p": self.sampling.top_p,
+            "top_k": self.top_k,
+            "seed": self.seed,
+            "max_tokens": self.tokens,
+            "logprobs": self.logprobs,
+            "allowed_token_ids": self.allowed,
+            "stop_token_ids": list(self.stops),
+            # Its own end token ends nothing: a constraint may go on behind it.
+            "ignore_eos": True,
+        }
+
+    def mask_argument(self) -> dict[str, Any] | None:
+        """The argument of ``mask``, as text, since vLLM's server takes no bytes."""
+        if self.excerpt is None or not self.stops:
+            return None
+        return {MASK_FIELD: b64encode(msgspec.msgpack.encode(MaskParameters(self.excerpt, self.stops[0]))).decode()}
+
+
+class VllmSample(NamedTuple):
+    """A sample of T tokens."""
+
+    tokens: Sequence[int]
+    logprobs: Sequence[Mapping[int, float]]
+    """By position and token, the sampled one included."""
+    cached: int
+    """Prompt tokens that vLLM had cached."""
+    adapter: str | None
+    """The adapter that sampled them."""
+    cut: bool = False
+    """Whether the request was aborted, so that it may have fewer tokens, or none."""
+
+
+class VllmClient(Protocol):
+    """Sends requests to a vLLM."""
+
+    async def __call__(self, draw: VllmRequest) -> VllmSample:
+        """Sample.
+
+        Raises:
+            ModelError: vLLM refuses, or has ended.
+        """
+
+
+def max_excerpt_tokens(excerpt: ConstraintSlice) -> int | None:
+    """Tokens of the longest path through an excerpt; None where it has no bound."""
+    if excerpt.free_span:
+        return None
+    steps = [0] * len(excerpt.allowed)
+    for at in reversed(range(len(steps))):
+        if any(0 <= following <= at for following in excerpt.next[at]):
+            return None
+        steps[at] = max((1 + (steps[following] if following >= 0 else 0) for following in excerpt.next[at]), default=0)
+    return steps[0]

@@ -16,7 +16,7 @@ from arena.constraints.token_walk import ANY_TOKEN, Constraint
 from inference.base import Generation, Request, Timing
 from inference.completion import CompletionBuilder, check_request, check_token_ids
 from inference.statistics import RequestCounter
-from inference.vllm.messages import VllmClient, VllmRequest, VllmSample, max_excerpt_tokens
+from inference.vllm import VllmClient, VllmRequest, VllmSample, max_excerpt_tokens
 from schemas.errors import ModelError
 
 MAX_NUCLEUS_VOCABULARY = 4096

@@ -15,8 +15,8 @@ from typing import Any
 from arena.constraints.constraint_slices import slice_constraint
 from inference.base import BackendStats, Generation, InferenceBackend, Request, register
 from inference.statistics import RequestCounter
+from inference.vllm import VllmRequest, VllmSample
 from inference.vllm.constrained_generation import CompletionSampler, ModelLimits, check_vllm_request, run_sampler
-from inference.vllm.messages import VllmRequest, VllmSample
 from inference.vllm.process import VllmEngine, translate_error
 from inference.vllm.settings import VllmConfig
 from models.adapters import check

@@ -14,7 +14,7 @@ from arena.constraints.constraint_slices import ConstraintSlice
 from inference.base import SamplingParameters
 from inference.remote.client import HttpRequest
 from inference.remote.load_balancer import LoadBalancer, RetryPolicy
-from inference.vllm.messages import VllmRequest, VllmSample
+from inference.vllm import VllmRequest, VllmSample
 from schemas.errors import ModelError
 
 LOGPROB_TOLERANCE = 1e-4

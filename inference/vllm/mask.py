@@ -20,7 +20,7 @@ from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
 from arena.constraints.constraint_slices import SliceState
 from arena.constraints.token_walk import ANY_TOKEN
-from inference.vllm.messages import MASK_FIELD, MaskParameters
+from inference.vllm import MASK_FIELD, MaskParameters
 from schemas.errors import ModelError
 
 

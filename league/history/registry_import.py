@@ -7,22 +7,21 @@
 A baseline is an agent of the configuration; a checkpoint becomes a version of the trained policy, ``main@50`` for
 step 50. The whole file is checked before any event is made. Unknown fields are ignored. Releases add two fields:
 ``base_digest``, and each checkpoint's ``adapter_digest``.
-
-Long on purpose: each check names its entry and field, and stands beside the conversion of the entry.
 """
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from schemas.codec import canonical_json
-from schemas.config import AgentConfig, LeagueConfig
-from schemas.errors import UsageError, format_choices
+from schemas.config import AgentConfig, LeagueConfig, convert
+from schemas.errors import ConfigError, UsageError, format_choices
 from schemas.events import (
     AgentRetired,
     CheckpointAdded,
@@ -33,6 +32,7 @@ from schemas.events import (
     SeatResult,
 )
 from schemas.ids import agent_name, digest
+from schemas.numbers import Finite
 from schemas.subjects import check_name
 
 REGISTRY_FILE, SETTINGS_FILE = "league.json", "league.toml"
@@ -40,30 +40,58 @@ REGISTRY_FILE, SETTINGS_FILE = "league.json", "league.toml"
 WORKER = "import"
 PURPOSE = "imported"
 NO_ADAPTER = "imported without its adapter"
-_LARGEST_STEP = 10**15
 _RESULT_WORDS = {"p1": 1.0, "win": 1.0, "p2": 0.0, "loss": 0.0, "draw": 0.5}
+
+_Text = Annotated[str, Meta(min_length=1)]
+_Step = Annotated[int, Meta(ge=0, le=10**15)]
 
 
 class ImportedBaseline(msgspec.Struct, frozen=True):
     """An agent that is not a checkpoint."""
 
     name: str
-    elo: float
+    elo: Finite
 
 
 class ImportedCheckpoint(msgspec.Struct, frozen=True):
     """A version of the trained policy, as described in the file."""
 
     name: str
-    step: int
-    elo: float
-    path: str | None
+    step: _Step
+    elo: Finite
+    path: _Text | None = None
     """Path of its adapter, relative to the file."""
-    parent: str | None
-    created_ns: int | None
-    """Nanoseconds since 1970."""
-    adapter_digest: str | None = None
+    parent: _Text | None = None
+    created_at: float | str | None = None
+    """ISO 8601, UTC by default; or seconds since 1970."""
+    adapter_digest: _Text | None = None
     """SHA-256 of its adapter as leagues store it, if the file gives one: the adapter found must match."""
+
+    def __post_init__(self) -> None:
+        try:
+            _ = self.created_ns
+        except (ValueError, OverflowError, OSError):
+            raise ConfigError(
+                f"created_at: found {_abbreviate(self.created_at)}; expected a time in ISO 8601, or seconds since 1970"
+            ) from None
+
+    @property
+    def created_ns(self) -> int | None:
+        """Nanoseconds since 1970."""
+        if self.created_at is None:
+            return None
+        if isinstance(self.created_at, str):
+            time = datetime.fromisoformat(self.created_at)
+            time = time if time.tzinfo else time.replace(tzinfo=UTC)
+        else:
+            time = datetime.fromtimestamp(self.created_at, tz=UTC)
+        return round(time.timestamp() * 1e6) * 1_000
+
+
+_KINDS: dict[str, type[ImportedBaseline | ImportedCheckpoint]] = {
+    "baseline": ImportedBaseline,
+    "checkpoint": ImportedCheckpoint,
+}
 
 
 class ImportedMatch(msgspec.Struct, frozen=True):
@@ -73,6 +101,20 @@ class ImportedMatch(msgspec.Struct, frozen=True):
     second: str
     scores: tuple[float, float]
     step: int | None
+
+
+class _Match(msgspec.Struct):
+    p1: str
+    p2: str
+    result: Any = None
+    step: _Step | None = None
+
+
+class _File(msgspec.Struct):
+    agents: dict[str, dict[str, Any]]
+    history: list[_Match] = []
+    metadata: dict[str, Any] = {}
+    base_digest: _Text | None = None
 
 
 class ImportedRegistry(msgspec.Struct, frozen=True):
@@ -117,27 +159,31 @@ def parse_registry(data: bytes, source: str) -> ImportedRegistry:
     except (ValueError, OverflowError, RecursionError) as error:
         # Broken characters and numbers beyond 64 bits cannot be written as events: found here rather than half-way.
         raise UsageError(f"holds what cannot be recorded: {error}") from None
-    root = _expect_table(value, "the file")
-    agents = _expect_table(root.get("agents"), "agents")
-    baselines, checkpoints = [], []
-    for name, fields in agents.items():
-        where = f"agents.{name}"
-        kind = _expect_table(fields, where).get("type")
-        if kind == "baseline":
-            baselines.append(ImportedBaseline(check_name(where, name), _parse_number(fields, "elo", where)))
-        elif kind == "checkpoint":
-            checkpoints.append(_parse_checkpoint(name, fields, agents, where))
-        else:
-            raise UsageError(f"{where}.type: found {kind!r}; expected 'baseline' or 'checkpoint'")
-    _check_steps(checkpoints)
-    history = [
-        _parse_match(entry, agents, f"history[{n}]")
-        for n, entry in enumerate(_expect_list(root.get("history", []), "history"))
-    ]
-    metadata = _expect_table(root.get("metadata", {}), "metadata")
-    checkpoints.sort(key=lambda checkpoint: checkpoint.step)
-    base = _parse_text(root, "base_digest", "the file")
-    return ImportedRegistry(source, digest(data), baselines, checkpoints, history, metadata, base)
+    if not isinstance(value, dict):
+        raise UsageError(f"the file: found {_abbreviate(value)}; expected a table of names and values")
+    # A missing key is refused like null, under its name.
+    file = convert({"agents": None, **value}, _File, "")
+    agents: list[ImportedBaseline | ImportedCheckpoint] = []
+    for name, fields in file.agents.items():
+        kind = _KINDS.get(str(fields.get("type")))
+        if kind is None:
+            found = _abbreviate(fields.get("type"))
+            raise UsageError(f"agents.{name}.type: found {found}; expected 'baseline' or 'checkpoint'")
+        agents.append(convert(fields | {"name": name}, kind, f"agents.{name}"))
+    baselines = [agent for agent in agents if isinstance(agent, ImportedBaseline)]
+    for baseline in baselines:
+        check_name(f"agents.{baseline.name}", baseline.name)
+    checkpoints = [agent for agent in agents if isinstance(agent, ImportedCheckpoint)]
+    _check_checkpoints(checkpoints, file.agents)
+    return ImportedRegistry(
+        source=source,
+        digest=digest(data),
+        baselines=baselines,
+        checkpoints=sorted(checkpoints, key=lambda checkpoint: checkpoint.step),
+        history=[_parse_match(match, file.agents, f"history[{n}]") for n, match in enumerate(file.history)],
+        metadata=file.metadata,
+        base_digest=file.base_digest,
+    )
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -149,18 +195,6 @@ def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _expect_table(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise UsageError(f"{where}: found {_abbreviate(value)}; expected a table of names and values")
-    return value
-
-
-def _expect_list(value: Any, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise UsageError(f"{where}: found {_abbreviate(value)}; expected a list")
-    return value
-
-
 def _abbreviate(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
@@ -170,90 +204,32 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
 
 
-def _parse_number(fields: Mapping[str, Any], key: str, where: str) -> float:
-    value = fields.get(key)
-    if not _is_number(value):
-        raise UsageError(f"{where}.{key}: found {_abbreviate(value)}; expected a finite number")
-    assert isinstance(value, int | float)
-    return float(value)
-
-
-def _parse_step(fields: Mapping[str, Any], where: str) -> int:
-    value = fields.get("step")
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LARGEST_STEP:
-        raise UsageError(f"{where}.step: found {_abbreviate(value)}; expected a whole number from 0")
-    return value
-
-
-def _parse_text(fields: Mapping[str, Any], key: str, where: str) -> str | None:
-    value = fields.get(key)
-    if value is not None and not (isinstance(value, str) and value):
-        raise UsageError(f"{where}.{key}: found {_abbreviate(value)}; expected a text or null")
-    return value
-
-
-def _parse_checkpoint(
-    name: str, fields: Mapping[str, Any], agents: Mapping[str, Any], where: str
-) -> ImportedCheckpoint:
-    if not name:
-        raise UsageError(f"{where}: the empty name cannot be an agent's")
-    parent = _parse_text(fields, "parent", where)
-    if parent is not None and parent not in agents:
-        raise UsageError(f"{where}.parent: {parent!r} is not among the agents; expected {format_choices(agents)}")
-    return ImportedCheckpoint(
-        name=name,
-        step=_parse_step(fields, where),
-        elo=_parse_number(fields, "elo", where),
-        path=_parse_text(fields, "path", where),
-        parent=parent,
-        created_ns=_parse_time(fields.get("created_at"), f"{where}.created_at"),
-        adapter_digest=_parse_text(fields, "adapter_digest", where),
-    )
-
-
-def _parse_time(value: Any, where: str) -> int | None:
-    """Nanoseconds since 1970 of an ISO 8601 text (UTC by default) or of seconds since 1970."""
-    try:
-        if value is None:
-            return None
-        if _is_number(value):
-            return round(datetime.fromtimestamp(value, tz=UTC).timestamp() * 1e6) * 1_000
-        time = datetime.fromisoformat(value)
-        return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1e6) * 1_000
-    except (TypeError, ValueError, OverflowError, OSError):
-        raise UsageError(
-            f"{where}: found {_abbreviate(value)}; expected a time in ISO 8601, or seconds since 1970"
-        ) from None
-
-
-def _check_steps(checkpoints: list[ImportedCheckpoint]) -> None:
+def _check_checkpoints(checkpoints: list[ImportedCheckpoint], agents: Collection[str]) -> None:
     known: dict[int, str] = {}
     for checkpoint in checkpoints:
-        other = known.setdefault(checkpoint.step, checkpoint.name)
-        if other != checkpoint.name:
+        where = f"agents.{checkpoint.name}"
+        if not checkpoint.name:
+            raise UsageError(f"{where}: the empty name cannot be an agent's")
+        if checkpoint.parent is not None and checkpoint.parent not in agents:
             raise UsageError(
-                f"agents.{checkpoint.name}.step: {checkpoint.step} is that of {other!r} too; expected every step once"
+                f"{where}.parent: {checkpoint.parent!r} is not among the agents; expected {format_choices(agents)}"
             )
+        if (other := known.setdefault(checkpoint.step, checkpoint.name)) != checkpoint.name:
+            raise UsageError(f"{where}.step: {checkpoint.step} is that of {other!r} too; expected every step once")
 
 
-def _parse_match(entry: Any, agents: Mapping[str, Any], where: str) -> ImportedMatch:
-    fields = _expect_table(entry, where)
-    for seat in ("p1", "p2"):
-        if not isinstance(fields.get(seat), str) or fields[seat] not in agents:
-            raise UsageError(
-                f"{where}.{seat}: {_abbreviate(fields.get(seat))} is not among the agents; expected "
-                f"{format_choices(agents)}"
-            )
-    step = _parse_step(fields, where) if fields.get("step") is not None else None
-    first, second = fields["p1"], fields["p2"]
-    scores = _parse_scores(fields.get("result"), first, second)
+def _parse_match(match: _Match, agents: Collection[str], where: str) -> ImportedMatch:
+    for seat, name in (("p1", match.p1), ("p2", match.p2)):
+        if name not in agents:
+            raise UsageError(f"{where}.{seat}: {name!r} is not among the agents; expected {format_choices(agents)}")
+    scores = _parse_scores(match.result, match.p1, match.p2)
     if scores is None:
         raise UsageError(
-            f"{where}.result: found {_abbreviate(fields.get('result'))}; expected 1, 0.5 or 0 (the share of p1), "
+            f"{where}.result: found {_abbreviate(match.result)}; expected 1, 0.5 or 0 (the share of p1), "
             f"{format_choices(_RESULT_WORDS)}, two scores in a list, or a score for each of "
-            f"{format_choices({first, second})}"
+            f"{format_choices({match.p1, match.p2})}"
         )
-    return ImportedMatch(first, second, scores, step)
+    return ImportedMatch(match.p1, match.p2, scores, match.step)
 
 
 def _parse_scores(result: Any, first: str, second: str) -> tuple[float, float] | None:

@@ -4,8 +4,7 @@
 - ``jetstream``     the implementation on NATS JetStream
 - ``publisher``     message ids, and duplicates that are compared
 - ``streams``       the configuration of all streams
-- ``work``          the work queue (``WORK``)
-- ``experience``    the bounded stream of trajectories (``EXPERIENCE``)
+- ``queues``        the work queue (``WORK``) and the bounded stream of trajectories (``EXPERIENCE``)
 - ``metrics``       heartbeats of processes (``METRICS``)
 - ``dead_letters``  messages that could not be decoded, and jobs that were given up (``DEAD``)
 - ``connection``    connections to a broker and its errors; ``access`` presents credentials; ``pull`` reads a stream

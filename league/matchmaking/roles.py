@@ -22,7 +22,7 @@ keep their weights in three resets of four.
 from math import inf
 from random import Random
 
-from league.samplers.main_exploiter import newest_record, points_share
+from league.samplers.alphastar import newest_record, points_share
 from league.samplers.mix import others
 from schemas.config import LeagueConfig, Plugin, PolicyConfig
 from schemas.standings import Agent, Standings, WinLoss

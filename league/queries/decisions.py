@@ -21,7 +21,7 @@ from arena.games.base import Action, Game, GameSpec
 from arena.games.texts import Phrases, SupportsWords, TextFormat, as_grammar_text
 from arena.prompts import Chat, build_game_messages
 from league.log.connection import translate_broker_errors
-from league.log.experience import trajectory_label
+from league.log.queues import trajectory_label
 from league.run import Run
 from models.tokenizer import Tokenizer
 from schemas.codec import decode_trajectory

@@ -20,6 +20,9 @@ from schemas.plugins import Registry
 State = tuple[float, ...]
 """An agent's rating, deviation, and further numbers of the system."""
 
+Z = Any
+"""A number, or a flat sequence of numbers, in functions that numba compiles."""
+
 
 class Inheritance(msgspec.Struct, frozen=True):
     """Inheritance of one number of a predecessor's state by an unrated version: ``min(x * factor, most)``."""
@@ -143,7 +146,7 @@ _LEAST_DEVIATION = 1e-6
 _MOST_DEVIATION = 1e6
 
 
-def has_other_seat(seat: Any, seats: Any, agent_N: Any) -> Any:
+def has_other_seat(seat: Z, seats: Z, agent_N: Z) -> Z:
     """Whether the agent of a seat has another seat."""
     count = 0
     for other in range(seats):
@@ -152,14 +155,14 @@ def has_other_seat(seat: Any, seats: Any, agent_N: Any) -> Any:
     return count > 1
 
 
-def scaled_distance(rating: Any, reference: Any, constants: Any) -> Any:
+def scaled_distance(rating: Z, reference: Z, constants: Z) -> Z:
     """Distance of a rating from a reference, in units of beta."""
     x = (rating - reference) / constants[0]
     x = x if x < _MOST_APART else _MOST_APART
     return x if x > -_MOST_APART else -_MOST_APART
 
 
-def performance_skill_variance(deviation: Any, constants: Any) -> Any:
+def performance_skill_variance(deviation: Z, constants: Z) -> Z:
     """Variance of an agent's skill in a match, in units of beta squared: its deviation's plus tau's."""
     x = deviation / constants[0]
     x = x if x < _MOST_DEVIATION else _MOST_DEVIATION

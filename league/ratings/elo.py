@@ -8,7 +8,7 @@ pair's step by the number of opponents, 6 in Diplomacy. Against unstable ratings
 import math
 from typing import Any, ClassVar
 
-from league.ratings.base import SYSTEMS, Inheritance, State
+from league.ratings.base import SYSTEMS, Inheritance, State, Z
 from schemas.errors import ConfigError
 from schemas.numbers import PositiveFloat
 from schemas.plugins import PluginStruct
@@ -73,17 +73,7 @@ def chance_deviation(k: float, games: int) -> float:
     return math.sqrt(200.0 * k / math.log(10.0) * -math.expm1(-games * k * math.log(10.0) / 800.0))
 
 
-def update(
-    seats: Any,
-    agents: Any,
-    agent_N: Any,
-    score_N: Any,
-    before: Any,
-    after: Any,
-    games_A: Any,
-    constants: Any,
-    work: Any,
-) -> None:
+def update(seats: Z, agents: Z, agent_N: Z, score_N: Z, before: Z, after: Z, games_A: Z, constants: Z, work: Z) -> None:
     """See ``RatingSystem.update``; ``work`` holds the seats' steps."""
     for i in range(seats):
         work[i] = step_size(games_A[agent_N[i]], constants) / (seats - 1)
@@ -108,7 +98,7 @@ def expected_share(gap: float, scale: float = _SCALE, max_exponent: float = 30.0
     return 1.0 / (1.0 + odds)
 
 
-def step_size(games: Any, constants: Any) -> Any:
+def step_size(games: Z, constants: Z) -> Z:
     """The k of an agent after this many rated matches; ``constants`` are k, a base, then pairs of matches and k."""
     for place in range(2, len(constants), 2):
         if games < constants[place]:
@@ -116,7 +106,7 @@ def step_size(games: Any, constants: Any) -> Any:
     return constants[0]
 
 
-def expected_score(rating: Any, opponent: Any, base: Any) -> Any:
+def expected_score(rating: Z, opponent: Z, base: Z) -> Z:
     """Expected share of points of a rating against another: 0.76 for 200 more, where the base is 10."""
     exponent = (opponent - rating) / _SCALE
     exponent = exponent if exponent < _MAX_EXPONENT else _MAX_EXPONENT

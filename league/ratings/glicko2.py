@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from league.ratings.base import SYSTEMS, Inheritance, State
+from league.ratings.base import SYSTEMS, Inheritance, State, Z
 from schemas.errors import ConfigError
 from schemas.plugins import PluginStruct
 
@@ -82,17 +82,7 @@ class Glicko2(PluginStruct, frozen=True):
         return (rating, self.rd, self.volatility)
 
 
-def update(
-    seats: Any,
-    agents: Any,
-    agent_N: Any,
-    score_N: Any,
-    before: Any,
-    after: Any,
-    games_A: Any,
-    constants: Any,
-    work: Any,
-) -> None:
+def update(seats: Z, agents: Z, agent_N: Z, score_N: Z, before: Z, after: Z, games_A: Z, constants: Z, work: Z) -> None:
     """See ``RatingSystem.update``; ``work`` holds g(φ) of every agent."""
     most_variance = constants[1] * constants[1]
     for a in range(agents):
@@ -122,20 +112,20 @@ def update(
         after[3 * a + 2] = sqrt(volatility)
 
 
-def _bounded_square(x: Any, most: Any) -> Any:
+def _bounded_square(x: Z, most: Z) -> Z:
     square = x * x
     square = square if square < most else most
     return square if square > _LEAST_VARIANCE else _LEAST_VARIANCE
 
 
-def _expected_score(log_odds: Any) -> Any:
+def _expected_score(log_odds: Z) -> Z:
     """Expected share of points at these log-odds."""
     log_odds = log_odds if log_odds < _MAX_LOG_ODDS else _MAX_LOG_ODDS
     log_odds = log_odds if log_odds > -_MAX_LOG_ODDS else -_MAX_LOG_ODDS
     return 1.0 / (1.0 + exp(-log_odds))
 
 
-def _updated_variance(before: Any, variance: Any, v: Any, delta: Any, constants: Any) -> Any:
+def _updated_variance(before: Z, variance: Z, v: Z, delta: Z, constants: Z) -> Z:
     """The new volatility's square, from the previous one, φ², v and Δ, by the Illinois method."""
     tau, most = constants[0], constants[2]
     a, surprise = log(before), delta * delta - variance - v
@@ -167,7 +157,7 @@ def _updated_variance(before: Any, variance: Any, v: Any, delta: Any, constants:
     return exp(x)
 
 
-def _volatility_equation(x: Any, a: Any, surprise: Any, known: Any, tau: Any) -> Any:
+def _volatility_equation(x: Z, a: Z, surprise: Z, known: Z, tau: Z) -> Z:
     """The paper's f(x); ``surprise`` is Δ² - φ² - v, ``known`` is φ² + v."""
     variance = exp(x)
     whole = known + variance

@@ -12,7 +12,15 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from league.ratings.base import SYSTEMS, Inheritance, State, has_other_seat, performance_skill_variance, scaled_distance
+from league.ratings.base import (
+    SYSTEMS,
+    Inheritance,
+    State,
+    Z,
+    has_other_seat,
+    performance_skill_variance,
+    scaled_distance,
+)
 from schemas.numbers import NonNegativeFloat, PositiveFloat
 from schemas.plugins import PluginStruct
 
@@ -89,17 +97,7 @@ class OpenSkill(PluginStruct, frozen=True):
         return rating, self.sigma
 
 
-def update(
-    seats: Any,
-    agents: Any,
-    agent_N: Any,
-    score_N: Any,
-    before: Any,
-    after: Any,
-    games_A: Any,
-    constants: Any,
-    work: Any,
-) -> None:
+def update(seats: Z, agents: Z, agent_N: Z, score_N: Z, before: Z, after: Z, games_A: Z, constants: Z, work: Z) -> None:
     """See ``RatingSystem.update``."""
     _rank(seats, score_N, work)
     for agent in range(agents):
@@ -127,7 +125,7 @@ def update(
         after[2 * agent + 1] = before[2 * agent + 1] if limited else deviation
 
 
-def _rank(seats: Any, score_N: Any, work: Any) -> None:
+def _rank(seats: Z, score_N: Z, work: Z) -> None:
     """Order all seats from the best score to the worst."""
     for seat in range(seats):
         place = seat
@@ -137,7 +135,7 @@ def _rank(seats: Any, score_N: Any, work: Any) -> None:
         work[place] = float(seat)
 
 
-def _form_sums(only: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, constants: Any, work: Any) -> Any:
+def _form_sums(only: Z, seats: Z, agent_N: Z, score_N: Z, before: Z, constants: Z, work: Z) -> Z:
     """Form the sums of the game of one seat and all seats of other agents, or of all seats where ``only`` is -1.
 
     At the first place of each rank: the highest rating from there on, the sum of weights relative to it, and the number
@@ -174,7 +172,7 @@ def _form_sums(only: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, c
 
 
 def _add_player_update(
-    place: Any, c: Any, players: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, constants: Any, work: Any
+    place: Z, c: Z, players: Z, seats: Z, agent_N: Z, score_N: Z, before: Z, constants: Z, work: Z
 ) -> None:
     """Add the game's change of the player at a place to its agent: the paper's Omega and Delta."""
     seat = int(work[_PLAYER * seats + place])

@@ -12,7 +12,15 @@ from math import erfc, exp, pi, sqrt
 from statistics import NormalDist
 from typing import Any, ClassVar
 
-from league.ratings.base import SYSTEMS, Inheritance, State, has_other_seat, performance_skill_variance, scaled_distance
+from league.ratings.base import (
+    SYSTEMS,
+    Inheritance,
+    State,
+    Z,
+    has_other_seat,
+    performance_skill_variance,
+    scaled_distance,
+)
 from schemas.errors import ConfigError
 from schemas.numbers import NonNegativeFloat, PositiveFloat, PositiveInt
 from schemas.plugins import PluginStruct
@@ -109,17 +117,7 @@ class TrueSkill(PluginStruct, frozen=True):
         return rating, self.sigma
 
 
-def update(
-    seats: Any,
-    agents: Any,
-    agent_N: Any,
-    score_N: Any,
-    before: Any,
-    after: Any,
-    games_A: Any,
-    constants: Any,
-    work: Any,
-) -> None:
+def update(seats: Z, agents: Z, agent_N: Z, score_N: Z, before: Z, after: Z, games_A: Z, constants: Z, work: Z) -> None:
     """See ``RatingSystem.update``."""
     _rank(seats, agent_N, score_N, before, work)
     for agent in range(agents):
@@ -150,7 +148,7 @@ def update(
         after[2 * agent + 1] = constants[0] / sqrt(precision)
 
 
-def _rank(seats: Any, agent_N: Any, score_N: Any, before: Any, work: Any) -> None:
+def _rank(seats: Z, agent_N: Z, score_N: Z, before: Z, work: Z) -> None:
     """Order all seats from the best score to the worst; equal scores by rating, then deviation, higher first."""
     for seat in range(seats):
         place = seat
@@ -160,7 +158,7 @@ def _rank(seats: Any, agent_N: Any, score_N: Any, before: Any, work: Any) -> Non
         work[place] = float(seat)
 
 
-def _is_before(seat: Any, other: Any, agent_N: Any, score_N: Any, before: Any) -> Any:
+def _is_before(seat: Z, other: Z, agent_N: Z, score_N: Z, before: Z) -> Z:
     a, b = 2 * agent_N[seat], 2 * agent_N[other]
     if score_N[seat] != score_N[other]:
         return score_N[seat] > score_N[other]
@@ -169,7 +167,7 @@ def _is_before(seat: Any, other: Any, agent_N: Any, score_N: Any, before: Any) -
     return before[a + 1] > before[b + 1]
 
 
-def _infer(only: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, constants: Any, work: Any) -> Any:
+def _infer(only: Z, seats: Z, agent_N: Z, score_N: Z, before: Z, constants: Z, work: Z) -> Z:
     """Pass messages in the game of one seat and all seats of other agents, or of all seats where ``only`` is -1.
 
     Returns:
@@ -193,7 +191,7 @@ def _infer(only: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, const
     return players
 
 
-def _pass_messages(players: Any, seats: Any, score_N: Any, constants: Any, work: Any) -> None:
+def _pass_messages(players: Z, seats: Z, score_N: Z, constants: Z, work: Z) -> None:
     """The package's schedule: down the ranking and up again until no truncation changes much; then both ends."""
     last = players - 2
     for _ in range(int(constants[4])):
@@ -214,7 +212,7 @@ def _pass_messages(players: Any, seats: Any, score_N: Any, constants: Any, work:
     _send_to_worse(last, seats, work)
 
 
-def _truncate(place: Any, seats: Any, score_N: Any, constants: Any, work: Any) -> Any:
+def _truncate(place: Z, seats: Z, score_N: Z, constants: Z, work: Z) -> Z:
     """Update the message to the difference of performances at a place and the next (paper, table 1).
 
     Returns:
@@ -238,7 +236,7 @@ def _truncate(place: Any, seats: Any, score_N: Any, constants: Any, work: Any) -
     return change if change > weighted_change else weighted_change
 
 
-def _send_to_worse(place: Any, seats: Any, work: Any) -> None:
+def _send_to_worse(place: Z, seats: Z, work: Z) -> None:
     """Send a comparison's message to the worse player: its performance is the better one's minus the difference."""
     at, at_weighted = _TO_DIFFERENCE * seats + place, (_TO_DIFFERENCE + 1) * seats + place
     better = work[_PRIOR * seats + place] + work[_FROM_BETTER * seats + place]
@@ -248,7 +246,7 @@ def _send_to_worse(place: Any, seats: Any, work: Any) -> None:
     work[(_FROM_BETTER + 1) * seats + place + 1] = (work[at] * mean - work[at_weighted]) / share
 
 
-def _send_to_better(place: Any, seats: Any, work: Any) -> None:
+def _send_to_better(place: Z, seats: Z, work: Z) -> None:
     """Send a comparison's message to the better player: its performance is the worse one's plus the difference."""
     at, at_weighted = _TO_DIFFERENCE * seats + place, (_TO_DIFFERENCE + 1) * seats + place
     worse = work[_PRIOR * seats + place + 1] + work[_FROM_WORSE * seats + place + 1]
@@ -258,7 +256,7 @@ def _send_to_better(place: Any, seats: Any, work: Any) -> None:
     work[(_FROM_WORSE + 1) * seats + place] = (work[at] * mean + work[at_weighted]) / share
 
 
-def _add_skill_change(place: Any, players: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, work: Any) -> None:
+def _add_skill_change(place: Z, players: Z, seats: Z, agent_N: Z, score_N: Z, before: Z, work: Z) -> None:
     """Add the game's message about the skill at a place to the change of its agent."""
     first, stop = place, place + 1
     while first > 0 and _has_equal_state(first - 1, place, seats, agent_N, score_N, before, work):
@@ -275,14 +273,14 @@ def _add_skill_change(place: Any, players: Any, seats: Any, agent_N: Any, score_
         work[(_CHANGE + 1) * seats + agent] += weighted / share
 
 
-def _has_equal_state(place: Any, other: Any, seats: Any, agent_N: Any, score_N: Any, before: Any, work: Any) -> Any:
+def _has_equal_state(place: Z, other: Z, seats: Z, agent_N: Z, score_N: Z, before: Z, work: Z) -> Z:
     """Whether two players of a game have equal scores and states."""
     seat, another = int(work[_PLAYER * seats + place]), int(work[_PLAYER * seats + other])
     a, b = 2 * agent_N[seat], 2 * agent_N[another]
     return score_N[seat] == score_N[another] and before[a] == before[b] and before[a + 1] == before[b + 1]
 
 
-def _win_correction(difference: Any, margin: Any) -> Any:
+def _win_correction(difference: Z, margin: Z) -> Z:
     """V and W of the paper for a win: shift and shrinkage of a standard normal cut off below ``margin``."""
     t = margin - difference
     t = t if t < _MOST_SURPRISE else _MOST_SURPRISE
@@ -293,7 +291,7 @@ def _win_correction(difference: Any, margin: Any) -> Any:
     return t + excess, (t + excess) * excess
 
 
-def _draw_correction(difference: Any, margin: Any) -> Any:
+def _draw_correction(difference: Z, margin: Z) -> Z:
     """V and W of the paper for a draw: of a standard normal cut off beyond ``margin`` on both sides."""
     h = margin if margin > _LEAST_MARGIN else _LEAST_MARGIN
     x = abs(difference)
@@ -313,7 +311,7 @@ def _draw_correction(difference: Any, margin: Any) -> Any:
     return (v if difference >= 0.0 else -v), w
 
 
-def _hazard_excess(t: Any) -> Any:
+def _hazard_excess(t: Z) -> Z:
     """Excess over ``t`` of the normal's density divided by its upper tail, from 5 on: Laplace's continued fraction."""
     x = t
     for level in range(_TAIL_LEVELS, 1, -1):

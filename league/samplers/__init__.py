@@ -3,19 +3,16 @@
 - ``base``             the protocol of a sampler, the registry of samplers, and weighted draws
 - ``mix``              shared parts: drawing by bucket, and redistribution of the shares of empty buckets
 - ``bucketed``         base of samplers that place every agent independently, and after a result re-place its players
-- ``pfsp``             the league specification's mix: mirror, peers, exploitable, baselines
-- ``tiered``           its simpler one: weights 5, 2 and 0.5 by rating distance, baselines doubled
-- ``win_rate``         AlphaStar's: by measured win rates; variance, linear, linear_capped or squared
-- ``main_exploiter``   AlphaStar's: one policy's live version, or its past while that is too strong
-- ``policies``         versions of named policies: teachers for students, and students for teachers
-- ``fixed``            agents that never change, all or some, and ``random``: with all checkpoints; these, the next two
-                       and ``mirror`` are Unstable Baselines' modes
-- ``lagged``           the policy's checkpoints some versions back
-- ``match_quality``    even matches, by the chance of a draw, and ``ts_dist``: near ratings
-- ``exploration``      agents whose play is new to the policy
+- ``pfsp``             the league specification's mix: mirror, peers, exploitable, baselines; and ``tiered``, its
+                       simpler one: weights 5, 2 and 0.5 by rating distance, baselines doubled
+- ``alphastar``        ``win_rate``: by measured win rates; variance, linear, linear_capped or squared; and
+                       ``main_exploiter``: one policy's live version, or its past while that is too strong
+- ``softmax``          ``match_quality``: even matches, by the chance of a draw; ``ts_dist``: near ratings; and
+                       ``exploration``: agents whose play is new to the policy
 - ``rectified_nash``   PSRO's: agents in the league's equilibrium that the policy beats
-- ``uniform``          every member of the league alike, the mirror included: the reference for the others; and
-                       ``mirror``: the hero against itself
+- ``uniform``          all agents of a pool alike: every member of the league, the mirror included (the reference for
+                       the others), Unstable Baselines' modes ``mirror``, ``fixed``, ``random`` and ``lagged``, and
+                       ``policies``: versions of named policies, teachers for students, and students for teachers
 
 Samplers draw active agents only; ``main_exploiter`` and ``policies`` also draw live versions of other policies. The
 hero's live version is drawn as ``mirror`` and from no other bucket: rollout workers load it themselves. An empty bucket

@@ -27,6 +27,9 @@ class MixSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_distinct: PositiveInt | None = None
     """Cluster sampling: draw this many opponents and clone them over the seats. None draws for every seat."""
 
+    def __post_init__(self) -> None:
+        """Does nothing, since types hold the bounds; settings of plugins from before that call it still."""
+
 
 class StandingsCache(Generic[T]):
     """Caches the last value computed from standings, by the identity of the parts that it reads, and the policy.

@@ -1,14 +1,33 @@
-"""Uniform sampling over every active member of the league, the mirror included, or over the mirror alone."""
+"""Uniform sampling from a pool.
 
-from collections.abc import Sequence
+The pools: every active member, with the mirror (``uniform``) or without it (``random``); the mirror alone; opponents
+that never change, all or some (``fixed``); the policy's checkpoints some way behind its live version (``lagged``); and
+versions of other policies (``policies``), for a population that meets another one, such as teachers and students.
+"""
+
+from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Literal
 
 import msgspec
 
 from league.samplers.base import SAMPLERS, Bucket, OpponentSampler, SeatDraw, WeightedChoice, live_hero
-from league.samplers.mix import MixSampler, StandingsCache, check_seats, others
+from league.samplers.bucketed import BucketedSampler, HeroContext
+from league.samplers.mix import (
+    MixSampler,
+    MixSettings,
+    StandingsCache,
+    by_weight,
+    check_seats,
+    normalise_mix,
+    others,
+    shares_by_weight,
+)
+from schemas.errors import ConfigError, format_choices
 from schemas.events import OpponentPick
-from schemas.standings import Standings
+from schemas.ids import agent_name
+from schemas.numbers import Share
+from schemas.standings import Agent, Standings, WinLoss
 
 
 @SAMPLERS.register("uniform")
@@ -74,3 +93,193 @@ class Mirror(MixSampler):
         """See ``OpponentSampler.distribution``."""
         hero, _ = live_hero(standings, hero_policy)
         return {"mirror": Bucket(1.0, {hero: 1.0})}
+
+
+@SAMPLERS.register("fixed")
+class FixedSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
+    """``[matchmaking.sampler.settings]`` of ``fixed``."""
+
+    agents: tuple[str, ...] = ()
+    """Names of the agents to play; empty for all."""
+
+    def __post_init__(self) -> None:
+        if twice := sorted({agent for agent in self.agents if self.agents.count(agent) > 1}):
+            raise ConfigError(f"agents: {', '.join(map(repr, twice))} named twice; expected every agent once")
+
+    def build(self) -> "Fixed":
+        """Builds the sampler with these settings."""
+        return Fixed(self)
+
+
+class Fixed(MixSampler):
+    """Uniform over the bucket ``fixed``; ``mirror`` when none of its agents is active.
+
+    Source: Unstable Baselines' sampling mode ``fixed``.
+    """
+
+    name = "fixed"
+    reads = ("agents", "live")
+
+    def __init__(self, settings: FixedSettings) -> None:
+        super().__init__(settings.max_distinct)
+        self._agents = settings.agents
+
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """See ``OpponentSampler.distribution``.
+
+        Raises:
+            ConfigError: the settings name an agent that is not a fixed agent of the league.
+            UsageError: no version of the hero's policy has been published.
+        """
+        hero, _ = live_hero(standings, hero_policy)
+        known = [agent.name for agent in standings.agents.values() if agent.kind != "checkpoint"]
+        if unknown := sorted(set(self._agents) - set(known)):
+            raise ConfigError(
+                f"matchmaking.sampler.settings.agents: {unknown[0]!r} is no fixed agent of this league; "
+                f"expected {format_choices(known)}"
+            )
+        names = set(self._agents or known)
+        fixed = {agent.name: 1.0 for agent in others(standings, hero_policy) if agent.name in names}
+        return by_weight({"fixed": fixed}, hero)
+
+
+@SAMPLERS.register("random")
+class RandomSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
+    """``[matchmaking.sampler.settings]`` of ``random``: only those of every mix."""
+
+    def build(self) -> "RandomPool":
+        """Builds the sampler with these settings."""
+        return RandomPool(self)
+
+
+class RandomPool(BucketedSampler):
+    """Uniform over all active members; the buckets are ``fixed`` and ``checkpoints``, and ``mirror`` without members.
+
+    Source: Unstable Baselines' sampling mode ``random``: fixed agents and active checkpoints alike. The difference from
+    ``uniform`` is that the mirror is none of them.
+    """
+
+    name = "random"
+    reads = ("agents", "live")
+    buckets = ("fixed", "checkpoints")
+
+    def __init__(self, settings: RandomSettings) -> None:
+        super().__init__(settings.max_distinct)
+
+    def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
+        """See ``BucketedSampler.place``."""
+        return {"checkpoints" if agent.kind == "checkpoint" else "fixed": 1.0}
+
+    def shares(self, urns: Mapping[str, WeightedChoice], hero: HeroContext) -> dict[str, float]:
+        """See ``BucketedSampler.shares``."""
+        return shares_by_weight({bucket: urn.total for bucket, urn in urns.items()})
+
+
+@SAMPLERS.register("lagged")
+class LaggedSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
+    """``[matchmaking.sampler.settings]`` of ``lagged``."""
+
+    lag_range: tuple[int, int] = (1, 100)
+    """Smallest and largest lag, inclusive, from 1: lag 0 is the mirror."""
+    unit: Literal["versions", "checkpoints"] = "versions"
+    """``versions``: gradient steps behind the live version. ``checkpoints``: 1 is the newest one before it, retired
+    ones counted, so that a retirement changes no lag."""
+
+    def __post_init__(self) -> None:
+        low, high = self.lag_range
+        if not 1 <= low <= high:
+            raise ConfigError(f"lag_range: [{low}, {high}]; expected two numbers with 1 <= low <= high")
+
+    def build(self) -> "Lagged":
+        """Builds the sampler with these settings."""
+        return Lagged(self)
+
+
+class Lagged(MixSampler):
+    """Uniform over the policy's active checkpoints inside the range, the bucket ``lagged``.
+
+    When there are none (the history is too short, or those in the range have retired), the bucket ``nearest`` holds the
+    active checkpoint with the lag nearest to the range, the later one of two equally near. Without any active past
+    checkpoint the ``mirror`` is played.
+
+    Source: Unstable Baselines' sampling mode ``lagged``.
+    """
+
+    name = "lagged"
+    reads = ("agents", "live")
+
+    def __init__(self, settings: LaggedSettings) -> None:
+        super().__init__(settings.max_distinct)
+        self._low, self._high = settings.lag_range
+        self._unit = settings.unit
+
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """See ``OpponentSampler.distribution``."""
+        hero, _ = live_hero(standings, hero_policy)
+        lags = self._lags(standings, hero_policy)
+        lagged = {name: 1.0 for name, lag in lags.items() if self._outside(lag) == 0}
+        nearest = (
+            {} if lagged else dict.fromkeys(sorted(lags, key=lambda a: (self._outside(lags[a]), lags[a]))[:1], 1.0)
+        )
+        return by_weight({"lagged": lagged, "nearest": nearest}, hero)
+
+    def _lags(self, standings: Standings, hero_policy: str) -> dict[str, int]:
+        """Lag of every active past checkpoint of the policy."""
+        live = standings.live[hero_policy].version
+        past = [
+            agent
+            for agent in standings.agents.values()
+            if agent.kind == "checkpoint" and agent.policy == hero_policy and agent.version < live
+        ]
+        past.sort(key=lambda agent: (-agent.version, agent.name))
+        return {
+            agent.name: place if self._unit == "checkpoints" else live - agent.version
+            for place, agent in enumerate(past, start=1)
+            if agent.active
+        }
+
+    def _outside(self, lag: int) -> int:
+        """Distance of a lag from the range; 0 inside."""
+        return max(self._low - lag, lag - self._high, 0)
+
+
+@SAMPLERS.register("policies")
+class PoliciesSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
+    """``[matchmaking.sampler.settings]`` of ``policies``; also ``[policies.NAME.sampler.settings]``."""
+
+    policies: tuple[str, ...] = ()
+    """The policies that are met; empty for all but the hero's own."""
+    live: Share = 0.5
+    """Share of their newest versions; the rest is for their active checkpoints."""
+
+    def build(self) -> "Policies":
+        """Builds the sampler with these settings."""
+        return Policies(self)
+
+
+class Policies(MixSampler):
+    """The bucket ``live`` holds the policies' newest versions, ``past`` their active checkpoints, all alike.
+
+    An empty bucket leaves its share to the other one; without both the ``mirror`` is played. ``live`` names the
+    versions that are newest when the match is made, and those play it to its end.
+    """
+
+    name = "policies"
+    reads = ("agents", "live")
+
+    def __init__(self, settings: PoliciesSettings) -> None:
+        super().__init__(settings.max_distinct)
+        self._policies = settings.policies
+        self._live_share = settings.live
+
+    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
+        """See ``OpponentSampler.distribution``."""
+        hero, _ = live_hero(standings, hero_policy)
+        met = set(self._policies or standings.live.keys()) - {hero_policy}
+        live = {agent_name(name, standings.live[name].version): 1.0 for name in sorted(met & standings.live.keys())}
+        members = (agent for agent in others(standings, hero_policy) if agent.policy in met)
+        past = {agent.name: 1.0 for agent in members if agent.name not in live}
+        buckets = {"live": live, "past": past, "mirror": {} if live or past else {hero: 1.0}}
+        mix = {"live": self._live_share, "past": 1.0 - self._live_share, "mirror": 0.0}
+        shares = normalise_mix(mix, {name: bool(weights) for name, weights in buckets.items()})
+        return {name: Bucket(shares[name], weights if shares[name] > 0 else {}) for name, weights in buckets.items()}

@@ -2,10 +2,10 @@
 
 - ``league_state``      the state at one sequence; one small handler per event type
 - ``saved_state``       its snapshot form, and its smaller parts: spending, pauses, workers, sessions
-- ``standings_rows``    the tables of the standings: agents with their ratings, wins and losses
+- ``standings_rows``    the tables of the standings: agents with their ratings, wins and losses, and mean rewards, by
+                        which populations may choose
 - ``evaluation_table``  evaluations: requests, results, verdicts
 - ``consumption``       the outcome of every trajectory, and matches begun but not trained on
-- ``rewards``           mean rewards of policies, by which populations may choose
 - ``novelty``           how new an agent's play is to a policy
 - ``artifacts``         artifacts that matches added to an arena's stores
 """

@@ -22,7 +22,6 @@ from league.state.artifacts import ArenaArtifacts
 from league.state.consumption import ExperienceConsumption, ExperiencePosition, MatchesInPlay, TrajectoryAccounting
 from league.state.evaluation_table import Evaluation, EvaluationTable, EvaluationVerdict
 from league.state.novelty import NoveltyTracker
-from league.state.rewards import RecentRewards
 from league.state.saved_state import (
     ActivityChange,
     LeagueStateSnapshot,
@@ -34,7 +33,7 @@ from league.state.saved_state import (
     WorkerRegistry,
     WorkerState,
 )
-from league.state.standings_rows import AgentPairRecords, AgentRows, PolicyRecords
+from league.state.standings_rows import AgentPairRecords, AgentRows, PolicyRecords, RecentRewards
 from schemas import events as e
 from schemas.codec import canonical_json
 from schemas.config import LeagueConfig, convert, to_builtins

@@ -14,7 +14,7 @@ from league.state.artifacts import ArtifactsSnapshot
 from league.state.consumption import ConsumptionSnapshot, MatchesInPlay
 from league.state.evaluation_table import Evaluation
 from league.state.novelty import PolicyMemorySnapshot
-from league.state.rewards import Reward
+from league.state.standings_rows import Reward
 from schemas import events as e
 from schemas.events import LeaguePaused, LeagueResumed, MatchFailed, MatchFinished, RemoteAsked, SessionOpened
 from schemas.standings import Agent, WinLoss

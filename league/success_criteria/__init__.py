@@ -1,10 +1,8 @@
 """The four success criteria of the league specification, judged from the history alone.
 
-- ``statistics``     thresholds, and one pass over the history that collects the evidence
-- ``baseline_beat``  the hero beats a baseline in all other seats
-- ``regression``     the hero is never rated below a baseline, with intervals
-- ``diversity``      opponents were drawn in the shares of the sampler's mix
-- ``stability``      gradient steps taken, and faults meanwhile
+- ``statistics``         thresholds, and one pass over the history that collects the evidence
+- ``against_baselines``  the hero beats a baseline in all other seats, and is never rated below one, with intervals
+- ``training``           opponents were drawn in the shares of the sampler's mix; gradient steps taken, and faults
 
 A criterion without its evidence is not measured, and therefore not passed.
 """
@@ -12,11 +10,14 @@ A criterion without its evidence is not measured, and therefore not passed.
 import msgspec
 
 from league.log.base import EventLog
-from league.success_criteria.baseline_beat import BaselineBeat, judge_baseline_beat
-from league.success_criteria.diversity import Diversity, judge_diversity
-from league.success_criteria.regression import NoRegression, judge_no_regression
-from league.success_criteria.stability import Stability, judge_stability
+from league.success_criteria.against_baselines import (
+    BaselineBeat,
+    NoRegression,
+    judge_baseline_beat,
+    judge_no_regression,
+)
 from league.success_criteria.statistics import CriteriaEvidence, Thresholds
+from league.success_criteria.training import Diversity, Stability, judge_diversity, judge_stability
 
 __all__ = ["CriteriaReport", "Thresholds", "judge_history"]
 

@@ -1,43 +1,32 @@
 """An arena in one process, without a broker: played step by step, displayed, and trained on where a model is local."""
 
-from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
-from typing import TYPE_CHECKING
-
-from arena.environments import ArenaOptions
-from arena.model_call import Limits
-from arena.observer import LoggingObserver
-from lifecycle.standalone.plan import ArenaRunOptions, arena_of, resolve_credit_assigner
-from schemas.batches import TrainingBatch
-from schemas.errors import EpisodeError
-from workers.logs import isolated_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from arena.arena import Arena
-    from trainer.report import StepReport
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
 
+from arena.arena import Arena
 from arena.clients import InferenceClient
-from arena.model_call import JUDGE, RoleClients
-from lifecycle.standalone.plan import SAME_MODEL
+from arena.environments import ArenaOptions
+from arena.model_call import JUDGE, Limits, RoleClients
+from arena.observer import LoggingObserver
+from lifecycle.standalone.plan import SAME_MODEL, ArenaRunOptions, arena_of, resolve_credit_assigner
 from players.remote.openai_client import HOSTED_MODEL, OpenAIClient
-from schemas.batches import BatchCounts
+from schemas.batches import BatchCounts, TrainingBatch
 from schemas.codec import canonical_json
 from schemas.config import LeagueConfig
+from schemas.errors import EpisodeError
 from schemas.ids import digest
+from workers.logs import isolated_logger
 from workers.progress import show_progress
 
 if TYPE_CHECKING:  # torch is slow to import
     from lifecycle.standalone.trainee import TrainablePolicy
+    from trainer.report import StepReport
 
 
 _LOCAL_CONCURRENCY, _REMOTE_CONCURRENCY = 64, 8
@@ -194,7 +183,7 @@ def _format_rate(step: ArenaStepReport) -> str:
     return f"{tokens}{step.seconds:.1f} s, {step.left_s:.0f} s left"
 
 
-async def run_arena(options: ArenaRunOptions, on_step: "Callable[[ArenaStepReport], None]") -> None:
+async def run_arena(options: ArenaRunOptions, on_step: Callable[[ArenaStepReport], None]) -> None:
     """Play an arena, train on each step where requested, and report each step.
 
     Raises:
@@ -220,7 +209,7 @@ async def run_arena(options: ArenaRunOptions, on_step: "Callable[[ArenaStepRepor
 
 
 @contextmanager
-def _observe_arena(options: ArenaRunOptions, arena: "Arena") -> Iterator[None]:
+def _observe_arena(options: ArenaRunOptions, arena: Arena) -> Iterator[None]:
     if options.log is None and not options.verbose:
         yield
         return
@@ -230,7 +219,7 @@ def _observe_arena(options: ArenaRunOptions, arena: "Arena") -> Iterator[None]:
 
 
 async def _run_steps(
-    options: ArenaRunOptions, arena: "Arena", clients: ArenaClients, on_step: "Callable[[ArenaStepReport], None]"
+    options: ArenaRunOptions, arena: Arena, clients: ArenaClients, on_step: Callable[[ArenaStepReport], None]
 ) -> None:
     pace, trained, tokens = StepTimer(options.steps), False, 0
     async with aclosing(arena.run(options.steps, clients.concurrency, options.examples)) as batches:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from players.remote.cost import RemoteUsage, TokenUsage, max_request_cost, parse_usage
+from players.remote import RemoteUsage, TokenUsage, max_request_cost, parse_usage
 from players.remote.http_client import HttpClient, HttpResponse, RequestFailedError
 from schemas.config import RemoteAgentConfig
 from schemas.episodes import Message

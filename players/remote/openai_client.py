@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from inference.remote.wire import OWNER
+from inference.remote import OWNER
 from players.remote.model import ChatCompletion, CompletionChoice, RemoteModel, messages_to_json, parse_completion
 from schemas.config import RemoteAgentConfig
 from schemas.episodes import Message, ModelResponse, unconstrained_model_call

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from arena.games.base import Action, Game
 from arena.games.texts import Words
 from arena.match import SeatPlayer
-from players.remote.cost import RemoteUsage, RemoteUsageMeter
+from players.remote import RemoteUsage, RemoteUsageMeter
 from players.remote.model import RemoteModel, RemoteReply, resolve_api_key
 from schemas.config import AgentConfig, LeagueConfig, RemoteAgentConfig
 from schemas.episodes import Message, ModelResponse

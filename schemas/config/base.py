@@ -159,6 +159,8 @@ def _expectation(kind: Any, found: Any) -> str:
     if isinstance(kind, inspect.LiteralType):
         choices: Any = kind.values
         return format_choices(choices, found) if isinstance(found, str) else " or ".join(map(str, choices))
+    if kind.ge == -FINITE:
+        return "a finite number"
     least = f"more than {kind.gt:,}" if kind.ge is None else f"{kind.ge:,}"
     if kind.lt is not None:
         return f"{least}{'' if kind.ge is None else ' or more,'} and less than {kind.lt:,}"

@@ -1,7 +1,6 @@
 """The whole configuration of a league, and the file that it is read from."""
 
 import tomllib
-from math import isfinite
 from pathlib import Path
 
 import msgspec
@@ -87,8 +86,6 @@ class LeagueConfig(Table, frozen=True):
                 raise ConfigError(f"agents.{agent}.remote: expected for kind 'remote', and only for it")
             if config.remote is not None:
                 _check_remote(f"agents.{agent}.remote", config.remote)
-            if not isfinite(config.rating):
-                raise ConfigError(f"agents.{agent}.rating: {config.rating}; expected a finite number")
         if expert := self.trainer.imitation.agent:
             searching = [agent for agent, config in self.agents.items() if config.search is not None]
             if expert not in searching:

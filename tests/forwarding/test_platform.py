@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from league.log.base import RecordedEvent
 from schemas.errors import BusyError, ConfigError, RemoteError, UsageError
-from workers.log_export.exports import make_target
+from workers.log_export import make_target
 from workers.log_export.forwarder import ExportPosition
 from workers.log_export.lines import LogLine, LogLineWriter
 from workers.log_export.platform import HttpTarget

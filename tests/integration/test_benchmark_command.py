@@ -204,7 +204,7 @@ def test_a_benchmark_that_cannot_be_played_is_refused(
 
 
 def test_a_year_that_cannot_be_played_and_a_paused_league_are_refused(champion: Path) -> None:
-    with pytest.raises(ConfigError, match="max_year: found 1800"):
+    with pytest.raises(ConfigError, match="max_year: 1800"):
         _raise(league(champion, "benchmark", "--until", "1800"))
     assert league(champion, "pause", "--reason", "maintenance").exit_code == 0
     with pytest.raises(UsageError, match="paused \\(maintenance\\); expected it resumed"):

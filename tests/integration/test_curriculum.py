@@ -31,7 +31,7 @@ from random import Random
 from arena.arena import Arena
 from arena.environments import register
 from arena.environments import ArenaSpec
-from arena.episodes.base import Episode
+from arena.episodes import Episode
 from arena.rubrics import Rubric
 from arena.stores import ArtifactStore
 from schemas.episodes import Artifact, ArtifactAdded, EpisodeRequest, Role

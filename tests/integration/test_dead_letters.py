@@ -12,13 +12,13 @@ from nats.aio.client import Client
 from typer.testing import CliRunner
 
 from arena.games import make_game
-from league.log import work
+from league.log import queues
 from league.log.connection import connect
 from league.log.dead_letters import MAX_PAYLOAD_BYTES, DeadLetter, DeadLetters
 from league.log.jetstream import flush_and_close
+from league.log.queues import ClaimedJob, WorkQueue
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
-from league.log.work import ClaimedJob, WorkQueue
 from league.run import Run
 from lifecycle.open import open_league
 from models import BaseShape, make_base
@@ -158,7 +158,7 @@ def test_a_job_that_another_acknowledged_is_requested_again(tmp_path: Path) -> N
 def test_a_game_longer_than_the_wait_for_an_acknowledgement_stays_in_one_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "ACK_WAIT_S", ACK_WAIT_S)
+    monkeypatch.setattr(queues, "ACK_WAIT_S", ACK_WAIT_S)
 
     async def extended(client: Client, queue: WorkQueue) -> ClaimedJob:
         """The job, after its lease was extended for longer than it lasts; again where this machine was too slow."""

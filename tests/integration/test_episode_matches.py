@@ -31,7 +31,7 @@ import asyncio
 from arena.arena import Arena
 from arena.environments import register
 from arena.environments import ArenaSpec
-from arena.episodes.base import Episode
+from arena.episodes import Episode
 from arena.rubrics import Rubric
 from schemas.episodes import EpisodeRequest, Role
 

@@ -9,8 +9,8 @@ from nats.js import JetStreamContext
 
 from league.log.cluster import LocalCluster
 from league.log.connection import connect
-from league.log.experience import ExperienceStream
 from league.log.jetstream import JetStreamLog, flush_and_close
+from league.log.queues import ExperienceStream
 from league.log.streams import ensure_streams
 from schemas.config import ExperienceConfig, convert
 from schemas.errors import ConfigError, LogError

@@ -9,11 +9,11 @@ from random import Random
 import pytest
 from nats.aio.client import Client
 
-from league.log import experience
+from league.log import queues
 from league.log.connection import connect
 from league.log.dead_letters import DeadLetters
-from league.log.experience import ExperienceStream, ReceivedTrajectory
 from league.log.jetstream import JetStreamLog, flush_and_close
+from league.log.queues import ExperienceStream, ReceivedTrajectory
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
 from league.run import Run
@@ -58,7 +58,7 @@ def test_a_rollout_above_the_brokers_limit_is_refused_before_it_is_sent(tmp_path
 def test_a_stream_full_of_nobodys_garbage_makes_room_for_rollouts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experience, "_MAX_DEAD_LETTERS", 2)
+    monkeypatch.setattr(queues, "_MAX_DEAD_LETTERS", 2)
 
     async def body() -> None:
         async with broker(tmp_path, most=5) as client:
@@ -90,8 +90,8 @@ def test_a_stream_full_of_nobodys_garbage_makes_room_for_rollouts(
 def test_a_stream_full_of_labelled_garbage_makes_room_for_rollouts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experience, "_MAX_KEPT_DAMAGED", 2)
-    monkeypatch.setattr(experience, "_MAX_DEAD_LETTERS", 3)
+    monkeypatch.setattr(queues, "_MAX_KEPT_DAMAGED", 2)
+    monkeypatch.setattr(queues, "_MAX_DEAD_LETTERS", 3)
 
     async def body() -> None:
         async with broker(tmp_path, most=6) as client:

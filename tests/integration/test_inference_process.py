@@ -19,7 +19,7 @@ import torch
 from arena.constraints.constraint_slices import slice_constraint
 from arena.constraints.token_walk import ListConstraint
 from inference import InferenceBackend, Request, SamplingParameters, make_backend
-from inference.remote.wire import AssignedPolicy, GenerateCall, GenerateReply
+from inference.remote import AssignedPolicy, GenerateCall, GenerateReply
 from league.log.server import EmbeddedServer
 from league.log.server_process import free_port
 from league.run import Run

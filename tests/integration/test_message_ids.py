@@ -14,11 +14,10 @@ from league.log.base import RecordedEvent, publication_digest
 from league.log.cluster import LocalCluster
 from league.log.connection import connect
 from league.log.dead_letters import DeadLetter, DeadLetters
-from league.log.experience import ExperienceStream, ReceivedTrajectory
 from league.log.jetstream import JetStreamLog, flush_and_close
+from league.log.queues import ExperienceStream, ReceivedTrajectory, WorkQueue
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
-from league.log.work import WorkQueue
 from league.queries.decisions import find_pending_trajectory
 from league.state import LeagueState
 from schemas.codec import encode_event, encode_job, encode_trajectory
@@ -267,7 +266,7 @@ def test_jobs_of_several_evaluators_are_stored_once(run: Callable[[Body], None])
 def test_a_job_is_delivered_again_until_it_is_acknowledged(
     run: Callable[[Body], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("league.log.work.ACK_WAIT_S", 1.0)
+    monkeypatch.setattr("league.log.queues.ACK_WAIT_S", 1.0)
 
     async def body(worker: Client, other: Client) -> None:
         queue, second = WorkQueue(worker, "leases"), WorkQueue(other, "leases")

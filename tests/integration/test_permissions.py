@@ -22,11 +22,10 @@ from league.auth.permissions import GRANTS, REFUSED_HEADERS, ROLES, STREAMS, WOR
 from league.blobs import ARCHIVE_AREA, STATE_AREA, BrokerBlobStore
 from league.log.access import BrokerCredentials
 from league.log.dead_letters import DeadLetter, DeadLetters
-from league.log.experience import ExperienceStream
 from league.log.jetstream import JetStreamLog, find_league, list_leagues
 from league.log.metrics import MetricsStream, count_messages
+from league.log.queues import ExperienceStream, WorkQueue
 from league.log.streams import tighten_streams
-from league.log.work import WorkQueue
 from schemas import events as e
 from schemas.codec import encode_event
 from schemas.errors import AccessError, ArtifactError, MessageTooLargeError, WorkerConflictError

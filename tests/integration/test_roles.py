@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 from league.analysis.summary import leaderboard_rows
 from league.log.base import RecordedEvent
 from league.log.connection import connect
-from league.log.experience import ExperienceStream
 from league.log.jetstream import flush_and_close
+from league.log.queues import ExperienceStream
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
 from league.run import Run

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from league.log.experience import ExperienceStream
 from league.log.metrics import MetricsStream
+from league.log.queues import ExperienceStream
 from league.run import Run
 from models import adapters
 from models.adapter_bundle import unpack_atomically, unpack_folder

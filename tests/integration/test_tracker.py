@@ -27,9 +27,8 @@ from schemas.metrics import Heartbeat, InferenceMetrics
 from tests.simulated_history import Simulation
 from ui.cli import app
 from workers.tracker import SinkFeed
-from workers.trackers.charts import Row
-from workers.trackers.sinks import Place
-from workers.trackers.sinks.jsonl import Line, read
+from workers.trackers import Row
+from workers.trackers.sinks import Line, Place, read
 
 CONFIG = LeagueConfig(
     seed=4,

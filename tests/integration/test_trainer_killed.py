@@ -26,8 +26,8 @@ import workers.trainer
 from league.blobs import BrokerBlobStore
 from league.log.base import RecordedEvent
 from league.log.connection import connect
-from league.log.experience import ExperienceStream
 from league.log.jetstream import JetStreamLog, flush_and_close
+from league.log.queues import ExperienceStream
 from league.log.server import EmbeddedServer
 from league.log.streams import ensure_streams
 from league.run import Run

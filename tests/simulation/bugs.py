@@ -15,7 +15,7 @@ import league.log.connection
 import league.log.jetstream
 import league.log.publisher
 import league.log.pull
-import league.log.work
+import league.log.queues
 import workers.runtime
 from league.log.publisher import OutgoingMessage, Publisher
 from league.state import LeagueState
@@ -94,7 +94,7 @@ def wait_for_a_lost_consumer() -> None:
 
 
 def end_without_a_leader() -> None:
-    for module in (league.log.connection, league.log.work):
+    for module in (league.log.connection, league.log.queues):
         module.has_no_responder = lambda error: False  # type: ignore[attr-defined]
 
 

@@ -11,7 +11,7 @@ import pytest
 import uvloop
 import zstandard
 
-from arena.bots.kuhn_equilibrium import BET_PROBABILITIES
+from arena.bots.small_games import BET_PROBABILITIES
 from arena.games import make_game
 from arena.games.kuhn_poker import CARDS
 from arena.games.texts import Pieces
@@ -39,7 +39,7 @@ from benchmarks.ablation.runs import TrainingJob
 from benchmarks.ablation.tables import ArmRow, arm_rows, measure_titles, read_measures, render_table, write_report
 from benchmarks.ablation.trees import GameTree
 from benchmarks.ablation.trials import FINAL_VERSION, THIRD_VERSION
-from league.log.experience import ExperienceStream
+from league.log.queues import ExperienceStream
 from league.matchmaking.matchmaker import recompute_draw
 from league.state import LeagueState
 from schemas.config import Plugin

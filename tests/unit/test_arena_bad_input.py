@@ -11,7 +11,9 @@ import pytest
 
 from arena.arena import Arena
 from arena.clients import ScriptedClient
-from arena.episodes import Episode, GameEpisode, MultiTurnEpisode
+from arena.episodes import Episode
+from arena.episodes.chat import MultiTurnEpisode
+from arena.episodes.game import GameEpisode
 from arena.games import make_game
 from arena.model_call import Limits
 from arena.rubrics import Rubric

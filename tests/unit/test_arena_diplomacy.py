@@ -243,10 +243,10 @@ def test_every_action_survives_being_said(seed: int, turns: int, how: int) -> No
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"max_year": 1800}, r"game\.settings\.max_year: found 1800; expected"),
+        ({"max_year": 1800}, r"game\.settings\.max_year: 1800; expected"),
         ({"max_year": "soon"}, r"game\.settings\.max_year: .*int"),
-        ({"winner_threshold_sc": 0}, r"game\.settings\.winner_threshold_sc: found 0"),
-        ({"win_bonus": -1.0}, r"game\.settings\.win_bonus: found -1\.0"),
+        ({"winner_threshold_sc": 0}, r"game\.settings\.winner_threshold_sc: 0"),
+        ({"win_bonus": -1.0}, r"game\.settings\.win_bonus: -1\.0"),
         ({"years": 5}, r"game\.settings\.years: unknown key; expected .*'max_year'"),
     ],
 )

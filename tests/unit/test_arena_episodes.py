@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arena.arena import Arena
-from arena.bots.random_bot import RandomBot
+from arena.bots import RandomBot
 from arena.clients import ScriptedClient
-from arena.episodes import AlternatingRolesEpisode, Episode, GameEpisode, MultiTurnEpisode, SingleTurnEpisode
+from arena.episodes import Episode
+from arena.episodes.chat import AlternatingRolesEpisode, MultiTurnEpisode, SingleTurnEpisode
+from arena.episodes.game import GameEpisode
 from arena.games import make_game
 from arena.games.kuhn_poker import CARDS
 from arena.model_call import Limits

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from arena.arena import Arena
 from arena.clients import ScriptedClient
-from arena.episodes import Episode, SingleTurnEpisode
+from arena.episodes import Episode
+from arena.episodes.chat import SingleTurnEpisode
 from arena.rubrics import Rubric
 from models.model_config import DecoderShape
 from schemas.batches import Credit, CreditAssigner, TrainingBatch, apply_credit

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from arena.arena import Arena
 from arena.clients import ScriptedClient
-from arena.episodes import SingleTurnEpisode
+from arena.episodes.chat import SingleTurnEpisode
 from arena.model_call import Limits
 from arena.rubrics import Rubric
 from arena.stores import ArtifactStore

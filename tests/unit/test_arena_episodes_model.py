@@ -12,8 +12,10 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from arena.arena import Arena
-from arena.bots.random_bot import RandomBot
-from arena.episodes import AlternatingRolesEpisode, Episode, GameEpisode
+from arena.bots import RandomBot
+from arena.episodes import Episode
+from arena.episodes.chat import AlternatingRolesEpisode
+from arena.episodes.game import GameEpisode
 from arena.games import make_game
 from arena.prompts import make_template
 from arena.rubrics import Rubric

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from arena.arena import Arena
-from arena.bots.random_bot import RandomBot
+from arena.bots import RandomBot
 from arena.clients import InferenceClient, ScriptedClient, SupportsChoices
-from arena.episodes import GameEpisode
+from arena.episodes.game import GameEpisode
 from arena.games import make_game
 from arena.games.base import GameSpec
 from arena.games.texts import Listing, words_of

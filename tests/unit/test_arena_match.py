@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from arena.bots.random_bot import RandomBot
+from arena.bots import RandomBot
 from arena.games import make_game
 from arena.games.base import Action, Game
 from arena.match import BotPlayer, decision_seed, play

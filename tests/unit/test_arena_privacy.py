@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from arena.arena import Arena
 from arena.clients import ScriptedClient
-from arena.episodes import AlternatingRolesEpisode, ChatEpisode, Episode, GameEpisode, MultiTurnEpisode
+from arena.episodes import Episode
+from arena.episodes.chat import AlternatingRolesEpisode, ChatEpisode, MultiTurnEpisode
+from arena.episodes.game import GameEpisode
 from arena.games import make_game
 from arena.games.kuhn_poker import CARDS, KuhnPoker, KuhnPokerSpec
 from arena.games.texts import words_of

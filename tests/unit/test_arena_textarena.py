@@ -252,7 +252,7 @@ def test_rewards_that_are_no_numbers_fail_the_match(fault: str):
     [
         ({"env": "TicTacTo-v0"}, r"game\.settings\.env: TextArena has no 'TicTacTo-v0'.*'TicTacToe-v0'"),
         ({"env": "Debate-v0"}, r"game\.settings\.env: Debate-v0 does not begin .*cannot be made .*OpenRouter"),
-        ({"max_turns": 0}, r"game\.settings\.max_turns: found 0"),
+        ({"max_turns": 0}, r"game\.settings\.max_turns: 0"),
     ],
 )
 def test_what_cannot_be_played_is_refused_by_name(

@@ -9,7 +9,7 @@ import pytest
 
 from arena.arena import Arena
 from arena.clients import ScriptedClient
-from arena.episodes.base import Episode
+from arena.episodes import Episode
 from arena.records import decode_record, encode_record, is_episode_record, make_transcript
 from arena.rubrics import Rubric
 from arena.training_records import TrainedSeat, build_batch, count_completion_tokens, count_model_calls, to_trajectory

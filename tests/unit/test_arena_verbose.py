@@ -10,7 +10,8 @@ import structlog
 
 from arena.arena import Arena
 from arena.clients import ScriptedClient
-from arena.episodes import Episode, SingleTurnEpisode
+from arena.episodes import Episode
+from arena.episodes.chat import SingleTurnEpisode
 from arena.observer import LoggingObserver
 from arena.rubrics import Rubric
 from schemas.episodes import EpisodeRequest, EpisodeState, Role

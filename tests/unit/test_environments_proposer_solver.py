@@ -305,7 +305,7 @@ def test_improvised_proposals_can_be_asked_and_improvised_answers_are_about_righ
         ({"solver_rollouts": 0}, r"game\.settings\.solver_rollouts: 0; expected 1 or more"),
         ({"proposals": 0, "practice": 0}, "both 0"),
         ({"questions": []}, "questions: none"),
-        ({"target": 1.0}, r"target: 1\.0; expected a share"),
+        ({"target": 1.0}, r"target: 1\.0; expected more than 0 and less than 1"),
         ({"keep": [0.8, 0.2]}, "expected two ascending shares"),
         ({"operations": "+/"}, r"operations: '\+/'"),
         ({"solvers": 3}, "solvers"),

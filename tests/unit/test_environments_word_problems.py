@@ -149,7 +149,7 @@ def test_only_the_first_problems_are_asked_where_that_is_wanted() -> None:
     ("settings", "message"),
     [
         ({"group_size": 0}, r"game\.settings\.group_size: 0; expected 1 or more"),
-        ({"format_weight": 1.0}, r"game\.settings\.format_weight: 1\.0; expected from 0 to below 1"),
+        ({"format_weight": 1.0}, r"game\.settings\.format_weight: 1\.0; expected 0 or more, and less than 1"),
         ({"group": 4}, "group"),
         ({"problems": "no/such/file"}, r"game\.settings\.problems: no/such/file: .*expected JSON lines"),
         ({"problems": [{"question": "Why?", "answer": "because"}]}, r"problems\[0\]: 'Why\?' with .*'because'"),

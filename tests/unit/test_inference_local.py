@@ -19,6 +19,7 @@ from inference.local import LocalBackend, LocalConfig
 from models import BaseShape, Tokenizer, make_base
 from models.adapters import Lora, LoraConfig, create, load, save
 from models.decoder import Decoder
+from schemas.config import convert
 from schemas.errors import ConfigError, ModelError
 
 SHAPE = BaseShape(hidden=32, layers=3, heads=4, kv_heads=2, head_dim=16, mlp=48, tied=False, max_positions=64)
@@ -357,4 +358,4 @@ def test_prompt_and_completion_never_outgrow_the_model(folders):
 def test_settings_are_checked(folders):
     for settings, message in [({"dtype": "float8"}, "'float8'"), ({"max_rows": 0}, "max_rows")]:
         with pytest.raises(ConfigError, match=message):
-            LocalConfig(**settings)
+            convert(settings, LocalConfig, "inference")

@@ -8,7 +8,7 @@ import pytest
 from arena.constraints.constraint_slices import state_after
 from arena.constraints.token_walk import Constraint, ListConstraint
 from inference.base import AdapterSpan, Generation, Request, SamplingParameters, Timing
-from inference.remote.wire import GenerateReply
+from inference.remote import GenerateReply
 from inference.servers import ResumedCompletion
 from schemas.errors import ModelError
 

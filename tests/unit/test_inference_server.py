@@ -20,8 +20,7 @@ from arena.constraints.token_walk import ANY_TOKEN, Constraint, ListConstraint
 from arena.prompts import make_template
 from inference import Generation, InferenceBackend, Request, SamplingParameters, make_backend
 from inference.engine import Engine
-from inference.remote.health import ServerType, detect_server_types
-from inference.remote.wire import (
+from inference.remote import (
     CONTENT_TYPE,
     CallResult,
     FrameDecoder,
@@ -30,8 +29,8 @@ from inference.remote.wire import (
     encode_calls,
     encode_frame,
 )
-from inference.server import InferenceServer
-from inference.server.app import MAX_BODY_BYTES
+from inference.remote.health import ServerType, detect_server_types
+from inference.server.app import MAX_BODY_BYTES, InferenceServer
 from inference.server.output_constraints import StopStringConstraint, TokenTexts, split_reasoning, truncate_at_stop
 from inference.servers import ServersBackend, ServersConfig
 from models import Tokenizer, make_base

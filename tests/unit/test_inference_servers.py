@@ -17,7 +17,7 @@ from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import ListConstraint
 from inference import Generation, Request, SamplingParameters, make_backend
 from inference.engine import Engine
-from inference.server import InferenceServer
+from inference.server.app import InferenceServer
 from inference.servers import ServersBackend, ServersConfig
 from lifecycle.config_checks import check_config
 from models import Tokenizer, make_base
@@ -468,7 +468,7 @@ def test_an_adapter_is_offered_to_all_servers_and_what_one_finds_wrong_is_told(b
 @pytest.mark.parametrize("wrong", [{"timeout_s": 0}, {"tries": 0}, {"places": -1}, {"urls": ("host:80",)}])
 def test_settings_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
-        ServersConfig(**wrong)  # type: ignore[arg-type]
+        convert(wrong, ServersConfig, "inference")
 
 
 @pytest.mark.parametrize(("wrong", "says"), [({"urls": ["host:80"]}, "urls"), ({"patience_s": 0.0}, "patience_s")])

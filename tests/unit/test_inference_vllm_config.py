@@ -12,13 +12,14 @@ from inference import make_backend
 from inference.vllm.process import capture_output, translate_error
 from inference.vllm.settings import VllmConfig, vllm_environment
 from models import make_base
+from schemas.config import convert
 from schemas.errors import ConfigError, MemoryShortError, ModelError
 
 FAULTS = {
     "max_loras": (0, "1 or more"),
-    "max_lora_rank": (513, "at most 512"),
+    "max_lora_rank": (513, "1 to 512"),
     "max_cpu_loras": (3, "at least max_loras, which is 8"),
-    "gpu_memory_utilization": (1.5, "0 to 1"),
+    "gpu_memory_utilization": (1.5, "more than 0 and at most 1"),
     "max_model_len": (-1, "0 or more"),
     "tensor_parallel_size": (0, "1 or more"),
 }
@@ -28,7 +29,7 @@ FAULTS = {
 def test_faulty_setting_is_named(name):
     value, message = FAULTS[name]
     with pytest.raises(ConfigError, match=f"inference.{name}.*{message}"):
-        VllmConfig(**{name: value})
+        convert({name: value}, VllmConfig, "inference")
 
 
 def test_defaults_serve_seven_opponents_and_the_hero():

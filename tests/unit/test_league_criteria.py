@@ -12,10 +12,14 @@ from msgspec.structs import replace
 from league.analysis.summary import wilson_interval
 from league.log.base import RecordedEvent
 from league.success_criteria import CriteriaReport, Thresholds, judge_history
-from league.success_criteria.baseline_beat import BaselineBeat, judge_baseline_beat
-from league.success_criteria.regression import NoRegression, judge_no_regression
-from league.success_criteria.stability import Stability, judge_stability
+from league.success_criteria.against_baselines import (
+    BaselineBeat,
+    NoRegression,
+    judge_baseline_beat,
+    judge_no_regression,
+)
 from league.success_criteria.statistics import CriteriaEvidence
+from league.success_criteria.training import Stability, judge_stability
 from schemas import events as e
 from schemas.codec import encode_event
 from schemas.config import CheckpointScheduleConfig, EvaluationConfig, LeagueConfig, PromotionConfig

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from league.samplers.base import SAMPLERS, OpponentSampler, make_sampler
-from league.samplers.match_quality import match_quality
+from league.samplers.softmax import match_quality
 from schemas.config import Plugin
 from schemas.errors import ConfigError, UsageError
 from schemas.standings import Agent, LivePolicy, Standings, WinLoss

@@ -11,8 +11,8 @@ import pytest
 import tokenizers
 
 from inference import make_backend
-from inference.remote.wire import OWNER
-from inference.server import InferenceServer
+from inference.remote import OWNER
+from inference.server.app import InferenceServer
 from models import Tokenizer, make_base
 from players.policy import BackendClient
 from players.remote.openai_client import OPENAI_URL, OPENROUTER_URL, OpenAIClient, OpenAIClientConfig

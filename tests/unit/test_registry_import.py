@@ -140,31 +140,34 @@ def test_any_other_result_is_refused_with_its_place(result: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"agents": None}, "agents: found None; expected a table"),
-        ({"agents": []}, "agents: found []; expected a table"),
-        (agents(v50={**V50, "elo": float("nan")}), "agents.v50.elo: found nan; expected a finite number"),
-        (agents(v50={**V50, "elo": "high"}), "agents.v50.elo: found 'high'"),
-        (agents(v50={**V50, "elo": True}), "agents.v50.elo: found True"),
-        (agents(v50={**V50, "step": None}), "agents.v50.step: found None; expected a whole number from 0"),
-        (agents(v50={**V50, "step": 1.5}), "agents.v50.step: found 1.5"),
-        (agents(v50={**V50, "step": -1}), "agents.v50.step: found -1"),
+        ({"agents": None}, "agents: expected `object`, got `null`"),
+        ({"agents": []}, "agents: expected `object`, got `array`"),
+        (agents(v50={**V50, "elo": float("nan")}), "agents.v50.elo: nan; expected a finite number"),
+        (agents(v50={**V50, "elo": "high"}), "agents.v50.elo: expected `float`, got `str`"),
+        (agents(v50={**V50, "elo": True}), "agents.v50.elo: expected `float`, got `bool`"),
+        (agents(v50={**V50, "step": None}), "agents.v50.step: expected `int`, got `null`"),
+        (agents(v50={**V50, "step": 1.5}), "agents.v50.step: expected `int`, got `float`"),
+        (agents(v50={**V50, "step": -1}), "agents.v50.step: -1; expected 0 to"),
         (agents(v50={**V50, "step": 40}), "agents.v40.step: 40 is that of 'v50' too"),
-        (agents(v50={**V50, "path": 3}), "agents.v50.path: found 3; expected a text or null"),
+        (agents(v50={**V50, "path": 3}), "agents.v50.path: expected `str | null`, got `int`"),
         (agents(v50={**V50, "parent": "v30"}), "agents.v50.parent: 'v30' is not among the agents; expected"),
         (agents(v50={**V50, "created_at": "..."}), "agents.v50.created_at: found '...'; expected a time"),
         (agents(v50={**V50, "type": "human"}), "agents.v50.type: found 'human'; expected 'baseline' or 'checkpoint'"),
-        (agents(v50=7), "agents.v50: found 7; expected a table"),
+        (agents(v50=7), "agents.v50: expected `object`, got `int`"),
         (agents(**{"a bot": BASE}), "agents.a bot: 'a bot' cannot be a name"),
         (agents(**{"": V50 | {"step": 60}}), "the empty name"),
-        ({"history": {}}, "history: found {}; expected a list"),
-        ({"history": [5]}, "history[0]: found 5; expected a table"),
+        ({"history": {}}, "history: expected `array`, got `object`"),
+        ({"history": [5]}, "history[0]: expected `object`, got `int`"),
         (
             {"history": [*WHOLE["history"], {"p1": "v50", "p2": "ghost", "result": 1}]},
             "history[2].p2: 'ghost' is not among the agents",
         ),
-        ({"history": [{"p2": "v50", "result": 1}]}, "history[0].p1: None is not among the agents"),
-        ({"history": [{"p1": "v50", "p2": "v40", "result": 1, "step": "x"}]}, "history[0].step: found 'x'"),
-        ({"metadata": "none"}, "metadata: found 'none'; expected a table"),
+        ({"history": [{"p2": "v50", "result": 1}]}, "history[0]: object missing required field `p1`"),
+        (
+            {"history": [{"p1": "v50", "p2": "v40", "result": 1, "step": "x"}]},
+            "history[0].step: expected `int | null`, got `str`",
+        ),
+        ({"metadata": "none"}, "metadata: expected `object`, got `str`"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(changes: dict[str, Any], message: str) -> None:
@@ -194,7 +197,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere\.json: cannot be read"):
         read_registry(tmp_path / "nowhere.json")
     (tmp_path / "bad.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"bad\.json: agents: found None"):
+    with pytest.raises(UsageError, match=r"bad\.json: agents: expected `object`, got `null`"):
         read_registry(tmp_path / "bad.json")
 
 

@@ -15,7 +15,7 @@ from league.matchmaking.matchmaker import make_match, recompute_draw
 from league.matchmaking.roles import reset_reason, sampler_of, select_parents
 from league.samplers.base import make_sampler
 from league.state import LeagueState, LeagueStateSnapshot
-from league.state.rewards import FEWEST, WINDOW
+from league.state.standings_rows import FEWEST_REWARDS, REWARD_WINDOW
 from lifecycle.config_checks import check_config
 from schemas import events as e
 from schemas.config import (
@@ -61,7 +61,7 @@ def match(nth: int, hero: str, reward: float) -> e.MatchFinished:
     )
 
 
-def matches(hero: str, reward: float, count: int = FEWEST) -> list[e.MatchFinished]:
+def matches(hero: str, reward: float, count: int = FEWEST_REWARDS) -> list[e.MatchFinished]:
     return [match(nth, hero, reward) for nth in range(count)]
 
 
@@ -111,7 +111,9 @@ def test_the_one_that_earned_least_is_replaced_by_offspring_of_those_that_earned
 
 
 def test_rewards_are_those_of_the_newest_matches_since_a_reset() -> None:
-    state = fold_events(OPENED, *EVERYBODY, *matches("tutor@3", 0.0, WINDOW), *matches("tutor@4", 1.0, WINDOW // 2))
+    state = fold_events(
+        OPENED, *EVERYBODY, *matches("tutor@3", 0.0, REWARD_WINDOW), *matches("tutor@4", 1.0, REWARD_WINDOW // 2)
+    )
     assert state.standings().rewards == {"tutor": 0.5}
     void = e.MatchVoided(match=match(0, "tutor@4", 1.0), match_sequence=70, reason="x")
     state.apply(state.sequence + 1, void)
@@ -120,10 +122,10 @@ def test_rewards_are_those_of_the_newest_matches_since_a_reset() -> None:
     assert LeagueState.from_snapshot(saved).standings() == state.standings()
     state.apply(state.sequence + 1, e.PolicyReset(policy="tutor", version=5, reason="weakest"))
     assert not state.standings().rewards
-    for late in matches("tutor@5", 0.3) + matches("tutor@6", 0.9, FEWEST - 1):
+    for late in matches("tutor@5", 0.3) + matches("tutor@6", 0.9, FEWEST_REWARDS - 1):
         state.apply(state.sequence + 1, late)
     assert not state.standings().rewards, "from before the reset, or too few"
-    state.apply(state.sequence + 1, match(FEWEST, "tutor@6", 0.9))
+    state.apply(state.sequence + 1, match(FEWEST_REWARDS, "tutor@6", 0.9))
     assert state.standings().rewards == {"tutor": pytest.approx(0.9)}
 
 

@@ -23,7 +23,7 @@ from schemas.events import (
 from schemas.sketches import make_sketch
 from tests.builders import gradient_step
 from tests.simulated_history import Simulation
-from workers.trackers.charts import ChartFold, Row
+from workers.trackers import ChartFold, Row
 from workers.trackers.gauges import RollingMeans
 
 CONFIG = LeagueConfig(

@@ -12,9 +12,8 @@ import pytest
 
 from schemas.config import LeagueConfig, Plugin, convert, to_builtins
 from schemas.errors import BusyError, ConfigError, RemoteError
-from workers.trackers.charts import Row
-from workers.trackers.sinks import SINKS, Place, make_sink
-from workers.trackers.sinks.jsonl import read
+from workers.trackers import Row
+from workers.trackers.sinks import SINKS, Place, make_sink, read
 
 pytest.importorskip("wandb")
 

@@ -24,8 +24,7 @@ from schemas.config import LeagueConfig, Plugin, TrainerConfig, convert
 from schemas.errors import ConfigError, ModelError
 from schemas.trajectories import ModelCall, Trajectory
 from trainer.backends import BACKENDS, AdapterSpec, load_backend, read_adapter_spec
-from trainer.backends.auto import choose_backend, resolve_backend
-from trainer.backends.native import NativeBackend
+from trainer.backends.native import NativeBackend, choose_backend, resolve_backend
 from trainer.learner import Learner
 
 VOCABULARY, WIDTH, LAYERS, WINDOW = 512, 64, 2, 6

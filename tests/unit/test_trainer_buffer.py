@@ -15,8 +15,8 @@ from schemas.events import GradientStepTaken
 from schemas.trajectories import ModelCall, Trajectory
 from tests.builders import model_call, trajectory
 from trainer.admission import fresh_step_indices, is_stale
-from trainer.buffer import STRATEGIES, TrajectoryBuffer, Unit
-from trainer.buffer.base import select_units
+from trainer.buffer import STRATEGIES, Unit, select_units
+from trainer.buffer.buffer import TrajectoryBuffer
 
 
 def step(version: int, sampled: bool = True) -> ModelCall:

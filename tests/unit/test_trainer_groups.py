@@ -15,8 +15,8 @@ from schemas.numbers import expand_ranges, to_ranges
 from schemas.trajectories import Trajectory
 from tests.builders import model_call, trajectory
 from trainer.admission import is_stale
-from trainer.buffer import BufferCapacity, TrajectoryBuffer, Unit
-from trainer.buffer.base import select_units
+from trainer.buffer import Unit, select_units
+from trainer.buffer.buffer import BufferCapacity, TrajectoryBuffer
 from trainer.buffer.groups import is_grouped
 
 

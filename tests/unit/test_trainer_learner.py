@@ -434,7 +434,7 @@ def test_minibatches_hold_every_sequence_once(rollouts: list[Trajectory]) -> Non
 def test_bad_settings_are_config_errors(decoder: Decoder) -> None:
     with pytest.raises(ConfigError, match=r"trainer\.learner\.rate: unknown key"):
         learner(decoder, learner={"rate": 1.0})
-    with pytest.raises(ConfigError, match=r"trainer\.learner.*epochs: 0; expected more than 0"):
+    with pytest.raises(ConfigError, match=r"trainer\.learner.*epochs: 0; expected 1 or more"):
         learner(decoder, learner={"epochs": 0})
 
 

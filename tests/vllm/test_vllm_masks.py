@@ -13,8 +13,8 @@ from arena.constraints.tagged import TaggedConstraints
 from arena.constraints.token_walk import ListConstraint
 from arena.constraints.vocabulary import read_vocabulary
 from inference import Generation, Request, SamplingParameters
+from inference.vllm import VllmRequest, VllmSample, max_excerpt_tokens
 from inference.vllm.engine import VllmBackend
-from inference.vllm.messages import VllmRequest, VllmSample, max_excerpt_tokens
 from inference.vllm.settings import VllmConfig
 from models import Tokenizer
 from schemas.errors import ModelError

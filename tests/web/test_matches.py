@@ -18,7 +18,7 @@ from arena.games.base import Outcome
 from arena.match import BotPlayer, play
 from arena.records import EpisodeRecord, RecordedCall, RecordedEpisode
 from league.integrity.snapshots import take_snapshot
-from league.log.experience import ExperienceStream
+from league.log.queues import ExperienceStream
 from league.queries.match_list import build_page_query
 from league.queries.pages import RequestParams
 from league.queries.pages import matches as answers

@@ -25,8 +25,7 @@ from schemas.events import LeagueOpened, MatchFailed, MatchFinished, RatingUpdat
 from schemas.jobs import PlayMatch
 from tests.simulated_history import Simulation
 from tests.web.conftest import CONFIG, Site
-from ui.play.human_match import HumanMatch
-from ui.play.lobby import HumanMatchLobby
+from ui.play.human_match import HumanMatch, HumanMatchLobby
 from ui.play.terminal import play_in_terminal
 
 NIM = msgspec.structs.replace(CONFIG, game=Plugin(name="nim", settings={"seats": 3, "heaps": [2, 3, 4]}))

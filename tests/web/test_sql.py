@@ -12,7 +12,7 @@ from typing import Any
 from schemas.events import AgentRegistered
 from tests.simulated_history import Simulation
 from tests.web.conftest import Site
-from ui.web.actions.sql import MAX_CONCURRENT, MAX_ROWS
+from ui.web.actions import MAX_CONCURRENT, MAX_ROWS
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = '=1+1,"<b>x</b>"\n\u202e\'; DROP TABLE matches; --'

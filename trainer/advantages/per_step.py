@@ -1,17 +1,19 @@
-"""Estimators that look at the reward of each step.
+"""Estimators that look at the reward of each step: as it is, with a critic, or along the game's clock.
 
-Shape suffix: S step of a rollout.
+Shape suffixes: S step of a rollout, C distinct clock of a rollout, X (rollout, clock) cell of the batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Annotated, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.numbers import Share
+from schemas.numbers import PositiveFloat, Share
 from schemas.plugins import PluginStruct
 from schemas.trajectories import Trajectory
-from trainer.advantages.base import CriticConfig, CriticEstimate, Estimate, State, register
+from trainer.advantages.base import CriticConfig, CriticEstimate, Estimate, State, key_indices, leave_one_out, register
 
 
 @register("step_reward")
@@ -69,3 +71,130 @@ class Gae(PluginStruct, frozen=True):
         for step in range(len(advantages_S) - 2, -1, -1):
             advantages_S[step] += self.gamma * self.lam * advantages_S[step + 1]
         return advantages_S
+
+
+MIN_EVIDENCE = 0.25
+"""Rollouts' worth of memory below which a line-up is forgotten."""
+
+
+class Cells(NamedTuple):
+    """The (rollout, clock) cells of a batch, rollout after rollout."""
+
+    clocks: list[NDArray[np.int64]]
+    """Distinct clocks [C] of each rollout."""
+    step_cells: list[NDArray[np.int64]]
+    """Index [S] of each step's clock, by rollout."""
+    to_go_X: NDArray[np.float64]
+    """Discounted reward-to-go from each cell on."""
+
+    def keys(self, rollouts: Sequence[Trajectory]) -> Iterator[tuple[Trajectory, int]]:
+        """Rollout and clock of each cell."""
+        return ((r, int(clock)) for r, clocks_C in zip(rollouts, self.clocks, strict=True) for clock in clocks_C)
+
+    def to_steps(self, values_X: NDArray[np.float64], normalize: bool) -> list[NDArray[np.float64]]:
+        """Values of cells as [S] per rollout, divided by their root mean square with ``normalize``."""
+        rms = float(np.sqrt(np.mean(values_X**2)))
+        if normalize and rms > 1e-9:
+            values_X = values_X / rms
+        parts = np.split(values_X, np.cumsum([len(clocks_C) for clocks_C in self.clocks])[:-1])
+        return [part_C[cell_S] for part_C, cell_S in zip(parts, self.step_cells, strict=True)]
+
+
+def batch_cells(rollouts: Sequence[Trajectory], rewards: Sequence[NDArray[np.float64]], gamma: float) -> Cells:
+    """The cells of a batch with rewards [S] per rollout."""
+    cells = [clock_returns(r, rewards_S, gamma) for r, rewards_S in zip(rollouts, rewards, strict=True)]
+    clocks, to_go, step_cells = zip(*cells, strict=True)
+    return Cells(list(clocks), list(step_cells), np.concatenate(to_go))
+
+
+def clock_returns(
+    rollout: Trajectory, rewards_S: NDArray[np.float64], gamma: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Distinct clocks [C], discounted reward-to-go from each [C], and each step's clock as an index [S]."""
+    clocks_C, cell_S = np.unique([step.clock for step in rollout.steps], return_inverse=True)
+    to_go_C: NDArray[np.float64] = np.bincount(cell_S, weights=rewards_S).astype(np.float64)
+    for i in range(len(clocks_C) - 2, -1, -1):
+        to_go_C[i] += gamma ** (clocks_C[i + 1] - clocks_C[i]) * to_go_C[i + 1]
+    return clocks_C, to_go_C, cell_S
+
+
+@register("clock_leave_one_out")
+class ClockLeaveOneOut(PluginStruct, frozen=True):
+    """A = G(clock) - mean of the others' G(clock) at the same role (Kool et al. 2019), over one global scale.
+
+    The estimator that taught a small model Diplomacy fastest: yearly changes of the centre count, 0.8 a year.
+    """
+
+    gamma: float = 0.8
+    """Discount per unit of the clock."""
+    normalize: bool = True
+    """Divide by the root mean square over the batch's (rollout, clock) cells."""
+
+    def __call__(
+        self, rollouts: Sequence[Trajectory], rewards: Sequence[NDArray[np.float64]], state: State
+    ) -> Estimate:
+        """All steps of one clock share its advantage; a clock that no other rollout of the role reached gets 0."""
+        cells = batch_cells(rollouts, rewards, self.gamma)
+        keys = key_indices([(r.game, r.role, clock) for r, clock in cells.keys(rollouts)])
+        return Estimate(cells.to_steps(leave_one_out(cells.to_go_X, keys), self.normalize), state)
+
+
+@register("clock_lineup")
+class ClockLineup(PluginStruct, frozen=True):
+    """A = G(clock) - (w m + others' sum + p prior) / (w + others + p), over one global scale.
+
+    ``clock_leave_one_out`` compares a role's rollouts with any other players at the table. Where some opponents are
+    much stronger than others, most of what it sees is then the draw. Here the rollouts of the same line-up count for
+    more, those of the batches before among them: few of one batch are alike.
+
+    ``m`` is the mean of what the line-up's rollouts of earlier batches got from this clock on, of fading weight ``w``;
+    the others are those of this batch; the prior is the mean of the role's other rollouts of the batch, whatever their
+    line-up. Nothing of a rollout's own is in its baseline, which therefore adds no bias (Kool et al. 2019).
+    """
+
+    gamma: Share = 0.8
+    """Discount per unit of the clock."""
+    memory: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.85
+    """What is left of an earlier rollout's weight with each batch."""
+    prior: PositiveFloat = 2.0
+    """Rollouts that the prior counts for."""
+
+    def __call__(
+        self, rollouts: Sequence[Trajectory], rewards: Sequence[NDArray[np.float64]], state: State
+    ) -> Estimate:
+        """All steps of one clock share its advantage; where nothing tells what to expect it is 0."""
+        cells = batch_cells(rollouts, rewards, self.gamma)
+        lineups = [f"{r.game}|{r.role}|{r.group}|{clock}" for r, clock in cells.keys(rollouts)]
+        roles = key_indices([(r.game, r.role, clock) for r, clock in cells.keys(rollouts)])
+        values_X = self._advantages(cells.to_go_X, lineups, roles, state)
+        after = dict(self._lineup_means(cells.to_go_X, lineups, state))
+        return Estimate(cells.to_steps(values_X, normalize=True), after)
+
+    def _advantages(
+        self, to_go_X: NDArray[np.float64], lineups: Sequence[str], role_X: NDArray[np.int64], state: State
+    ) -> NDArray[np.float64]:
+        cell_X = key_indices(lineups)
+        others_X = np.bincount(cell_X)[cell_X] - 1
+        sums_X = np.bincount(cell_X, weights=to_go_X)[cell_X] - to_go_X
+        weight_X = np.array([state.get(f"weight/{key}", 0.0) for key in lineups])
+        mean_X = np.array([state.get(f"mean/{key}", 0.0) for key in lineups])
+        is_alone_X = np.bincount(role_X)[role_X] == 1
+        prior_X = np.where(is_alone_X, 0.0, self.prior)
+        role_mean_X = to_go_X - leave_one_out(to_go_X, role_X)
+        known_X = weight_X + others_X + prior_X
+        expected_X = (weight_X * mean_X + sums_X + prior_X * role_mean_X) / np.maximum(known_X, 1e-12)
+        return np.where(known_X > 0, to_go_X - expected_X, 0.0)
+
+    def _lineup_means(
+        self, to_go_X: NDArray[np.float64], lineups: Sequence[str], state: State
+    ) -> Iterator[tuple[str, float]]:
+        """Mean and weight of every line-up and clock, this batch's rollouts at full weight."""
+        weights = {k.removeprefix("weight/"): self.memory * v for k, v in state.items() if k.startswith("weight/")}
+        sums = {key: weight * state.get(f"mean/{key}", 0.0) for key, weight in weights.items()}
+        for key, value in zip(lineups, to_go_X.tolist(), strict=True):
+            weights[key] = weights.get(key, 0.0) + 1.0
+            sums[key] = sums.get(key, 0.0) + value
+        for key, weight in weights.items():
+            if weight >= MIN_EVIDENCE:
+                yield f"weight/{key}", weight
+                yield f"mean/{key}", sums[key] / weight

@@ -1,7 +1,7 @@
 """Learner backends: the library that runs the base model and its adapter; one file each beside this contract.
 
 A backend holds a frozen base model and makes adapters on it. Where it holds them in this process, all trainable
-parameters of an adapter are one flat vector, ``flat_P``, and ``trainer.optimizer`` updates it. Where a server holds
+parameters of an adapter are one flat vector, ``flat_P``, and ``native.FlatAdamW`` updates it. Where a server holds
 them, the server's optimiser does.
 """
 

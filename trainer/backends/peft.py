@@ -26,18 +26,18 @@ from torch import Tensor, nn
 from models import adapters
 from models.forward import Packing, attend, attend_packed, make_packing
 from models.hf import load_transformers_model
+from models.merge import load_with_peft, make_peft_model, name_peft_tensors, read_peft_config
 from models.model_config import ModelShape, read_model_shape
-from models.peft_adapters import load_with_peft, make_peft_model, name_peft_tensors, read_peft_config
 from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError, format_choices
 from trainer.advantages.base import CriticConfig
 from trainer.backends import BACKENDS, AdapterLayout, AdapterSpec, MemoryReport, report_memory
+from trainer.backends.native import FlatAdamW
 from trainer.batch import Microbatch
 from trainer.critic import Critic
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import evaluate_choices
 from trainer.losses import LossInputs
-from trainer.optimizer import FlatAdamW
 from trainer.ranks import RankComm
 
 PACKED_ATTENTION = "league_packed"

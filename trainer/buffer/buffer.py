@@ -19,7 +19,7 @@ from schemas.ids import derive_seed
 from schemas.numbers import Ranges, in_ranges
 from schemas.trajectories import Trajectory
 from trainer.admission import fresh_step_indices
-from trainer.buffer.base import (
+from trainer.buffer import (
     STRATEGIES,
     UNCOUNTED_REASONS,
     BatchAccounting,

@@ -14,7 +14,7 @@ from schemas.config.base import parse_value
 from schemas.errors import UsageError, format_choices
 from schemas.events import AgentActivated, AgentRetired, Event, LeagueConfigured, LeaguePaused, LeagueResumed
 from ui.cli.options import JsonOption, with_run_options
-from ui.output import print_json
+from ui.output import print_answer, print_json
 
 if TYPE_CHECKING:
     from lifecycle.control import DecideEvents, RequestedMatches
@@ -197,10 +197,7 @@ def match_request(
         raise UsageError(f"--kind {kind}: expected {format_choices(PURPOSES)}")
     line_up = [agent.strip() for agent in seats.split(",")]
     request = uvloop.run(_request_matches(run, line_up, count, kind, rotate))
-    if as_json:
-        print_json(request)
-    else:
-        _print_requested(request)
+    print_answer(request, as_json, _print_requested)
 
 
 def _print_requested(requested: "RequestedMatches") -> None:

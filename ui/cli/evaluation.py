@@ -25,14 +25,17 @@ from schemas.events import (
     RegressionNoticed,
 )
 from ui.cli.options import AtOption, JsonOption, with_run_options
-from ui.output import PLACEHOLDER, format_percent, print_json
+from ui.output import PLACEHOLDER, format_percent, print_answer, print_json
 
 if TYPE_CHECKING:
     from league.success_criteria import CriteriaReport
-    from league.success_criteria.baseline_beat import BaselineBeat
-    from league.success_criteria.diversity import Diversity
-    from league.success_criteria.regression import BaselineComparison, NoRegression, VersionDifference
-    from league.success_criteria.stability import Stability
+    from league.success_criteria.against_baselines import (
+        BaselineBeat,
+        BaselineComparison,
+        NoRegression,
+        VersionDifference,
+    )
+    from league.success_criteria.training import Diversity, Stability
 
 
 @with_run_options
@@ -45,10 +48,7 @@ def criteria(*, run: Run, at: AtOption = None, as_json: JsonOption = False) -> N
     from league.queries.reports import judge_run
 
     report = uvloop.run(judge_run(run, at))
-    if as_json:
-        print_json(report)
-    else:
-        _print_criteria(report, Console(highlight=False))
+    print_answer(report, as_json, _print_criteria)
     raise typer.Exit(0 if report.passed else 1)
 
 
@@ -56,7 +56,8 @@ def criteria(*, run: Run, at: AtOption = None, as_json: JsonOption = False) -> N
 _PASS, _FAIL = Text(" PASS ", "black on #56B4E9"), Text(" FAIL ", "black on #E69F00")
 
 
-def _print_criteria(report: "CriteriaReport", console: Console) -> None:
+def _print_criteria(report: "CriteriaReport") -> None:
+    console = Console(highlight=False)
     parts = (report.baseline_beat, report.no_regression, report.diversity, report.stability)
     passed = sum(part.passed for part in parts)
     about = f"League {report.league!r} ({report.game}), policy {report.policy!r}, up to event {report.sequence:,}"

@@ -15,7 +15,7 @@ from league.log.base import RecordedEvent
 from league.run import Run
 from schemas.errors import UsageError
 from ui.cli.options import AtOption, EventTypeOption, JsonOption, check_event_types, with_run_options
-from ui.output import print_json, terminal_width
+from ui.output import print_answer, terminal_width
 
 
 class GroupBy(StrEnum):
@@ -154,10 +154,7 @@ def ledger(*, run: Run, as_json: JsonOption = False) -> None:
     result never reached the history.
     """
     accounts = uvloop.run(_read_ledger(run))
-    if as_json:
-        print_json(accounts)
-    else:
-        typer.echo(_ledger_text(accounts), nl=False)
+    print_answer(accounts, as_json, lambda rows: typer.echo(_ledger_text(rows), nl=False))
     raise typer.Exit(0 if all(account.balanced for account in accounts) else 1)
 
 
@@ -213,7 +210,7 @@ def forward(
 async def _forward_events(
     run: Run, to: str, variable: str, kinds: list[str], first: int | None, again: bool, follow: bool
 ) -> None:
-    from workers.log_export.exports import make_target
+    from workers.log_export import make_target
     from workers.log_export.forwarder import LogExporter
     from workers.log_export.lines import LogLineWriter
     from workers.tracker import history_identity

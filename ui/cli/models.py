@@ -16,7 +16,7 @@ from league.run import DEFAULT_RUN, Run
 from lifecycle.branch import RestoreResult, restore_run
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, LeagueOption, SealOption, check_seal, with_run_options
-from ui.output import print_json, print_line
+from ui.output import print_answer, print_json, print_line
 from workers.progress import show_progress
 
 if TYPE_CHECKING:
@@ -173,10 +173,7 @@ def restore_league(
         raise UsageError(f"--from {source}: no such folder; expected that of the damaged run, or --archive or --nats")
     with show_progress(Console(stderr=True), "restoring") as report:
         made = uvloop.run(restore_run(Run(source, nats=nats), archive or [], league, expect, run, report))
-    if as_json:
-        print_json(made)
-    else:
-        _print_restored(made, run)
+    print_answer(made, as_json, lambda result: _print_restored(result, run))
 
 
 def _print_restored(result: RestoreResult, run: Path) -> None:

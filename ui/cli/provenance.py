@@ -24,7 +24,7 @@ from league.queries.matches import MatchEvents, find_match, load_record
 from league.run import Run
 from schemas.errors import UsageError, format_choices
 from ui.cli.options import JsonOption, with_run_options
-from ui.output import format_bytes, format_percent, print_json, terminal_width, writing
+from ui.output import format_bytes, format_percent, print_answer, print_json, terminal_width, writing
 
 if TYPE_CHECKING:
     from league.history.lineage import Lineage, LineageNode, LineageStep
@@ -188,10 +188,7 @@ def audit_draws(
     the distance to expect by chance when every pick follows its target.
     """
     audit = uvloop.run(_run_audit(run, window, draws, policy))
-    if as_json:
-        print_json(audit)
-    else:
-        _print_audit(audit)
+    print_answer(audit, as_json, _print_audit)
 
 
 async def _run_audit(run: Run, window: int, draws: int, policy: str | None) -> SamplingAudit:

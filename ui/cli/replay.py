@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import uvloop
 
-from league.history.replay import ReplayReport, replay_log, verify_log
+from league.history.replay import ReplayReport, VerifyReport, replay_log, verify_log
 from league.log.jetstream import JetStreamLog
 from league.queries.tables import resolve_sequence
 from league.run import Run
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, with_run_options
-from ui.output import print_json, terminal_width
+from ui.output import print_answer, terminal_width
 
 if TYPE_CHECKING:
     from league.history.counterfactual import RatingComparison, RatingShift
@@ -68,28 +68,27 @@ async def _run_replay(run: Run, until: str | None, check: bool, options: "Replay
         if options:
             from league.queries.reports import compare_counterfactual
 
-            _print_comparison(await compare_counterfactual(run, history, place, options), as_json)
+            comparison = await compare_counterfactual(run, history, place, options)
+            print_answer(comparison, as_json, _print_comparison)
         else:
-            _print_report(await replay_log(history, place), as_json)
+            print_answer(await replay_log(history, place), as_json, _print_report)
     return 0
 
 
 async def _print_verification(history: JetStreamLog, until: int, as_json: bool) -> int:
     report = await verify_log(history, until)
-    if as_json:
-        print_json(report)
-    else:
-        print(report.summary())
-        for difference in report.differences[:_MAX_DIFFERENCES]:
-            print(f"  {difference}")
-        print(report.scope())
+    print_answer(report, as_json, _print_differences)
     return 0 if report.is_identical else 1
 
 
-def _print_report(report: ReplayReport, as_json: bool) -> None:
-    if as_json:
-        print_json(report)
-        return
+def _print_differences(report: VerifyReport) -> None:
+    print(report.summary())
+    for difference in report.differences[:_MAX_DIFFERENCES]:
+        print(f"  {difference}")
+    print(report.scope())
+
+
+def _print_report(report: ReplayReport) -> None:
     at = datetime.fromtimestamp(report.time_ns / 1e9, tz=UTC)
     steps = ", ".join(f"{policy} {step:,}" for policy, step in report.steps.items()) or "none"
     print(f"{report.events:,} events folded, up to event {report.sequence:,} of {at:%Y-%m-%d %H:%M:%S} UTC")
@@ -102,10 +101,7 @@ def _print_report(report: ReplayReport, as_json: bool) -> None:
     print(f"digest of the state: {report.digest}")
 
 
-def _print_comparison(comparison: "RatingComparison", as_json: bool) -> None:
-    if as_json:
-        print_json(comparison)
-        return
+def _print_comparison(comparison: "RatingComparison") -> None:
     from league.queries.text_table import Column, number_columns, render_table
 
     recorded = number_columns("recorded rank", "recorded rating", "recorded games")

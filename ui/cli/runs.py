@@ -18,11 +18,12 @@ from lifecycle.branch import BranchResult, make_branch
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import UsageError
 from ui.cli.options import JsonOption, LeagueOption, with_run_options
-from ui.output import PLACEHOLDER, format_number, print_json, print_line
+from ui.output import PLACEHOLDER, format_number, print_answer, print_json, print_line
 from workers.progress import show_progress
 
 
-def _print_comparison(console: Console, comparison: RunComparison) -> None:
+def _print_comparison(comparison: RunComparison) -> None:
+    console = Console()
     print_line(console, _relation_text(comparison))
     for note in comparison.notes:
         print_line(console, f"note: {note}")
@@ -113,10 +114,7 @@ def branch_league(
     """Start a new run with a copy of another one's history up to an event; `league up --run NEW` continues it."""
     console = Console(stderr=True)
     made = uvloop.run(_run_branch(Run(source, nats=nats, name=league), at, run, console))
-    if as_json:
-        print_json(made)
-    else:
-        _print_branch(made, run)
+    print_answer(made, as_json, lambda result: _print_branch(result, run))
 
 
 async def _run_branch(source: Run, at: str, target: Path, console: Console) -> BranchResult:
@@ -161,10 +159,7 @@ def compare_run_folders(
         from league.plots.render import draw_comparison
 
         draw_comparison({side.run: side.curve for side in (made.first, made.second)}, output)
-    if as_json:
-        print_json(made)
-    else:
-        _print_comparison(Console(), made)
+    print_answer(made, as_json, _print_comparison)
 
 
 def import_league(

@@ -39,28 +39,20 @@ def sql(
     Without a statement, a terminal gets a prompt; otherwise statements are read from standard input, each up to its
     semicolon.
     """
-    how = "json" if as_json else form.value
-    if statement is not None:
-        _print_query(run, statement, how, timeout, memory)
-        return
-    from ui.cli.sql_prompt import SqlPrompt
-
-    uvloop.run(SqlPrompt(run, how, timeout, memory).run(sys.stdin))
-
-
-def _print_query(run: Run, statement: str, form: str, timeout_s: float, memory: str) -> None:
-    print(uvloop.run(_query_text(run, statement, form, timeout_s, memory)), end="")
-
-
-async def _query_text(run: Run, statement: str, form: str, timeout_s: float, memory: str) -> str:
     from league.projections.query import QueryLimits
     from league.queries.tables import query_run, unreadable_warning
     from league.queries.text_table import render_rows
 
-    result = await query_run(run, statement, QueryLimits(timeout_s, memory))
+    how, limits = "json" if as_json else form.value, QueryLimits(timeout, memory)
+    if statement is None:
+        from ui.cli.sql_prompt import SqlPrompt
+
+        uvloop.run(SqlPrompt(run, how, limits).run(sys.stdin))
+        return
+    result = uvloop.run(query_run(run, statement, limits))
     if text := unreadable_warning(result):
         print(text, file=sys.stderr)
-    return render_rows(result.columns, result.types, result.rows, form, terminal_width())
+    print(render_rows(result.columns, result.types, result.rows, how, terminal_width()), end="")
 
 
 @with_run_options
@@ -77,7 +69,6 @@ def export(
 
 
 async def _run_export(run: Run, to: Path, as_json: bool) -> None:
-
     from league.projections.export import export_tables
     from league.queries.tables import update_projection
 

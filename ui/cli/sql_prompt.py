@@ -53,9 +53,9 @@ def split_statements(text: str) -> tuple[list[str], str]:
     statements, start, place = [], 0, 0
     while place < len(text):
         rest = text[place:]
-        closing = next((end for begin, end in _QUOTE_PAIRS.items() if rest.startswith(begin)), None)
-        if closing is not None:
-            begin = next(begin for begin in _QUOTE_PAIRS if rest.startswith(begin))
+        begin = next((begin for begin in _QUOTE_PAIRS if rest.startswith(begin)), None)
+        if begin is not None:
+            closing = _QUOTE_PAIRS[begin]
             end = text.find(closing, place + len(begin))
             # A quotation or comment without an end continues on the next line.
             place = len(text) if end < 0 else end + len(closing)
@@ -71,12 +71,12 @@ _QUOTE_PAIRS = {"'": "'", '"': '"', "--": "\n", "/*": "*/"}
 
 
 class SqlPrompt:
-    """The prompt of a run. ``form`` is ``table``, ``csv`` or ``json``; ``memory`` is a limit such as ``1GB``."""
+    """The prompt of a run. ``form`` is ``table``, ``csv`` or ``json``."""
 
-    def __init__(self, run: Run, form: str, timeout_s: float, memory: str) -> None:
+    def __init__(self, run: Run, form: str, limits: QueryLimits) -> None:
         self._run = run
         self._form = form
-        self._limits = QueryLimits(timeout_s, memory)
+        self._limits = limits
         self._errors = Console(stderr=True)
         self._last_warning = ""
         self._is_terminal = False

@@ -20,7 +20,7 @@ from league.run import Run
 from schemas.config import HistoryConfig
 from schemas.errors import ExitCode, LogError, UsageError
 from ui.cli.options import JsonOption, SealOption, check_seal, with_run_options
-from ui.output import format_bytes, format_count, print_error, print_json, print_omitted
+from ui.output import format_bytes, format_count, print_answer, print_error, print_json, print_omitted
 from workers.progress import ProgressReporter, progress_callback, show_progress
 
 _MAX_SHOWN, _MAX_EVENTS = 20, 5
@@ -142,10 +142,7 @@ def _verify_results(events: Path, as_json: bool) -> int:
     for batch in read_exported(events):
         checker.apply_batch(batch)
     results = checker.finish()
-    if as_json:
-        print_json(results)
-    else:
-        _print_results(results)
+    print_answer(results, as_json, _print_results)
     return ExitCode.DAMAGED if results.forged else ExitCode.SUCCESS
 
 

@@ -9,8 +9,7 @@ from league.queries.playable import match_options
 from league.run import Run
 from league.state import LeagueState
 from schemas.errors import UsageError, escape_unprintable, format_choices
-from ui.play.human_match import HumanMatch, HumanMatchView
-from ui.play.lobby import HumanMatchLobby
+from ui.play.human_match import HumanMatch, HumanMatchLobby, HumanMatchView
 from workers.runtime import beside
 
 Printer = Callable[[str], None]

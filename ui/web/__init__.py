@@ -2,7 +2,7 @@
 
 - ``guard``     access control: addresses, tokens, origins
 - ``server``    routes, cached answers, the live stream, static files
-- ``actions/``  POST requests: SQL, and matches against agents
+- ``actions``   POST requests: SQL, and matches against agents
 - ``offline/``  pages in files: a match, and a league
 - ``static/``   the pages: plain JavaScript modules, no build step; elements are made by ``dom.js`` only
 

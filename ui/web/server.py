@@ -20,9 +20,7 @@ from league.queries.pages import EncodedResponse, RequestParams, Route, routes
 from league.queries.pages.matches import load_whole_match
 from league.run import Run
 from schemas.errors import BusyError, LeagueError, LogError, UsageError, format_choices
-from ui.web.actions import ActionGroup, ActionHandler
-from ui.web.actions.play import PlayActions
-from ui.web.actions.sql import SqlActions
+from ui.web.actions import ActionGroup, ActionHandler, PlayActions, SqlActions
 from ui.web.guard import RequestGuard, add_security_headers
 from ui.web.offline.elements import document_policy
 from ui.web.offline.league_site import make_site

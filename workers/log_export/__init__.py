@@ -7,5 +7,144 @@ order and at least once; a line's ``id`` identifies copies.
                  whose last line is its position
 - ``platform``   a log platform that accepts arrays of events (Axiom's interface)
 - ``forwarder``  exports a history to one destination, and keeps a platform's position on disk
-- ``exports``    makes the destinations of a command or the configuration; runs the latter in the background
+
+Here are the destinations of a command or the configuration, and the exports that run in the background.
 """
+
+import asyncio
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from league.log.base import EventLog
+from schemas.config import LogExportConfig
+from schemas.errors import ConfigError, UsageError
+from schemas.ids import digest
+from schemas.loggers import get_logger
+from schemas.retry import Backoff
+from workers.log_export.forwarder import ExportProgress, LogExporter
+from workers.log_export.lines import ExportTarget, FileTarget, LogLineWriter, StdoutTarget
+
+TOKEN_VARIABLE = "LEAGUE_FORWARD_TOKEN"
+"""The environment variable with a platform's token where no other is named."""
+
+
+def make_target(to: str, variable: str, folder: Path, history: str, where: str = "--to") -> ExportTarget:
+    """Make a destination, unopened.
+
+    Args:
+        to: ``-`` for standard output, an address, or a file.
+        variable: The environment variable with the platform's token; empty for ``LEAGUE_FORWARD_TOKEN``, if it is set.
+        folder: The folder for position files.
+        history: The history's name, used in the names of position files.
+        where: Name of the option, for messages.
+
+    Raises:
+        UsageError: the destination is invalid, or a token would be sent unencrypted.
+        ConfigError: the named variable holds no token.
+    """
+    if "://" not in to:
+        if variable:
+            raise UsageError(f"{where} {to}: takes no token; expected an address (https://…) with it")
+        if not to:
+            raise UsageError(f"{where}: empty; expected '-', a file or an address (https://…)")
+        return StdoutTarget() if to == "-" else FileTarget(Path(to))
+    parts, token = _parse_address(to, where), _read_token(variable)
+    if token and parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+        raise UsageError(f"{where}: a token would be sent unencrypted to {parts.hostname}; expected https://…")
+    # Imported here, since the HTTP client takes a while to import.
+    from workers.log_export.forwarder import ExportPosition
+    from workers.log_export.platform import HttpTarget
+
+    name = f"{history}-{digest(to.encode())[:12]}"
+    return HttpTarget(to, token, ExportPosition(folder, name, parts.hostname or ""))
+
+
+def _parse_address(to: str, where: str) -> SplitResult:
+    try:
+        parts = urlsplit(to)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good or "@" in parts.netloc:
+        # Not quoted in the message: it may hold a secret.
+        raise UsageError(f"{where}: expected an address like 'https://host/path', without user and password")
+    return parts
+
+
+def _read_token(variable: str) -> str:
+    token = os.environ.get(variable or TOKEN_VARIABLE, "")
+    if variable and not token:
+        raise ConfigError(f"{variable}: not in the environment; expected the token of the platform in it")
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigError(f"{variable or TOKEN_VARIABLE}: holds no token; expected visible ASCII without spaces")
+    return token
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+log = get_logger()
+
+_CONFIG_KEY = "tracker.forward.to"
+_RETRY_S = 5.0
+_MAX_RETRY_S = 300.0
+
+
+class LogExports:
+    """All destinations of a configuration.
+
+    ``folder`` is the run's: for positions, and for files with relative paths. After its first failure a destination
+    pauses for ``retry_s``, doubled for each further one.
+    """
+
+    def __init__(
+        self, configs: Sequence[LogExportConfig], folder: Path, writer: LogLineWriter, retry_s: float = _RETRY_S
+    ) -> None:
+        self._exports = [_LogExport(config, folder, writer, retry_s) for config in configs]
+
+    async def run(self, history: EventLog) -> None:
+        """Export to all destinations until cancelled. A failed one is retried and does not delay the others."""
+        await asyncio.gather(*(one.run(history) for one in self._exports))
+
+    async def wait_for_sequence(self, sequence: int) -> None:
+        """Wait until all destinations have the event at ``sequence``."""
+        await asyncio.gather(*(one.progress.wait_for_sequence(sequence) for one in self._exports))
+
+
+class _LogExport:
+    def __init__(self, config: LogExportConfig, folder: Path, writer: LogLineWriter, retry_s: float) -> None:
+        self._config = config
+        self._folder = folder
+        self._writer = writer
+        self._retry_s = retry_s
+        self.progress = ExportProgress()
+
+    async def run(self, history: EventLog) -> None:
+        backoff = Backoff(self._retry_s, _MAX_RETRY_S)
+        while True:
+            pause_s = backoff.next_s()
+            before = self.progress.sequence
+            try:
+                await self._export_once(history)
+            except Exception as error:  # a destination's failure concerns only itself
+                log.warning("events are not forwarded, trying again", error=str(error), retry_s=pause_s)
+            await asyncio.sleep(pause_s)
+            if self.progress.sequence > before:
+                backoff.reset()
+
+    async def _export_once(self, history: EventLog) -> None:
+        config, folder = self._config, self._folder
+        to = config.to if "://" in config.to else str(folder / config.to)
+        target = make_target(to, config.token_variable, folder / "forwarding", self._writer.history, _CONFIG_KEY)
+        try:
+            first = max(await target.open(self._writer.history) + 1, config.first)
+            await LogExporter(target, self._writer, config.types, first, self.progress).run(history)
+        finally:
+            await target.close()

@@ -1,6 +1,192 @@
-"""Charts of a league: the history folded into rows of metrics, and the sinks that rows are written to.
+"""Charts of a league: the history folded into rows of metrics.
 
-- ``charts``  the fold from events to rows; pure, so that a later start gives the same rows
+The fold is pure and total: a row depends only on the events up to it, so that folding again or later gives the same
+rows at the same sequences. Windows close by the times of events, not by a clock. A row reflects what was known at its
+sequence: matches that are voided later stay in its averages.
+
 - ``gauges``  metrics of single matches with rolling means, and of the folded state: ratings, totals, opponents
-- ``sinks``   the sinks, a file each; ``workers.tracker`` feeds them
+- ``sinks``   what rows are written to; ``workers.tracker`` feeds them
 """
+
+from collections.abc import Mapping
+
+import msgspec
+
+from league.log.base import RecordedEvent
+from league.state import LeagueState
+from schemas import events as e
+from schemas.config import LeagueConfig, TrackerConfig
+from schemas.jobs import EXTERNAL_PURPOSE
+from workers.trackers import gauges
+from workers.trackers.gauges import (
+    NgramWindow,
+    OpponentDrawWindow,
+    RollingMeans,
+    finite_or_none,
+    match_metrics,
+    path_suffix,
+)
+
+_NS = 1_000_000_000
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Metrics at one sequence of the history."""
+
+    sequence: int
+    """Sequence of the row's newest event; strictly increasing from row to row."""
+    time_ns: int
+    """Time of that event, in nanoseconds since 1970 (UTC)."""
+    step: int
+    """The main policy's newest gradient step."""
+    values: dict[str, float]
+    """Values by name; all finite."""
+    full: bool = True
+    """False for a row of a gradient step's own metrics, between two full rows."""
+
+
+class _PlayTotals(msgspec.Struct):
+    """A worker's play since the last full row."""
+
+    games: int = 0
+    tokens: float = 0.0
+
+
+class ChartFold:
+    """Folds a league's history into rows, event by event."""
+
+    def __init__(self) -> None:
+        self.state = LeagueState()
+        self._windows = RollingMeans()
+        self._grams: dict[str, NgramWindow] = {}
+        self._draws: dict[str, OpponentDrawWindow] = {}
+        self._pool = gauges.PoolRatings()
+        self._play_totals: dict[str, _PlayTotals] = {}
+        self._latest: dict[str, float] = {}
+        """Metrics of single events since the last full row."""
+        self._window_start_ns: int | None = None
+        """Start of the current window."""
+
+    def apply(self, recorded: RecordedEvent) -> Row | None:
+        """Fold one event; returns a row if one is due. Events already folded are ignored."""
+        if recorded.sequence <= self.state.sequence:
+            return None
+        event, before = recorded.event, self._change_marker(recorded.event)
+        self.state.apply(recorded.sequence, event)
+        if event is not None and (before is None or self._change_marker(event) != before):
+            self._count(event)
+        return self._make_row(recorded)
+
+    @property
+    def _config(self) -> LeagueConfig:
+        return self.state.config or LeagueConfig()
+
+    @property
+    def _settings(self) -> TrackerConfig:
+        return self._config.tracker
+
+    @property
+    def _hero(self) -> str:
+        return self._config.trainer.policy
+
+    def _change_marker(self, event: e.Event | None) -> object:
+        """A value that changes when the state folds a new event, and does not for a duplicate."""
+        state = self.state
+        if isinstance(event, e.MatchFinished):
+            return state.finished_matches()
+        if isinstance(event, e.OpponentsSampled):
+            return event.worker, state.next_match_index(event.worker)
+        if isinstance(event, e.GradientStepTaken):
+            return event.policy, step.step if (step := state.last_step(event.policy)) is not None else None
+        if isinstance(event, e.EvaluationFinished):
+            known = state.evaluations.get(event.evaluation_id)
+            return event.evaluation_id, known is not None and known.finished is not None
+        return None
+
+    def _count(self, event: e.Event) -> None:
+        if isinstance(event, e.MatchFinished):
+            self._count_match(event)
+        elif isinstance(event, e.OpponentsSampled):
+            policy = event.hero.rpartition("@")[0]
+            self._draws.setdefault(policy, OpponentDrawWindow(policy)).add(event, self.state, self._settings.window)
+        elif isinstance(event, e.GradientStepTaken):
+            self._count_step(event)
+        elif isinstance(event, e.EvaluationFinished):
+            self._count_evaluation(event)
+
+    def _count_match(self, match: e.MatchFinished) -> None:
+        size = self._settings.window
+        for prefix, values in match_metrics(match, self.state, self._hero):
+            self._windows.add_all(prefix, values, size)
+        if match.ngrams and match.purpose == "training":
+            self._grams.setdefault(match.game, NgramWindow()).add(match, size)
+        if match.purpose not in ("imported", EXTERNAL_PURPOSE):
+            played = self._play_totals.setdefault(match.worker, _PlayTotals())
+            played.games += 1
+            played.tokens += finite_or_none(match.tokens) or 0.0
+
+    def _count_step(self, step: e.GradientStepTaken) -> None:
+        self._latest |= gauges.step_metrics(step, self._hero)
+        paths = {name: value for name, value in step.metrics.items() if "/" in name}
+        self._windows.add_all(f"learner{path_suffix(step.policy, self._hero)}", paths, self._settings.window)
+
+    def _count_evaluation(self, result: e.EvaluationFinished) -> None:
+        prefix = f"evaluation-{self._config.game.name}{path_suffix(result.agent, self._hero)}/{result.suite}"
+        if result.suite == "benchmark":
+            prefix += f"/{'+'.join(result.opponents)}"
+        values = {"mean_score": result.mean_score, "mean_rank": result.mean_rank, "failed": result.failed}
+        if result.games > 0:
+            values["win_rate"] = result.wins / result.games
+        self._latest |= {f"{prefix}/{name}": value for name, value in values.items()}
+
+    def _make_row(self, recorded: RecordedEvent) -> Row | None:
+        if self._window_start_ns is None:
+            self._window_start_ns = recorded.time_ns
+        step = self.state.last_step(self._hero)
+        full = self._is_due(recorded)
+        if full:
+            values = self._collect_window(abs(recorded.time_ns - self._window_start_ns) / _NS)
+            self._window_start_ns = recorded.time_ns
+        elif isinstance(recorded.event, e.GradientStepTaken) and self._latest:
+            values = self._drain_latest() | gauges.elo_metrics(self.state, self._hero)
+        else:
+            return None
+        finite = {name: number for name, value in values.items() if (number := finite_or_none(value)) is not None}
+        return Row(recorded.sequence, recorded.time_ns, step.step if step is not None else 0, finite, full)
+
+    def _is_due(self, recorded: RecordedEvent) -> bool:
+        """A row is due when a window ends, training finishes, or the rater leaves, so that the end is reported too."""
+        assert self._window_start_ns is not None
+        event = recorded.event
+        if isinstance(event, e.WorkerLeft):
+            left = self.state.workers.get(event.worker)
+            if left is not None and left.joined.role == "rater":
+                return True
+        # By absolute value: an imported history has older times after newer ones.
+        over = abs(recorded.time_ns - self._window_start_ns) >= self._settings.every_s * _NS
+        return over or isinstance(event, e.TrainingFinished)
+
+    def _collect_window(self, seconds: float) -> dict[str, float]:
+        values = self._drain_latest() | self._windows.collect() | gauges.elo_metrics(self.state, self._hero)
+        for game, grams in self._grams.items():
+            values |= _with_prefix(f"exploration-{game}", grams.collect())
+        for policy, draws in self._draws.items():
+            values |= _with_prefix(f"matchmaking{path_suffix(policy, self._hero)}", draws.collect())
+        for worker, played in self._play_totals.items():
+            if seconds > 0:
+                values |= {f"play/{worker}/games_s": played.games / seconds}
+                values |= {f"play/{worker}/tokens_s": played.tokens / seconds}
+        self._play_totals.clear()
+        return (
+            values
+            | gauges.league_totals(self.state, self._hero)
+            | self._pool.collect_changed(self.state.standings().agents)
+        )
+
+    def _drain_latest(self) -> dict[str, float]:
+        latest, self._latest = self._latest, {}
+        return latest
+
+
+def _with_prefix(prefix: str, values: Mapping[str, float]) -> dict[str, float]:
+    return {f"{prefix}/{name}": value for name, value in values.items()}

@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -18,18 +18,18 @@ from typing import Any
 import msgspec
 
 from arena.arena import Arena
-from arena.clients import InferenceClient
 from arena.datasets import WORDS
-from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
+from arena.environments import ArenaSpec, DatasetSpec, register
 from arena.environments.openenv.client import Description, Result, Server, ServerError, Session
 from arena.episodes import Episode
 from arena.games.texts import strip_thinking
 from arena.games.third_party import require_package
 from arena.rubrics import Rubric
-from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
+from schemas.episodes import EpisodeState, GenerateResult, Message, Role, Rollout
 from schemas.errors import ConfigError
+from schemas.numbers import PositiveFloat, PositiveInt
 
-AGENT, STORE = "agent", "seeds"
+AGENT = "agent"
 
 _FIELDS_MARK = "Each reply is one action, a JSON object with these fields: "
 
@@ -47,27 +47,24 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Arguments of a reset beside the seed: ``{ task_id = "easy" }``."""
     legal: str = "legal_actions"
     """Field of observations that lists the legal values of an action's only field."""
-    sessions: int = 1
+    sessions: PositiveInt = 1
     """Most sessions of a process at a time. Servers allow one unless they are configured otherwise."""
-    max_turns: int = 100
+    max_turns: PositiveInt = 100
     """Maximum number of replies; an episode that is not over by then ends with the reward so far."""
-    timeout_s: float = 60.0
+    timeout_s: PositiveFloat = 60.0
     """Seconds that the server has for an answer, or to have a session free."""
-    max_tokens: int = 256
+    max_tokens: PositiveInt = 256
     """Most tokens of a reply."""
-    tasks: int = 100
+    tasks: PositiveInt = 100
     """Number of seeds, from 0 on."""
-    group_size: int = 1
+    group_size: PositiveInt = 1
     """Attempts at a seed that are compared with each other."""
-    batch_size: int = 4
+    batch_size: PositiveInt = 4
     """Seeds of a batch."""
 
     def __post_init__(self) -> None:
         if not re.match(r"https?://[^/]", self.url):
             raise ConfigError(f"url: {self.url!r}; expected the address of a server, as http://127.0.0.1:8000")
-        check_at_least(self, sessions=1, max_turns=1, max_tokens=1, tasks=1, group_size=1, batch_size=1)
-        if not 0 < self.timeout_s < math.inf:
-            raise ConfigError(f"timeout_s: {self.timeout_s}; expected seconds above 0")
 
 
 def parse_action(reply: str, fields: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -174,33 +171,25 @@ def format_observation(result: Result) -> str:
     return "\n".join(values)
 
 
-class OpenEnvArena(EnvironmentArena):
-    """Draws seeds, none twice before all others, and requests several attempts at each."""
-
-    def __init__(self, client: InferenceClient, opening: ArenaOptions, settings: Settings) -> None:
-        super().__init__(client, opening)
-        self.settings = settings
-        self.add_role(Role(AGENT, max_tokens=settings.max_tokens))
-        self.add_episode(OpenEnvEpisode.episode_type, OpenEnvEpisode(settings))
-        self.fill_store(STORE, ({"seed": seed} for seed in range(settings.tasks)))
-
-    def get_batch(self) -> list[EpisodeRequest]:
-        """A group of attempts at each of some seeds."""
-        return [
-            request
-            for drawn in self.stores[STORE].sample(self.settings.batch_size)
-            for request in self.make_group(
-                EpisodeRequest(OpenEnvEpisode.episode_type, drawn.data), "seed", self.settings.group_size
-            )
-        ]
-
-
-class OpenEnvSpec(ArenaSpec):
+class OpenEnvSpec(DatasetSpec):
     """An environment on a server, with one seat. The server is asked when the first episode begins."""
 
     name = "openenv"
     seats = (AGENT,)
-    settings_type, arena_type = Settings, OpenEnvArena
+    item = "seed"
+    settings_type = Settings
+
+    def make_roles(self) -> Sequence[Role]:
+        """The agent."""
+        return [Role(AGENT, max_tokens=self.settings.max_tokens)]
+
+    def make_episodes(self) -> Sequence[OpenEnvEpisode]:
+        """The session."""
+        return [OpenEnvEpisode(self.settings)]
+
+    def make_items(self) -> Iterable[Any]:
+        """The seeds."""
+        return ({"seed": seed} for seed in range(self.settings.tasks))
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """A random action: values of the fields' types, and legal ones where the observation lists them."""

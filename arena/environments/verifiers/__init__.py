@@ -9,7 +9,7 @@ import inspect
 import itertools
 import re
 import warnings
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from arena.arena import Arena
-from arena.clients import InferenceClient
-from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, check_at_least, register
+from arena.environments import DatasetSpec, register
 from arena.episodes import Episode
 from arena.games.third_party import require_package
 from arena.rubrics import Rubric
-from schemas.episodes import EpisodeRequest, EpisodeState, Message, Role, Rollout
+from schemas.episodes import EpisodeState, Message, Role, Rollout
 from schemas.errors import ConfigError, EpisodeError
+from schemas.numbers import PositiveInt
 
 with require_package("verifiers", "verifiers"), warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -34,8 +34,6 @@ with require_package("verifiers", "verifiers"), warnings.catch_warnings():
     from verifiers.v1.types import content_text
     from verifiers.v1.utils.decorators import invoke
     from verifiers.v1.utils.loaders import load_environment, resolve_env_config
-
-STORE = "tasks"
 
 _BRACKETED = re.compile(r"\[([^\[\]\n]{1,40})\]")
 
@@ -51,15 +49,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """The taskset's configuration."""
     options: dict[str, Any] = {}
     """The environment's configuration: ``{ invalid_retries = 0 }``. An agent's ``sampling`` and ``max_turns`` hold."""
-    tasks: int = 100
+    tasks: PositiveInt = 100
     """Number of tasks, from the taskset's first on."""
-    group_size: int = 1
+    group_size: PositiveInt = 1
     """Attempts at a task that are compared with each other."""
-    batch_size: int = 4
+    batch_size: PositiveInt = 4
     """Tasks of a batch."""
-
-    def __post_init__(self) -> None:
-        check_at_least(self, tasks=1, group_size=1, batch_size=1)
 
 
 class Exchange:
@@ -201,35 +196,11 @@ class VerifiersEpisode(Episode):
         return dict(state.data)
 
 
-class VerifiersArena(EnvironmentArena):
-    """Draws tasks, none twice before all others, and requests several attempts at each."""
-
-    def __init__(self, client: InferenceClient, opening: ArenaOptions, spec: "VerifiersSpec") -> None:
-        super().__init__(client, opening)
-        self.settings: Settings = spec.settings
-        for name, config in agent_config_fields(spec.env.config).items():
-            sampling = config.sampling or vf.SamplingConfig()
-            temperature = 1.0 if sampling.temperature is None else sampling.temperature
-            self.add_role(Role(name, temperature=temperature, max_tokens=sampling.max_tokens))
-        self.add_episode(VerifiersEpisode.episode_type, VerifiersEpisode(spec.env, spec.tasks))
-        keys = enumerate(task.key for task in spec.tasks)
-        self.fill_store(STORE, ({"index": index, "key": key} for index, key in keys))
-
-    def get_batch(self) -> list[EpisodeRequest]:
-        """A group of attempts at each of some tasks."""
-        return [
-            request
-            for task in self.stores[STORE].sample(self.settings.batch_size)
-            for request in self.make_group(
-                EpisodeRequest(VerifiersEpisode.episode_type, task.data), "task", self.settings.group_size
-            )
-        ]
-
-
-class VerifiersSpec(ArenaSpec):
+class VerifiersSpec(DatasetSpec):
     """An environment with a seat for each of its agents."""
 
     name = "verifiers"
+    item = "task"
     settings_type = Settings
 
     def __init__(self, settings: Settings) -> None:
@@ -253,9 +224,22 @@ class VerifiersSpec(ArenaSpec):
             raise ConfigError(f"{where} needs {needed}; expected an environment of text alone")
         self.seats = tuple(agent_config_fields(self.env.config))
 
-    def open(self, client: InferenceClient, opening: ArenaOptions = ArenaOptions()) -> Arena:  # noqa: B008 - immutable
-        """See ``ArenaSpec.open``."""
-        return VerifiersArena(client, opening, self)
+    def make_roles(self) -> Sequence[Role]:
+        """The agents, sampled as they are configured."""
+        roles = []
+        for name, config in agent_config_fields(self.env.config).items():
+            sampling = config.sampling or vf.SamplingConfig()
+            temperature = 1.0 if sampling.temperature is None else sampling.temperature
+            roles.append(Role(name, temperature=temperature, max_tokens=sampling.max_tokens))
+        return roles
+
+    def make_episodes(self) -> Sequence[VerifiersEpisode]:
+        """The environment's."""
+        return [VerifiersEpisode(self.env, self.tasks)]
+
+    def make_items(self) -> Iterable[Any]:
+        """The tasks, by index."""
+        return ({"index": index, "key": task.key} for index, task in enumerate(self.tasks))
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """One of the texts in square brackets in the last message, as many environments offer moves; else a number."""

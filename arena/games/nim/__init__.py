@@ -9,7 +9,7 @@ prompted as a chat, and may write freely before the tag.
 import re
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
@@ -20,13 +20,14 @@ from arena.games.base import Action, Game, Recording, TextFormat, Words
 from arena.games.texts import Grammar, ParsedAction, Pieces, strip_thinking
 from arena.prompts import Message, build_game_messages
 from schemas.config import convert
+from schemas.config.base import Table
 from schemas.errors import ConfigError, GameError
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(Table, frozen=True):
     """The ``[game]`` settings of Nim."""
 
-    seats: int = 2
+    seats: Annotated[int, msgspec.Meta(ge=2, le=16)] = 2
     """Number of players, who move in turn."""
     heaps: tuple[int, ...] = (3, 4, 5)
     """Stones in each heap at the start."""
@@ -34,8 +35,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Whether the seed decides the first player; otherwise it is seat 0."""
 
     def __post_init__(self) -> None:
-        if not 2 <= self.seats <= 16:
-            raise ConfigError(f"seats: found {self.seats}; expected 2 to 16")
         if not 1 <= len(self.heaps) <= 9 or not all(1 <= heap <= 99 for heap in self.heaps):
             raise ConfigError(f"heaps: found {list(self.heaps)}; expected 1 to 9 heaps of 1 to 99 stones")
 

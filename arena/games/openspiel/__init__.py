@@ -18,8 +18,10 @@ from arena.games import register
 from arena.games.base import Action
 from arena.games.texts import Pieces, to_letters
 from arena.games.third_party import MAX_OBSERVATION_LETTERS, LetteredSpec, require_package
+from schemas.config.base import Table
 from schemas.errors import ConfigError, DecodeError, GameError, format_choices
 from schemas.ids import derive_seed
+from schemas.numbers import PositiveInt
 
 with require_package("openspiel", "open_spiel"):
     import pyspiel
@@ -123,17 +125,13 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:200]
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(Table, frozen=True):
     """The ``[game]`` settings."""
 
     game: str = "kuhn_poker"
     """OpenSpiel's name, parameters in parentheses: ``leduc_poker(players=3)``."""
-    max_turns: int = 1_000
+    max_turns: PositiveInt = 1_000
     """Maximum length of a game; one that is not over by then fails."""
-
-    def __post_init__(self) -> None:
-        if self.max_turns < 1:
-            raise ConfigError(f"max_turns: found {self.max_turns}; expected 1 or more")
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):

@@ -19,6 +19,7 @@ from arena.games.pettingzoo.wording import Environment, wording_of
 from arena.games.third_party import EnvironmentCall, LetteredGame, LetteredSpec, require_package
 from schemas.errors import ConfigError, DecodeError, GameError, format_choices
 from schemas.ids import digest
+from schemas.numbers import PositiveInt
 
 
 @contextmanager
@@ -43,12 +44,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Arguments of the environment: ``{ num_players = 3 }``."""
     parallel: bool | None = None
     """Whether agents act simultaneously; None where the environment is registered so."""
-    max_turns: int = 1_000
+    max_turns: PositiveInt = 1_000
     """Maximum length of a game; one that is not over by then fails."""
-
-    def __post_init__(self) -> None:
-        if self.max_turns < 1:
-            raise ConfigError(f"max_turns: found {self.max_turns}; expected 1 or more")
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):

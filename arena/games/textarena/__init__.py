@@ -22,9 +22,11 @@ from arena.games.base import Action, GameSpec
 from arena.games.textarena.language import TextArenaText, TextArenaWords, candidate_moves, clean_reply
 from arena.games.textarena.library import TextArenaEnvironment, check_name, resolve_player_count
 from arena.games.third_party import LetteredGame, LetteredSpec
+from schemas.config.base import Table
 from schemas.errors import ConfigError, DecodeError, GameError
 from schemas.ids import digest
 from schemas.jobs import EnvironmentSeats, SeatCounts
+from schemas.numbers import PositiveInt
 
 PASS_MOVE = "[pass]"
 """A bot's message where no move was found."""
@@ -47,7 +49,7 @@ class EnvironmentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
         return {key: value for key in ("observation", "extractor") if (value := getattr(self, key))}
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class Settings(Table, frozen=True):
     """The ``[game]`` settings."""
 
     env: str | EnvironmentSettings | tuple[str | EnvironmentSettings, ...] = "TicTacToe-v0-train"
@@ -61,9 +63,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Number of players; None for the smallest from two on that the environment accepts."""
     talk: bool | None = None
     """Whether other seats see whole messages, or only the parts in square brackets; None asks the environment."""
-    max_turns: int = 200
+    max_turns: PositiveInt = 200
     """Maximum length of a game; one that is not over by then fails."""
-    longest: int = 1_000
+    longest: PositiveInt = 1_000
     """Maximum length of a message, in characters."""
 
     def __post_init__(self) -> None:
@@ -73,9 +75,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         for each in (*list_environments(self.env), *list_environments(self.evaluation_env)):
             if prompts.setdefault(each.name, each.prompts) != each.prompts:
                 raise ConfigError(f"env: {each.name} is there with two prompts; expected one of each environment")
-        for key in ("max_turns", "longest"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"{key}: found {getattr(self, key)}; expected 1 or more")
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):

@@ -22,8 +22,7 @@ from league_chat import post_json
 
 from arena.arena import Arena
 from arena.environments import ArenaOptions, ArenaSpec, make_environment
-from arena.episodes import GameEpisode
-from arena.episodes.game import GameState
+from arena.episodes.game import GameEpisode, GameState
 from arena.model_call import JUDGE, Limits, RunningEpisode, current_episode
 from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Role, Rollout
 from schemas.errors import ConfigError, EpisodeError

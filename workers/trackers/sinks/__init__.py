@@ -1,14 +1,20 @@
-"""Sinks for rows of charts: interface and registry; a file each beside it, with ``@SINKS.register("name")``."""
+"""Sinks for rows of charts: interface, registry, and rows as lines of JSON, in a file or on standard output.
 
-from collections.abc import Mapping
+To add a sink: a file beside this one, with ``@SINKS.register("name")``.
+"""
+
+import fcntl
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
 from schemas.config import Plugin
+from schemas.errors import BusyError
 from schemas.plugins import Registry
-from workers.trackers.charts import Row
+from workers.trackers import Row
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -57,3 +63,131 @@ def make_sink(plugin: Plugin) -> Sink:
         ConfigError: an unknown name, a bad setting, or a package that is not installed.
     """
     return SINKS.build(plugin)
+
+
+class Line(Row, frozen=True):
+    """A row as it is written."""
+
+    now: dict[str, float] = msgspec.field(default_factory=dict)
+    """Metrics that the history does not hold, from a tracker that ran at that time."""
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Line)
+
+
+def written(row: Row, now: Mapping[str, float]) -> bytes:
+    """A row as a line, without its line break."""
+    return _encoder.encode(Line(row.sequence, row.time_ns, row.step, row.values, row.full, dict(now)))
+
+
+def read(path: Path) -> list[Line]:
+    """The whole lines of a file."""
+    with path.open("rb") as file:
+        return [line for line, _ in _whole(file)]
+
+
+@SINKS.register("jsonl")
+class JsonlSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the sink; there are none."""
+
+    def build(self) -> "JsonlSink":
+        """The sink."""
+        return JsonlSink()
+
+
+class JsonlSink:
+    """Appends to one file, whose last line is the position."""
+
+    def __init__(self) -> None:
+        self._file: BinaryIO | None = None
+        self._end = 0
+        """End of the last whole line; remains of a failed write after it are cut off."""
+
+    def open(self, place: Place) -> int:
+        """Find the last whole line; a torn line after it is cut off by the next write.
+
+        Raises:
+            BusyError: another tracker writes the file.
+            OSError: the file cannot be written.
+        """
+        place.folder.mkdir(parents=True, exist_ok=True)
+        path = place.folder / f"{place.league}-{place.identity[:8]}.jsonl"
+        self._file = path.open("a+b", buffering=0)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise BusyError(f"{path}: another tracker is writing it; this one waits for it to end") from None
+        self._file.seek(0)
+        position = self._end = 0
+        for line, end in _whole(self._file):
+            position, self._end = line.sequence, end
+        return position
+
+    def write(self, row: Row, now: Mapping[str, float]) -> None:
+        """Append a line; on return the operating system has it.
+
+        Raises:
+            OSError: the line cannot be written; a partial line is cut off by the next write.
+        """
+        assert self._file is not None
+        self._file.truncate(self._end)
+        data = written(row, now) + b"\n"
+        done = self._file.write(data)
+        if done != len(data):
+            raise OSError(f"{self._file.name}: {done} of {len(data)} bytes written; expected room for them")
+        self._end += len(data)
+
+    def close(self) -> None:
+        """Close the file and release its lock."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _whole(file: BinaryIO) -> Iterator[tuple[Line, int]]:
+    """Lines up to the first torn or damaged one, each with its end offset."""
+    end = 0
+    for data in file:
+        try:
+            line = _decoder.decode(data)
+        except msgspec.MsgspecError:
+            return
+        if not data.endswith(b"\n"):
+            return
+        end += len(data)
+        yield line, end
+
+
+@SINKS.register("stdout")
+class StdoutSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of the sink; there are none."""
+
+    def build(self) -> "StdoutSink":
+        """The sink."""
+        return StdoutSink()
+
+
+class StdoutSink:
+    """Prints rows."""
+
+    def __init__(self) -> None:
+        self._position = 0
+
+    def open(self, place: Place) -> int:
+        """See ``Sink.open``."""
+        return self._position
+
+    def write(self, row: Row, now: Mapping[str, float]) -> None:
+        """Print a row as one line.
+
+        Raises:
+            OSError: standard output is closed.
+        """
+        sys.stdout.write(written(row, now).decode() + "\n")
+        sys.stdout.flush()
+        self._position = row.sequence
+
+    def close(self) -> None:
+        """See ``Sink.close``; nothing to release."""

@@ -11,7 +11,7 @@ import msgspec
 
 from schemas.errors import ConfigError, RemoteError
 from schemas.numbers import PositiveFloat
-from workers.trackers.charts import Row
+from workers.trackers import Row
 from workers.trackers.sinks import SINKS, Place
 
 if TYPE_CHECKING:
