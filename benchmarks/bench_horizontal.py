@@ -28,7 +28,7 @@ from benchmarks.sizes import size
 from league.log.server import EmbeddedServer
 from league.matchmaking.matchmaker import make_match
 from league.run import Run
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from lifecycle.open import open_league
 from schemas.config import AgentConfig, HistoryConfig, LeagueConfig, ModelConfig, Plugin
 from schemas.events import PolicyPublished

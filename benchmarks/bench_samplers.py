@@ -19,7 +19,7 @@ import msgspec
 
 from benchmarks.sizes import size
 from league.matchmaking.pool import fit_to_slots
-from league.samplers.base import SAMPLERS, OpponentSampler, make_sampler
+from league.samplers import SAMPLERS, OpponentSampler, make_sampler
 from league.state import LeagueState
 from schemas.config import AgentConfig, InferenceConfig, LeagueConfig, Plugin, to_builtins
 from schemas.events import (

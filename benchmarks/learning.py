@@ -27,7 +27,7 @@ from arena.match import BotPlayer, Player, play
 from inference.base import SamplingParameters
 from inference.local import LocalBackend, LocalConfig
 from league.analysis.summary import wilson_interval
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from lifecycle.league_models import make_base_model
 from models import adapters
 from models.adapters import LoraConfig

@@ -20,7 +20,7 @@ from schemas.plugins import Registry
 
 PLUGIN_REGISTRIES = {
     "policies.reset_operator": ("trainer.operators", "OPERATORS"),
-    "matchmaking.sampler": ("league.samplers.base", "SAMPLERS"),
+    "matchmaking.sampler": ("league.samplers", "SAMPLERS"),
     "ratings.system": ("league.ratings.base", "SYSTEMS"),
     "trainer.buffer.strategy": ("trainer.buffer", "STRATEGIES"),
     "trainer.reward": ("trainer.rewards", "REWARDS"),

@@ -9,7 +9,7 @@ from arena.games.texts import seat_counts
 from inference import backend_config, backend_settings
 from league.matchmaking.roles import sampler_of
 from league.ratings.base import make_rating_system
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from lifecycle.families import check_family
 from models import BaseShape
 from models.adapters import TARGETS, LoraConfig

@@ -20,7 +20,7 @@ from league.matchmaking.pool import is_over_budget
 from league.matchmaking.roles import sampler_of
 from league.matchmaking.schedule import EVALUATION_ONLY, external_version
 from league.run import Run
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from league.state import LeagueState
 from lifecycle.reconfigure import check_change, configuration_event, with_settings
 from schemas import events as e

@@ -19,6 +19,7 @@ from league.analysis.summary import RatingCurve, benchmark_rows, rating_curve
 from league.history.replay import verify_log
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog, find_league
+from league.matchmaking.schedule import stop_reason
 from league.plots.braille import training_chart
 from league.queries.leaderboard import LeaderboardCommand, leaderboard_text, load_leaderboard
 from league.queries.text_table import number_columns, print_benchmarks, print_table, table_width
@@ -36,7 +37,6 @@ from workers.discover_servers import check_servers
 from workers.logs import configure_logging
 from workers.progress import progress_callback, show_progress
 from workers.runtime import Context, beside
-from workers.stop_conditions import stop_reason
 from workers.supervisor import LeagueWorkerPool, Supervisor, make_announcer, show_dashboard, stop_on_signals
 
 BOTS_TITLE = "Games won with one bot in all other seats (strictly the most of all seats)"

@@ -17,7 +17,7 @@ from league.matchmaking.matchmaker import make_match
 from league.matchmaking.roles import reset_reason, sampler_of, select_parents
 from league.matchmaking.schedule import RESET, admission_event, initial_agent_events, make_checkpoint_added, retirements
 from league.ratings.fold import RatingFold
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from league.state import LeagueState
 from schemas import events as e
 from schemas.codec import encode_event

@@ -1,6 +1,8 @@
 """From trajectories to advantages: validation, rewards, transforms, estimator.
 
-A trajectory that was a tree of episodes is credited member by member (``trainer.multi_agent_credit``).
+A trajectory that was a tree of episodes is credited member by member. A member becomes a trajectory of its own (its
+episode type as game, its role, its group, its reward as score), so that every plugin treats it like a seat of a match;
+the results are merged back to where its steps were.
 
 Where one action has many parts (Diplomacy: an order for each unit) and all share one advantage, each part's own effect
 drowns in that of the others. A game that can tell them apart says what each is credited with (``ModelCall.credits``);
@@ -15,6 +17,7 @@ Shape suffixes: S step of a trajectory, B choice of a step.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,10 +26,10 @@ from numpy.typing import NDArray
 from models.model_config import ModelShape
 from schemas.config import TrainerConfig
 from schemas.errors import ConfigError
-from schemas.trajectories import ModelCall, Trajectory
+from schemas.trajectories import ModelCall, RoleSegment, Trajectory
 from trainer.admission import rejection_reason
 from trainer.advantages.base import ADVANTAGES, State, UsesCritic, key_indices
-from trainer.multi_agent_credit import credit_units, merge_units
+from trainer.buffer import without_choices
 from trainer.rewards import REWARDS
 from trainer.transforms import FINAL_TRANSFORMS, SAMPLING_TRANSFORMS, STEP_TRANSFORMS, own_seat_index, seat_scores
 
@@ -272,3 +275,56 @@ def _others_total(values_S: Array, cells_S: NDArray[np.int64], units_S: NDArray[
     unit_S: Array = np.bincount(units_S, weights=values_S)[units_S].astype(np.float64)
     cell_S: Array = np.bincount(cells_S, weights=values_S)[cells_S].astype(np.float64)
     return unit_S - cell_S
+
+
+class CreditUnit(NamedTuple):
+    """The unit of comparison: a whole trajectory, or one member of it."""
+
+    at: int
+    """Index of its trajectory in the batch."""
+    rollout: Trajectory
+    """As plugins see it."""
+    steps: Sequence[int]
+    """Indices of its steps in its trajectory; fewer than ``rollout.steps`` only for a member without a model call."""
+
+
+def credit_units(rollouts: Sequence[Trajectory]) -> list[CreditUnit]:
+    """The members of every trajectory, in order; a trajectory without members as it is."""
+    return [share for at, rollout in enumerate(rollouts) for share in _trajectory_units(at, rollout)]
+
+
+def _trajectory_units(at: int, rollout: Trajectory) -> list[CreditUnit]:
+    if not rollout.members:
+        return [CreditUnit(at, rollout, range(len(rollout.steps)))]
+    return [CreditUnit(at, _member_trajectory(rollout, member), member.steps) for member in rollout.members]
+
+
+def _member_trajectory(rollout: Trajectory, member: RoleSegment) -> Trajectory:
+    # A role that was rewarded without a model call still counts in its group; nothing of it is trained on.
+    steps = [rollout.steps[place] for place in member.steps] or [
+        msgspec.structs.replace(without_choices(rollout.steps[0]), completion_ids=[])
+    ]
+    return msgspec.structs.replace(
+        rollout,
+        game=member.episode_type,
+        role=member.role,
+        group=member.group,
+        score=member.reward,
+        scores=[],
+        members=[],
+        steps=steps,
+    )
+
+
+def merge_units(of: Sequence[CreditUnit], values: Sequence[Array], rollouts: Sequence[Trajectory]) -> list[Array]:
+    """Merge the values of units to [S] per trajectory; 0 for a step that no member has.
+
+    Args:
+        of: from ``credit_units`` of the trajectories.
+        values: [steps] of each unit.
+        rollouts: the batch.
+    """
+    whole = [np.zeros(len(rollout.steps)) for rollout in rollouts]
+    for share, values_S in zip(of, values, strict=True):
+        whole[share.at][list(share.steps)] = values_S[: len(share.steps)]
+    return whole

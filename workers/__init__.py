@@ -22,7 +22,7 @@ Shared by them:
 - ``compatibility``     checks that processes of different versions may share a league
 - ``supervisor``        starts, watches and restarts the workers of one machine (``process``, with
                         their names and credentials, and ``autoscaler``)
-- ``stop_conditions``, ``background_thread``, ``device_turns``, ``logs``, ``progress``
+- ``device_turns``, ``logs``, ``progress``
 
 To add a role, write its module and name it in ``process.ROLES`` and in ``ui.cli.machines``.
 """

@@ -6,7 +6,7 @@ import contextlib
 from league.matchmaking.matchmaker import make_match
 from league.matchmaking.pool import free_slots
 from league.matchmaking.roles import sampler_of
-from league.samplers.base import OpponentSampler, make_sampler
+from league.samplers import OpponentSampler, make_sampler
 from players.remote.remote_player import check_api_keys, remote_agents_in_training
 from schemas.errors import BackpressureError, MessageTooLargeError
 from schemas.loggers import get_logger

@@ -1,10 +1,12 @@
 """Shared parts of all workers: connections, stores, the folded history, background work, costs of remote agents."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import math
 import secrets
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -318,6 +320,21 @@ async def _cancel_all(tasks: Sequence["asyncio.Task[None]"]) -> None:
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=_CANCEL_RETRY_S)
+
+
+async def run_in_daemon_thread(work: Callable[[], T]) -> T:
+    """Run blocking work in a thread that does not delay shutdown: on cancellation it is abandoned, so it may hang."""
+    outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
+        outcome.set_running_or_notify_cancel()
+        try:
+            outcome.set_result(work())
+        except Exception as error:  # raised in the waiting coroutine
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="aside").start()
+    return await asyncio.wrap_future(outcome)
 
 
 @contextlib.contextmanager

@@ -21,10 +21,9 @@ from schemas.ids import digest
 from schemas.loggers import get_logger
 from schemas.metrics import Heartbeat
 from schemas.retry import Backoff
-from workers.background_thread import run_in_daemon_thread
 from workers.log_export import LogExports
 from workers.log_export.lines import LogLineWriter
-from workers.runtime import Context, beside
+from workers.runtime import Context, beside, run_in_daemon_thread
 from workers.trackers import ChartFold
 from workers.trackers.sinks import Place, Sink, make_sink
 

@@ -19,16 +19,16 @@ import torch
 from league.blobs import STATE_AREA
 from league.matchmaking import schedule
 from league.matchmaking.roles import reset_reason
+from league.matchmaking.schedule import budget_share_used, stop_reason
 from schemas.events import Event, GradientStepTaken, PolicyPublished, TrainingFinished
 from schemas.ids import agent_name, digest
 from schemas.loggers import get_logger
 from trainer.backends import LearnerBackend, OffloadedBase, load_backend
 from trainer.backends.native import resolve_backend
 from trainer.buffer import BatchAccounting, BatchItem
-from trainer.dump import write_batch
 from trainer.learner import Learner
 from trainer.rank_processes import RankGroup, RankSpec, TorchrunRank, run_torchrun_rank
-from trainer.report import StepReport
+from trainer.report import StepReport, write_batch
 from workers.compatibility import resolve_policy
 from workers.device_turns import DeviceTurns
 from workers.experience_reader import ExperienceReader
@@ -36,7 +36,6 @@ from workers.learner_state import LearnerFactory, StepInputs, append_published, 
 from workers.monitoring.metrics import make_training_metrics
 from workers.policy_weights import fetch_base_model
 from workers.runtime import Context, beside
-from workers.stop_conditions import budget_share_used, stop_reason
 
 log = get_logger()
 

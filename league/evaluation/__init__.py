@@ -1,6 +1,6 @@
 """Evaluations and the decisions that follow from them: pure functions of the state.
 
-- ``plan``          matches to play, with opponents and seeds, and the criterion for stopping
+- ``plan``          matches to play, with opponents and seeds
 - ``promotion``     promotions of candidates to elite, and regressions below a baseline
 - ``benchmarks``    benchmarks on request: an agent against one opponent in all other seats
 - ``sprt``          the sequential test behind a promotion

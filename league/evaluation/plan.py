@@ -23,14 +23,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from league.analysis.summary import wilson_interval
 from league.evaluation.promotion import candidates_to_test
 from league.matchmaking.pool import is_over_budget
 from league.state import LeagueState
 from league.state.evaluation_table import BENCHMARK, GATEKEEPERS, NEWEST, PROMOTION, Evaluation
 from schemas.config import LeagueConfig
 from schemas.events import EvaluationFinished, EvaluationRequested
-from schemas.ids import agent_name, derive_seed, split_agent
+from schemas.ids import agent_name, derive_seed
 from schemas.jobs import PlayMatch, SeatCounts
 from schemas.standings import Agent
 
@@ -126,28 +125,6 @@ def finished_evaluations(state: LeagueState) -> list[EvaluationFinished]:
         for evaluation in state.evaluations.values()
         if evaluation.finished is None and evaluation.is_complete
     ]
-
-
-def met_stop_criterion(state: LeagueState) -> str | None:
-    """The reason to stop training: the trained policy's benchmark exceeds ``stop.criterion`` with 95 % confidence.
-
-    Compares the lower end of the 95 % Wilson interval of the share of games won; None while it is not exceeded.
-    """
-    criterion = state.config.stop.criterion if state.config is not None else None
-    if state.config is None or criterion is None:
-        return None
-    for evaluation in state.evaluations.values():
-        result, named = evaluation.finished, split_agent(evaluation.agent)
-        if result is None or evaluation.suite != BENCHMARK or result.opponents != [criterion.opponent]:
-            continue
-        if named is not None and named[0] == state.config.trainer.policy:
-            low, _ = wilson_interval(result.wins, result.games)
-            if low > criterion.win_rate:
-                return (
-                    f"{result.agent} won {result.wins} of {result.games} games against {criterion.opponent}: "
-                    f"surely above {criterion.win_rate:g} (95 % interval from {low:.3f})"
-                )
-    return None
 
 
 def _decision_summary(evaluation: Evaluation) -> str:

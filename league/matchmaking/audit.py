@@ -14,7 +14,7 @@ import msgspec
 from league.log.base import EventReader
 from league.matchmaking.pool import free_slots
 from league.matchmaking.roles import sampler_of
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from league.state import LeagueState
 from schemas.errors import ReplayError, UsageError
 from schemas.events import GradientStepTaken, OpponentsSampled

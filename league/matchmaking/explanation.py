@@ -14,7 +14,7 @@ from league.integrity.snapshots import BlobReader, load_state_at
 from league.log.base import EventReader
 from league.matchmaking.matchmaker import RecomputedDraw, policy_of, recompute_draw, recorded_differences
 from league.matchmaking.sessions import SessionDraws, SessionTerms, draw_session, draw_steps
-from league.samplers.base import SeatDraw
+from league.samplers import SeatDraw
 from schemas.config import LeagueConfig
 from schemas.errors import ReplayError
 from schemas.events import EvaluationRequested, MatchFinished, OpponentsSampled, SessionOpened

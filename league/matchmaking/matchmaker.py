@@ -11,7 +11,7 @@ import msgspec
 
 from league.matchmaking.pool import fit_to_slots
 from league.matchmaking.roles import sampler_of
-from league.samplers.base import Bucket, OpponentSampler, SeatDraw, live_hero, make_sampler
+from league.samplers import Bucket, OpponentSampler, SeatDraw, live_hero, make_sampler
 from schemas.codec import canonical_json
 from schemas.config import LeagueConfig
 from schemas.errors import UsageError

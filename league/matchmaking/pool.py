@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 
 from league.matchmaking.schedule import EVALUATION_ONLY, LANDMARK, has_expired
-from league.samplers.base import SeatDraw, live_hero
+from league.samplers import SeatDraw, live_hero
 from league.state import LeagueState
 from schemas.config import LeagueConfig, MatchmakingConfig, RemoteAgentConfig
 from schemas.events import AgentActivated, AgentRetired, OpponentPick

@@ -1,15 +1,18 @@
-"""The geometric checkpoint schedule: admission of a policy's versions to the league, and their retirement.
+"""The schedule of training: admission of a policy's versions to the league, their retirement, and its end.
 
-Source: the league specification's "Checkpointer": every 10th version for the last 100 (the curriculum), every 100th
-permanently (the anchors), and every version with a new high score (the elite: ``promotion``). Pure functions of the
-state. ``external_version`` admits a version of an external agent, which plays elsewhere and follows no schedule.
+Admission is geometric, after the league specification's "Checkpointer": every 10th version for the last 100 (the
+curriculum), every 100th permanently (the anchors), and every version with a new high score (the elite: ``promotion``).
+Pure functions of the state. ``external_version`` admits a version of an external agent, which plays elsewhere and
+follows no schedule.
 """
 
+from league.analysis.summary import wilson_interval
 from league.state import LeagueState
-from schemas.config import CheckpointScheduleConfig, LeagueConfig
+from league.state.evaluation_table import BENCHMARK
+from schemas.config import CheckpointScheduleConfig, LeagueConfig, StopConfig
 from schemas.errors import UsageError
 from schemas.events import AgentRegistered, AgentRetired, CheckpointAdded, ExternalVersionAdded
-from schemas.ids import HUMAN, agent_name
+from schemas.ids import HUMAN, agent_name, split_agent
 from schemas.standings import Agent
 from schemas.subjects import check_name
 
@@ -125,3 +128,52 @@ def external_version(state: LeagueState, policy: str, version: int, worker: str)
     if newest is not None and version < newest:
         raise UsageError(f"external agent {policy!r}: version {version}; expected more than {newest}")
     return ExternalVersionAdded(agent=agent, policy=policy, version=version, worker=worker)
+
+
+def _limit_shares(state: LeagueState, policy: str, stop: StopConfig, newest_step: int) -> dict[str, float]:
+    """Used share of each limit that is set, by name."""
+    step = state.last_step(policy)
+    used = {
+        "steps": (max(step.step if step else 0, newest_step), stop.steps),
+        "games": (state.finished_matches("training"), stop.games),
+        "minutes": (state.training_seconds(policy) / 60, stop.minutes),
+    }
+    return {name: amount / limit for name, (amount, limit) in used.items() if limit}
+
+
+def budget_share_used(state: LeagueState, policy: str, stop: StopConfig, newest_step: int = 0) -> float:
+    """Used share of the training budget, 0 to 1, by the nearest limit; 0 without limits.
+
+    ``newest_step`` is the newest step where that is not in ``state`` yet.
+    """
+    return min(max(_limit_shares(state, policy, stop, newest_step).values(), default=0.0), 1.0)
+
+
+def stop_reason(state: LeagueState, policy: str, stop: StopConfig, newest_step: int = 0) -> str | None:
+    """Reason for which training must end now, after the step ``newest_step``; None if it must not."""
+    for name, share in _limit_shares(state, policy, stop, newest_step).items():
+        if share >= 1.0:
+            return f"{getattr(stop, name):g} {name}"
+    return met_stop_criterion(state)
+
+
+def met_stop_criterion(state: LeagueState) -> str | None:
+    """The reason to stop training: the trained policy's benchmark exceeds ``stop.criterion`` with 95 % confidence.
+
+    Compares the lower end of the 95 % Wilson interval of the share of games won; None while it is not exceeded.
+    """
+    criterion = state.config.stop.criterion if state.config is not None else None
+    if state.config is None or criterion is None:
+        return None
+    for evaluation in state.evaluations.values():
+        result, named = evaluation.finished, split_agent(evaluation.agent)
+        if result is None or evaluation.suite != BENCHMARK or result.opponents != [criterion.opponent]:
+            continue
+        if named is not None and named[0] == state.config.trainer.policy:
+            low, _ = wilson_interval(result.wins, result.games)
+            if low > criterion.win_rate:
+                return (
+                    f"{result.agent} won {result.wins} of {result.games} games against {criterion.opponent}: "
+                    f"surely above {criterion.win_rate:g} (95 % interval from {low:.3f})"
+                )
+    return None

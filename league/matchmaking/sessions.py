@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from league.samplers.base import SAMPLERS, Bucket, WeightedChoice, WeightedDraw, make_sampler
+from league.samplers import SAMPLERS, Bucket, WeightedChoice, WeightedDraw, make_sampler
 from league.samplers.mix import STANDINGS_PARTS, changed_parts
 from schemas.codec import canonical_json
 from schemas.config import LeagueConfig, Plugin

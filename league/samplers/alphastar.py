@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from league.samplers.base import SAMPLERS, Bucket, WeightedChoice, live_hero
+from league.samplers import SAMPLERS, Bucket, WeightedChoice, live_hero
 from league.samplers.bucketed import BucketedSampler, HeroContext
 from league.samplers.mix import MixSampler, MixSettings, normalise_mix, others
 from schemas.ids import agent_name, split_agent

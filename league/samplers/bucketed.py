@@ -12,7 +12,7 @@ from math import isfinite
 import msgspec
 
 from league.fold_primitives import PersistentMap
-from league.samplers.base import Bucket, WeightedChoice, live_hero
+from league.samplers import Bucket, WeightedChoice, live_hero
 from league.samplers.mix import MixSampler, WeightedMix, is_cold_start, others
 from schemas.standings import Agent, Standings, WinLoss
 

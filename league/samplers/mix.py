@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from league.samplers.base import Bucket, OpponentSampler, SeatDraw, WeightedChoice, WeightedDraw, live_hero
+from league.samplers import Bucket, OpponentSampler, SeatDraw, WeightedChoice, WeightedDraw, live_hero
 from schemas.errors import UsageError
 from schemas.events import OpponentPick
 from schemas.numbers import PositiveInt

@@ -10,7 +10,7 @@ from math import isclose, isfinite
 
 import msgspec
 
-from league.samplers.base import SAMPLERS, WeightedChoice
+from league.samplers import SAMPLERS, WeightedChoice
 from league.samplers.bucketed import BucketedSampler, HeroContext
 from league.samplers.mix import MixSettings, normalise_mix, shares_by_weight
 from schemas.errors import ConfigError

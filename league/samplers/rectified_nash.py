@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from league.ratings.elo import expected_share
-from league.samplers.base import SAMPLERS, Bucket, live_hero
+from league.samplers import SAMPLERS, Bucket, live_hero
 from league.samplers.mix import MixSampler, MixSettings, by_weight, others
 from schemas.numbers import PositiveFloat
 from schemas.standings import Agent, LivePolicy, Standings, WinLoss

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from league.samplers.base import SAMPLERS, Bucket, live_hero
+from league.samplers import SAMPLERS, Bucket, live_hero
 from league.samplers.mix import MixSampler, MixSettings, by_weight, others, softmax, split_by_kind
 from schemas.numbers import PositiveFloat, Share
 from schemas.sketches import NGRAM_SIZE

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from league.samplers.base import SAMPLERS, Bucket, OpponentSampler, SeatDraw, WeightedChoice, live_hero
+from league.samplers import SAMPLERS, Bucket, OpponentSampler, SeatDraw, WeightedChoice, live_hero
 from league.samplers.bucketed import BucketedSampler, HeroContext
 from league.samplers.mix import (
     MixSampler,

@@ -14,7 +14,7 @@ import msgspec
 from league.log.base import EventLog
 from league.matchmaking.audit import WindowShares, audit_sampling
 from league.matchmaking.roles import sampler_of
-from league.samplers.base import SAMPLERS
+from league.samplers import SAMPLERS
 from league.success_criteria.statistics import CriteriaEvidence, Thresholds
 from schemas.errors import UsageError
 

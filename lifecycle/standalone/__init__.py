@@ -1,6 +1,201 @@
-"""An arena in one process, without a broker: ``league arena``.
+"""An arena in one process, without a broker: ``league arena``; its options and default configuration.
 
-- ``plan``     options: arena, models, and whether they are trained
 - ``session``  opens the models and runs the arena's steps
 - ``trainee``  a model in this process, with the adapter that is trained
 """
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from arena.environments import ArenaSpec, make_arena
+from schemas.config import AgentConfig, EpisodesConfig, LeagueConfig, ModelConfig, Plugin, TrainerConfig
+from schemas.errors import ConfigError, UsageError, format_choices
+
+SAME_MODEL = "same"
+"""Name of a judge that is the playing model itself, in its current version."""
+
+
+QUICK_SEQUENCES = 3_000
+"""Examples that a made model learns an arena's form from where no configuration is given: a fifth of a league's."""
+
+
+class ArenaRunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of ``league arena``."""
+
+    config: LeagueConfig
+    """Only ``game``, ``model``, ``prompts``, ``inference``, ``episodes`` and ``trainer`` are used."""
+    steps: int
+    seed: int
+    """Seed of all draws; a made model's is ``config.seed``, so that another seed can play with the same model."""
+    concurrency: int | None = None
+    """Number of concurrent episodes; None for a default that suits the client."""
+    run: Path = Path(".league")
+    """Folder under which made models are kept."""
+    where: Literal["here", "local", "hosted"] = "here"
+    """In this process, at a server of this machine, or at OpenRouter or OpenAI."""
+    model: str = ""
+    """Here a folder or hub id, empty for a made model; elsewhere the server's model name, empty for its first model."""
+    port: int = 8000
+    """Port of a server of this machine."""
+    judge: str = ""
+    """Model for calls without a role. Here the base model without training, or ``same``; elsewhere another model of the
+    same server, empty or ``same`` for the same one."""
+    train: bool = True
+    """Whether a model in this process is trained."""
+    save: Path | None = None
+    """Folder to which the trained adapter is written at the end."""
+    examples: bool = False
+    """Whether examples of every batch are printed."""
+    verbose: bool = False
+    """Whether every log message is shown on the terminal."""
+    log: Path | None = None
+    """File to which every log message is appended, as a JSON object a line."""
+
+    def __post_init__(self) -> None:
+        if self.where == "here" and self.judge not in ("", SAME_MODEL):
+            raise UsageError(f"--judge-model {self.judge}: expected {SAME_MODEL!r}, or --local or --hosted with it")
+        if self.save is not None and (self.where != "here" or not self.train):
+            raise UsageError(f"--to {self.save}: nothing is trained; expected a model here, and no --no-train")
+        if self.save is not None and self.save.exists() and (not self.save.is_dir() or any(self.save.iterdir())):
+            raise UsageError(f"--to {self.save}: something is there; expected a new or empty folder")
+
+    @property
+    def is_training(self) -> bool:
+        """Whether weights change."""
+        return self.train and self.where == "here"
+
+
+def default_config(arena: str, settings: dict[str, Any]) -> LeagueConfig:
+    """Default training configuration of an arena.
+
+    Seats that play each other use as baseline what they earned so far (SPIRAL), with a KL penalty to the base model;
+    a single seat is compared with its other attempts (GRPO).
+
+    Raises:
+        ConfigError: unknown arena or setting.
+    """
+    meeting = len(make_arena(arena, settings).seats) > 1
+    pulled = Plugin("grpo", {"entropy": 0.0, "kl": {"weight": 0.01}})
+    trainer = TrainerConfig(
+        advantage=Plugin("rae" if meeting else "group_relative"),
+        # Over the whole vocabulary an entropy bonus rewards nonsense.
+        loss=pulled if meeting else Plugin("ppo_clip", {"entropy": 0.0}),
+        learner={"learning_rate": 2e-3},
+    )
+    base = {"base_model": AgentConfig(kind="base", rating=1000.0, baseline=True)}
+    # Empty replies are scored, so that a model learns from them.
+    silent = EpisodesConfig(empty="count")
+    model = ModelConfig(cloning={"sequences": QUICK_SEQUENCES})
+    return LeagueConfig(
+        name=arena, game=Plugin(arena, settings), agents=base, model=model, trainer=trainer, episodes=silent
+    )
+
+
+def resolve_credit_assigner(config: LeagueConfig) -> Plugin:
+    """Returns the credit assigner for trees of episodes, derived from a league's configuration.
+
+    Raises:
+        ConfigError: its advantage estimator is not for trees of episodes.
+    """
+    # Imported late: every worker imports this package.
+    from trainer.advantages.total_reward import CREDIT_ASSIGNERS
+
+    configured = config.trainer.advantage
+    name = "grpo" if configured.name == "group_relative" else configured.name
+    if name not in CREDIT_ASSIGNERS.names():
+        known = ("group_relative", *(name for name in CREDIT_ASSIGNERS.names() if name != "grpo"))
+        raise ConfigError(f"trainer.advantage: {configured.name!r} credits no trees; expected {format_choices(known)}")
+    return Plugin(name, {key: value for key, value in configured.settings.items() if key != "by"})
+
+
+def with_settings(config: LeagueConfig, settings: dict[str, Any]) -> LeagueConfig:
+    """Returns the configuration with some of its arena's settings replaced."""
+    game = msgspec.structs.replace(config.game, settings=config.game.settings | settings)
+    return msgspec.structs.replace(config, game=game)
+
+
+def arena_of(config: LeagueConfig) -> ArenaSpec:
+    """Returns the arena that a configuration plays.
+
+    Raises:
+        ConfigError: unknown arena or setting.
+    """
+    return make_arena(config.game.name, config.game.settings)
+
+
+def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
+    """Parse ``key=value`` settings: values are JSON where they parse as it, else text; dots open tables.
+
+    Raises:
+        UsageError: a pair without a key or a value.
+    """
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise UsageError(f"--settings {pair}: expected KEY=VALUE")
+        table = settings
+        *tables, last = key.split(".")
+        for name in tables:
+            table = table.setdefault(name, {})
+            if not isinstance(table, dict):
+                raise UsageError(f"--settings {pair}: {name} has a value already; expected a table")
+        table[last] = _parse_value(value)
+    return settings
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text.encode())
+    except msgspec.DecodeError:
+        return text
+
+
+def make_item_settings(arena: str, items: Sequence[str], questions: str) -> dict[str, Any]:
+    """Returns the items to play, under the arena's own name of the setting.
+
+    Plain texts are ``items``; ``questions`` is a JSON list of items that are more than a text, in which
+    ``ground_truth`` is accepted for ``answer``.
+
+    Raises:
+        UsageError: both were given, the arena has no such setting, or ``questions`` is not a JSON list.
+    """
+    if not items and not questions:
+        return {}
+    name = make_arena(arena, {}).items
+    if not name:
+        raise UsageError(f"league arena {arena}: it is not played about a list; expected neither ITEMS nor --questions")
+    if items and questions:
+        raise UsageError(f"league arena {arena}: ITEMS and --questions both; expected one of them")
+    return {name: list(items) if items else [_rename_ground_truth(one) for one in _parse_list(questions)]}
+
+
+def _parse_list(questions: str) -> list[Any]:
+    try:
+        return msgspec.json.decode(questions.encode(), type=list[Any])
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"--questions: {error}; expected a JSON list") from None
+
+
+def _rename_ground_truth(one: Any) -> Any:
+    if isinstance(one, dict) and "ground_truth" in one:
+        return {"answer" if key == "ground_truth" else key: value for key, value in one.items()}
+    return one
+
+
+def make_size_settings(arena: str, batch_size: int | None, attempts: int | None) -> dict[str, int]:
+    """Returns the size of a step, under the arena's own names of the settings.
+
+    Raises:
+        UsageError: the arena has no such setting.
+    """
+    spec, settings = make_arena(arena, {}), {}
+    for flag, name, value in (("batch-size", spec.batch, batch_size), ("solver-rollouts", spec.attempts, attempts)):
+        if value is not None and not name:
+            raise UsageError(f"league arena {arena}: it has no setting for --{flag}")
+        if value is not None:
+            settings[name] = value
+    return settings

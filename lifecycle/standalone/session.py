@@ -14,7 +14,7 @@ from arena.clients import InferenceClient
 from arena.environments import ArenaOptions
 from arena.model_call import JUDGE, Limits, RoleClients
 from arena.observer import LoggingObserver
-from lifecycle.standalone.plan import SAME_MODEL, ArenaRunOptions, arena_of, resolve_credit_assigner
+from lifecycle.standalone import SAME_MODEL, ArenaRunOptions, arena_of, resolve_credit_assigner
 from players.remote.openai_client import HOSTED_MODEL, OpenAIClient
 from schemas.batches import BatchCounts, TrainingBatch
 from schemas.codec import canonical_json

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from league.matchmaking.matchmaker import recompute_draw
-from league.samplers.base import SAMPLERS, OpponentSampler, make_sampler
+from league.samplers import SAMPLERS, OpponentSampler, make_sampler
 from league.state import LeagueState
 from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin
 from schemas.errors import ConfigError, UsageError

@@ -34,8 +34,7 @@ from schemas.episodes import (
 )
 from schemas.trajectories import ModelCall
 from trainer.advantages.total_reward import CREDIT_ASSIGNERS
-from trainer.credit import AdvantagePipeline, AdvantageState
-from trainer.multi_agent_credit import credit_units
+from trainer.credit import AdvantagePipeline, AdvantageState, credit_units
 
 JUDGE = ""
 SEATS = (("A",), ("B", "C"))

@@ -23,7 +23,7 @@ from arena.games.base import GameSpec
 from arena.match import BotPlayer, play
 from league.ratings.base import SYSTEMS, make_rating_system
 from league.ratings.compiled import compile_function
-from league.samplers.base import SAMPLERS, make_sampler
+from league.samplers import SAMPLERS, make_sampler
 from schemas.config import LeagueConfig, Plugin
 from schemas.episodes import EpisodeRequest, Message, Role, Rollout, Step
 from schemas.errors import EpisodeError

@@ -9,7 +9,7 @@ from league.evaluation.plan import plan_evaluations
 from league.integrity.snapshots import decode_snapshot, encode_snapshot
 from league.matchmaking.pool import budget_changes, is_over_budget
 from league.ratings.fold import RatingFold
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from league.state import LeagueState
 from league.state.saved_state import RemoteSpending
 from lifecycle.control import resolve_agent

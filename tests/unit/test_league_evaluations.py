@@ -6,13 +6,8 @@ from itertools import groupby
 import msgspec
 import pytest
 
-from league.evaluation.plan import (
-    capped_evaluations,
-    evaluation_jobs,
-    finished_evaluations,
-    met_stop_criterion,
-    plan_evaluations,
-)
+from league.evaluation.plan import capped_evaluations, evaluation_jobs, finished_evaluations, plan_evaluations
+from league.matchmaking.schedule import met_stop_criterion
 from league.state import LeagueState
 from schemas import events as e
 from schemas.codec import decode_event, encode_event

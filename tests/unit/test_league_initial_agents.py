@@ -5,7 +5,7 @@ from random import Random
 import msgspec
 import pytest
 
-from league.samplers.base import SAMPLERS, make_sampler
+from league.samplers import SAMPLERS, make_sampler
 from schemas.config import AgentConfig, EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin, RemoteAgentConfig
 from schemas.events import MatchFinished
 from tests.simulated_history import Simulation

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from league.matchmaking.matchmaker import make_match, recompute_draw
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from league.samplers.pfsp import Pfsp
 from league.state import LeagueState
 from schemas.config import EvaluationConfig, LeagueConfig, Plugin

@@ -13,8 +13,8 @@ from league.matchmaking.schedule import RESET, make_checkpoint_added
 from league.ratings.arrays import fold_arrays
 from league.ratings.fold import RatingFold, RatingsSnapshot
 from league.ratings.load import MatchArrayBuilder
+from league.samplers import make_sampler
 from league.samplers.alphastar import newest_record, points_share
-from league.samplers.base import make_sampler
 from league.state import LeagueState, LeagueStateSnapshot
 from lifecycle.config_checks import check_config
 from schemas import events as e

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from league.samplers.base import Bucket, WeightedChoice, make_sampler
+from league.samplers import Bucket, WeightedChoice, make_sampler
 from league.samplers.mix import StandingsCache, by_weight, distribute_shares
 from schemas.config import Plugin
 from schemas.standings import Agent, LivePolicy, Standings

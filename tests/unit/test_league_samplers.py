@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from league.samplers.base import SAMPLERS, OpponentSampler, make_sampler
+from league.samplers import SAMPLERS, OpponentSampler, make_sampler
 from league.samplers.softmax import match_quality
 from schemas.config import Plugin
 from schemas.errors import ConfigError, UsageError

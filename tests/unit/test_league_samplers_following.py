@@ -5,8 +5,7 @@ from random import Random
 
 import pytest
 
-from league.samplers import bucketed
-from league.samplers.base import SAMPLERS, make_sampler
+from league.samplers import SAMPLERS, bucketed, make_sampler
 from league.state import LeagueState
 from schemas import events as e
 from schemas.config import LeagueConfig, Plugin

@@ -9,7 +9,7 @@ import pytest
 from league.matchmaking.audit import total_variation
 from league.matchmaking.matchmaker import make_match, recompute_draw
 from league.matchmaking.pool import fit_to_slots
-from league.samplers.base import SeatDraw, make_sampler
+from league.samplers import SeatDraw, make_sampler
 from league.state import LeagueState
 from schemas import events as e
 from schemas.config import (

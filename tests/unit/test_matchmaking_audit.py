@@ -10,7 +10,7 @@ import pytest
 
 from league.log.base import RecordedEvent
 from league.matchmaking.audit import SamplingAudit, audit_sampling, total_variation
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from league.state import LeagueState
 from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin
 from schemas.errors import UsageError

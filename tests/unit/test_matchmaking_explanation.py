@@ -7,7 +7,7 @@ import pytest
 
 from league.blobs import FolderBlobStore
 from league.matchmaking.explanation import explain_draw, explain_evaluation
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from schemas.config import EvaluationConfig, LeagueConfig, MatchmakingConfig, Plugin, to_builtins
 from schemas.errors import ReplayError, UsageError
 from schemas.events import LeagueConfigured, MatchFinished, OpponentsSampled

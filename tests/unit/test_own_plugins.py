@@ -10,7 +10,7 @@ import pytest
 from arena.environments import arena_names, make_environment
 from arena.games import game_names
 from league.ratings.base import make_rating_system
-from league.samplers.base import SAMPLERS
+from league.samplers import SAMPLERS
 from schemas import plugins
 from schemas.config import Plugin
 from schemas.errors import ConfigError

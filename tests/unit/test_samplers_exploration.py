@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from schemas.config import (
     AgentConfig,
     CheckpointScheduleConfig,

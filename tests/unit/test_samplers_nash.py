@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from league.samplers.base import OpponentSampler, make_sampler
+from league.samplers import OpponentSampler, make_sampler
 from league.state import LeagueState
 from schemas import events as e
 from schemas.config import LeagueConfig, Plugin
@@ -141,7 +141,7 @@ def test_the_game_is_solved_again_only_when_a_payoff_moves_by_a_hundredth(monkey
 
 SCRIPT = """
 from random import Random
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from schemas.config import Plugin
 from schemas.standings import Agent, Live, Record, Standings
 rng = Random(8)

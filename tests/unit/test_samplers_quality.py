@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from league.samplers.softmax import match_quality
 from schemas.config import Plugin
 from schemas.errors import ConfigError

@@ -13,7 +13,7 @@ from benchmarks.ablation.driver import ensure_base_model, train_run
 from benchmarks.ablation.measures import read_events
 from league.matchmaking.matchmaker import make_match, recompute_draw
 from league.matchmaking.roles import reset_reason, sampler_of, select_parents
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from league.state import LeagueState, LeagueStateSnapshot
 from league.state.standings_rows import FEWEST_REWARDS, REWARD_WINDOW
 from lifecycle.config_checks import check_config

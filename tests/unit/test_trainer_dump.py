@@ -12,8 +12,8 @@ from schemas.config import TrainerConfig
 from schemas.trajectories import ModelCall, Trajectory
 from trainer.backends.native import NativeAdapter
 from trainer.buffer import BatchItem
-from trainer.dump import write_batch
 from trainer.learner import Learner
+from trainer.report import write_batch
 
 SHAPE = DecoderShape("qwen3", 30, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
 CONFIG = TrainerConfig(dump="batches", dump_files=2)

@@ -75,7 +75,7 @@ def arena(
     models need a key in OPENROUTER_API_KEY or OPENAI_API_KEY; replies of servers are not trained on.
     """
     from arena.environments import arena_names
-    from lifecycle.standalone.plan import (
+    from lifecycle.standalone import (
         ArenaRunOptions,
         make_item_settings,
         make_size_settings,
@@ -120,7 +120,7 @@ def arena(
 
 
 def _load_arena_config(name: str | None, file: Path | None) -> "LeagueConfig":
-    from lifecycle.standalone.plan import default_config
+    from lifecycle.standalone import default_config
 
     if file is None:
         if name is None:

@@ -20,7 +20,7 @@ from ui.cli.options import JsonOption, with_run_options
 from ui.output import format_bytes, format_count, print_json
 
 if TYPE_CHECKING:
-    from ui.web.offline.site_folder import SiteFolder
+    from ui.web.offline import SiteFolder
 
 
 @with_run_options
@@ -118,7 +118,7 @@ def site(
     They show ratings, benchmarks, criteria, agents and matches as of now, with a CSV file for every table. A folder
     that holds an earlier site is brought up to date; other files in it stay.
     """
-    from ui.web.offline.site_folder import SiteFolder
+    from ui.web.offline import SiteFolder
 
     folder = SiteFolder(to)
     count, size = uvloop.run(_write_site(run, folder, matches))

@@ -7,6 +7,7 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from league.matchmaking.schedule import budget_share_used
 from league.queries.pages.overview import events, overview, workers
 from league.queries.pages.ratings import query_leaderboard
 from league.queries.pages.training import training
@@ -17,7 +18,6 @@ from ui.terminal.boards import leaderboard_table
 from ui.terminal.status import activity_text, health_text, process_figures
 from ui.terminal.views import Column, QuerySource, ViewOptions, format_clock, make_table, share_bar, single_line
 from workers.monitoring.live_table import format_time_left
-from workers.stop_conditions import budget_share_used
 
 _MAX_TAIL_EVENTS = 200
 _COLUMNS = (Column("event", number=True), Column("time"), Column("type", most=22), Column("what"))

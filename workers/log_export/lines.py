@@ -16,7 +16,7 @@ import msgspec
 from league.log.base import RecordedEvent
 from schemas.errors import BusyError, LeagueError, UsageError
 from schemas.events import EVENT_TYPES, Event, RatingUpdated
-from workers.background_thread import run_in_daemon_thread
+from workers.runtime import run_in_daemon_thread
 
 UNREADABLE_NAME = "league.unreadable"
 """The name of messages that this version cannot decode."""

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from league.log.base import RecordedEvent
 from league.matchmaking.roles import exploiter_points_share
+from league.matchmaking.schedule import budget_share_used
 from league.state import LeagueState
 from schemas import events as e
 from schemas.config import StopConfig
 from schemas.ids import split_agent
-from workers.stop_conditions import budget_share_used
 
 _WINDOW_S = 60.0
 _SCORE_WINDOW = 200

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from league.matchmaking.audit import total_variation
 from league.matchmaking.roles import sampler_of
-from league.samplers.base import OpponentSampler, make_sampler
+from league.samplers import OpponentSampler, make_sampler
 from league.state import LeagueState
 from schemas.config import Plugin
 from schemas.errors import DecodeError, LeagueError

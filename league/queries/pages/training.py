@@ -20,7 +20,7 @@ from league.queries.pages import RequestParams, route
 from league.queries.pages.ratings import rating_point
 from league.queries.stored import StoredHistory, reuse_until_s
 from league.ratings.elo import Elo, chance_deviation
-from league.samplers.base import make_sampler
+from league.samplers import make_sampler
 from schemas.errors import BusyError, UsageError
 
 _POINTS = 500

@@ -17,6 +17,7 @@ from league.queries.pages.ratings import lineage
 from league.queries.reports import judge_now
 from league.success_criteria import CriteriaReport
 from schemas.errors import LeagueError
+from ui.web.offline import MATCH_FOLDER, SiteFile
 from ui.web.offline.elements import (
     Column,
     Markup,
@@ -30,7 +31,6 @@ from ui.web.offline.elements import (
 )
 from ui.web.offline.match_page import match_file_name, render_match
 
-MATCH_FOLDER = "matches"
 _PROMPT_CHARS = 150_000
 """Characters of prompts in the page of a match: fewer than in a file of its own, since there are many."""
 # Half of the pages at most are of benchmarks: the newest match of each, the newest benchmark first.
@@ -48,14 +48,6 @@ _CHOSEN_MATCHES = """
 
 MatchPath = Callable[[Mapping[str, Any]], str]
 """The address of a match's page, by its row."""
-
-
-class SiteFile(NamedTuple):
-    """A file of the site."""
-
-    path: str
-    """Relative to the site's folder, with slashes."""
-    content: bytes
 
 
 class _LeagueData(NamedTuple):
