@@ -49,7 +49,10 @@ class GameBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     is_zero_sum: bool = True
     """Whether one's gain is the other's loss."""
     held_out_games: int = 0
-    """Matches against each of them; even, since half are played from either seat."""
+    """Matches against each of them; a multiple of the seats, since all are played from equally often."""
+    early_share: float = 1 / 3
+    """After this share of the steps an arm without exploiters is measured too: the main policy of the league that it is
+    compared with takes about so many."""
 
     @property
     def steps(self) -> int:
@@ -125,6 +128,10 @@ FRANCE_AUSTRIA = {
     **{"win_bonus": 10.0, "winner_threshold_sc": 1},
 }
 """The two-player board of Bakhtin et al. 2021 (DORA), over four years."""
+
+SOUTHERN_THREE = {**FRANCE_AUSTRIA, "powers": ["AUSTRIA", "ITALY", "TURKEY"], "max_year": 1903}
+"""Three whose home centres lie within two moves of each other, around the same Balkan centres: two can turn on the
+third in the first year, and Austria lies between the others. Three years hold the opening and its consequences."""
 
 BENCHMARKS = {
     "rps": GameBenchmark(
@@ -213,5 +220,21 @@ BENCHMARKS = {
         exploiter_games=size(768, MINIATURE_GAMES),
         held_out=("random_bot", "mover", "greedy"),
         held_out_games=size(100, MINIATURE_GAMES),
+    ),
+    "three": GameBenchmark(
+        title="Diplomacy, Austria, Italy and Turkey",
+        game=Plugin("diplomacy", SOUTHERN_THREE),
+        unit="points",
+        games=size(768, MINIATURE_GAMES),
+        batch=16,
+        checkpoints=12,
+        # Exploiters begin anew after as many steps as in the game for two, which is twice as long.
+        resets=2,
+        positions=512,
+        cloned=size(2_048, MINIATURE_GAMES),
+        exploiter_games=size(384, MINIATURE_GAMES),
+        held_out=("random_bot", "mover", "greedy"),
+        held_out_games=size(96, MINIATURE_GAMES // 3 * 3),
+        early_share=2 / 3,
     ),
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from arena.games import make_game
 from benchmarks.ablation.arms import ARMS, MAIN, SETTINGS, Arm, Setting, run_config
 from benchmarks.ablation.driver import RunCost, play_held_out
 from benchmarks.ablation.games import BENCHMARKS, GameBenchmark
@@ -43,14 +44,15 @@ class HeldOutTrial(Trial):
         return await play_held_out(self.folder, self.config, model, frozen, self._matches(frozen))
 
     def _matches(self, frozen: FrozenPolicy) -> list[PlayMatch]:
-        """Each bot equally often from both seats, with the same seed from either."""
+        """Each bot, in all seats but the policy's, equally often from every seat, with the same seed from each."""
         agent = agent_name(frozen.policy, frozen.version)
+        seats = len(make_game(self._bench.game.name, self._bench.game.settings).seats)
         return [
             PlayMatch(
                 match_id=f"{self.kind}-{bot}-{nth}",
                 purpose="evaluation",
-                seats=[agent, bot] if nth % 2 == 0 else [bot, agent],
-                seed=derive_seed(self.config.seed, self.kind, bot, nth // 2),
+                seats=[agent if seat == nth % seats else bot for seat in range(seats)],
+                seed=derive_seed(self.config.seed, self.kind, bot, nth // seats),
             )
             for bot in self._bench.held_out
             for nth in range(self._bench.held_out_games)
@@ -58,7 +60,7 @@ class HeldOutTrial(Trial):
 
 
 class HeldOutShares(msgspec.Struct, frozen=True):
-    """What an arm took from the bots, over seeds: shares of the points, a draw being half a point to each."""
+    """What an arm took from the bots, over seeds: shares of the points, which a draw divides."""
 
     seeds: int
     shares: dict[str, Interval]
@@ -77,7 +79,7 @@ def bot_shares(folder: Path) -> dict[str, float]:
     won: dict[str, list[float]] = {}
     for event in read_events(folder):
         if isinstance(event, MatchFinished):
-            (bot,) = (seat.agent for seat in event.seats if "@" not in seat.agent)
+            (bot,) = {seat.agent for seat in event.seats if "@" not in seat.agent}
             won.setdefault(bot, []).append(match_points(event, MAIN))
     found = {bot: statistics.fmean(of_bot) for bot, of_bot in won.items()}
     return {**found, ALL_BOTS: statistics.fmean(found.values())}
@@ -98,7 +100,7 @@ def render_table(game: str, setting: str, found: Mapping[tuple[str, str], HeldOu
     bots = next(iter(found.values())).shares
     lines = [
         f"**{bench.title}, {SETTINGS[setting].title}** (share of the points against bots that nobody met in training; "
-        f"{bench.held_out_games:,} games against each, from both seats alike)",
+        f"{bench.held_out_games:,} games against each, from every seat alike)",
         "",
         f"| who plays | steps | seeds | {' | '.join(bots)} |",
         "|---|---|---|" + "---|" * len(bots),

@@ -1,7 +1,6 @@
 """What versions of a finished run are put to where no tree says how good they are: each in a league of its own."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.ablation.arms import ARMS, MAIN, Arm
@@ -13,9 +12,10 @@ from schemas.config import LeagueConfig
 from schemas.events import MatchFinished, PolicyPublished
 from schemas.ids import split_agent
 
-FINAL_VERSION, THIRD_VERSION = "end", "third"
-"""Which version is put to it: the newest, or that after a third of the run's steps. Where two exploiters share the
-budget, the main policy takes no more in the end; and who has moved less from random play may be harder to exploit."""
+FINAL_VERSION, EARLY_VERSION = "end", "third"
+"""Which version is put to it: the newest, or that after ``early_share`` of the run's steps, as a rule a third. Where
+exploiters share the budget, the main policy takes no more in the end; and who has moved less from random play may be
+harder to exploit."""
 
 
 class Trial(ABC):
@@ -23,7 +23,7 @@ class Trial(ABC):
 
     Args:
         run: Folder of the run.
-        version: ``FINAL_VERSION`` or ``THIRD_VERSION``.
+        version: ``FINAL_VERSION`` or ``EARLY_VERSION``.
         steps: Of the run, that the version may have at most.
         config: Of the league.
     """
@@ -65,15 +65,19 @@ def trial_versions(bench: GameBenchmark, arm: Arm) -> dict[str, int]:
     return (
         {FINAL_VERSION: bench.steps}
         if arm.exploiters
-        else {FINAL_VERSION: bench.steps, THIRD_VERSION: bench.steps // 3}
+        else {FINAL_VERSION: bench.steps, EARLY_VERSION: _early_steps(bench)}
     )
+
+
+def _early_steps(bench: GameBenchmark) -> int:
+    return int(bench.steps * bench.early_share + 1e-9)
 
 
 def finished_trials(folder: Path, game: str, setting: str, kind: str) -> dict[tuple[str, str], list[Path]]:
     """Folders of the finished trials of a kind, by arm and version; only of those there are any of."""
     found = {}
     for arm in ARMS:
-        for version in (FINAL_VERSION, THIRD_VERSION):
+        for version in (FINAL_VERSION, EARLY_VERSION):
             done = sorted((folder / game / setting / arm).glob(f"*/{kind}-{version}/{DONE}"))
             if done:
                 found[arm, version] = [one.parent for one in done]
@@ -83,13 +87,15 @@ def finished_trials(folder: Path, game: str, setting: str, kind: str) -> dict[tu
 def version_cells(game: str, arm: str, version: str) -> str:
     """An arm and the steps of its main policy's version, as the first cells of a row."""
     bench = BENCHMARKS[game]
-    most = bench.steps if version == FINAL_VERSION else bench.steps // 3
+    most = bench.steps if version == FINAL_VERSION else _early_steps(bench)
     return f"{ARMS[arm].title} | {min(most, bench.steps * ARMS[arm].share):.0f}"
 
 
 def match_points(match: MatchFinished, agent: str) -> float:
-    """What an agent, or a policy whichever its version, got of a match's point; a draw is half a point to each."""
-    scores: Mapping[str, float] = {(split_agent(seat.agent) or (seat.agent, 0))[0]: seat.score for seat in match.seats}
-    own = scores[agent]
-    (other,) = (score for name, score in scores.items() if name != agent)
-    return 0.5 if own == other else float(own > other)
+    """What the seats of an agent, or of a policy whichever its version, got of a match's point.
+
+    The highest score takes it; those that share the highest score have equal parts of it.
+    """
+    best = max(seat.score for seat in match.seats)
+    leaders = [(split_agent(seat.agent) or (seat.agent, 0))[0] for seat in match.seats if seat.score == best]
+    return leaders.count(agent) / len(leaders)

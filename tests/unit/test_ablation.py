@@ -38,7 +38,7 @@ from benchmarks.ablation.prediction import (
 from benchmarks.ablation.runs import TrainingJob
 from benchmarks.ablation.tables import ArmRow, arm_rows, measure_titles, read_measures, render_table, write_report
 from benchmarks.ablation.trees import GameTree
-from benchmarks.ablation.trials import FINAL_VERSION, THIRD_VERSION
+from benchmarks.ablation.trials import EARLY_VERSION, FINAL_VERSION
 from league.log.queues import ExperienceStream
 from league.matchmaking.matchmaker import recompute_draw
 from league.state import LeagueState
@@ -371,13 +371,13 @@ def test_an_exploiter_meets_nobody_but_the_frozen_policy(folder: Path, tmp_path:
     whole, third = exploiter_trials(bench, ARMS["mirror"], PLAIN, 1, run)
     assert [one.version for one in exploiter_trials(bench, ARMS["league"], PLAIN, 1, run)] == [FINAL_VERSION]
     assert third.frozen_policy().version <= 3 < whole.frozen_policy().version == 9
-    left = tmp_path / "kuhn" / "plain" / "mirror" / "1" / f"exploited-{THIRD_VERSION}"
+    left = tmp_path / "kuhn" / "plain" / "mirror" / "1" / f"exploited-{EARLY_VERSION}"
     uvloop.run(train_run(left, third.config, folder / "models" / "kuhn-1", third.frozen_policy()))
     met = {seat.agent for event in read_events(left) if isinstance(event, MatchFinished) for seat in event.seats}
     assert {agent for agent in met if not agent.startswith(EXPLOITER)} == {f"{MAIN}@{third.frozen_policy().version}"}
     assert f"{EXPLOITER}@0" in met
     assert all(0 < share < 1 for share in point_shares(left))
-    assert read_shares(tmp_path, "kuhn", "plain")["mirror", THIRD_VERSION].last.mean == point_shares(left)[1]
+    assert read_shares(tmp_path, "kuhn", "plain")["mirror", EARLY_VERSION].last.mean == point_shares(left)[1]
 
 
 def test_games_with_a_tree_need_no_exploiter():

@@ -12,13 +12,14 @@ from arena.games import make_game
 from benchmarks.ablation import exploiters, heldout
 from benchmarks.ablation.arms import ARMS, MAIN, SETTINGS, run_config
 from benchmarks.ablation.driver import ADAPTERS, ensure_base_model, train_run
+from benchmarks.ablation.exploiters import exploiter_trials
 from benchmarks.ablation.exports import export_runs, unpack_export
 from benchmarks.ablation.games import BENCHMARKS, GameBenchmark
 from benchmarks.ablation.heldout import ALL_BOTS, bot_shares, held_out_trials, read_shares
 from benchmarks.ablation.measures import read_events
 from benchmarks.ablation.runs import TrainingJob
 from benchmarks.ablation.tables import write_report
-from benchmarks.ablation.trials import FINAL_VERSION, THIRD_VERSION, match_points
+from benchmarks.ablation.trials import EARLY_VERSION, FINAL_VERSION, match_points, trial_versions
 from schemas.errors import GameError
 from schemas.events import AgentRegistered, GradientStepTaken, MatchFinished, SeatResult
 
@@ -68,8 +69,8 @@ def test_every_bot_is_met_equally_often_from_both_seats_with_the_same_seeds(fold
 
 
 def test_the_newest_version_plays_and_one_after_a_third_where_no_exploiters_shared_the_budget(folder: Path):
-    assert {seat.agent for match in matches(folder, THIRD_VERSION) for seat in match.seats} - {*BOTS} == {f"{MAIN}@1"}
-    assert [m.seed for m in matches(folder, THIRD_VERSION)] == [m.seed for m in matches(folder, FINAL_VERSION)]
+    assert {seat.agent for match in matches(folder, EARLY_VERSION) for seat in match.seats} - {*BOTS} == {f"{MAIN}@1"}
+    assert [m.seed for m in matches(folder, EARLY_VERSION)] == [m.seed for m in matches(folder, FINAL_VERSION)]
     run, bench = folder / "diplomacy" / "plain" / "mirror" / "1", BENCHMARKS["diplomacy"]
     assert [one.version for one in held_out_trials(bench, ARMS["league"], PLAIN, 1, run)] == [FINAL_VERSION]
     assert held_out_trials(BENCHMARKS["kuhn"], ARMS["mirror"], PLAIN, 1, run) == []
@@ -106,7 +107,7 @@ def test_figures_are_shares_of_the_points_and_the_report_has_them(folder: Path, 
     assert found[ALL_BOTS] == pytest.approx(sum(found[bot] for bot in BOTS) / 3)
     arms = read_shares(folder, "diplomacy", "plain")
     assert arms["mirror", FINAL_VERSION].shares[ALL_BOTS].mean == found[ALL_BOTS]
-    assert set(arms) == {("mirror", FINAL_VERSION), ("mirror", THIRD_VERSION)}
+    assert set(arms) == {("mirror", FINAL_VERSION), ("mirror", EARLY_VERSION)}
     write_report(folder, folder, folder)
     said = capsys.readouterr().out
     assert "| who plays | steps | seeds | random_bot | mover | greedy | all |" in said
@@ -159,10 +160,44 @@ def test_a_draw_is_half_a_point_to_each():
     assert match_points(match, MAIN) == match_points(match, "greedy") == 0.5
 
 
-def test_held_out_bots_play_the_game_and_are_met_equally_often_from_both_seats():
+@pytest.mark.parametrize(
+    ("scores", "alone", "others"),
+    [
+        *[((3.0, 5.0, 4.0), 0.0, 1.0), ((5.0, 3.0, 4.0), 1.0, 0.0), ((4.0, 4.0, 1.0), 1 / 2, 1 / 2)],
+        *[((4.0, 4.0, 4.0), 1 / 3, 2 / 3), ((1.0, 4.0, 4.0), 0.0, 1.0)],
+    ],
+)
+def test_of_three_seats_the_highest_share_the_point(scores: tuple[float, ...], alone: float, others: float):
+    agents = "exploiter@2", "main@9", "main@9"
+    seats = [SeatResult(seat, "AIT"[seat], agents[seat], score, 1) for seat, score in enumerate(scores)]
+    played = {"game": "diplomacy", "purpose": "training", "worker": "w", "reason": "year_cap"}
+    match = MatchFinished(match_id="m", seed=1, seats=seats, winner=None, length=2, seconds=0.0, **played)
+    assert (match_points(match, "exploiter"), match_points(match, MAIN)) == pytest.approx((alone, others))
+
+
+def test_of_three_seats_an_exploiter_or_the_policy_has_one_in_turn(tmp_path: Path):
+    """The two others are of one opponent: the frozen policy, or a bot."""
+    pytest.importorskip("diplomacy")
+    bench = msgspec.structs.replace(small(BENCHMARKS["three"]), exploiter_games=12, held_out_games=3)
+    job = TrainingJob(tmp_path, "three", "plain", "lean", 1)
+    config = run_config(bench, ARMS["lean"], 1, PLAIN)
+    uvloop.run(train_run(job.folder, config, ensure_base_model(job.model, config)))
+    (exploiter,) = exploiter_trials(bench, ARMS["lean"], PLAIN, 1, job.folder)
+    (met,) = held_out_trials(bench, ARMS["lean"], PLAIN, 1, job.folder)
+    for trial, alone in (exploiter, "exploiter"), (met, MAIN):
+        uvloop.run(trial.run_trial(job.model))
+        played = [event for event in read_events(trial.folder) if isinstance(event, MatchFinished)]
+        seated = [[seat.agent.startswith(alone) for seat in match.seats] for match in played]
+        assert {tuple(one) for one in seated} == {(True, False, False), (False, True, False), (False, False, True)}
+        assert {len({seat.agent for seat in match.seats}) for match in played} == {2}
+    assert [len({m.seed for m in played if bot in {s.agent for s in m.seats}}) for bot in BOTS] == [1] * 3
+    assert [name for name, steps in trial_versions(bench, ARMS["mirror"]).items() if steps == 2] == [EARLY_VERSION]
+
+
+def test_held_out_bots_play_the_game_and_are_met_equally_often_from_every_seat():
     pytest.importorskip("diplomacy")
     for bench in (bench for bench in BENCHMARKS.values() if bench.held_out):
         spec = make_game(bench.game.name, bench.game.settings)
         assert {*bench.held_out} <= {*spec.bots}
         assert bench.held_out_games > 0
-        assert bench.held_out_games % 2 == 0
+        assert bench.held_out_games % len(spec.seats) == 0
