@@ -98,6 +98,10 @@ ARMS = {
 }
 
 
+BASELINE_ARM = "mirror"
+"""That the others are compared with, seed by seed."""
+
+
 def run_config(bench: GameBenchmark, arm: Arm, seed: int, setting: Setting) -> LeagueConfig:
     """The configuration of one run.
 

@@ -17,7 +17,15 @@ from benchmarks.ablation.games import BENCHMARKS, GameBenchmark
 from benchmarks.ablation.intervals import Interval, mean_interval
 from benchmarks.ablation.local import FrozenPolicy
 from benchmarks.ablation.measures import read_events
-from benchmarks.ablation.trials import Trial, finished_trials, match_points, trial_versions, version_cells
+from benchmarks.ablation.trials import (
+    Trial,
+    difference_lines,
+    finished_trials,
+    match_points,
+    seed_of,
+    trial_versions,
+    version_cells,
+)
 from schemas.config import AgentConfig
 from schemas.events import MatchFinished
 from schemas.ids import agent_name, derive_seed
@@ -65,6 +73,8 @@ class HeldOutShares(msgspec.Struct, frozen=True):
     seeds: int
     shares: dict[str, Interval]
     """By bot, and of ``ALL_BOTS``."""
+    all_by_seed: dict[int, float]
+    """The last, of each."""
 
 
 def held_out_trials(bench: GameBenchmark, arm: Arm, setting: Setting, seed: int, run: Path) -> list[HeldOutTrial]:
@@ -89,8 +99,9 @@ def read_shares(folder: Path, game: str, setting: str) -> dict[tuple[str, str], 
     """By arm and version: what it took from the bots."""
     found = {}
     for which, folders in finished_trials(folder, game, setting, HeldOutTrial.kind).items():
-        runs = [bot_shares(one) for one in folders]
-        found[which] = HeldOutShares(len(runs), {bot: mean_interval([one[bot] for one in runs]) for bot in runs[0]})
+        runs = {seed_of(one): bot_shares(one) for one in folders}
+        shares = {bot: mean_interval([one[bot] for one in runs.values()]) for bot in next(iter(runs.values()))}
+        found[which] = HeldOutShares(len(runs), shares, {seed: one[ALL_BOTS] for seed, one in runs.items()})
     return found
 
 
@@ -109,7 +120,8 @@ def render_table(game: str, setting: str, found: Mapping[tuple[str, str], HeldOu
             for which, one in found.items()
         ),
     ]
-    return "\n".join([*lines, ""])
+    differences = difference_lines(game, {which: one.all_by_seed for which, one in found.items()})
+    return "\n".join([*lines, "", *differences])
 
 
 def render_tables(folder: Path, game: str) -> Sequence[str]:

@@ -9,13 +9,12 @@ import msgspec
 import numpy as np
 
 from benchmarks.ablation import exploiters, heldout
-from benchmarks.ablation.arms import ARMS, SETTINGS
+from benchmarks.ablation.arms import ARMS, BASELINE_ARM, SETTINGS
 from benchmarks.ablation.driver import DONE
 from benchmarks.ablation.games import BENCHMARKS
 from benchmarks.ablation.intervals import Interval, mean_interval
 from benchmarks.ablation.measures import MeasureReader, RunMeasures
 
-BASELINE_ARM = "mirror"
 _CURVE_POINTS = 200
 
 Runs = Mapping[str, Mapping[int, RunMeasures]]

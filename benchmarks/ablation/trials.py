@@ -1,11 +1,13 @@
 """What versions of a finished run are put to where no tree says how good they are: each in a league of its own."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.ablation.arms import ARMS, MAIN, Arm
+from benchmarks.ablation.arms import ARMS, BASELINE_ARM, MAIN, Arm
 from benchmarks.ablation.driver import ADAPTERS, DONE, RunCost
 from benchmarks.ablation.games import BENCHMARKS, GameBenchmark
+from benchmarks.ablation.intervals import mean_interval
 from benchmarks.ablation.local import FrozenPolicy
 from benchmarks.ablation.measures import read_events
 from schemas.config import LeagueConfig
@@ -89,6 +91,30 @@ def version_cells(game: str, arm: str, version: str) -> str:
     bench = BENCHMARKS[game]
     most = bench.steps if version == FINAL_VERSION else _early_steps(bench)
     return f"{ARMS[arm].title} | {min(most, bench.steps * ARMS[arm].share):.0f}"
+
+
+def seed_of(folder: Path) -> int:
+    """Of the run that a trial's folder lies beside."""
+    return int(folder.parent.name)
+
+
+def difference_lines(game: str, found: Mapping[tuple[str, str], Mapping[int, float]]) -> list[str]:
+    """Mirror self-play's shares minus those of each other arm, over the seeds that both have: a paragraph, or none.
+
+    Args:
+        game: Its name here.
+        found: By arm and version: a share by seed.
+    """
+    differences = []
+    for version in (FINAL_VERSION, EARLY_VERSION):
+        mirrors = found.get((BASELINE_ARM, version), {})
+        for (arm, _), shares in found.items():
+            both = [seed for seed in shares if seed in mirrors and arm != BASELINE_ARM]
+            if both:
+                title, steps = version_cells(game, BASELINE_ARM, version).split(" | ")
+                interval = mean_interval([mirrors[seed] - shares[seed] for seed in both])
+                differences.append(f"{title} after {steps} steps minus {ARMS[arm].title} {interval}")
+    return [f"Seed by seed: {'; '.join(differences)}.", ""] if differences else []
 
 
 def match_points(match: MatchFinished, agent: str) -> float:

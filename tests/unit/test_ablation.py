@@ -427,7 +427,7 @@ def test_names_choose_among_what_is_planned_and_all_three_ask_for_anything(tmp_p
         *(("entropy", arm) for arm in PLAN["kuhn", "entropy"]),
         *(("annealed", arm) for arm in ("mirror", "league")),
     }
-    assert len(asked_for(tmp_path, "--arms", "lean")) == 2 * len(FIVE_SEEDS)
+    assert len(asked_for(tmp_path, "--arms", "lean")) == 2 * len(FIVE_SEEDS) + len(TEN_SEEDS)
     assert asked_for(tmp_path, "--games", "five", "--settings", "plain") == []
     chosen = "--games", "five", "--settings", "plain", "--arms", "lean"
     assert [seed for *_, seed in asked_for(tmp_path, *chosen)] == list(FIVE_SEEDS)

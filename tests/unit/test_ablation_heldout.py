@@ -19,7 +19,7 @@ from benchmarks.ablation.heldout import ALL_BOTS, bot_shares, held_out_trials, r
 from benchmarks.ablation.measures import read_events
 from benchmarks.ablation.runs import TrainingJob
 from benchmarks.ablation.tables import write_report
-from benchmarks.ablation.trials import EARLY_VERSION, FINAL_VERSION, match_points, trial_versions
+from benchmarks.ablation.trials import EARLY_VERSION, FINAL_VERSION, difference_lines, match_points, trial_versions
 from schemas.errors import GameError
 from schemas.events import AgentRegistered, GradientStepTaken, MatchFinished, SeatResult
 
@@ -192,6 +192,17 @@ def test_of_three_seats_an_exploiter_or_the_policy_has_one_in_turn(tmp_path: Pat
         assert {len({seat.agent for seat in match.seats}) for match in played} == {2}
     assert [len({m.seed for m in played if bot in {s.agent for s in m.seats}}) for bot in BOTS] == [1] * 3
     assert [name for name, steps in trial_versions(bench, ARMS["mirror"]).items() if steps == 2] == [EARLY_VERSION]
+
+
+def test_shares_are_compared_over_the_seeds_that_both_arms_have():
+    mirror, league = {1: 0.5, 2: 0.75, 3: 1.0}, {3: 0.5, 2: 0.75, 4: 0.0}
+    found = {("mirror", FINAL_VERSION): mirror, ("mirror", EARLY_VERSION): league, ("lean", FINAL_VERSION): league}
+    (line, _) = difference_lines("three", found)
+    assert line.startswith(
+        "Seed by seed: mirror self-play after 48 steps minus league, exploiters a third of it 0.250 ±"
+    )
+    assert "mirror self-play after 32 steps minus league, exploiters a third of it 0.000 ± 0.000." in line
+    assert difference_lines("three", {("mirror", FINAL_VERSION): mirror}) == []
 
 
 def test_held_out_bots_play_the_game_and_are_met_equally_often_from_every_seat():
