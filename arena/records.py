@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from arena.games.base import Turn
-from schemas.episodes import GenerateResult, Message, Step
+from schemas.episodes import GenerateResult, Message
 from schemas.errors import EpisodeError
 
 VERSION = 1
@@ -65,13 +65,11 @@ def _record_episode(result: GenerateResult) -> RecordedEpisode:
         failure=rollout.failure,
         rewards=rollout.rewards,
         metrics=rollout.metrics,
-        calls=[_record_call(step) for step in rollout.steps],
+        calls=[
+            RecordedCall(step.role_id, step.prompt, step.completion_text, step.info or None) for step in rollout.steps
+        ],
         children=[_record_episode(child) for child in result.children],
     )
-
-
-def _record_call(step: Step) -> RecordedCall:
-    return RecordedCall(step.role_id, step.prompt, step.completion_text, step.info or None)
 
 
 def is_episode_record(record: bytes) -> bool:

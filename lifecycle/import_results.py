@@ -139,16 +139,12 @@ def _resolve_agent(name: str, agent: str, state: LeagueState) -> str:
     return agent_name(policy, version)
 
 
-def _external_match_id(origin: str, result: ExternalResult) -> str:
-    """Match id of a result. Names of workers have no dots, so that no match of a worker has such an id."""
-    return f"external.{origin}.{result.id}"
-
-
 def _external_event(
     result: ExternalResult, origin: str, game: str, agents: Mapping[str, str]
 ) -> MatchFinished | MatchFailed:
     """The event of a result; ``agents`` has the league's agent for each name in the file."""
-    match_id = _external_match_id(origin, result)
+    # Names of workers have no dots: no match of a worker has such an id.
+    match_id = f"external.{origin}.{result.id}"
     if result.error:
         return MatchFailed(match_id=match_id, purpose=EXTERNAL_PURPOSE, worker=origin, error=result.error)
     scores = [seat.score for seat in result.seats]

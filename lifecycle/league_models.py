@@ -106,7 +106,7 @@ def make_base_model(folder: Path, config: LeagueConfig, report: ProgressReporter
     cloning = convert(taught, CloningConfig, "model.cloning")
 
     def update(progress: CloningProgress) -> None:
-        report(_progress_text(progress), _progress_share(progress))
+        report(_progress_text(progress), progress.sequences / max(progress.total, 1))
 
     with atomic_folder(folder) as draft:
         if isinstance(contest, ArenaSpec):
@@ -116,10 +116,6 @@ def make_base_model(folder: Path, config: LeagueConfig, report: ProgressReporter
             examples = bot_decisions(contest, Tokenizer(draft), settings.clone_bot, seed)
             clone_behaviour(draft, examples, cloning, update)
     return folder
-
-
-def _progress_share(progress: CloningProgress) -> float:
-    return progress.sequences / max(progress.total, 1)
 
 
 def _progress_text(progress: CloningProgress) -> str:

@@ -83,7 +83,11 @@ async def write_release(
             base = await _write_model(artifacts, state, chosen, draft)
             games = await _write_games(run, history, facts, draft, render)
         _write_documents(draft, target, facts, config, base, games)
-        sizes = {path.relative_to(draft).as_posix(): path.stat().st_size for path in _files(draft)}
+        sizes = {
+            path.relative_to(draft).as_posix(): path.stat().st_size
+            for path in sorted(draft.rglob("*"))
+            if path.is_file()
+        }
     return ReleaseResult(chosen.agent, str(target), facts.sequence, sizes)
 
 
@@ -94,7 +98,8 @@ def _write_documents(
     parts = _release_contents(draft, target.resolve().name, facts.chosen, config, games)
     _write(draft / SETTINGS_FILE, _settings_file(facts, config))
     _write(draft / REGISTRY_FILE, _as_json(_registry_dict(facts, config, base)))
-    _write(draft / "lineage.json", _as_json(_lineage_dict(facts)))
+    lineage = {"agent": facts.chosen.agent, "opponents": facts.opponents, "stations": facts.segments}
+    _write(draft / "lineage.json", _as_json(lineage))
     _write(draft / "README.md", render_card(facts, config, parts))
 
 
@@ -227,10 +232,6 @@ def _registry_dict(facts: ReleaseFacts, config: LeagueConfig, base: str | None) 
     }
 
 
-def _lineage_dict(facts: ReleaseFacts) -> dict[str, Any]:
-    return {"agent": facts.chosen.agent, "opponents": facts.opponents, "stations": facts.segments}
-
-
 def _as_json(value: Any) -> str:
     return json.dumps(msgspec.to_builtins(value), indent=1, ensure_ascii=True) + "\n"
 
@@ -238,7 +239,3 @@ def _as_json(value: Any) -> str:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, encoding="utf-8")
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())

@@ -16,10 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.forward import Layer, Linear, Weights, forward_rectangle, recompute_in_backward
+from models.forward import Layer, Linear, Weights, recompute_in_backward
 from models.hf import FUSED, from_hf, part_rows, read_weights, to_hf
 from models.model_config import DecoderShape, read_shape
-from models.packing import padded_rectangles
 from schemas.errors import ModelError
 
 MERGE_LIMIT = 65_536
@@ -231,30 +230,6 @@ class Decoder(nn.Module):
             layers.append(block.layer(f"layers.{index}.", pairs, scale, merge, magnitudes))
         head = self.embed if self.head is None else self.head
         return Weights(self.shape, self.embed, tuple(layers), self.norm, head, self.frequencies_P)
-
-    def forward_packed(
-        self, ids_T: Tensor, lengths: Sequence[int], lora: LoraLike | None = None, token_budget: int = 4096
-    ) -> Tensor:
-        """Final hidden states of sequences that are concatenated.
-
-        Args:
-            ids_T: token ids of all sequences.
-            lengths: tokens of each; they add up to T. Positions count from 0 in each.
-            lora: the adapter, None for the base model.
-            token_budget: tokens, padding included, per rectangle of the computation.
-
-        Returns:
-            [T, D] after the final norm, in the order of ``ids_T``.
-        """
-        weights = self.weights(lora)
-        index_parts, hidden_parts = [], []
-        for grid in padded_rectangles(lengths, token_budget):
-            index_BL = torch.from_numpy(grid.index_BL).to(ids_T.device)
-            real_BL = torch.from_numpy(grid.real_BL).to(ids_T.device)
-            hidden_parts.append(forward_rectangle(weights, ids_T[index_BL])[real_BL])
-            index_parts.append(index_BL[real_BL])
-        hidden_TD = torch.cat(hidden_parts)
-        return hidden_TD[torch.cat(index_parts).argsort()]
 
     def logits(self, hidden_WD: Tensor) -> Tensor:
         """Logits [W, V] of final hidden states."""

@@ -15,7 +15,13 @@ from league.log.base import RecordedEvent
 from league.matchmaking import pool
 from league.matchmaking.matchmaker import make_match
 from league.matchmaking.roles import reset_reason, sampler_of, select_parents
-from league.matchmaking.schedule import RESET, admission_event, initial_agent_events, make_checkpoint_added, retirements
+from league.matchmaking.schedule import (
+    RESET,
+    admission_reason,
+    initial_agent_events,
+    make_checkpoint_added,
+    retirements,
+)
 from league.ratings.fold import RatingFold
 from league.samplers import make_sampler
 from league.state import LeagueState
@@ -120,9 +126,8 @@ class Simulation:
         """Publish a version and let the schedule act."""
         policy = policy or self._policy
         adapter = self._publish(version, policy)
-        joined = admission_event(self.state, policy, version, adapter)
-        if joined is not None:
-            self.append(joined)
+        if (reason := admission_reason(self.state, policy, version)) is not None:
+            self.append(make_checkpoint_added(self.state, policy, version, adapter, reason))
         for retirement in retirements(self.state, policy):
             self.append(retirement)
         self._update_pool()

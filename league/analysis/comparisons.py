@@ -131,15 +131,12 @@ def seats_of(matches: MatchArrays) -> tuple[Ints, Ints]:
 
 def _comparable_mask(matches: MatchArrays) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     seats, match_S = seats_of(matches)
-    first_S = matches.agent_S[np.repeat(np.minimum(matches.begin_M, len(matches.agent_S) - 1), _sizes(matches))]
+    sizes_M = matches.end_M - matches.begin_M
+    first_S = matches.agent_S[np.repeat(np.minimum(matches.begin_M, len(matches.agent_S) - 1), sizes_M)]
     several = np.bincount(match_S, matches.agent_S[seats] != first_S, len(matches)) > 0
     broken = np.bincount(match_S, ~np.isfinite(matches.score_S[seats]), len(matches)) > 0
     counted: np.ndarray[tuple[int], np.dtype[np.bool_]] = several & ~broken
     return counted
-
-
-def _sizes(matches: MatchArrays) -> Ints:
-    return matches.end_M - matches.begin_M
 
 
 def _compact_codes(agent_S: Codes, in_order: Codes) -> tuple[list[int], Codes]:

@@ -34,12 +34,6 @@ def admission_reason(state: LeagueState, policy: str, version: int) -> str | Non
     return RECENT if version % schedule.recent_every == 0 else None
 
 
-def admission_event(state: LeagueState, policy: str, version: int, adapter: str) -> CheckpointAdded | None:
-    """Returns the event that admits a version on publication; None if it is not admitted."""
-    reason = admission_reason(state, policy, version)
-    return None if reason is None else make_checkpoint_added(state, policy, version, adapter, reason)
-
-
 def make_checkpoint_added(state: LeagueState, policy: str, version: int, adapter: str, reason: str) -> CheckpointAdded:
     """Returns the event that admits a version for this reason.
 

@@ -124,13 +124,9 @@ def _read_tables(folder: Path) -> Iterator[list[RecordedEvent]]:
             source = f"read_parquet({files}, hive_partitioning = false)"
             result = connection.execute(f"SELECT sequence, subject, producer, payload FROM {source} ORDER BY sequence")
             while rows := result.fetchmany(BATCH):
-                yield [_make_recorded(*row) for row in rows]
+                yield [RecordedEvent(at, 0, subject, producer, text.encode()) for at, subject, producer, text in rows]
     except duckdb.Error as error:
         raise UsageError(f"{folder}: no events here; expected a folder that `league export` wrote ({error})") from None
-
-
-def _make_recorded(sequence: int, subject: str, producer: str, payload: str) -> RecordedEvent:
-    return RecordedEvent(sequence, 0, subject, producer, payload.encode())
 
 
 def _read_lines(path: Path) -> Iterator[RecordedEvent]:

@@ -153,12 +153,9 @@ class Loader:
             self._connection.unregister("facts")
         for name in sorted(present):
             if self._resolve_doubtful(name) or facts:
-                self._sort(name)
+                # Python appended the rows that it decoded; all others are in order.
+                self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {name} ORDER BY sequence")
         return present
-
-    def _sort(self, name: str) -> None:
-        """Sort rows that Python decoded into their places; all others are in order."""
-        self._connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS FROM {name} ORDER BY sequence")
 
     def _resolve_doubtful(self, name: str) -> bool:
         """Decode in Python what DuckDB may have misread: missing fields take defaults, invalid events are dropped.

@@ -116,7 +116,8 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, request: QueryRequest)
         "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
     ).fetchall()
     if request.arrow:
-        table = _limited(connection.sql(statements[0]), request).to_arrow_table()
+        # One row more than permitted, by which a larger result is recognised, unless further rows are dropped.
+        table = connection.sql(statements[0]).limit(request.max_rows + (not request.cut)).to_arrow_table()
         _check_rows(table.num_rows, request)
         return table.column_names, [str(kind) for kind in table.schema.types], [], tuple(unreadable), table
     cursor = connection.execute(statements[0])
@@ -125,11 +126,6 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, request: QueryRequest)
     description = cursor.description or []
     columns, types = [column[0] for column in description], [str(column[1]) for column in description]
     return columns, types, rows, tuple(unreadable), None
-
-
-def _limited(relation: duckdb.DuckDBPyRelation, request: QueryRequest) -> duckdb.DuckDBPyRelation:
-    """One row more than permitted, by which a larger result is recognised, unless further rows are dropped."""
-    return relation.limit(request.max_rows + (not request.cut))
 
 
 def _check_rows(rows: int, request: QueryRequest) -> None:

@@ -78,7 +78,8 @@ def match_replay(record: bytes, game: str) -> MatchReplay:
     phases = _phases(record)
     from arena.games.diplomacy.map_svg import POWER_COLORS
 
-    return MatchReplay(turns, pictures=[_map_position(phase) for phase in phases], colors=POWER_COLORS)
+    pictures = [MapPosition(phase.position.phase, phase.centers, phase.describe()) for phase in phases]
+    return MatchReplay(turns, pictures=pictures, colors=POWER_COLORS)
 
 
 def render_map(record: bytes, number: int) -> str | None:
@@ -117,10 +118,6 @@ def _render_phase(record: bytes, number: int) -> str:
     from arena.games.diplomacy.map_svg import render_svg
 
     return render_svg(_phases(record)[number])
-
-
-def _map_position(phase: "Phase") -> MapPosition:
-    return MapPosition(phase.position.phase, phase.centers, phase.describe())
 
 
 def _episode_nodes(episode: RecordedEpisode, depth: int) -> list[EpisodeNode]:

@@ -24,6 +24,7 @@ from models import Tokenizer, make_base
 from models.adapters import LoraConfig, create, save
 from models.decoder import Decoder, allowed_logits
 from schemas.errors import ConfigError, ModelError
+from tests.packed_forward import forward_packed
 from tests.servers import LoadedModels, serve_models
 
 VOCABULARY = 40
@@ -219,7 +220,7 @@ def test_logprobs_are_those_of_a_full_forward_renormalised_over_the_allowed(star
     for request, generation in zip(requests, sample(start, requests), strict=True):
         ids = torch.tensor([*request.prompt_ids, *generation.completion_ids])
         with torch.no_grad():
-            hidden_TD = decoder.forward_packed(ids, [len(ids)], loras[request.adapter])
+            hidden_TD = forward_packed(decoder, ids, [len(ids)], loras[request.adapter])
         for branch, allowed, logprob in zip(generation.branches, generation.allowed, generation.logprobs, strict=True):
             row = hidden_TD[len(request.prompt_ids) + branch - 1 :][:1]
             logits = allowed_logits(
@@ -287,7 +288,7 @@ def test_nucleus_is_the_fewest_likeliest_tokens_and_logprobs_are_renormalised_ov
     for request, generation in zip(requests, sample_or_skip(start, requests), strict=True):
         ids = torch.tensor([*request.prompt_ids, *generation.completion_ids])
         with torch.no_grad():
-            logits_TV = decoder.logits(decoder.forward_packed(ids, [len(ids)], loras[request.adapter]))
+            logits_TV = decoder.logits(forward_packed(decoder, ids, [len(ids)], loras[request.adapter]))
         place, at = request.constraint, dict(zip(generation.branches, range(99), strict=False))
         for position, token in enumerate(generation.completion_ids):
             choices = list(place.allowed()) if place else list(range(VOCABULARY))

@@ -11,6 +11,7 @@ from models import make_base
 from models.behaviour_cloning import CloningConfig, CloningProgress, Example, clone_behaviour
 from models.decoder import Decoder
 from schemas.errors import ModelError
+from tests.packed_forward import forward_packed
 
 WORDS = [f"w{i}" for i in range(12)]
 QUICK = CloningConfig(sequences=600, batch=50, learning_rate=1e-2)
@@ -37,7 +38,7 @@ def test_bot_is_imitated_and_the_weights_are_written_back(base: Path):
     right = 0
     for seed in range(50):
         asked = next(copying(1000 + seed))
-        hidden_TD = decoder.forward_packed(torch.tensor(asked.prompt_ids), [len(asked.prompt_ids)])
+        hidden_TD = forward_packed(decoder, torch.tensor(asked.prompt_ids), [len(asked.prompt_ids)])
         right += decoder.logits(hidden_TD[-1:])[0, 3:7].argmax().item() + 3 == asked.completion_ids[0]
     assert right >= 45
 

@@ -21,6 +21,7 @@ from models.adapters import Lora, LoraConfig, create, load, save
 from models.decoder import Decoder
 from schemas.config import convert
 from schemas.errors import ConfigError, ModelError
+from tests.packed_forward import forward_packed
 
 SHAPE = BaseShape(hidden=32, layers=3, heads=4, kv_heads=2, head_dim=16, mlp=48, tied=False, max_positions=64)
 ANY = ListConstraint([(a, b, c) for a in (3, 4, 5) for b in (6, 7) for c in (8, 9, 10, 11)])
@@ -141,7 +142,7 @@ def test_logprobs_hold_with_grouped_heads_and_partial_adapters(folders, expected
         request = request_of(index)
         ids = torch.tensor([*request.prompt_ids, *generation.completion_ids])
         with torch.no_grad():
-            logits_TV = decoder.logits(decoder.forward_packed(ids, [len(ids)], loras[request.adapter]))
+            logits_TV = decoder.logits(forward_packed(decoder, ids, [len(ids)], loras[request.adapter]))
         for branch, allowed, logprob in zip(generation.branches, generation.allowed, generation.logprobs, strict=True):
             row = logits_TV[len(request.prompt_ids) + branch - 1, allowed].log_softmax(-1)
             assert logprob == pytest.approx(row[allowed.index(generation.completion_ids[branch])].item(), abs=1e-5)
@@ -285,7 +286,7 @@ def test_stats_add_up(folders):
 
 def expected_logprob(decoder: Decoder, lora: Lora, ids: Sequence[int], allowed: Sequence[int], token: int) -> float:
     with torch.no_grad():
-        logits_TV = decoder.logits(decoder.forward_packed(torch.tensor(ids), [len(ids)], lora))
+        logits_TV = decoder.logits(forward_packed(decoder, torch.tensor(ids), [len(ids)], lora))
     return logits_TV[-1, allowed].log_softmax(-1)[allowed.index(token)].item()
 
 

@@ -38,6 +38,7 @@ from models.adapters import LoraConfig, create, save
 from models.decoder import Decoder
 from schemas.config import InferenceConfig, LeagueConfig
 from schemas.errors import ConfigError, UsageError
+from tests.packed_forward import forward_packed
 from tests.servers import LoadedModels
 from workers.supervisor import make_worker_specs
 
@@ -185,7 +186,7 @@ def test_temperature_zero_takes_the_likeliest_token_whatever_the_seed(served, ba
         ids = list(PROMPT)
         with torch.no_grad():
             for _ in range(4):
-                logits_TV = decoder.logits(decoder.forward_packed(torch.tensor(ids), [len(ids)], None))
+                logits_TV = decoder.logits(forward_packed(decoder, torch.tensor(ids), [len(ids)], None))
                 ids.append(int(logits_TV[-1].argmax()))
         assert said == [ids[len(PROMPT) :]] * 3
 

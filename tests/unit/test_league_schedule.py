@@ -2,7 +2,7 @@
 
 import pytest
 
-from league.matchmaking.schedule import admission_event, admission_reason, retirements
+from league.matchmaking.schedule import admission_reason, make_checkpoint_added, retirements
 from league.state import LeagueState
 from schemas import events as e
 from schemas.config import CheckpointScheduleConfig, EvaluationConfig, LeagueConfig, to_builtins
@@ -43,13 +43,12 @@ def test_the_first_version_of_a_policy_always_joins(version: int, reason: str | 
 def test_a_version_joins_once_and_names_its_parent() -> None:
     state = state_with(checkpoint_added(1, "first"), checkpoint_added(10, "recent"))
     assert admission_reason(state, "main", 10) is None
-    event = admission_event(state, "main", 20, "f" * 64)
+    assert admission_reason(state, "main", 20) == "recent"
+    event = make_checkpoint_added(state, "main", 20, "f" * 64, "recent")
     assert event == e.CheckpointAdded(
         agent="main@20", policy="main", version=20, parent="main@10", reason="recent", adapter="f" * 64
     )
-    first = admission_event(state, "second", 1, "f" * 64)
-    assert first is not None
-    assert first.parent == "base_model"
+    assert make_checkpoint_added(state, "second", 1, "f" * 64, "first").parent == "base_model"
 
 
 def test_intervals_are_configuration() -> None:

@@ -17,6 +17,7 @@ from models.kernels import rms_norm, rotary, rotary_tables, swiglu
 from models.model_config import DecoderShape, shape_from_config
 from models.packing import padded_rectangles
 from schemas.errors import ModelError
+from tests.packed_forward import forward_packed
 
 TINY = {
     "vocab_size": 50,
@@ -83,7 +84,7 @@ def trained_lora(decoder: Decoder, config: adapters.LoraConfig | None = None) ->
 def test_logits_equal_transformers(pair: tuple[Any, Decoder, Path]) -> None:
     model, decoder, _ = pair
     ids = sequences(decoder)
-    packed = decoder.logits(decoder.forward_packed(torch.cat(ids), LENGTHS, token_budget=130))
+    packed = decoder.logits(forward_packed(decoder, torch.cat(ids), LENGTHS, token_budget=130))
     for logits, row in zip(torch.split(packed, LENGTHS), ids, strict=True):
         torch.testing.assert_close(logits, model(row[None]).logits[0], atol=1e-5, rtol=0)
 
@@ -116,7 +117,7 @@ def test_full_parameter_gradients_equal_transformers(pair: tuple[Any, Decoder, P
     model, _, folder = pair
     decoder = Decoder.load(folder).requires_grad_(True)
     ids = torch.cat(sequences(decoder)[:2])
-    logits = torch.split(decoder.logits(decoder.forward_packed(ids, LENGTHS[:2])), LENGTHS[:2])
+    logits = torch.split(decoder.logits(forward_packed(decoder, ids, LENGTHS[:2])), LENGTHS[:2])
     rows = torch.split(ids, LENGTHS[:2])
     sum(F.cross_entropy(x[:-1], row[1:]) for x, row in zip(logits, rows, strict=True)).backward()
     model.zero_grad()
@@ -166,9 +167,9 @@ def test_packing_order_does_not_matter() -> None:
     decoder = small_decoder()
     ids = sequences(decoder)
     order = [3, 0, 4, 2, 1]
-    straight = torch.split(decoder.forward_packed(torch.cat(ids), LENGTHS, token_budget=100), LENGTHS)
+    straight = torch.split(forward_packed(decoder, torch.cat(ids), LENGTHS, token_budget=100), LENGTHS)
     lengths = [LENGTHS[i] for i in order]
-    turned = torch.split(decoder.forward_packed(torch.cat([ids[i] for i in order]), lengths), lengths)
+    turned = torch.split(forward_packed(decoder, torch.cat([ids[i] for i in order]), lengths), lengths)
     for place, i in enumerate(order):
         torch.testing.assert_close(turned[place], straight[i], atol=1e-6, rtol=0)
 
@@ -207,8 +208,8 @@ def test_bfloat16_stays_near_float32(tmp_path: Path) -> None:
     narrow.load_state_dict(decoder.state_dict())
     ids = torch.arange(40)
     lora = trained_lora(decoder)
-    exact = decoder.forward_packed(ids, [40], lora)
-    rough = narrow.forward_packed(ids, [40], lora)
+    exact = forward_packed(decoder, ids, [40], lora)
+    rough = forward_packed(narrow, ids, [40], lora)
     assert rough.dtype == torch.bfloat16
     assert (rough.float() - exact).abs().mean() < 0.05
 

@@ -15,6 +15,7 @@ from inference.vllm.settings import VllmConfig
 from models.adapters import load
 from models.decoder import Decoder
 from schemas.errors import ModelError
+from tests.packed_forward import forward_packed
 
 PLANS = ListConstraint(
     [tuple(plan) for plan in product((3, 4), (5, 6), (9,), (5, 6), (7, 8), (9, 10), (3, 4), (5, 6), (7, 8))]
@@ -75,7 +76,7 @@ def check_spans(decoder: Decoder, weights: dict[str | None, Any], request: Reque
     logits = {}
     for span in generation.spans:
         with torch.no_grad():
-            hidden_TD = decoder.forward_packed(ids, [len(ids)], weights[span.adapter])
+            hidden_TD = forward_packed(decoder, ids, [len(ids)], weights[span.adapter])
             logits[span.adapter] = decoder.logits(hidden_TD)
     for branch, allowed, logprob in zip(generation.branches, generation.allowed, generation.logprobs, strict=True):
         sampler = [span.adapter for span in generation.spans if span.first <= branch][-1]

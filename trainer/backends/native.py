@@ -25,6 +25,7 @@ from models.forward import detach_weights
 from models.model_config import DecoderShape, read_shape, unsupported_reason
 from schemas.config import Plugin, TrainerConfig
 from schemas.errors import ConfigError, ModelError
+from schemas.plugins import PluginStruct
 from trainer.advantages.base import ADVANTAGES, CriticConfig, UsesCritic
 from trainer.backends import (
     BACKENDS,
@@ -203,12 +204,8 @@ class NativeBackend:
 
 
 @BACKENDS.register("native")
-class NativeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class NativeSettings(PluginStruct, frozen=True):
     """No settings of its own."""
-
-    def build(self) -> "NativeSettings":
-        """Return the loader."""
-        return self
 
     def load(self, folder: Path, device: str, dtype: torch.dtype) -> NativeBackend:
         """See ``BackendLoader.load``."""
@@ -253,12 +250,8 @@ def resolve_backend(config: TrainerConfig, folder: Path) -> tuple[TrainerConfig,
 
 
 @BACKENDS.register("auto")
-class AutoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AutoSettings(PluginStruct, frozen=True):
     """No settings: the chosen backend has its defaults."""
-
-    def build(self) -> "AutoSettings":
-        """Return the loader."""
-        return self
 
     def load(self, folder: Path, device: str, dtype: torch.dtype) -> LearnerBackend:
         """See ``BackendLoader.load``."""

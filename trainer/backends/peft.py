@@ -18,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -30,6 +29,7 @@ from models.merge import load_with_peft, make_peft_model, name_peft_tensors, rea
 from models.model_config import ModelShape, read_model_shape
 from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError, format_choices
+from schemas.plugins import PluginStruct
 from trainer.advantages.base import CriticConfig
 from trainer.backends import BACKENDS, AdapterLayout, AdapterSpec, MemoryReport, report_memory
 from trainer.backends.native import FlatAdamW
@@ -48,7 +48,7 @@ between two sets of others, in float32 and in narrower types. Rounding stays bel
 
 
 @BACKENDS.register("peft")
-class PeftSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PeftSettings(PluginStruct, frozen=True):
     """Variants of LoRA, and how the base model is held."""
 
     dropout: float = 0.0
@@ -74,10 +74,6 @@ class PeftSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.sharded and (self.quantization != "none" or self.dora):
             other = "dora = true" if self.dora else f"quantization = {self.quantization!r}"
             raise ConfigError(f"trainer.backend.settings.sharded: true with {other}; expected one of the two")
-
-    def build(self) -> "PeftSettings":
-        """Return the loader."""
-        return self
 
     def check_league(self, config: LeagueConfig, free_text: bool) -> None:
         """See ``ChecksLeague.check_league``."""

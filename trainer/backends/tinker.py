@@ -32,6 +32,7 @@ from models.decoder import allowed_distribution
 from models.model_config import ModelShape, read_model_shape
 from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError
+from schemas.plugins import PluginStruct
 from trainer.advantages.base import ADVANTAGES, CriticConfig, UsesCritic
 from trainer.backends import (
     BACKENDS,
@@ -61,7 +62,7 @@ EXPORT_TTL_S = 3600
 
 
 @BACKENDS.register("tinker")
-class TinkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TinkerSettings(PluginStruct, frozen=True):
     """Address of the server, and what it supports. The key is in the environment variable ``TINKER_API_KEY``."""
 
     base_model: str = ""
@@ -80,10 +81,6 @@ class TinkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if self.state_ttl_s is not None and self.state_ttl_s < EXPORT_TTL_S:
             raise ConfigError(f"trainer.backend.settings.state_ttl_s: {self.state_ttl_s}; expected at least 3600")
-
-    def build(self) -> "TinkerSettings":
-        """Return the loader."""
-        return self
 
     def check_league(self, config: LeagueConfig, free_text: bool) -> None:
         """See ``ChecksLeague.check_league``."""

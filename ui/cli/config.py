@@ -50,7 +50,7 @@ def init(
 
     if out.exists():
         raise UsageError(f"{out}: exists already; expected a file that does not, or: league config check {out}")
-    ask = _take_default if yes else _prompt
+    ask = (lambda question, default: default) if yes else _prompt
     if card_gb is not None and hardware is not None:
         raise UsageError(f"--card {card_gb:g} and --hardware {hardware}: expected one of the two")
     # The settings of a card come from its memory; the defaults of that hardware are for questions.
@@ -211,10 +211,6 @@ def _local_gpu_gb(config: LeagueConfig) -> float | None:
 def _prompt(question: str, default: str) -> str:
     reply: str = typer.prompt(question, default=default, err=True)
     return reply.strip()
-
-
-def _take_default(question: str, default: str) -> str:
-    return default
 
 
 def _parse_minutes(text: str) -> float:

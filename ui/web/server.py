@@ -114,7 +114,10 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: RequestGuard) -> 
     groups: dict[str, list[ActionGroup]] = {
         name: [PlayActions(league), SqlActions(league)] for name, league in leagues.items()
     }
-    actions = {name: _actions_by_path(made) for name, made in groups.items()}
+    actions = {
+        name: {path: handler for group in made for path, handler in group.routes().items()}
+        for name, made in groups.items()
+    }
     for path in next(iter(actions.values())):
         app.router.add_post(f"/api{path}", _by_run(chosen, {name: own[path] for name, own in actions.items()}))
     app.on_shutdown.extend(_shutdown_hook(group) for made in groups.values() for group in made)
@@ -123,10 +126,6 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: RequestGuard) -> 
     # Every other address is a page, for the router in the browser.
     app.router.add_get("/{page:(?!api/|static/|plain/).*}", _serve_page)
     return app
-
-
-def _actions_by_path(groups: Sequence[ActionGroup]) -> dict[str, ActionHandler]:
-    return {path: handler for group in groups for path, handler in group.routes().items()}
 
 
 def _by_run(choose: Callable[[web.Request], str], handlers: Mapping[str, ActionHandler]) -> ActionHandler:

@@ -190,7 +190,8 @@ class Curriculum:
                 f"store {added.store!r}: addition {len(additions) + 1} of match {match_id}; expected fewer than "
                 f"{MAX_BATCH:,}, which are recorded together with its result"
             )
-        artifact = _copy_artifact(added.artifact)
+        # Through JSON: equal to the recorded artifact, and independent of the original.
+        artifact = msgspec.json.decode(msgspec.json.encode(added.artifact), type=Artifact)
         if (size := size_of(artifact)) > MAX_ARTIFACT_BYTES:
             raise UsageError(
                 f"store {added.store!r}: an artifact of {size} bytes; expected {MAX_ARTIFACT_BYTES} at most"
@@ -206,11 +207,6 @@ class Curriculum:
                 worker=self._worker,
             )
         )
-
-
-def _copy_artifact(artifact: Artifact) -> Artifact:
-    """A copy through JSON, equal to the recorded artifact and independent of the original."""
-    return msgspec.json.decode(msgspec.json.encode(artifact), type=Artifact)
 
 
 def _root_episode_id(place: EpisodeContext) -> str:

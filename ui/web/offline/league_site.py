@@ -176,17 +176,13 @@ def _ratings_table(curve: RatingCurve) -> Table:
     columns = (
         Column("gradient step", lambda number: curve.steps[number], is_number=True),
         *(
-            Column(name, _value(ratings), _rounded(ratings), is_number=True)
+            Column(name, ratings.__getitem__, _rounded(ratings), is_number=True)
             for name, ratings in {curve.policy: curve.hero, "past best": curve.past_best, **curve.baselines}.items()
         ),
     )
     name = re.sub(r"[^A-Za-z0-9_-]", "_", curve.policy)
     caption = f"Ratings of {curve.policy} and its baselines, at the end of each version's evaluation"
     return Table(caption, columns, range(len(curve.steps)), f"ratings-{name}")
-
-
-def _value(ratings: Sequence[float]) -> Callable[[int], float]:
-    return lambda number: ratings[number]
 
 
 def _rounded(ratings: Sequence[float]) -> Callable[[int], str]:

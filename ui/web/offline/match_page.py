@@ -70,7 +70,7 @@ def _outcome(details: Mapping[str, Any]) -> Markup:
             None,
             f"{finished['environment'] or finished['game']}, {finished['purpose']}, played by {finished['worker']} "
             f"in {finished['seconds']:.3g} s: {finished['length']:,} turns, {finished['tokens']:,} tokens "
-            f"written, ended by {_words(finished['reason'])}. {_winner(finished)}",
+            f"written, ended by {finished['reason'].replace('_', ' ')}. {_winner(finished)}",
         ),
         h("p", {"class": "soft"}, f"Event {finished['sequence']:,}, {finished['time']}, seed {finished['seed']}"),
         h("p", {"class": "problem"}, voiding) if voiding else None,
@@ -258,7 +258,3 @@ def _phase_name(title: str) -> str:
     """A phase of Diplomacy in words, ``Spring 1901, moves`` for ``S1901M``; other titles as they are."""
     match = re.fullmatch(r"([SFW])(\d{4})([MRA])", title)
     return f"{_SEASONS[match[1]]} {match[2]}, {_PHASE_KINDS[match[3]]}" if match else title
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
