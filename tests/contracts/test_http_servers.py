@@ -27,7 +27,7 @@ from models import Tokenizer, make_base
 from schemas.config import ExperienceConfig, LeagueConfig
 from tests.servers import LoadedModels, serve_models
 from tests.simulated_history import Simulation
-from ui.web.guard import RequestGuard
+from ui.web.server import RequestGuard
 from ui.web.server import make_application as make_pages
 from workers.logs import configure_command_logging
 from workers.monitoring.exposition import make_application as make_metrics

@@ -16,8 +16,7 @@ from league.queries.live_league import LiveLeague, open_live_league
 from league.run import Run
 from schemas.config import EvaluationConfig, ExperienceConfig, LeagueConfig
 from tests.simulated_history import Simulation
-from ui.web.guard import RequestGuard
-from ui.web.server import make_application
+from ui.web.server import RequestGuard, make_application
 from workers.runtime import beside
 
 CONFIG = LeagueConfig(seed=4, evaluation=EvaluationConfig(every=2, gatekeeper_games=3, benchmark_games=6))

@@ -31,12 +31,11 @@ from schemas.errors import UsageError
 from schemas.events import MatchFinished, SeatResult
 from tests.web import story
 from ui.cli import app
-from ui.web.guard import RequestGuard
 from ui.web.offline import SiteFolder
 from ui.web.offline.elements import Markup, h
 from ui.web.offline.league_site import SiteFile
 from ui.web.offline.match_page import match_file_name, render_match
-from ui.web.server import make_application
+from ui.web.server import RequestGuard, make_application
 
 ADDRESSES = {"href", "xlink:href", "src", "srcset", "action", "formaction", "data", "poster", "ping", "background"}
 

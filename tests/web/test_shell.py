@@ -22,8 +22,7 @@ from schemas.errors import UsageError
 from schemas.events import AgentRegistered, Event, MatchFailed
 from tests.simulated_history import Simulation
 from tests.web.conftest import CONFIG, Site, site_of
-from ui.web.guard import RequestGuard
-from ui.web.server import make_application, run_names
+from ui.web.server import RequestGuard, make_application, run_names
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m"
 

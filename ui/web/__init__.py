@@ -1,7 +1,6 @@
 """``league web``: a league in the browser, live or at an earlier event.
 
-- ``guard``     access control: addresses, tokens, origins
-- ``server``    routes, cached answers, the live stream, static files
+- ``server``    routes, cached answers, the live stream, static files, and access control: addresses, tokens, origins
 - ``actions``   POST requests: SQL, and matches against agents
 - ``offline/``  pages in files: a match, and a league
 - ``static/``   the pages: plain JavaScript modules, no build step; elements are made by ``dom.js`` only
