@@ -12,7 +12,10 @@ from arena.environments import arena_names
 from schemas.config import load_config
 
 FOLDER = Path(__file__).parents[2] / "configs"
-LEAGUES = sorted(path for path in FOLDER.glob("*.toml") if load_config(path).game.name in arena_names())
+POPULATIONS = FOLDER / "proposer-solver-populations.toml"
+LEAGUES = sorted(
+    path for path in FOLDER.glob("*.toml") if load_config(path).game.name in arena_names() and path != POPULATIONS
+)
 CUTS = {
     r"(?m)^cloning = .*$": "cloning = { sequences = 320, batch = 32 }",
     r"(?m)^steps = \d+$": "steps = 2",
@@ -68,3 +71,14 @@ def test_the_league_of_an_arena_trains_from_a_model_that_it_makes(config: Path, 
     played = {event["match_id"] for event in league.events("MatchFinished")}
     assert {event["store"] for event in stored} == ({"questions"} if config.stem == "proposer-solver" else set())
     assert {event["match_id"] for event in stored} <= played
+
+
+@pytest.mark.slow
+def test_students_who_are_never_asked_anything_hold_up_neither_the_stream_nor_the_league(tmp_path: Path) -> None:
+    # Teachers that have read so little write no question, so that what students do has no tokens to train on.
+    league = League(tmp_path, cut(POPULATIONS.read_text()))
+    assert "identical" in league.report
+    steps = league.events("GradientStepTaken")
+    assert [step["skip_reason"] for step in steps if step["policy"] == "main"] == ["no usable rollout"] * 2
+    assert all(step["accepted"] for step in steps if step["policy"] in ("teacher", "tutor"))
+    assert "balanced" in league("ledger")

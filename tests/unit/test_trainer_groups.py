@@ -240,6 +240,14 @@ def test_what_failed_leaves_play_its_room_but_not_its_place_in_the_stream() -> N
     assert Trainer(config(per_step=3), arrivals, BufferCapacity(1_000, 3)).run() == [[1, 3]]
 
 
+def test_a_stream_full_of_what_teaches_nothing_is_released_by_a_step_without_a_batch() -> None:
+    arrivals = [*(rollout(n, "a", 9, failed=True) for n in range(6)), *(rollout(n, "b", 2) for n in range(6, 8))]
+    trainer = Trainer(config(per_step=2), arrivals, BufferCapacity(1_000, 6))
+    assert trainer.run() == [[], [7, 8]]
+    assert [taken.dropped_count("failed") for taken in trainer.steps] == [6, 0]
+    assert Trainer(config(per_step=2), arrivals, BufferCapacity(6, 1_000)).run() == [[7, 8]]
+
+
 def test_a_buffer_without_groups_says_nothing_of_them() -> None:
     trainer = Trainer(config(), [rollout(n) for n in range(8)])
     trainer.run()

@@ -91,17 +91,21 @@ class TrajectoryBuffer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a batch can be drawn: the window is full, or nothing more can arrive."""
-        return not self._groups.is_resuming and (len(self) >= self.window or (self._is_blocked and len(self) > 0))
+        """Whether a batch can be drawn: the window is full, or nothing more can arrive.
+
+        The batch is empty where nothing but what teaches nothing has arrived: the step releases it from the stream.
+        """
+        return not self._groups.is_resuming and (len(self) >= self.window or self._is_blocked)
 
     @property
     def _is_blocked(self) -> bool:
-        """Whether trajectories come in groups, and there is no room for more until a step is recorded."""
-        if self._capacity is None or not self._groups.is_used:
+        """Whether there is no room for more until a step is recorded: in the stream or, for groups, ahead of it."""
+        if self._capacity is None:
             return False
         lying = len(self) + len(self._groups.waiting) + self.unsettled_count
         uncounted = sum(one.reason in UNCOUNTED_REASONS for one in self._unsettled)
-        return lying - uncounted >= self._capacity.ahead or lying >= self._capacity.stream
+        is_ahead = self._groups.is_used and lying - uncounted >= self._capacity.ahead
+        return is_ahead or lying >= self._capacity.stream
 
     @property
     def unsettled_count(self) -> int:
