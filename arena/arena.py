@@ -16,14 +16,13 @@ from arena.model_call import (
     EpisodeContext,
     Limits,
     RoleClients,
-    RunningEpisode,
     current_episode,
     request_reply,
     validate_response,
 )
-from arena.observer import Observer
+from arena.observer import LoggingObserver
 from arena.stores import ArtifactStore, Sink
-from arena.training_records import BatchHeader, build_batch, format_batch
+from arena.training_records import build_batch, format_batch
 from schemas.batches import CreditAssigner, StepKey, TrainingBatch, apply_credit
 from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Role, Step
 from schemas.errors import EpisodeError, UsageError, format_choices
@@ -79,7 +78,7 @@ class Arena:
         self.verbose = verbose
         self.role_clients: RoleClients = {}
         """Clients of single roles in place of the arena's, such as that of a frozen judge."""
-        self.observer: Observer | None = None
+        self.observer: LoggingObserver | None = None
         self.credit_state: dict[str, float] = {}
         """State of the credit assigner; set it to the recorded one to continue after a restart."""
         self.steps = 0
@@ -182,7 +181,8 @@ class Arena:
         if return_tokens is None:
             return_tokens = role is not None
         seed = derive_seed(self.seed if running is None else running.context.seed, "call", number)
-        client = self._client_for(role_id, running)
+        clients = {} if running is None else running.context.role_clients
+        client = clients.get(JUDGE if role_id is None else role_id, self.client)
         began = time.perf_counter()
         reply = await request_reply(
             client, messages, CallOptions(temperature, max_tokens, return_tokens, seed, choices)
@@ -196,10 +196,6 @@ class Arena:
             context = None if running is None else running.context
             self.observer.model_called(context, number, role_id, messages, response, time.perf_counter() - began)
         return CompletedCall(response, number, running)
-
-    def _client_for(self, role_id: str | None, running: RunningEpisode | None) -> InferenceClient:
-        clients = {} if running is None else running.context.role_clients
-        return clients.get(JUDGE if role_id is None else role_id, self.client)
 
     def get_batch(self) -> list[EpisodeRequest]:
         """Requests for the episodes of the next step; overridden."""
@@ -258,13 +254,10 @@ class Arena:
         return [task.result() for task in tasks]
 
     def build_training_batch(
-        self,
-        results: Sequence[GenerateResult],
-        weights: Mapping[StepKey, float] | None = None,
-        heading: BatchHeader | None = None,
+        self, results: Sequence[GenerateResult], weights: Mapping[StepKey, float] | None = None
     ) -> TrainingBatch:
         """The trainable model calls of these trees; see ``arena.training_records.build_batch``."""
-        return build_batch(results, weights, heading)
+        return build_batch(results, weights)
 
     def sanity_check_batch(
         self, results: Sequence[GenerateResult], batch: TrainingBatch, num_examples: int = 2
@@ -288,7 +281,12 @@ class Arena:
             credit = self.credit_assigner.compute(results, self.credit_state)
             weights, self.credit_state = credit.weights, credit.state
             results = apply_credit(results, weights)
-        batch = self.build_training_batch(results, weights, BatchHeader(self.steps, version, self.credit_state))
+        batch = msgspec.structs.replace(
+            self.build_training_batch(results, weights),
+            step=self.steps,
+            policy_version=version,
+            credit_state=dict(self.credit_state),
+        )
         self.steps += 1
         if self.observer is not None:
             self.observer.step_ended(results, batch)

@@ -138,9 +138,10 @@ class Resimulation(msgspec.Struct, frozen=True):
 
 
 class _DivergedError(Exception):
-    def __init__(self, divergence: Divergence) -> None:
-        super().__init__(divergence)
-        self.divergence = divergence
+    def __init__(self, turn: int | None, seat: int | None, what: str, recorded: object, replayed: object) -> None:
+        """``turn`` counts from 0."""
+        super().__init__(what)
+        self.divergence = Divergence(None if turn is None else turn + 1, seat, what, str(recorded), str(replayed))
 
 
 class _Replay:
@@ -160,24 +161,24 @@ class _Replay:
             _DivergedError: at the first difference.
         """
         if self._recording.seed != self._seed:
-            raise _divergence_error(None, None, "seed", self._seed, self._recording.seed)
+            raise _DivergedError(None, None, "seed", self._seed, self._recording.seed)
         for actions in self._recording.turns:
             self._play_turn(actions)
         if moving := list(self._game.to_move()):
-            raise _divergence_error(None, None, "turns", f"over after {self.turns}", f"seats {moving} still to move")
+            raise _DivergedError(None, None, "turns", f"over after {self.turns}", f"seats {moving} still to move")
         return self._game.outcome()
 
     def _play_turn(self, actions: Mapping[int, Action]) -> None:
         turn = self.turns
         for seat, action in sorted(actions.items()):
             if not self._game.is_legal(seat, action):
-                raise _divergence_error(turn, seat, "legality", _format_action(action), "not legal here")
+                raise _DivergedError(turn, seat, "legality", "; ".join(action), "not legal here")
             if seat in self._bots:
                 self._check_decision(turn, seat, action)
         try:
             self._game.apply(actions)
         except GameError as error:
-            raise _divergence_error(turn, None, "legality", f"seats {sorted(actions)} moved", str(error)) from None
+            raise _DivergedError(turn, None, "legality", f"seats {sorted(actions)} moved", str(error)) from None
         self.turns += 1
         self._check_position(turn)
 
@@ -185,14 +186,14 @@ class _Replay:
         again = self._bots[seat].act(self._game, seat, Random(decision_seed(self._seed, turn, seat)))
         self.decisions += 1
         if again != action:
-            raise _divergence_error(turn, seat, "decision", _format_action(action), _format_action(again))
+            raise _DivergedError(turn, seat, "decision", "; ".join(action), "; ".join(again))
 
     def _check_position(self, turn: int) -> None:
         if turn < len(self._recording.checks):
             checksum = position_checksum(self._game.save())
             self.positions += 1
             if checksum != self._recording.checks[turn]:
-                raise _divergence_error(turn, None, "position", self._recording.checks[turn], checksum)
+                raise _DivergedError(turn, None, "position", self._recording.checks[turn], checksum)
 
 
 def resimulate(recording: Recording, seed: int, bots: Mapping[int, Bot], result: Outcome) -> Resimulation:
@@ -227,13 +228,3 @@ def compare_outcome(recorded: Outcome, replayed: Outcome) -> Divergence | None:
             if old != new:
                 return Divergence(None, seat, name, str(old), str(new))
     return None
-
-
-def _divergence_error(
-    turn: int | None, seat: int | None, field: str, recorded: object, replayed: object
-) -> _DivergedError:
-    return _DivergedError(Divergence(None if turn is None else turn + 1, seat, field, str(recorded), str(replayed)))
-
-
-def _format_action(action: Action) -> str:
-    return "; ".join(action)

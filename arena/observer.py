@@ -1,52 +1,12 @@
-"""Observers of an arena while it plays."""
+"""Log of an arena's events while it plays."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from arena.model_call import EpisodeContext
 from schemas.batches import TrainingBatch
 from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Rollout
 from schemas.loggers import get_logger
-
-
-class Observer(Protocol):
-    """Receives the events of an arena in its own thread: slow methods delay play."""
-
-    def run_started(self, arena: str, num_steps: int | None, roles: Sequence[str], seed: int) -> None:
-        """A run begins, of ``num_steps`` steps or without end."""
-
-    def step_started(self, step: int, requests: Sequence[EpisodeRequest]) -> None:
-        """A batch begins; steps count from 0."""
-
-    def step_ended(self, results: Sequence[GenerateResult], batch: TrainingBatch) -> None:
-        """A batch was played, with its credit assigned."""
-
-    def episode_started(self, context: EpisodeContext, episode_type: str, request: EpisodeRequest) -> None:
-        """An episode begins; ``context`` is its position among others."""
-
-    def episode_ended(self, rollout: Rollout) -> None:
-        """An episode was scored, or failed."""
-
-    def model_called(
-        self,
-        context: EpisodeContext | None,
-        number: int,
-        role_id: str | None,
-        messages: Sequence[Message],
-        response: ModelResponse,
-        seconds: float,
-    ) -> None:
-        """A model gave a usable reply.
-
-        Args:
-            context: Of the calling episode; None outside of one.
-            number: The call's number in its episode.
-            role_id: The calling role; None for a judge.
-            messages: The conversation.
-            response: The reply.
-            seconds: Duration of the call.
-        """
-
 
 LOGGER_NAME = "arena"
 """Name of the logger for play."""
@@ -54,6 +14,8 @@ LOGGER_NAME = "arena"
 
 class LoggingObserver:
     """Logs all events at level ``debug``. Lines of one episode share ``episode``, of one step ``step``.
+
+    The arena calls it in its own thread: an observer in its place that is slow delays play.
 
     Args:
         log: A logger; None for this process's, under the name ``arena``.
@@ -66,16 +28,16 @@ class LoggingObserver:
         self._step: dict[str, int] = {}
 
     def run_started(self, arena: str, num_steps: int | None, roles: Sequence[str], seed: int) -> None:
-        """See ``Observer``."""
+        """A run begins, of ``num_steps`` steps or without end."""
         self._log.debug("run started", arena=arena, steps=num_steps, roles=list(roles), seed=seed)
 
     def step_started(self, step: int, requests: Sequence[EpisodeRequest]) -> None:
-        """See ``Observer``."""
+        """A batch begins; steps count from 0."""
         self._step = {"step": step}
         self._log.debug("step started", **self._step, requests=len(requests))
 
     def step_ended(self, results: Sequence[GenerateResult], batch: TrainingBatch) -> None:
-        """Log the trees, a summary of the batch, and each training record."""
+        """A batch was played, with its credit assigned: its trees, a summary, and each training record."""
         for result in results:
             self.log_result(result)
         counts = {name: getattr(batch.counts, name) for name in batch.counts.__struct_fields__}
@@ -115,7 +77,7 @@ class LoggingObserver:
             self.log_result(child, depth + 1)
 
     def episode_started(self, context: EpisodeContext, episode_type: str, request: EpisodeRequest) -> None:
-        """See ``Observer``."""
+        """An episode begins; ``context`` is its position among others."""
         about = {} if request.artifact is None else {"artifact": self._truncate(str(request.artifact))}
         about |= {"store": request.store} if request.store else {}
         self._log.debug(
@@ -123,7 +85,7 @@ class LoggingObserver:
         )
 
     def episode_ended(self, rollout: Rollout) -> None:
-        """See ``Observer``."""
+        """An episode was scored, or failed."""
         self._log.debug(
             "episode ended",
             **self._step,
@@ -145,7 +107,7 @@ class LoggingObserver:
         response: ModelResponse,
         seconds: float,
     ) -> None:
-        """See ``Observer``."""
+        """A model gave a usable reply to a role, or to a judge (None)."""
         tokens = response.tokens
         self._log.debug(
             "model call",

@@ -1,6 +1,6 @@
 """Training records and trajectories from trees of episodes; excluded model calls are counted by reason."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,25 +11,11 @@ from schemas.errors import EpisodeError
 from schemas.trajectories import RoleSegment
 
 
-class BatchHeader(NamedTuple):
-    """Header of a batch."""
+def build_batch(results: Sequence[GenerateResult], weights: Mapping[StepKey, float] | None) -> TrainingBatch:
+    """The trainable model calls of trees with their credit applied, children included.
 
-    step: int = 0
-    policy_version: int = 0
-    credit_state: Mapping[str, float] = {}
-
-
-def build_batch(
-    results: Sequence[GenerateResult], weights: Mapping[StepKey, float] | None, heading: BatchHeader | None = None
-) -> TrainingBatch:
-    """The trainable model calls of trees, children included.
-
-    Args:
-        results: With their credit applied.
-        weights: The steps with credit; None includes all, with their advantages.
-        heading: Header of the batch.
+    ``weights`` are of the steps with credit; None includes all, with their advantages.
     """
-    heading = heading or BatchHeader()
     rollouts = [rollout for result in results for rollout in result.all_rollouts()]
     counts: Counter[str] = Counter(
         episodes=len(rollouts),
@@ -40,12 +26,9 @@ def build_batch(
     counts["records"] = len(records)
     return TrainingBatch(
         records=records,
-        step=heading.step,
-        policy_version=heading.policy_version,
         counts=BatchCounts(**counts),
         rewards=mean_rewards(results),
         failures={rollout.id: rollout.failure for rollout in rollouts if rollout.failure},
-        credit_state=dict(heading.credit_state),
     )
 
 
@@ -89,12 +72,7 @@ _MAX_TEXT_LENGTH = 300
 
 
 def format_batch(results: Sequence[GenerateResult], batch: TrainingBatch, num_examples: int = 2) -> str:
-    """A summary of a batch with examples of its model calls.
-
-    Args:
-        results: The trees it was made of.
-        batch: The batch.
-        num_examples: Number of calls to show, from as many different groups as possible.
+    """A summary of a batch of these trees, with examples of its model calls from as many groups as possible.
 
     Raises:
         EpisodeError: a record that differs from its step, or occurs twice.
@@ -194,18 +172,28 @@ def to_trajectory(result: GenerateResult, seat: TrainedSeat) -> TrajectoryExtrac
     unknown, as in ``build_batch``. Segments are in tree order, those of one episode by role; a scored role has one even
     without trainable calls, since the other members of its group are compared with it.
 
-    Args:
-        result: The top-level episode.
-        seat: The seat; calls of others are neither included nor counted.
+    Calls of other seats are neither included nor counted.
     """
     steps: list[trajectories.ModelCall] = []
     members: list[RoleSegment] = []
     left: Counter[str] = Counter()
     for rollout in result.all_rollouts():
-        found_by_role = _trainable_calls_by_role(rollout, seat.roles, left)
-        for role in _credited_roles(rollout, seat.roles):
-            calls = found_by_role.get(role, [])
-            members.append(_make_member(rollout, role, list(range(len(steps), len(steps) + len(calls)))))
+        calls_by_role = _trainable_calls_by_role(rollout, seat.roles, left)
+        if rollout.failure or not rollout.is_trainable:
+            continue
+        for role in sorted(role for role in rollout.rewards if role in seat.roles):
+            calls = calls_by_role[role]
+            members.append(
+                RoleSegment(
+                    id=rollout.id,
+                    episode_type=rollout.episode_type,
+                    role=role,
+                    parent=rollout.parent,
+                    group=rollout.comparison_group(role),
+                    reward=rollout.rewards[role],
+                    steps=list(range(len(steps), len(steps) + len(calls))),
+                )
+            )
             steps += calls
     return TrajectoryExtract(
         _make_trajectory(result.rollout, seat, steps, members) if steps else None, dict(sorted(left.items()))
@@ -215,9 +203,7 @@ def to_trajectory(result: GenerateResult, seat: TrainedSeat) -> TrajectoryExtrac
 def make_tombstone(request: EpisodeRequest, seat: TrainedSeat) -> trajectories.Trajectory | None:
     """A tombstone trajectory: tells the trainer to stop waiting for this member of a group; None without a group.
 
-    Args:
-        request: An episode that failed, or without trainable calls.
-        seat: The trained seat.
+    It stands for an episode that failed, or has no trainable calls.
     """
     if request.group_size <= 1 or not request.group:
         return None
@@ -225,17 +211,10 @@ def make_tombstone(request: EpisodeRequest, seat: TrainedSeat) -> trajectories.T
     return _make_trajectory(top, seat, [], [])
 
 
-def _credited_roles(rollout: Rollout, roles: Collection[str]) -> list[str]:
-    """Roles with a reward to credit."""
-    if rollout.failure or not rollout.is_trainable:
-        return []
-    return sorted(role for role in rollout.rewards if role in roles)
-
-
 def _trainable_calls_by_role(
     rollout: Rollout, roles: Collection[str], left: Counter[str]
 ) -> dict[str, list[trajectories.ModelCall]]:
-    calls_by_role: dict[str, list[trajectories.ModelCall]] = {}
+    calls_by_role: dict[str, list[trajectories.ModelCall]] = defaultdict(list)
     for at, step in enumerate(rollout.steps):
         if step.role_id not in roles:
             continue
@@ -243,20 +222,8 @@ def _trainable_calls_by_role(
             left[reason] += 1
             continue
         assert step.tokens is not None
-        calls_by_role.setdefault(step.role_id, []).append(step.tokens)
+        calls_by_role[step.role_id].append(step.tokens)
     return calls_by_role
-
-
-def _make_member(rollout: Rollout, role: str, indices: list[int]) -> RoleSegment:
-    return RoleSegment(
-        id=rollout.id,
-        episode_type=rollout.episode_type,
-        role=role,
-        parent=rollout.parent,
-        group=rollout.comparison_group(role),
-        reward=rollout.rewards[role],
-        steps=indices,
-    )
 
 
 def _make_trajectory(

@@ -19,7 +19,6 @@ from arena.games import make_game
 from arena.games.kuhn_poker import CARDS
 from arena.model_call import Limits
 from arena.rubrics import Rubric
-from arena.training_records import BatchHeader
 from schemas.episodes import (
     EpisodeRequest,
     EpisodeState,
@@ -570,8 +569,7 @@ def test_a_game_needs_a_player_in_each_seat_and_a_role_for_each() -> None:
 def test_a_batch_says_what_it_holds_and_a_wrong_one_is_found() -> None:
     arena = arena_of(ask=Ask(), propose=Propose())
     results = asyncio.run(arena.generate_rollouts([EpisodeRequest("propose", 1)]))
-    batch = arena.build_training_batch(results, heading=BatchHeader(3, 7))
-    assert (batch.step, batch.policy_version) == (3, 7)
+    batch = arena.build_training_batch(results)
     assert batch.rewards == {"ask/Solver": 1.0, "propose/Proposer": 1.0}
     twice = msgspec.structs.replace(batch, records=[batch.records[0]] * 2)
     with pytest.raises(EpisodeError, match="twice"):
