@@ -68,11 +68,7 @@ class Verdict(msgspec.Struct, frozen=True):
 async def ask_judge(arena: Arena, system: str, ballots: Sequence[Ballot], judging: JudgeConfig) -> Verdict:
     """Ask the judge. It is not a role, so its replies are not trained on.
 
-    Args:
-        arena: The arena to call the model through.
-        system: The judge's system prompt.
-        ballots: The question in one order and in the other; only the first is used unless ``both_orders``.
-        judging: Configuration of the judge.
+    Only the first of the ballots, the question in one order and in the other, is used unless ``both_orders``.
 
     Raises:
         LeagueError: no usable reply.
@@ -123,16 +119,6 @@ def won(rollout: Rollout, arena: Arena) -> dict[str, float]:
     return {role: 0.0 if not winner else 1.0 if role == winner else -1.0 for role in roles}
 
 
-def verdict_metrics(extras: Mapping[str, object]) -> dict[str, float]:
-    """Metrics of a match: whether it was a draw, its unreadable verdicts, and whether the order decided."""
-    verdict = msgspec.convert(extras["verdict"], Verdict)
-    return {
-        "draw": float(not verdict.winner),
-        "unread_verdicts": float(verdict.unread),
-        "split_verdicts": float(verdict.split),
-    }
-
-
 def topic_words(text: str) -> list[str]:
     """The meaningful words of a topic, each once, in order."""
     words = [word for word in re.findall(r"[^\W\d_]+", text.casefold()) if len(word) > 3 and word not in _STOP_WORDS]
@@ -155,10 +141,7 @@ def improvised_speech(topic: str, rng: Random) -> str:
 def improvised_verdict(texts: Mapping[str, str], topic: str, rng: Random) -> str:
     """Name the side with more words of the topic, except for a share of ``SLIP_RATE``; ties are random.
 
-    Args:
-        texts: Each side's text, by the judge's name for it.
-        topic: The topic.
-        rng: Source of randomness.
+    ``texts`` are by the judge's name for the side.
     """
     (first, second), (a, b) = tuple(texts), tuple(count_topic_words(text, topic) for text in texts.values())
     ahead = rng.choice([first, second]) if a == b else first if a > b else second
@@ -177,10 +160,6 @@ class JudgedEpisode(Episode):
         state.data["verdict"] = msgspec.to_builtins(await ask_judge(arena, system, ballots, self.judging))
         return state
 
-    def get_extras(self, state: EpisodeState) -> dict[str, Any]:
-        """The verdict."""
-        return dict(state.data)
-
 
 class JudgedSpec(DatasetSpec):
     """Two seats, compared by a judge: +1 for the winner, -1 for the other, 0 for a draw."""
@@ -192,5 +171,11 @@ class JudgedSpec(DatasetSpec):
         return ({self.item: text} for text in getattr(self.settings, self.items))
 
     def metrics(self, result: GenerateResult) -> Mapping[str, float]:
-        """Adds those of the verdict."""
-        return {**super().metrics(result), **verdict_metrics(result.rollout.extras)}
+        """Adds whether it was a draw, the unreadable verdicts, and whether the order decided."""
+        verdict = msgspec.convert(result.rollout.extras["verdict"], Verdict)
+        return {
+            **super().metrics(result),
+            "draw": float(not verdict.winner),
+            "unread_verdicts": float(verdict.unread),
+            "split_verdicts": float(verdict.split),
+        }

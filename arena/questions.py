@@ -276,10 +276,6 @@ class ProposalEpisode(Episode):
         rate = state.data["pass_rate"] = pass_rate(state.child_results, role)
         return rate
 
-    def get_extras(self, state: EpisodeState) -> dict[str, Any]:
-        """The pass rate, and the question or why there was none."""
-        return dict(state.data)
-
 
 def proposal_metrics(extras: Mapping[str, Any]) -> dict[str, float]:
     """Metrics of a ``ProposalEpisode``: the pass rate, and whether a proposal was usable, as far as it has them."""

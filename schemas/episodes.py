@@ -187,7 +187,7 @@ class EpisodeState(msgspec.Struct, kw_only=True):
     current_actor: str = ""
     """Role whose turn it is."""
     data: dict[str, Any] = {}
-    """Scratch space."""
+    """Facts of play; the rubric sees them unless ``Episode.get_extras`` gives it others."""
     done: bool = False
     child_results: list[GenerateResult] = []
     """Results of the episodes that this one requested."""

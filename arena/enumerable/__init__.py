@@ -19,7 +19,7 @@ from arena import bots
 from arena.enumerable.game import GameDefinition, Record, S
 from arena.enumerable.game import InPlaceGame as InPlaceGame
 from arena.enumerable.game import ListedGame as ListedGame
-from arena.games.base import Action, Bot, Game, Recording, RecordReplayMixin, TextFormat, Turn, Words
+from arena.games.base import Action, Bot, Game, GameSpec, Recording, TextFormat, Turn, Words
 from arena.games.texts import ParsedAction, Phrases, Pieces, strip_thinking
 from schemas.config import convert
 from schemas.errors import DecodeError, GameError
@@ -127,7 +127,7 @@ def require_turn(game: Game, seat: int) -> ListedGame[Any]:
     return table
 
 
-class ListedSpec(GameDefinition[S], RecordReplayMixin):
+class ListedSpec(GameDefinition[S], GameSpec):
     """A ``GameSpec`` under one set of settings."""
 
     settings_type: ClassVar[type[msgspec.Struct]]

@@ -87,8 +87,9 @@ class DatasetArena(EnvironmentArena):
     def __init__(self, client: InferenceClient, options: ArenaOptions, spec: "DatasetSpec") -> None:
         episodes = spec.make_episodes()
         super().__init__(client, options, spec.make_roles(), episodes)
-        self._spec, self._store, self._episode_type = spec, f"{spec.item}s", episodes[0].episode_type
-        self.fill_store(self._store, spec.make_items())
+        self._spec, self._episode_type = spec, episodes[0].episode_type
+        if (items := spec.make_items()) is not None:
+            self.fill_store(f"{spec.item}s", items)
 
     def get_batch(self) -> list[EpisodeRequest]:
         """A group of episodes about each of some items."""
@@ -96,7 +97,7 @@ class DatasetArena(EnvironmentArena):
         count, size = (getattr(spec.settings, setting) for setting in (spec.batch, spec.compared))
         return [
             request
-            for artifact in self.stores[self._store].sample(count)
+            for artifact in spec.draw_items(self, count)
             for request in self.make_group(spec.request(self._episode_type, artifact), spec.item, size, spec.single)
         ]
 
@@ -188,7 +189,7 @@ class ArenaSpec(ABC):
 
 
 class DatasetSpec(ArenaSpec):
-    """An arena that draws items, none twice before all others, and has a group of episodes about each."""
+    """An arena that draws items and has a group of episodes about each."""
 
     item: str
     """Singular of the store's name, and the prefix of a group's name."""
@@ -205,9 +206,13 @@ class DatasetSpec(ArenaSpec):
     def make_episodes(self) -> Sequence[Episode]:
         """All episodes; a batch requests the first."""
 
-    @abstractmethod
-    def make_items(self) -> Iterable[Any]:
-        """The initial items."""
+    def make_items(self) -> Iterable[Any] | None:
+        """The initial items of the store; None for an arena without one, which overrides ``draw_items``."""
+        return None
+
+    def draw_items(self, arena: EnvironmentArena, count: int) -> Iterable[Artifact]:
+        """The items of a batch, each asked for after the former's group was made: none twice before all others."""
+        return arena.stores[f"{self.item}s"].sample(count)
 
     def request(self, episode_type: str, artifact: Artifact) -> EpisodeRequest:
         """An episode about an item."""

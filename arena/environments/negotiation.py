@@ -6,19 +6,18 @@ goods would be worth to it; without a deal, nothing. An invalid turn is announce
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Annotated, Any
 
 import msgspec
 
 from arena.arena import Arena
-from arena.clients import InferenceClient
-from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, register
+from arena.environments import DatasetSpec, EnvironmentArena, register
 from arena.episodes.chat import AlternatingRolesEpisode
 from arena.rubrics import Rubric
 from schemas.config.base import Table
-from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
+from schemas.episodes import Artifact, EpisodeState, GenerateResult, Message, Role, Rollout
 from schemas.errors import ConfigError, EpisodeError
 from schemas.ids import derive_seed
 from schemas.numbers import PositiveInt, Share
@@ -43,7 +42,8 @@ class Deal(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         whole = set(self.holdings) == set(self.values) == set(PLAYERS)
         goods = [*self.holdings.values(), *self.values.values()]
-        if not whole or len(set(map(frozenset, goods))) != 1 or _smallest_amount(goods) < 1:
+        least = min((units for of in goods for units in of.values()), default=0)
+        if not whole or len(set(map(frozenset, goods))) != 1 or least < 1:
             raise EpisodeError(f"deal: {self}; expected 1 or more of the same resources for each of {PLAYERS}")
 
     def max_joint_gain(self) -> int:
@@ -79,10 +79,6 @@ def other_player(player: str) -> str:
 def total_value(goods: Goods, values: Goods) -> int:
     """Total value of goods."""
     return sum(units * values[name] for name, units in goods.items())
-
-
-def _smallest_amount(goods: Sequence[Goods]) -> int:
-    return min((units for of in goods for units in of.values()), default=0)
 
 
 def format_goods(goods: Goods) -> str:
@@ -260,31 +256,29 @@ def invalid(rollout: Rollout, arena: Arena) -> dict[str, float]:
     return {player: float(times) for player, times in rollout.extras["invalid"].items()}
 
 
-class NegotiationArena(EnvironmentArena):
-    """Requests negotiations of new deals."""
-
-    def __init__(self, client: InferenceClient, opening: ArenaOptions, settings: Settings) -> None:
-        instructions = _INSTRUCTIONS.format(*settings.resources)
-        roles = [Role(player, instructions, max_tokens=settings.max_tokens) for player in PLAYERS]
-        super().__init__(client, opening, roles, [NegotiationEpisode(settings)])
-        self.settings = settings
-
-    def get_batch(self) -> list[EpisodeRequest]:
-        """A group of negotiations of each of some new deals."""
-        return [request for _ in range(self.settings.batch_size) for request in self._make_group()]
-
-    def _make_group(self) -> list[EpisodeRequest]:
-        deal = draw_deal(self.settings, Random(derive_seed(self.seed, "deal", self.group_count + 1)))
-        request = EpisodeRequest(NegotiationEpisode.episode_type, msgspec.to_builtins(deal))
-        return self.make_group(request, "deal", self.settings.group_size, single=False)
-
-
-class NegotiationSpec(ArenaSpec):
+class NegotiationSpec(DatasetSpec):
     """Two seats."""
 
     name = "negotiation"
     seats = PLAYERS
-    settings_type, arena_type = Settings, NegotiationArena
+    item = "deal"
+    single = False
+    settings_type = Settings
+
+    def make_roles(self) -> Sequence[Role]:
+        """Two equal roles."""
+        instructions = _INSTRUCTIONS.format(*self.settings.resources)
+        return [Role(player, instructions, max_tokens=self.settings.max_tokens) for player in PLAYERS]
+
+    def make_episodes(self) -> Sequence[NegotiationEpisode]:
+        """The negotiation."""
+        return [NegotiationEpisode(self.settings)]
+
+    def draw_items(self, arena: EnvironmentArena, count: int) -> Iterator[Artifact]:
+        """New deals."""
+        for _ in range(count):
+            deal = draw_deal(self.settings, Random(derive_seed(arena.seed, "deal", arena.group_count + 1)))
+            yield Artifact(msgspec.to_builtins(deal))
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """A random offer that the goods allow; the other's offers are accepted at random."""

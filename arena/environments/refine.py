@@ -5,20 +5,19 @@ the last draft, plus a bonus for its gain over the first. The quality of the tex
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
 import msgspec
 
 from arena.arena import Arena
-from arena.clients import InferenceClient
 from arena.datasets import WORDS
-from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, register
+from arena.environments import DatasetSpec, EnvironmentArena, register
 from arena.episodes.chat import AlternatingRolesEpisode
 from arena.rubrics import Rubric
 from schemas.config.base import Table
-from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
+from schemas.episodes import Artifact, EpisodeState, GenerateResult, Message, Role, Rollout
 from schemas.errors import ConfigError
 from schemas.ids import derive_seed
 from schemas.numbers import Count, PositiveInt
@@ -112,36 +111,33 @@ def gained(rollout: Rollout, arena: Arena) -> dict[str, float]:
     return {WRITER: scores[-1] - scores[0], CRITIC: scores[-1] - scores[0]}
 
 
-class RefineArena(EnvironmentArena):
-    """Draws tasks, and requests several attempts at each."""
-
-    def __init__(self, client: InferenceClient, opening: ArenaOptions, settings: Settings) -> None:
-        prompts = {WRITER: "Write one sentence with all words.", CRITIC: "Say which words are missing."}
-        roles = [Role(role, prompt, max_tokens=settings.max_tokens) for role, prompt in prompts.items()]
-        super().__init__(client, opening, roles, [RefineEpisode(settings)])
-        self.settings = settings
-
-    def get_batch(self) -> list[EpisodeRequest]:
-        """A group of attempts at each of some tasks."""
-        return [request for _ in range(self.settings.tasks_per_batch) for request in self._make_group()]
-
-    def _make_group(self) -> list[EpisodeRequest]:
-        settings, count = self.settings, self.group_count + 1
-        seed, number = (0, count % settings.tasks) if settings.tasks else (self.seed, count)
-        rng = Random(derive_seed(seed, "task", number))
-        words = rng.sample(sorted(set(settings.words or WORDS)), settings.wanted)
-        task = {"words": words, "longest": settings.longest}
-        return self.make_group(EpisodeRequest(RefineEpisode.episode_type, task), "task", settings.group_size)
-
-
-class RefineSpec(ArenaSpec):
+class RefineSpec(DatasetSpec):
     """One seat: the policy is both the writer and the critic."""
 
     name = "refine"
     seats = ("Both",)
-    items = "words"
+    items, item = "words", "task"
     batch = "tasks_per_batch"
-    settings_type, arena_type = Settings, RefineArena
+    settings_type = Settings
+
+    def make_roles(self) -> Sequence[Role]:
+        """The writer and the critic."""
+        prompts = {WRITER: "Write one sentence with all words.", CRITIC: "Say which words are missing."}
+        return [Role(role, prompt, max_tokens=self.settings.max_tokens) for role, prompt in prompts.items()]
+
+    def make_episodes(self) -> Sequence[RefineEpisode]:
+        """The draft with its revisions."""
+        return [RefineEpisode(self.settings)]
+
+    def draw_items(self, arena: EnvironmentArena, count: int) -> Iterator[Artifact]:
+        """New tasks, or some of those that are the same for all seeds."""
+        settings = self.settings
+        for _ in range(count):
+            group = arena.group_count + 1
+            seed, number = (0, group % settings.tasks) if settings.tasks else (arena.seed, group)
+            rng = Random(derive_seed(seed, "task", number))
+            words = rng.sample(sorted(set(settings.words or WORDS)), settings.wanted)
+            yield Artifact({"words": words, "longest": settings.longest})
 
     def roles_in(self, seat: int) -> Sequence[str]:
         """Both roles."""

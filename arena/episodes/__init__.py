@@ -62,8 +62,8 @@ class Episode(ABC):
         return EpisodeState()
 
     def get_extras(self, state: EpisodeState) -> dict[str, Any]:
-        """Facts for the rubric beside the model calls; none by default."""
-        return {}
+        """Facts for the rubric beside the model calls; by default those that play has put into ``state.data``."""
+        return dict(state.data)
 
     async def call_model(self, role_id: str, prompt: str | Sequence[Message], arena: Arena) -> ModelResponse:
         """Call the model for a role; the call enters the trajectory.

@@ -7,7 +7,6 @@ simultaneous game, one in a turn-taking game, none once the game is over.
 ``TextFormat`` and ``Words`` are how language models play a game; ``arena.games.texts`` has their optional parts.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -187,16 +186,16 @@ class Words(Protocol):
 
 
 class GameSpec(Protocol):
-    """A registered game: makes play-throughs and knows its bots and its text format."""
+    """A registered game: makes play-throughs and knows its bots and its text format. Subclasses inherit ``replay``."""
 
     name: str
     seats: Sequence[str]
     bots: Sequence[str]
     """Names of the scripted agents that can play it."""
-    rules_version: int
+    rules_version: int = 1
     """Version of the rules, from 1 on. It increases with every change to how a game with the same settings, seed and
     actions ends, but not with how models are prompted: results under different rules are not comparable."""
-    is_fully_observed: bool
+    is_fully_observed: bool = False
     """Whether every seat sees all of a position, and no chance is left in it: copies can be searched."""
 
     def new(self, seed: int) -> Game:
@@ -211,6 +210,10 @@ class GameSpec(Protocol):
 
     def replay(self, record: bytes) -> Game:
         """Replays a ``Game.record`` under the settings it was played with; the result saves to the same bytes."""
+        recording = self.open_record(record)
+        for actions in recording.turns:
+            recording.start.apply(actions)
+        return recording.start
 
     def open_record(self, record: bytes) -> Recording:
         """Decodes a ``Game.record``, under the settings it was played with; nothing is played yet.
@@ -236,26 +239,6 @@ class GameSpec(Protocol):
 
     def text(self) -> TextFormat:
         """Returns the format in which language models read positions and write actions."""
-
-
-class RecordReplayMixin(ABC):
-    """Implements ``GameSpec.replay`` on top of ``open_record``."""
-
-    rules_version: int = 1
-    """See ``GameSpec``."""
-    is_fully_observed: bool = False
-    """See ``GameSpec``."""
-
-    @abstractmethod
-    def open_record(self, record: bytes) -> Recording:
-        """See ``GameSpec.open_record``."""
-
-    def replay(self, record: bytes) -> Game:
-        """See ``GameSpec.replay``."""
-        recording = self.open_record(record)
-        for actions in recording.turns:
-            recording.start.apply(actions)
-        return recording.start
 
 
 class Bot(Protocol):

@@ -153,10 +153,6 @@ class OpenEnvEpisode(Episode):
             messages += [Message("assistant", reply), Message("user", answer)]
         return {"reward": total, "turns": turns, "invalid": invalid, "is_truncated": not result.done}
 
-    def get_extras(self, state: EpisodeState) -> dict[str, Any]:
-        """Reward, number of turns and of invalid replies, and whether the maximum number of turns ended the episode."""
-        return dict(state.data)
-
 
 def reward(rollout: Rollout, arena: Arena) -> dict[str, float]:
     """The sum of all rewards of the session."""

@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 
 from arena import bots
-from arena.games.base import Bot, OpponentModel, Recording, RecordReplayMixin, Turn
+from arena.games.base import Bot, GameSpec, OpponentModel, Recording, Turn
 from arena.games.diplomacy import Settings
 from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
 from arena.games.diplomacy.game import DiplomacyGame, Record
@@ -69,7 +69,7 @@ def _format_centers(year: int, before: Position, after: Position) -> str:
     return f"supply centres after {year}: {', '.join(parts)}"
 
 
-class DiplomacySpec(RecordReplayMixin):
+class DiplomacySpec(GameSpec):
     """Factory of Diplomacy games with one set of settings."""
 
     name = "diplomacy"
