@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from random import Random
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,9 +15,11 @@ from arena.arena import Arena
 from arena.datasets import WORD_KINDS, Problem, ProblemSet, score_answer
 from arena.episodes import Episode
 from arena.episodes.chat import SingleTurnEpisode
-from arena.rubrics import RewardFn
+from arena.rubrics import RewardFn, Rubric
+from schemas.config.base import Table
 from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Rollout
 from schemas.errors import EpisodeError
+from schemas.numbers import PositiveInt
 
 ANSWER_MARK = "####"
 """Precedes the answer to a word problem, as in GSM8K."""
@@ -98,13 +100,14 @@ def list_questions(source: Sequence[QuestionAnswer] | ProblemSet, seed_offset: i
     return list(source)
 
 
-class QuestionRules(NamedTuple):
+class QuestionRules(Table, frozen=True):
     """Rules for admissible questions."""
 
     operations: str = "+-*"
-    largest: int = 999
+    """Operators allowed in arithmetic."""
+    largest: PositiveInt = 999
     """Largest number in arithmetic."""
-    terms: int = 4
+    terms: Annotated[int, msgspec.Meta(ge=2)] = 4
     """Most numbers in arithmetic."""
     trust: bool = False
     """Whether other questions than arithmetic are allowed, with the answers of their proposers."""
@@ -228,7 +231,12 @@ def _words(sentence: str) -> list[str]:
 
 
 class QuestionEpisode(SingleTurnEpisode):
-    """One attempt at a question."""
+    """One attempt at a question; by default 1 for the right answer."""
+
+    def __init__(self, episode_type: str, role_id: str, rubric: Rubric | None = None) -> None:
+        super().__init__(role_id)
+        self.episode_type = episode_type
+        self.rubric = rubric or Rubric([right_answer_reward(role_id)])
 
     def get_prompt(self, artifact: Any) -> str:
         """The question alone."""
@@ -269,11 +277,18 @@ class ProposalEpisode(Episode):
     """An episode that puts a question to solvers, as its children."""
 
     async def run_attempts(
-        self, arena: Arena, state: EpisodeState, attempt: EpisodeRequest, role: str, count: int
+        self,
+        arena: Arena,
+        state: EpisodeState,
+        question: QuestionAnswer,
+        solver: QuestionEpisode,
+        count: int,
+        trainable: bool = True,
     ) -> float:
         """Run concurrent attempts at a question; the pass rate, which enters the state."""
+        attempt = EpisodeRequest(solver.episode_type, msgspec.to_builtins(question), is_trainable=trainable)
         state.child_results += await arena.generate_rollouts([attempt] * count, concurrency=count)
-        rate = state.data["pass_rate"] = pass_rate(state.child_results, role)
+        rate = state.data["pass_rate"] = pass_rate(state.child_results, solver.role_id)
         return rate
 
 

@@ -26,10 +26,8 @@ from arena.questions import (
     parse_question,
     proposal_metrics,
     random_arithmetic,
-    right_answer_reward,
 )
 from arena.rubrics import Rubric
-from schemas.config.base import Table
 from schemas.episodes import Artifact, EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
 from schemas.errors import ConfigError
 from schemas.ids import derive_seed
@@ -43,7 +41,7 @@ UNUSABLE_REWARD = -1.0
 """Reward of an unusable question."""
 
 
-class Settings(Table, frozen=True):
+class Settings(QuestionRules, frozen=True):
     """The ``[game]`` settings."""
 
     questions: tuple[QuestionAnswer, ...] | ProblemSet = (
@@ -66,16 +64,8 @@ class Settings(Table, frozen=True):
     """Range of pass rates in which a proposed question is kept."""
     examples: Count = 1
     """Known questions in a proposer's prompt."""
-    operations: str = "+-*"
-    """Operators allowed in arithmetic."""
-    largest: PositiveInt = 999
-    """Largest number in arithmetic."""
-    terms: Annotated[int, msgspec.Meta(ge=2)] = 4
-    """Most numbers in arithmetic."""
     near: Count = 2
     """Greatest error of improvised answers."""
-    trust: bool = False
-    """Whether other questions than arithmetic are allowed, with the answers of their proposers."""
     max_tokens: PositiveInt = 128
     """Most tokens of a reply."""
     populations: bool = False
@@ -96,11 +86,6 @@ class Settings(Table, frozen=True):
         if not self.operations or set(self.operations) - set("+-*"):
             raise ConfigError(f"operations: {self.operations!r}; expected some of '+-*'")
 
-    @property
-    def rules(self) -> QuestionRules:
-        """Rules for admissible questions."""
-        return QuestionRules(self.operations, self.largest, self.terms, self.trust)
-
 
 def curriculum_weight(rate: float, target: float) -> float:
     """Weight of a question in the store: 1 at the target pass rate, falling linearly to 0.02 at 0 and 1.
@@ -110,14 +95,7 @@ def curriculum_weight(rate: float, target: float) -> float:
     return max(0.02, 1.0 - abs(rate - target) / (target if rate < target else 1.0 - target))
 
 
-class SolveEpisode(QuestionEpisode):
-    """One attempt at a question; 1 for the right answer."""
-
-    episode_type = "solve"
-    rubric = Rubric([right_answer_reward(SOLVER)])
-
-    def __init__(self) -> None:
-        super().__init__(SOLVER)
+SOLVE = QuestionEpisode("solve", SOLVER)
 
 
 class SolverEpisode(ProposalEpisode):
@@ -125,13 +103,6 @@ class SolverEpisode(ProposalEpisode):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-
-    async def run_solvers(
-        self, arena: Arena, question: QuestionAnswer, state: EpisodeState, trainable: bool = True
-    ) -> float:
-        """Run concurrent attempts at a question; their pass rate."""
-        attempt = EpisodeRequest(SolveEpisode.episode_type, msgspec.to_builtins(question), is_trainable=trainable)
-        return await self.run_attempts(arena, state, attempt, SOLVER, self.settings.solver_rollouts)
 
     def store_question(self, arena: Arena, question: QuestionAnswer, rate: float) -> None:
         """Add a question to the store, or update its weight, which grows toward the target pass rate."""
@@ -156,11 +127,14 @@ class ProposeEpisode(SolverEpisode):
     async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:
         """Propose a question, and run attempts at it if it is usable."""
         response = await self.call_model(PROPOSER, self._prompt(arena, state), arena)
-        question, reason = parse_question(response.text, self.settings.rules)
+        settings = self.settings
+        question, reason = parse_question(response.text, settings)
         state.data |= {"question": "" if question is None else question.question, "unusable": reason}
         if question is not None:
-            rate = await self.run_solvers(arena, question, state, self.settings.solvers_trainable)
-            if self.settings.keep[0] <= rate <= self.settings.keep[1]:
+            rate = await self.run_attempts(
+                arena, state, question, SOLVE, settings.solver_rollouts, settings.solvers_trainable
+            )
+            if settings.keep[0] <= rate <= settings.keep[1]:
                 self.store_question(arena, question, rate)
         return state
 
@@ -185,7 +159,8 @@ class PractiseEpisode(SolverEpisode):
         """Run attempts at the question, and update its weight."""
         question = msgspec.convert(artifact, QuestionAnswer)
         state.data["question"] = question.question
-        self.store_question(arena, question, await self.run_solvers(arena, question, state))
+        rate = await self.run_attempts(arena, state, question, SOLVE, self.settings.solver_rollouts)
+        self.store_question(arena, question, rate)
         return state
 
 
@@ -199,7 +174,7 @@ class ProposerSolverArena(EnvironmentArena):
             Role(PROPOSER, free if settings.trust else task, max_tokens=settings.max_tokens),
             Role(SOLVER, "Solve it. Answer: ...", max_tokens=settings.max_tokens),
         )
-        super().__init__(client, options, roles, (ProposeEpisode(settings), PractiseEpisode(settings), SolveEpisode()))
+        super().__init__(client, options, roles, (ProposeEpisode(settings), PractiseEpisode(settings), SOLVE))
         self.settings = settings
         self.fill_store(STORE, map(msgspec.to_builtins, list_questions(settings.questions)))
 
@@ -252,22 +227,21 @@ class ProposerSolverSpec(ArenaSpec):
 
     def evaluation_batch(self, arena: Arena) -> Sequence[EpisodeRequest]:
         """Single attempts at questions that were not proposed: arithmetic, the initial ones, or unseen problems."""
-        rules = self.settings.rules
+        settings = self.settings
         drawn = [
-            random_arithmetic(rules, Random(derive_seed(0, "examination", number)))
+            random_arithmetic(settings, Random(derive_seed(0, "examination", number)))
             for number in range(EVALUATION_QUESTIONS)
         ]
-        parsed = [parse_question(f"Question: {question}", rules)[0] for question in drawn]
-        configured = self.settings.questions
-        unseen = isinstance(configured, ProblemSet)
-        questions = list_questions(configured, 1) if unseen or rules.trust else filter(None, parsed)
-        return [EpisodeRequest(SolveEpisode.episode_type, msgspec.to_builtins(question)) for question in questions]
+        parsed = [parse_question(f"Question: {question}", settings)[0] for question in drawn]
+        unseen = isinstance(settings.questions, ProblemSet)
+        questions = list_questions(settings.questions, 1) if unseen or settings.trust else filter(None, parsed)
+        return [EpisodeRequest(SOLVE.episode_type, msgspec.to_builtins(question)) for question in questions]
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """Arithmetic of two random numbers; an answer with a small error."""
         if role_id == PROPOSER:
-            return f"Question: {random_arithmetic(self.settings.rules, rng)}"
-        question, _ = parse_question(f"Question: {messages[-1].content}", self.settings.rules)
+            return f"Question: {random_arithmetic(self.settings, rng)}"
+        question, _ = parse_question(f"Question: {messages[-1].content}", self.settings)
         near = self.settings.near
         value = int(question.answer) if question else 0
         return f"Answer: {value + rng.randint(-near, near)}"

@@ -24,7 +24,6 @@ from arena.questions import (
     parse_challenge,
     parse_choices,
     proposal_metrics,
-    right_answer_reward,
 )
 from arena.rubrics import Rubric
 from schemas.config.base import Table
@@ -75,14 +74,8 @@ def variance_reward(rate: float, sharpness: float) -> float:
     return exp(-((rate * (1.0 - rate) - 0.25) ** 2) / (2.0 * sharpness))
 
 
-class ReasonEpisode(QuestionEpisode):
-    """One answer to a challenge without the document; 1 for the right one."""
-
-    episode_type = "reason"
-    rubric = Rubric([right_answer_reward(REASONER)])
-
-    def __init__(self) -> None:
-        super().__init__(REASONER)
+REASON = QuestionEpisode("reason", REASONER)
+"""One answer to a challenge without the document."""
 
 
 class ChallengeEpisode(ProposalEpisode):
@@ -105,12 +98,8 @@ class ChallengeEpisode(ProposalEpisode):
         challenge, reason = parse_challenge(response.text, artifact["document"], self.settings.options)
         state.data |= {"question": "" if challenge is None else challenge.question, "unusable": reason}
         if challenge is not None:
-            attempt = EpisodeRequest(
-                ReasonEpisode.episode_type,
-                msgspec.to_builtins(challenge),
-                is_trainable=self.settings.reasoners_trainable,
-            )
-            await self.run_attempts(arena, state, attempt, REASONER, self.settings.reasoner_rollouts)
+            count, trainable = self.settings.reasoner_rollouts, self.settings.reasoners_trainable
+            await self.run_attempts(arena, state, challenge, REASON, count, trainable)
         return state
 
 
@@ -149,7 +138,7 @@ class SpiceSpec(DatasetSpec):
 
     def make_episodes(self) -> Sequence[Episode]:
         """The challenge, and the answer that it requests."""
-        return ChallengeEpisode(self.settings), ReasonEpisode()
+        return ChallengeEpisode(self.settings), REASON
 
     def make_items(self) -> Iterable[Any]:
         """The documents."""
@@ -159,10 +148,10 @@ class SpiceSpec(DatasetSpec):
         """Single answers to questions that were not proposed: given problems, or sentences of the corpus with a gap."""
         if self.settings.evaluation is not None:
             problems = map(msgspec.to_builtins, list_questions(self.settings.evaluation))
-            return [EpisodeRequest(ReasonEpisode.episode_type, problem) for problem in problems]
+            return [EpisodeRequest(REASON.episode_type, problem) for problem in problems]
         options = self.settings.options
         return [
-            EpisodeRequest(ReasonEpisode.episode_type, msgspec.to_builtins(make_cloze(document, options, Random(seed))))
+            EpisodeRequest(REASON.episode_type, msgspec.to_builtins(make_cloze(document, options, Random(seed))))
             for document in self.settings.documents or PASSAGES
             for seed in range(EVALUATION_QUESTIONS_PER_DOCUMENT)
         ]

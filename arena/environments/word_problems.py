@@ -67,16 +67,6 @@ def form(rollout: Rollout, arena: Arena) -> dict[str, float]:
     return {SOLVER: float(ends_with_marked_number(reply))}
 
 
-class WordProblemEpisode(QuestionEpisode):
-    """One attempt at a problem."""
-
-    episode_type = "word_problem"
-
-    def __init__(self, format_weight: float) -> None:
-        super().__init__(SOLVER)
-        self.rubric = Rubric([correct, form], [1.0, format_weight])
-
-
 class WordProblemsSpec(DatasetSpec):
     """One seat: the policy improves at the problems without opponents."""
 
@@ -101,9 +91,10 @@ class WordProblemsSpec(DatasetSpec):
         instructions = f"Solve the problem. End with {ANSWER_MARK} and the {answer}."
         return [Role(SOLVER, instructions, max_tokens=self.settings.max_tokens)]
 
-    def make_episodes(self) -> Sequence[WordProblemEpisode]:
+    def make_episodes(self) -> Sequence[QuestionEpisode]:
         """The attempt."""
-        return [WordProblemEpisode(self.settings.format_weight)]
+        rubric = Rubric([correct, form], [1.0, self.settings.format_weight])
+        return [QuestionEpisode("word_problem", SOLVER, rubric)]
 
     def make_items(self) -> Iterable[Any]:
         """The problems."""

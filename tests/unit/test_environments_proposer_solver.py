@@ -288,9 +288,9 @@ def test_evaluations_put_the_same_questions_to_every_version() -> None:
 
 def test_improvised_proposals_can_be_asked_and_improvised_answers_are_about_right() -> None:
     spec = make_arena("proposer_solver", {"largest": 9, "near": 2, "operations": "+-"})
-    rng, off = Random(1), []
+    rng, off, rules = Random(1), [], QuestionRules(operations="+-", largest=9, terms=2)
     for _ in range(300):
-        question, why = parse_question(spec.improvise("Proposer", [], rng), QuestionRules("+-", 9, 2))
+        question, why = parse_question(spec.improvise("Proposer", [], rng), rules)
         assert question, why
         said = spec.improvise("Solver", [Message("user", question.question)], rng)
         off.append(int(said.removeprefix("Answer: ")) - int(question.answer))
