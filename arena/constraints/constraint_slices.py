@@ -10,6 +10,7 @@ says so (``FreeSpan``), and one exchange then samples all of it.
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
@@ -176,19 +177,20 @@ class SliceState:
         if self._index != OMITTED:
             free = self._excerpt.free_span.get(self._index)
             if free is not None:
-                return self._advance_free_text(free, token)
-            tokens = self._excerpt.allowed[self._index]
-            at = bisect_left(tokens, token)
-            if at < len(tokens) and tokens[at] == token:
+                if self._used + 1 >= free.room or _find(free.breaks, token) is not None:
+                    return SliceState(self._excerpt, OMITTED)
+                return SliceState(self._excerpt, self._index, self._used + 1)
+            at = _find(self._excerpt.allowed[self._index], token)
+            if at is not None:
                 after = self._excerpt.next[self._index]
                 return SliceState(self._excerpt, after[at] if after else OMITTED)
         raise ModelError(f"excerpt: token {token} is not allowed at place {self._index}")
 
-    def _advance_free_text(self, free: FreeSpan, token: int) -> "SliceState":
-        at = bisect_left(free.breaks, token)
-        if self._used + 1 >= free.room or (at < len(free.breaks) and free.breaks[at] == token):
-            return SliceState(self._excerpt, OMITTED)
-        return SliceState(self._excerpt, self._index, self._used + 1)
+
+def _find(tokens: Sequence[int], token: int) -> int | None:
+    """Index of a token among ascending ones."""
+    at = bisect_left(tokens, token)
+    return at if tokens[at : at + 1] == [token] else None
 
 
 def state_after(excerpt: ConstraintSlice, ids: Sequence[int]) -> SliceState:
@@ -197,7 +199,4 @@ def state_after(excerpt: ConstraintSlice, ids: Sequence[int]) -> SliceState:
     Raises:
         ModelError: a token is not allowed.
     """
-    place = SliceState(excerpt)
-    for token in ids:
-        place = place.advance(token)
-    return place
+    return reduce(SliceState.advance, ids, SliceState(excerpt))

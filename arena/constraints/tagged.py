@@ -41,7 +41,8 @@ class TaggedConstraints:
         self.vocabulary = vocabulary
         self.closing = vocabulary.encode(closing.encode()) if closing else ()
         self._tag = tag.encode()
-        self._failure_table = _failure_function(self._tag)
+        self._longest_first = [self._tag[:size] for size in range(len(self._tag) - 1, -1, -1)]
+        """Proper beginnings of the tag."""
         self._remainders = [self._encode_remainder(matched) for matched in range(len(self._tag))]
         self._overrun = self._find_overruns()
         self._end = _ForcedState(self.closing, None)
@@ -54,7 +55,7 @@ class TaggedConstraints:
         """
         if not inner.allowed():
             raise ModelError("constraint: the part between the tags allows nothing")
-        return _FreeTextState(self, inner, 0, 0) if self.free_tokens else self.force_tag(0, inner)
+        return _FreeTextState(self, inner, 0, 0) if self.free_tokens else self._force_tag(0, inner)
 
     def read(self, inner: Constraint, ids: Sequence[int]) -> list[int]:
         """The tokens of the constrained part of a completion.
@@ -71,46 +72,39 @@ class TaggedConstraints:
             raise ModelError(f"constraint: {len(ids)} tokens are not a whole tagged completion")
         return tokens
 
-    def match_length(self, before: int, token: int) -> int:
+    def advance_free_text(self, inner: Constraint, matched: int, used: int, token: int) -> Constraint:
+        """The state after the ``used``-th token, before which the text ended with ``matched`` bytes of the tag."""
+        matched = self._match_length(matched, token)
+        if matched == len(self._tag):
+            return self.enter_inner(inner)
+        if used >= self.free_tokens or token == self.vocabulary.end or self._overrun[matched]:
+            return self._force_tag(matched, inner)
+        return _FreeTextState(self, inner, matched, used)
+
+    def enter_inner(self, inner: Constraint) -> Constraint:
+        """A state of the constrained part, or of the closing tag when it is complete."""
+        return _InnerState(self, inner) if inner.allowed() else self._end
+
+    def _match_length(self, before: int, token: int) -> int:
         """Number of the tag's bytes that the text ends with after ``token``, given that number ``before`` it.
 
-        The automaton of Knuth, Morris and Pratt (1977). A token without a text resets it.
+        A token without a text resets it.
         """
         text = self.vocabulary.texts[token] if 0 <= token < len(self.vocabulary) else None
         if text is None:
             return 0
-        at = before
-        for value in text:
-            while at and self._tag[at] != value:
-                at = self._failure_table[at]
-            at += self._tag[at] == value
-            if at == len(self._tag):
-                return at
-        return at
+        end = self._tag[:before] + text
+        return len(self._tag if self._tag in end else next(filter(end.endswith, self._longest_first)))
 
-    def is_tag_complete(self, matched: int) -> bool:
-        """Whether the whole tag was matched."""
-        return matched == len(self._tag)
-
-    def must_force_tag(self, matched: int) -> bool:
-        """Whether some token could complete the tag and continue after it."""
-        return self._overrun[matched]
-
-    def force_tag(self, matched: int, inner: Constraint) -> Constraint:
+    def _force_tag(self, matched: int, inner: Constraint) -> Constraint:
         """The rest of the tag, forced, and the constrained part."""
         return _ForcedState(self._remainders[matched], self.enter_inner(inner))
-
-    def enter_inner(self, inner: Constraint) -> Constraint:
-        """A state of the constrained part, or of the closing tag when it is complete."""
-        if inner.allowed():
-            return _InnerState(self, inner)
-        return self._end
 
     @cached_property
     def break_tokens(self) -> list[int]:
         """Tokens, ascending, that end free text without a part of the tag, or begin the tag."""
         known = range(len(self.vocabulary))
-        return [token for token in known if token == self.vocabulary.end or self.match_length(0, token)]
+        return [token for token in known if token == self.vocabulary.end or self._match_length(0, token)]
 
     def _encode_remainder(self, matched: int) -> tuple[int, ...]:
         """Tokens that complete the tag; the whole tag if its rest cannot be encoded alone."""
@@ -125,11 +119,9 @@ class TaggedConstraints:
         if any(self._tag in text[:-1] for text in texts):
             raise ModelError(f"constraint: a token of the vocabulary holds the tag {self._tag!r} and more")
         rests = tuple(self._tag[at:] for at in range(1, len(self._tag)))
-        beyond = {rest for text in texts if text.startswith(rests) for rest in rests if _overruns(text, rest)}
-        overrun = [False] * len(self._tag)
-        for at in range(1, len(self._tag)):
-            overrun[at] = self._tag[at:] in beyond or overrun[self._failure_table[at]]
-        return overrun
+        completing = [text for text in texts if text.startswith(rests)]
+        begun = [self._tag[:at] for at in range(len(self._tag))]
+        return [any(self._tag in (before + text)[:-1] for text in completing) for before in begun]
 
 
 class UntilStopToken:
@@ -169,13 +161,7 @@ class _FreeTextState:
         return ANY_TOKEN
 
     def advance(self, token: int) -> Constraint:
-        tagged = self._tagged
-        matched, used = tagged.match_length(self._matched, token), self._used + 1
-        if tagged.is_tag_complete(matched):
-            return tagged.enter_inner(self._inner)
-        if used >= tagged.free_tokens or token == tagged.vocabulary.end or tagged.must_force_tag(matched):
-            return tagged.force_tag(matched, self._inner)
-        return _FreeTextState(tagged, self._inner, matched, used)
+        return self._tagged.advance_free_text(self._inner, self._matched, self._used + 1, token)
 
     def free_span(self) -> FreeSpan:
         """See ``arena.constraints.constraint_slices.SupportsFreeSpan``; within the tag every token counts."""
@@ -223,18 +209,3 @@ class _ForcedState:
             raise ModelError(f"constraint: token {token} is not allowed here; expected one of {self.allowed()}")
         rest = self._tokens[1:]
         return self._then if self._then is not None and not rest else _ForcedState(rest, self._then)
-
-
-def _failure_function(tag: bytes) -> list[int]:
-    """For each prefix of the tag, the length of the longest shorter prefix that it ends with."""
-    borders = [0] * (len(tag) + 1)
-    for size in range(2, len(tag) + 1):
-        at = borders[size - 1]
-        while at and tag[at] != tag[size - 1]:
-            at = borders[at]
-        borders[size] = at + (tag[at] == tag[size - 1])
-    return borders
-
-
-def _overruns(text: bytes, rest: bytes) -> bool:
-    return len(text) > len(rest) and text.startswith(rest)

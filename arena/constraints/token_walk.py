@@ -186,7 +186,7 @@ class PhraseCompiler:
         while stack:
             place, start, pieces = stack.pop()
             node = self._nodes.get(id(place)) or self._make_node(place)
-            if not node.table.starts and self._is_end(ids[start:]):
+            if not node.table.starts and tuple(ids[start:]) in ((), (self._end,)):
                 return pieces
             if start < len(ids):
                 fits = [
@@ -277,9 +277,6 @@ class PhraseCompiler:
                 self._tables.clear()
             table = self._tables[pieces] = _PieceTable(tuple(sorted(starts)), starts, by_token)
         return table
-
-    def _is_end(self, rest: Sequence[int]) -> bool:
-        return not rest or (len(rest) == 1 and rest[0] == self._end)
 
 
 class ListConstraint:
