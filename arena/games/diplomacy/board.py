@@ -25,11 +25,7 @@ def province(location: str) -> str:
     return location[:3]
 
 
-def _locations() -> tuple[str, ...]:
-    return tuple(sorted(loc.upper() for loc in MAP.locs if MAP.area_type(loc) != "SHUT"))
-
-
-LOCATIONS = _locations()
+LOCATIONS = tuple(sorted(loc.upper() for loc in MAP.locs if MAP.area_type(loc) != "SHUT"))
 PROVINCES = tuple(sorted({province(loc) for loc in LOCATIONS}))
 CENTERS = tuple(sorted(MAP.scs))
 CENTER_SET = frozenset(CENTERS)
@@ -148,14 +144,9 @@ def unit_mask(units: Iterable[str]) -> int:
     return mask
 
 
-def _group_routes() -> dict[str, list[tuple[int, tuple[str, ...]]]]:
-    routes: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
-    for mask, (start, _, dests) in ROUTES:
-        routes.setdefault(start, []).append((mask, tuple(sorted(dests))))
-    return routes
-
-
-_ROUTES_FROM = _group_routes()
+_ROUTES_FROM: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
+for _mask, (_start, _, _dests) in ROUTES:
+    _ROUTES_FROM.setdefault(_start, []).append((_mask, tuple(sorted(_dests))))
 
 
 @lru_cache(maxsize=16384)

@@ -176,20 +176,12 @@ class Adjudicator:
         name: str = self._game.get_current_phase()
         return name
 
-    def units(self, power: str) -> list[str]:
-        """Returns the units on the board, in no particular order."""
-        units: list[str] = self._game.powers[power].units
-        return units
+    def power(self, name: str) -> Any:
+        """Returns the package's own object of a power: its ``units``, ``centers`` and ``retreats``, in no order.
 
-    def retreats(self, power: str) -> dict[str, list[str]]:
-        """Returns the retreats of each dislodged unit that the map allows, occupied places included."""
-        retreats: dict[str, list[str]] = self._game.powers[power].retreats
-        return retreats
-
-    def centers(self, power: str) -> list[str]:
-        """Returns the supply centres owned, in no particular order."""
-        centers: list[str] = self._game.powers[power].centers
-        return centers
+        Retreats are those of each dislodged unit that the map allows, occupied places included.
+        """
+        return self._game.powers[name]
 
     def results(self) -> dict[str, list[str]]:
         """Returns the failures of each unit in the phase just adjudicated; successful units are left out.

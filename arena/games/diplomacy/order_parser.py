@@ -96,7 +96,8 @@ class Clause:
 
 def split_clauses(reply: str) -> list[Clause]:
     """Splits a reply into its non-empty clauses."""
-    text = _COAST.sub(_coast_suffix, _NAME.sub(lambda name: _NAMES[name[0]], reply.upper()))
+    text = _NAME.sub(lambda name: _NAMES[name[0]], reply.upper())
+    text = _COAST.sub(lambda coast: f"/{coast[2] or _COASTS[coast[1]]}", text)
     made = (Clause(_tokenise(part)) for part in _CLAUSE_END.split(text))
     return [clause for clause in made if clause.tokens]
 
@@ -104,10 +105,6 @@ def split_clauses(reply: str) -> list[Clause]:
 def parse_orders(orders_of: Mapping[str, Sequence[str]], clauses: Sequence[Clause]) -> dict[str, str]:
     """Returns the last legal order that the clauses give each unit; units without one are left out."""
     return dict(order for clause in clauses if (order := clause.parse_order(orders_of)) is not None)
-
-
-def _coast_suffix(match: re.Match[str]) -> str:
-    return "/" + (match[2] or _COASTS[match[1]])
 
 
 def _tokenise(text: str) -> Tokens:
@@ -195,7 +192,8 @@ def _unit_field(unit: str, orders: list[str]) -> AnswerField:
 
 
 def _numbered_field(what: str, n: int, of: int, orders: list[str], usual: int) -> AnswerField:
-    return AnswerField(f"{what} {n + 1} of {of}", orders, [_describe_adjustment(order) for order in orders], usual)
+    labels = ["nothing" if order == "WAIVE" else _describe_unit(order[:-2]) for order in orders]
+    return AnswerField(f"{what} {n + 1} of {of}", orders, labels, usual)
 
 
 def _describe_order(text: str) -> str:
@@ -205,16 +203,9 @@ def _describe_order(text: str) -> str:
     return text
 
 
-def _describe_adjustment(order: str) -> str:
-    if order == "WAIVE":
-        return "nothing"
-    match = re.fullmatch(rf"{_UNIT} [BD]", order)
-    return order if match is None else f"{_KIND_NAMES[match[1]]} in {_describe_place(match[2])}"
-
-
 def _describe_unit(unit: str) -> str:
-    match = re.fullmatch(rf"\*?{_UNIT}", unit)
-    return unit if match is None else f"{_KIND_NAMES[match[1]]} in {_describe_place(match[2])}"
+    kind, place = unit.split()
+    return f"{_KIND_NAMES[kind]} in {_describe_place(place)}"
 
 
 def _describe_place(short: str) -> str:

@@ -100,16 +100,18 @@ def read_position(engine: Adjudicator, year: int, turns: int) -> Position:
         year: The previous year; kept once the package has ended the game and no longer names one.
         turns: Phases played so far.
     """
-    phase, powers = engine.phase, engine.powers
-    retreats = {p: {u: sorted(to) for u, to in sorted(engine.retreats(p).items())} for p in powers}
+    phase, powers = engine.phase, {name: engine.power(name) for name in engine.powers}
     return Position(
         SavedPosition(
             phase=phase,
             year=int(phase[1:5]) if phase[1:5].isdigit() else year,
             turns=turns,
-            units={power: sorted(engine.units(power)) for power in powers},
-            retreats=retreats,
-            centers={power: sorted(engine.centers(power)) for power in powers},
+            units={name: sorted(power.units) for name, power in powers.items()},
+            retreats={
+                name: {unit: sorted(places) for unit, places in sorted(power.retreats.items())}
+                for name, power in powers.items()
+            },
+            centers={name: sorted(power.centers) for name, power in powers.items()},
         )
     )
 

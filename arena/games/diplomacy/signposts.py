@@ -123,7 +123,8 @@ class SignpostedTurn:
         self._seat = seat
         self._owner, self._occupied = position.owner, position.occupied
         self._goals = frozenset(center for center in board.CENTERS if self._owner.get(center) != seat)
-        self._rivals = _count_rivals(position, seat)
+        others = (units for other, units in enumerate(position.units) if other != seat)
+        self._rivals = Counter(place for units in others for unit in units for place in board.adjacent_provinces(unit))
         self._signs_cache: dict[tuple[str, ...], Signs] = {}
         self._states: dict[tuple[str, ...], Phrases] = {}
         self.units = sorted(
@@ -160,24 +161,29 @@ class SignpostedTurn:
         return self._signs_cache[earlier]
 
     def _make_signs(self, unit: UnitOrders, earlier: Sequence[str]) -> Signs:
-        moving = {board.province(order.split()[3]): order for order in earlier if order.split()[2] == "-"}
+        words = [order.split() for order in earlier]
+        moving = {board.province(word[3]): order for word, order in zip(words, earlier, strict=True) if word[2] == "-"}
         location = board.province(unit.unit[2:])
         kind = FIELD if location not in board.CENTER_SET else OWN if self._owner.get(location) == self._seat else GOAL
-        forced, orders = [kind, RIVALS_HERE[self._rival_count(location)]], {}
-        for number, (sign, dest) in zip(MOVE_NUMBERS, self._move_signs(unit.unit, moving), strict=False):
+        forced, orders = [*self._place_signs(unit, kind, location)], {}
+        for number, (sign, dest) in zip(MOVE_NUMBERS, self._move_signs(unit, moving), strict=False):
             forced += [f"{number[:-1]}-{sign}>", dest]
             orders[number] = f"{unit.unit} - {dest}"
-        for number, (sign, dest, order) in zip(SUPPORT_NUMBERS, self._support_signs(unit, moving), strict=False):
+        for number, (sign, dest, order) in zip(SUPPORT_NUMBERS, self._support_signs(unit, moving, words), strict=False):
             forced += [f"{number[:-1]}-{sign}>", dest]
             orders[number] = order
         return Signs((*forced, ORDER_MARK), orders)
 
-    def _move_signs(self, unit: str, moving: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    def _place_signs(self, unit: UnitOrders, kind: str, location: str) -> Pieces:
+        """Signs of the province that the unit stands in, given its kind."""
+        return (kind, RIVALS_HERE[self._rival_count(location)])
+
+    def _move_signs(self, unit: UnitOrders, moving: Mapping[str, str]) -> Iterable[tuple[str, str]]:
         """Yields kind and destination of moves worth a sign, those with the fewest rivals first."""
-        signs = [sign for dest in board.MOVES[unit] for sign in self._center_signs(dest, moving)]
+        signs = [sign for dest in board.MOVES[unit.unit] for sign in self._center_signs(dest, moving)]
         if not any(kind[0] in "fh" for kind, _ in signs):
             guarded = {dest for _, dest in signs}
-            signs += [(APPROACH, dest) for dest in self._approach_moves(unit, moving) if dest not in guarded]
+            signs += [(APPROACH, dest) for dest in self._approach_moves(unit.unit, moving) if dest not in guarded]
         return sorted(signs, key=lambda sign: _KIND_RANK[sign[0]])
 
     def _center_signs(self, dest: str, moving: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -203,8 +209,13 @@ class SignpostedTurn:
         nearest = min(steps.values(), default=0)
         return islice((dest for dest, count in steps.items() if count == nearest), 2)
 
-    def _support_signs(self, unit: UnitOrders, moving: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-        """Yields the friendly moves that the unit can support and rivals could contest."""
+    def _support_signs(
+        self, unit: UnitOrders, moving: Mapping[str, str], words: Sequence[Sequence[str]]
+    ) -> Iterable[tuple[str, str, str]]:
+        """Yields the friendly moves that the unit can support and rivals could contest.
+
+        ``moving`` has the earlier orders that move, by destination, and ``words`` all earlier orders, split.
+        """
         for center, order in moving.items():
             support = f"{unit.unit} S {order.removesuffix(' VIA')}"
             held, count = self._occupied.get(center) not in (None, self._seat), self._rival_count(center)
@@ -216,11 +227,6 @@ class SignpostedTurn:
 
 
 _KIND_RANK = {kind: rank for rank, kind in enumerate((*SIGN_KINDS, APPROACH))}
-
-
-def _count_rivals(position: Position, seat: int) -> Counter[str]:
-    others = (units for other, units in enumerate(position.units) if other != seat)
-    return Counter(province for units in others for unit in units for province in board.adjacent_provinces(unit))
 
 
 class _SignpostedState(order_trie.LazyTrieState):

@@ -69,6 +69,9 @@ def _format_centers(year: int, before: Position, after: Position) -> str:
     return f"supply centres after {year}: {', '.join(parts)}"
 
 
+_TEXTS = {"compact": DiplomacyText, "signposted": SignpostedText, "surroundings": SurroundingsText}
+
+
 class DiplomacySpec(GameSpec):
     """Factory of Diplomacy games with one set of settings."""
 
@@ -117,15 +120,9 @@ class DiplomacySpec(GameSpec):
 
     def text(self) -> TextFormat:
         """Returns the text format that the settings select."""
-        match self.settings.text:
-            case "egocentric":
-                return EgocentricText(self.settings)
-            case "signposted":
-                return SignpostedText()
-            case "surroundings":
-                return SurroundingsText()
-            case _:
-                return DiplomacyText()
+        if self.settings.text == "egocentric":
+            return EgocentricText(self.settings)
+        return _TEXTS[self.settings.text]()
 
     def words(self) -> Words:
         """Returns English with the usual notation of orders, or JSON and tags where the settings select them."""

@@ -26,7 +26,6 @@ from arena.games.diplomacy.signposts import (
     SUPPORT_NUMBERS,
     SignpostedText,
     SignpostedTurn,
-    Signs,
 )
 from arena.games.diplomacy.text import OPEN, POWER_PIECES, SEASONS, YEARS_LEFT, require_turn
 from arena.games.texts import Pieces
@@ -105,46 +104,34 @@ class _Turn(SignpostedTurn):
         super().__init__(table, seat)
         self._adjacent = [frozenset(board.adjacent_provinces(unit.unit)) for unit in self.units]
 
-    def _make_signs(self, unit: UnitOrders, earlier: Sequence[str]) -> Signs:
-        words = [order.split() for order in earlier]
-        moving = {board.province(word[3]): order for word, order in zip(words, earlier, strict=True) if word[2] == "-"}
-        index = len(earlier)
-        location = board.province(unit.unit[2:])
-        kind = FIELD if location not in board.CENTER_SET else OWN if self._owner.get(location) == self._seat else GOAL
-        forced, orders = [_HERE[kind, self._rival_count(location), self._later_helpers(index, location)]], {}
-        for number, (name, dest) in zip(MOVE_NUMBERS, self._move_signs(unit.unit, moving), strict=False):
-            if name == APPROACH:
-                count = self._centers_beyond(unit.unit[0], dest)
+    def _place_signs(self, unit: UnitOrders, kind: str, location: str) -> Pieces:
+        """One sign, with the number of helpers."""
+        return (_HERE[kind, self._rival_count(location), self._later_helpers(unit, location)],)
+
+    def _move_signs(self, unit: UnitOrders, moving: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """Adds the number of helpers to the kind; that of centres beyond, where the unit approaches one."""
+        for kind, dest in super()._move_signs(unit, moving):
+            if kind == APPROACH:
+                near = board.adjacent_provinces(f"{unit.unit[0]} {dest}")
+                count = min(sum(place in self._goals for place in near), MAX_NEXT)
             else:
-                count = self._later_helpers(index, board.province(dest))
-            forced += [f"{number[:-1]}-{name}-{count}>", dest]
-            orders[number] = f"{unit.unit} - {dest}"
-        supports = sorted(
-            [*self._counted_support_signs(unit, moving, words), *self._stay_signs(unit, words)],
-            key=lambda sign: (sign[0][0] == "s", sign[1]),
-        )
-        for number, (name, count, dest, order) in zip(SUPPORT_NUMBERS, supports, strict=False):
-            forced += [f"{number[:-1]}-{name}-{count}>", dest]
-            orders[number] = order
-        return Signs((*forced, ORDER_MARK), orders)
+                count = self._later_helpers(unit, board.province(dest))
+            yield f"{kind}-{count}", dest
 
-    def _later_helpers(self, index: int, province: str) -> int:
-        return min(sum(province in near for near in self._adjacent[index + 1 :]), MAX_HELP)
+    def _later_helpers(self, unit: UnitOrders, province: str) -> int:
+        after = self.units.index(unit) + 1
+        return min(sum(province in near for near in self._adjacent[after:]), MAX_HELP)
 
-    def _centers_beyond(self, kind: str, dest: str) -> int:
-        near = board.adjacent_provinces(f"{kind} {dest}")
-        return min(sum(self._is_goal(place) for place in near), MAX_NEXT)
-
-    def _is_goal(self, province: str) -> bool:
-        return province in board.CENTER_SET and self._owner.get(province) != self._seat
-
-    def _counted_support_signs(
+    def _support_signs(
         self, unit: UnitOrders, moving: Mapping[str, str], words: Sequence[Sequence[str]]
-    ) -> Iterator[tuple[str, int, str, str]]:
-        """Yields the supports of moves with the number of supports given to each already, least helped first."""
-        for what, center, order in self._support_signs(unit, moving):
-            mover = board.province(moving[center].split()[1])
-            yield what, _help_given(words, mover, center), center, order
+    ) -> Iterable[tuple[str, str, str]]:
+        """Adds supports of units that stay, and the number of supports given to each already, least helped first."""
+        signs = [
+            (kind, _help_given(words, board.province(moving[center].split()[1]), center), center, order)
+            for kind, center, order in super()._support_signs(unit, moving, words)
+        ]
+        signs = sorted([*signs, *self._stay_signs(unit, words)], key=lambda sign: (sign[0][0] == "s", sign[1]))
+        return [(f"{kind}-{count}", dest, order) for kind, count, dest, order in signs]
 
     def _stay_signs(self, unit: UnitOrders, words: Sequence[Sequence[str]]) -> Iterable[tuple[str, int, str, str]]:
         """Yields the supports of earlier units that stay on centres where rivals could attack."""
