@@ -171,7 +171,7 @@ class Arena:
         """As ``call_model``, with a choice of replies, and a result that can be amended after reading the reply."""
         role = None if role_id is None else self.role(role_id)
         running = current_episode()
-        number = 0 if running is None else running.next_call_number()
+        number = 0 if running is None else next(running.call_numbers)
         if number >= self.limits.calls:
             raise EpisodeError(f"arena {self.name}: more than {self.limits.calls} model calls in one episode")
         if temperature is None:
@@ -225,15 +225,10 @@ class Arena:
     async def generate_rollouts(
         self, requests: Sequence[EpisodeRequest], concurrency: int = DEFAULT_CONCURRENCY
     ) -> list[GenerateResult]:
-        """Run episodes concurrently, from inside an episode as its children.
+        """Run episodes concurrently, from inside an episode as its children; failed results hold the reason.
 
-        Args:
-            requests: The episodes.
-            concurrency: Most of these at a time; children have a bound of their own, so that no parent waits for
-                a slot that it occupies itself.
-
-        Returns:
-            A result for each request, in their order; failed ones hold the reason.
+        ``concurrency`` is the most of these at a time; children have a bound of their own, so that no parent waits for
+        a slot that it occupies itself.
 
         Raises:
             UsageError: an unknown type; no episode was run.

@@ -56,13 +56,9 @@ class BotPlayer(SeatPlayer):
 
 
 async def play(game: Game, players: Sequence[Player], seed: int, max_turns: int | None = None) -> Outcome:
-    """Play ``game`` to its end.
+    """Play ``game``, which is changed in place, to its end, between one player per seat; one may play several.
 
-    Args:
-        game: The start position; it is changed in place.
-        players: One per seat. One object may play several.
-        seed: The match's seed; ``decision_seed`` derives each decision's from it.
-        max_turns: Fail after so many turns; None is no limit.
+    ``decision_seed`` derives each decision's seed from the match's. ``max_turns`` None is no limit.
 
     Raises:
         GameError: the players don't fit the seats, a player returned an illegal action (``Game.apply`` names turn,
@@ -201,11 +197,7 @@ def resimulate(recording: Recording, seed: int, bots: Mapping[int, Bot], result:
 
     For seats without a bot (models), only the legality of their actions can be checked.
 
-    Args:
-        recording: From ``GameSpec.open_record``; its start position is changed.
-        seed: The match's seed from the history, from which decisions derive.
-        bots: Scripted agents by seat.
-        result: The outcome from the history.
+    The recording's start position is changed; the seed, from which decisions derive, and the result are the history's.
     """
     replay = _Replay(recording, seed, bots)
     try:

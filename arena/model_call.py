@@ -8,6 +8,7 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import count
 from math import isfinite
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -58,29 +59,24 @@ class RunningEpisode:
     def __init__(self, context: EpisodeContext, state: EpisodeState) -> None:
         self.context = context
         self.state = state
-        self._call_count = 0
-        self._child_count = 0
-        self._call_numbers: list[int] = []
-
-    def next_call_number(self) -> int:
-        """Number of the next model call, from 0."""
-        self._call_count += 1
-        return self._call_count - 1
+        self.call_numbers = count()
+        """Numbers of the next model calls."""
+        self._child_numbers = count()
+        self._inserted_numbers: list[int] = []
 
     def next_child_context(self, request: EpisodeRequest) -> EpisodeContext:
         """Context of the next child episode."""
-        self._child_count += 1
-        return self.context.make_child(self._child_count - 1, request)
+        return self.context.make_child(next(self._child_numbers), request)
 
     def insert_step(self, number: int, step: Step) -> None:
         """Insert a call into the trajectory in the order in which calls were made, not answered."""
-        index = bisect(self._call_numbers, number)
-        self._call_numbers.insert(index, number)
+        index = bisect(self._inserted_numbers, number)
+        self._inserted_numbers.insert(index, number)
         self.state.trajectory.insert(index, step)
 
     def amend_step(self, number: int, **facts: Any) -> None:
         """Set fields of a call's ``trajectories.ModelCall`` that became known after its reply was read."""
-        index = self._call_numbers.index(number)
+        index = self._inserted_numbers.index(number)
         step = self.state.trajectory[index]
         tokens = None if step.tokens is None else msgspec.structs.replace(step.tokens, **facts)
         self.state.trajectory[index] = msgspec.structs.replace(step, tokens=tokens, info={**step.info, **facts})

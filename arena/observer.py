@@ -16,13 +16,10 @@ class LoggingObserver:
     """Logs all events at level ``debug``. Lines of one episode share ``episode``, of one step ``step``.
 
     The arena calls it in its own thread: an observer in its place that is slow delays play.
-
-    Args:
-        log: A logger; None for this process's, under the name ``arena``.
-        texts: Longest text that is logged whole; longer ones are cut in the middle.
     """
 
     def __init__(self, log: Any = None, texts: int = 2_000) -> None:
+        """By default with this process's logger; texts longer than ``texts`` are cut in the middle."""
         self._log = get_logger(LOGGER_NAME) if log is None else log
         self._texts = texts
         self._step: dict[str, int] = {}

@@ -34,10 +34,8 @@ class ArtifactStore:
     def hand_over(self, sink: Sink) -> None:
         """From now on pass additions to ``sink`` without keeping them; recorded ones come back by ``replay``.
 
-        Stores of many processes then hold the same artifacts, in the order in which they were recorded.
-
-        Args:
-            sink: Replaces the former sink; its exceptions propagate to the caller of ``add``.
+        Stores of many processes then hold the same artifacts, in the order in which they were recorded. Exceptions of
+        the sink propagate to the caller of ``add``.
         """
         self._sink, self._keeps_additions = sink, False
 
@@ -66,14 +64,9 @@ class ArtifactStore:
                 self._keep(self._validate(added.artifact))
 
     def sample(self, k: int = 1, weighted: bool = False, rng: Random | None = None) -> list[Artifact]:
-        """Draw artifacts.
+        """Draw k artifacts, by default with the store's own source of randomness.
 
         Unweighted draws repeat an artifact only after all others. Weighted draws are independent.
-
-        Args:
-            k: Number of artifacts.
-            weighted: Whether weights count.
-            rng: Source of randomness; None is the store's own.
 
         Raises:
             EpisodeError: the store is empty, or weights count and all are 0.
@@ -82,17 +75,15 @@ class ArtifactStore:
             return []
         if not self._artifacts:
             raise EpisodeError(f"store {self.name!r}: it is empty; expected at least one artifact to draw {k}")
-        rng = rng or self._next_rng()
+        if rng is None:
+            self._draws += 1
+            rng = Random(derive_seed(self._seed, "store", self.name, self._draws))
         known = list(self._artifacts.values())
         if weighted:
             return [known[index] for index in self._draw_weighted(k, rng)]
         whole, rest = divmod(k, len(known))
         rounds = [rng.sample(known, len(known)) for _ in range(whole)] + [rng.sample(known, rest)]
         return [artifact for drawn in rounds for artifact in drawn]
-
-    def sample_one(self, weighted: bool = False, rng: Random | None = None) -> Artifact | None:
-        """Draw one artifact; None from an empty store."""
-        return self.sample(1, weighted, rng)[0] if self._artifacts else None
 
     def count(self) -> int:
         """Number of artifacts."""
@@ -101,10 +92,6 @@ class ArtifactStore:
     def get(self, artifact_id: str) -> Artifact | None:
         """The artifact of that id, or None."""
         return self._artifacts.get(artifact_id)
-
-    def _next_rng(self) -> Random:
-        self._draws += 1
-        return Random(derive_seed(self._seed, "store", self.name, self._draws))
 
     def _keep(self, artifact: Artifact) -> None:
         self._artifacts[artifact.id] = artifact

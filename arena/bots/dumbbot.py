@@ -106,13 +106,7 @@ class PlaceValues(NamedTuple):
 
 
 def place_values(position: "Position", seat: int, values_unowned: bool) -> PlaceValues:
-    """Computes the values of all places for a seat.
-
-    Args:
-        position: The position.
-        seat: The seat that decides.
-        values_unowned: Whether unowned centres count as those of one more power.
-    """
+    """Computes the values of all places for a seat; unowned centres may count as those of one more power."""
     from arena.games.diplomacy import board
 
     tables, season = _tables(), position.phase[0]

@@ -13,27 +13,6 @@ if TYPE_CHECKING:
     from arena.games.diplomacy.position import UnitOrders
 
 
-@register("greedy", games=["diplomacy"])
-class Greedy:
-    """One-step look-ahead that never sends two units to the same place; six random bots rarely stop it.
-
-    Each unit holds a centre that is about to become its own, else enters an adjacent one, else supports a friendly unit
-    that does, else moves toward the nearest.
-    """
-
-    name = "greedy"
-
-    def act(self, game: Game, seat: int, rng: Random) -> Action:
-        """See ``Bot.act``."""
-        table = cast("DiplomacyGame", game)
-        if table.position.kind != "M":
-            return unit_preserving_action(table, seat, rng)
-        return self._plan(table, seat, rng).orders()
-
-    def _plan(self, table: "DiplomacyGame", seat: int, rng: Random) -> "Plan":
-        return Plan(table, seat, rng)
-
-
 class Plan:
     """Plan of one seat's turn: orders, and the provinces that its units will occupy."""
 
@@ -49,14 +28,22 @@ class Plan:
         self._orders_by_unit: dict[str, str] = {}
 
     def orders(self) -> Action:
-        """Returns the orders of all units, sorted."""
-        rng = self._rng
-        rng.shuffle(self._units)
-        for step in (self._hold, self._enter, self._support, self._approach):
+        """Returns the orders of all units, sorted; each step sees those of the steps before."""
+        self._rng.shuffle(self._units)
+        for unit in self._units:
+            self._hold(unit)
+        self._attack()
+        for step in (self._enter, self._defend, self._support, self._approach):
             for unit in self._units:
                 if unit.unit not in self._orders_by_unit:
                     step(unit)
         return tuple(sorted(self._orders_by_unit.values()))
+
+    def _attack(self) -> None:
+        """Orders several units together; none here."""
+
+    def _defend(self, unit: "UnitOrders") -> None:
+        """Lets the unit guard another one; never here."""
 
     def _give_order(self, unit: "UnitOrders", order: str, place: str) -> None:
         self._orders_by_unit[unit.unit] = order
@@ -97,22 +84,27 @@ class Plan:
         return self._distance_to_nearest(unit, self._target_centers, 99)
 
 
-@register("tactician", games=["diplomacy"])
-class Tactician(Greedy):
-    """Greedy with supported attacks and defence: as many units attack a centre as are likely to be needed.
+@register("greedy", games=["diplomacy"])
+class Greedy:
+    """One-step look-ahead that never sends two units to the same place; six random bots rarely stop it.
 
-    It takes the unopposed centres first, then those that several of its units together can force. The others enter
-    centres alone, support units that rivals could attack, or approach.
+    Each unit holds a centre that is about to become its own, else enters an adjacent one, else supports a friendly unit
+    that does, else moves toward the nearest.
     """
 
-    name = "tactician"
+    name = "greedy"
+    plan = Plan
 
-    def _plan(self, table: "DiplomacyGame", seat: int, rng: Random) -> Plan:
-        return _SupportedPlan(table, seat, rng)
+    def act(self, game: Game, seat: int, rng: Random) -> Action:
+        """See ``Bot.act``."""
+        table = cast("DiplomacyGame", game)
+        if table.position.kind != "M":
+            return unit_preserving_action(table, seat, rng)
+        return self.plan(table, seat, rng).orders()
 
 
 class _SupportedPlan(Plan):
-    """Plan with supported attacks; each step sees the orders of the steps before."""
+    """Plan with supported attacks."""
 
     def __init__(self, table: "DiplomacyGame", seat: int, rng: Random) -> None:
         super().__init__(table, seat, rng)
@@ -130,21 +122,6 @@ class _SupportedPlan(Plan):
         self._own = {c for c in board.CENTERS if position.owner.get(c) == seat}
         self._seat = seat
 
-    def orders(self) -> Action:
-        """Returns the orders of all units."""
-        self._rng.shuffle(self._units)
-        for unit in self._units:
-            self._hold(unit)
-        self._attack()
-        for step in (self._enter, self._defend, self._support, self._approach):
-            for unit in self._units:
-                if unit.unit not in self._orders_by_unit:
-                    step(unit)
-        return tuple(sorted(self._orders_by_unit.values()))
-
-    def _free_units(self, center: str) -> "list[UnitOrders]":
-        return [u for u in self._units if u.unit not in self._orders_by_unit and center in self._adjacent[u.unit]]
-
     def _needed_strength(self, center: str) -> int:
         """Strength that is likely to take the centre: above that of its holder, or of the rivals beside it."""
         rivals = self._rivals[center]
@@ -158,7 +135,11 @@ class _SupportedPlan(Plan):
         self._rng.shuffle(goals)
         needed = {center: self._needed_strength(center) for center in goals if self._is_unclaimed(center)}
         for center in sorted(needed, key=needed.__getitem__):
-            free = self._free_units(center)
+            free = [
+                unit
+                for unit in self._units
+                if unit.unit not in self._orders_by_unit and center in self._adjacent[unit.unit]
+            ]
             if len(free) >= needed[center]:
                 # A unit on no centre of its own, with the fewest others to enter, goes; others support it.
                 free.sort(key=lambda unit: (unit.unit[2:5] in self._own, self._choices(unit)))
@@ -188,18 +169,16 @@ class _SupportedPlan(Plan):
             self._give_order(unit, self._rng.choice(legal), unit.unit[2:])
 
 
-@register("convoyer", games=["diplomacy"])
-class Convoyer(Greedy):
-    """Tactician whose fleets at sea carry armies to centres, or nearer to them.
+@register("tactician", games=["diplomacy"])
+class Tactician(Greedy):
+    """Greedy with supported attacks and defence: as many units attack a centre as are likely to be needed.
 
-    Above all a proposal for search: of a convoy's two orders neither is worth anything alone, so that replacing single
-    orders does not find it.
+    It takes the unopposed centres first, then those that several of its units together can force. The others enter
+    centres alone, support units that rivals could attack, or approach.
     """
 
-    name = "convoyer"
-
-    def _plan(self, table: "DiplomacyGame", seat: int, rng: Random) -> Plan:
-        return _ConvoyPlan(table, seat, rng)
+    name = "tactician"
+    plan = _SupportedPlan
 
 
 class _ConvoyPlan(_SupportedPlan):
@@ -233,3 +212,15 @@ class _ConvoyPlan(_SupportedPlan):
     def _walk(self, army: "UnitOrders") -> int:
         """Distance to a centre after the best move by land."""
         return min((self._distance_to_target(f"A {to}") for to in self._adjacent[army.unit]), default=99)
+
+
+@register("convoyer", games=["diplomacy"])
+class Convoyer(Greedy):
+    """Tactician whose fleets at sea carry armies to centres, or nearer to them.
+
+    Above all a proposal for search: of a convoy's two orders neither is worth anything alone, so that replacing single
+    orders does not find it.
+    """
+
+    name = "convoyer"
+    plan = _ConvoyPlan

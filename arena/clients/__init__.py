@@ -56,14 +56,9 @@ class SupportsChoices(Protocol):
         return_tokens: bool = True,
         seed: int = 0,
     ) -> ModelResponse:
-        """Sample one of the choices by the model's probabilities among them.
+        """Sample one of the choices, all different, by the model's probabilities among them.
 
-        Args:
-            messages: As in ``InferenceClient.complete``.
-            choices: At least one, all different.
-            temperature: Sampling temperature.
-            return_tokens: Whether token ids and log-probabilities, among the choices, are requested.
-            seed: Seed of this call.
+        All else is as in ``InferenceClient.complete``; log-probabilities are those among the choices.
 
         Raises:
             LeagueError: no reply; the message says why.
@@ -93,14 +88,9 @@ class ScriptedClient:
     """An ``InferenceClient`` without a model, with predetermined replies. Its tokens are words."""
 
     def __init__(self, *replies: str, latency_s: float = 0.0, version: int = 0) -> None:
-        """Reply with each of these in turn, and again from the first; without any, with the empty text.
-
-        Args:
-            replies: Texts.
-            latency_s: Duration of each call.
-            version: The policy version that it reports; may be set later.
-        """
+        """Reply with each of these in turn, and again from the first; without any, with the empty text."""
         self.version = version
+        """The policy version that it reports."""
         self.calls: list[ScriptedCall] = []
         """All calls, in order; unset ``keep_calls`` where that would be too many."""
         self.keep_calls = True

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from arena.arena import Arena
 from arena.environments import ArenaOptions, ArenaSpec
@@ -17,9 +17,11 @@ from schemas.errors import EpisodeError
 class Improviser:
     """Improvises for one role, or for a judge (None). All chance comes from the call's seed; it returns no tokens."""
 
-    def __init__(self, spec: ArenaSpec, role_id: str | None) -> None:
+    def __init__(self, spec: ArenaSpec, role_id: str | None, calls: "list[ImprovisedCall] | None" = None) -> None:
+        """``calls`` receives a record of each call."""
         self._spec = spec
         self._role_id = role_id
+        self._calls = calls
 
     async def complete(
         self,
@@ -30,7 +32,10 @@ class Improviser:
         seed: int = 0,
     ) -> ModelResponse:
         """See ``InferenceClient.complete``."""
-        return ModelResponse(self._spec.improvise(self._role_id, messages, Random(seed)))
+        reply = self._spec.improvise(self._role_id, messages, Random(seed))
+        if self._calls is not None:
+            self._calls.append(ImprovisedCall(self._role_id, list(messages), reply))
+        return ModelResponse(reply)
 
     async def get_policy_version(self) -> int:
         """See ``InferenceClient.get_policy_version``."""
@@ -46,18 +51,6 @@ class ImprovisedCall(NamedTuple):
     reply: str
 
 
-class _RecordingImproviser(Improviser):
-    def __init__(self, spec: ArenaSpec, role_id: str | None, calls: list[ImprovisedCall]) -> None:
-        super().__init__(spec, role_id)
-        self._recorded_role = role_id
-        self._calls = calls
-
-    async def complete(self, messages: Sequence[Message], *options: Any, **named: Any) -> ModelResponse:
-        response = await super().complete(messages, *options, **named)
-        self._calls.append(ImprovisedCall(self._recorded_role, list(messages), response.text))
-        return response
-
-
 def improvised_calls(spec: ArenaSpec, seed: int) -> Iterator[ImprovisedCall]:
     """An endless iterator over the calls of roles and judges, batch after batch; equal arguments give equal calls.
 
@@ -66,7 +59,7 @@ def improvised_calls(spec: ArenaSpec, seed: int) -> Iterator[ImprovisedCall]:
     """
     calls: list[ImprovisedCall] = []
     limits = Limits(needs_tokens=False)
-    arena = spec.open(_RecordingImproviser(spec, None, calls), ArenaOptions("improvised", seed, limits))
+    arena = spec.open(Improviser(spec, None, calls), ArenaOptions("improvised", seed, limits))
     with ThreadPoolExecutor(1) as executor:  # the caller may run an event loop
         for _ in itertools.count():
             executor.submit(asyncio.run, _play_batch(spec, arena, calls)).result()
@@ -79,8 +72,8 @@ def improvised_calls(spec: ArenaSpec, seed: int) -> Iterator[ImprovisedCall]:
 async def _play_batch(spec: ArenaSpec, arena: Arena, calls: list[ImprovisedCall]) -> None:
     """Play one episode after the other, so that the calls are in the order of the batch."""
     role_clients = {
-        JUDGE: _RecordingImproviser(spec, None, calls),
-        **{role: _RecordingImproviser(spec, role, calls) for role in arena.roles},
+        JUDGE: Improviser(spec, None, calls),
+        **{role: Improviser(spec, role, calls) for role in arena.roles},
     }
     for request in arena.get_batch():
         episode = arena.episodes[request.episode_type]

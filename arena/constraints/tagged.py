@@ -23,14 +23,9 @@ class TaggedConstraints:
     def __init__(
         self, vocabulary: Vocabulary, tag: str = "<orders>", closing: str = "</orders>", free_tokens: int = 512
     ) -> None:
-        """Constraints with one pair of tags.
+        """Constraints with one pair of tags; ``closing`` is empty if the constrained part contains it.
 
-        Args:
-            vocabulary: The tokenizer's.
-            tag: Ends the free text.
-            closing: Follows the constrained part; empty if that part contains it.
-            free_tokens: Most tokens of free text, including the beginning of the tag; then the tag is forced. An end
-                token in the free text forces it too.
+        After ``free_tokens`` of free text, the beginning of the tag included, or an end token in it, the tag is forced.
 
         Raises:
             ModelError: the vocabulary cannot encode the tags, or has a token that continues after the whole tag.

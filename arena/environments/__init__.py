@@ -68,13 +68,9 @@ class EnvironmentArena(Arena):
         self.add_store(name, store)
 
     def make_group(self, request: EpisodeRequest, name: str, size: int, single: bool = True) -> list[EpisodeRequest]:
-        """As many copies of a request as are compared with each other, under a new group's name.
+        """As many copies of a request as are compared with each other, under a new group's name, which begins so.
 
-        Args:
-            request: The request, without a group.
-            name: Prefix of the group's name.
-            size: Number of copies.
-            single: Whether a single copy is a group of its own; otherwise it is compared with the whole batch.
+        ``single``: whether a single copy is a group of its own; otherwise it is compared with the whole batch.
         """
         self.group_count += 1
         group = f"{name}-{self.group_count}" if size > 1 or single else ""
@@ -152,20 +148,14 @@ class ArenaSpec(ABC):
 
         Where training plays tasks that the policy itself proposed, this is a fixed set, so that versions are compared
         by the same tasks.
-
-        Args:
-            arena: An arena from ``open``.
         """
         return arena.get_batch()
 
     @abstractmethod
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
-        """A well-formed reply without skill: the play of ``random_bot``, and a made model's first lesson.
+        """A well-formed reply of a role, or of a judge (None), without skill.
 
-        Args:
-            role_id: The role to reply for; None for a judge.
-            messages: The conversation.
-            rng: Source of randomness.
+        It is the play of ``random_bot``, and a made model's first lesson.
         """
 
     def score(self, result: GenerateResult) -> tuple[float, ...]:

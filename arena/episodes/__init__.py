@@ -45,13 +45,10 @@ class Episode(ABC):
 
     @abstractmethod
     async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:
-        """Play: call the model, run other episodes.
+        """Play about an artifact: call the model and run other episodes through the arena.
 
-        Args:
-            arena: The arena to do so through.
-            artifact: The episode's subject.
-            state: Filled and returned; model calls enter its trajectory automatically. Results of other episodes
-                that are to be trained on must be added to ``child_results``.
+        The state is filled and returned; model calls enter its trajectory automatically. Results of other episodes that
+        are to be trained on must be added to its ``child_results``.
 
         Raises:
             Exception: recorded as the episode's failure; other episodes continue.
@@ -68,10 +65,7 @@ class Episode(ABC):
     async def call_model(self, role_id: str, prompt: str | Sequence[Message], arena: Arena) -> ModelResponse:
         """Call the model for a role; the call enters the trajectory.
 
-        Args:
-            role_id: The calling role.
-            prompt: The user's message, which follows the role's system prompt; or a whole conversation, used as it is.
-            arena: The arena that knows the role.
+        The prompt is the user's message, which follows the role's system prompt, or a whole conversation.
 
         Raises:
             EpisodeError: unknown role, or an unusable reply.
@@ -82,15 +76,9 @@ class Episode(ABC):
     async def generate(
         self, arena: Arena, request: EpisodeRequest, context: EpisodeContext | None = None
     ) -> GenerateResult:
-        """Run one episode: play, record, score.
+        """Run one episode at a position among others, by default the next one: play, record, score.
 
-        Args:
-            arena: The arena it runs in.
-            request: The episode.
-            context: Its position among other episodes; None takes the next one.
-
-        Returns:
-            The episode. A failed one holds the reason and no rewards, and its children that ended before the failure.
+        A failed one holds the reason and no rewards, and its children that ended before the failure.
         """
         context = context or arena.new_context(request)
         running = RunningEpisode(context, EpisodeState())
@@ -198,11 +186,6 @@ def build_role_messages(role: Role, transcript: Sequence[TranscriptEntry], obser
 
     The observation ends this conversation and never enters the transcript, so that no other role ever sees it, nor this
     one later.
-
-    Args:
-        role: The role whose turn it is.
-        transcript: What all roles have heard.
-        observation: What only this role sees, now.
     """
     messages = [Message("system", role.system_prompt)] if role.system_prompt else []
     pending: list[str] = []

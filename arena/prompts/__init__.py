@@ -26,11 +26,9 @@ class Template(Protocol):
     """The one of them that ends a reply; empty if none does."""
 
     def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
-        """The text that the model continues with its reply.
+        """The text that the model continues with its reply to the last message, the user's.
 
-        Args:
-            messages: The last one is the user's.
-            thinking: Whether the model may think before it answers, for families with such a switch.
+        ``thinking``: whether it may think before it answers, for families with such a switch.
         """
 
     def answer(self, reply: str) -> str:

@@ -203,7 +203,6 @@ def test_a_weighted_draw_keeps_to_the_weights() -> None:
 
 def test_an_empty_store_has_nothing_to_draw() -> None:
     store = ArtifactStore("topics")
-    assert store.sample_one() is None
     assert store.sample(0) == []
     assert store.get("x") is None
     with pytest.raises(EpisodeError, match="store 'topics': it is empty"):

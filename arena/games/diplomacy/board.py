@@ -76,12 +76,9 @@ def _centers_by_distance(unit: str) -> tuple[tuple[int, str], ...]:
 
 
 def distance_to_nearest(unit: str, goals: Container[str], default: int | None = None) -> int:
-    """Returns the number of moves to the nearest goal; if none is reachable, ``default`` or more than any distance.
+    """Returns the number of moves to the nearest of these supply centres.
 
-    Args:
-        unit: The unit that would move.
-        goals: Supply centres.
-        default: The distance of what cannot be reached.
+    If none is reachable, ``default`` or more than any distance.
     """
     for step, center in _centers_by_distance(unit):
         if center in goals:
@@ -151,12 +148,7 @@ for _mask, (_start, _, _dests) in ROUTES:
 
 @lru_cache(maxsize=16384)
 def convoys_from(start: str, seas: int) -> dict[str, Convoy]:
-    """Returns the convoy routes of an army, by destination.
-
-    Args:
-        start: Province of the army.
-        seas: Mask of the seas that hold a fleet.
-    """
+    """Returns the convoy routes of an army in a province, by destination, given the mask of seas with a fleet."""
     ways: dict[str, Convoy] = {}
     for mask, dests in _ROUTES_FROM.get(start, ()):
         if mask & seas == mask:

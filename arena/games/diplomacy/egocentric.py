@@ -6,10 +6,9 @@ same format serves models trained here (``EgocentricText``, whose completions ar
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
-from typing import Any
 
 import msgspec
 
@@ -95,7 +94,12 @@ class EgocentricWords:
     def question(self, game: Game, seat: int) -> str:
         """Returns the position as JSON, one key per line."""
         seen = player_view(require_turn(game, seat), seat)
-        return _to_json_lines({key: value for key, value in seen.items() if self._with_lists or key not in _LIST_KEYS})
+        lines = (
+            f'"{key}":{msgspec.json.encode(value).decode()}'
+            for key, value in seen.items()
+            if self._with_lists or key not in _LIST_KEYS
+        )
+        return "{" + ",\n".join(lines) + "}"
 
     def understand(self, game: Game, seat: int, reply: str, rng: Random) -> ParsedAction:
         """Parses the orders between the last ``<orders>`` and its end, or the whole reply if the tag is missing."""
@@ -155,11 +159,6 @@ class EgocentricText:
         """See ``TextFormat.read``."""
         check_completion(self.completions(game, seat), completion)
         return tuple(sorted("".join(completion[2:-1]).splitlines()))
-
-
-def _to_json_lines(seen: Mapping[str, Any]) -> str:
-    lines = (f'"{key}":{msgspec.json.encode(value).decode()}' for key, value in seen.items())
-    return "{" + ",\n".join(lines) + "}"
 
 
 @lru_cache(maxsize=1 << 16)

@@ -193,11 +193,7 @@ class Adjudicator:
         return {unit: texts for unit, texts in failures.items() if texts}
 
     def process(self, orders: Mapping[str, Sequence[str]]) -> None:
-        """Adjudicates one phase.
-
-        Args:
-            orders: Legal orders per power; illegal ones were rejected earlier.
-        """
+        """Adjudicates the legal orders of one phase, by power; illegal ones were rejected earlier."""
         game = self._game
         moving = game.phase_type == "M"
         for power, lines in orders.items():
@@ -211,9 +207,7 @@ class Adjudicator:
     def renderable_game(self, orders: Mapping[str, Sequence[str]], influence: Mapping[str, Sequence[str]]) -> Any:
         """Returns the package's own game object for its renderer; this adjudicator cannot be used afterwards.
 
-        Args:
-            orders: Legal orders of this phase, set but not adjudicated.
-            influence: Provinces, by the power that last occupied them.
+        Its legal orders are set but not adjudicated; influence is provinces by the power that last occupied them.
         """
         game = self._game
         for power, provinces in influence.items():

@@ -60,11 +60,7 @@ class Clause:
         self.tokens = tokens
 
     def parse_order(self, orders_of: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
-        """Returns the unit and order of the clause, if it is about one of these units and the order is legal.
-
-        Args:
-            orders_of: Legal orders of each unit; no two units share a province.
-        """
+        """Returns the unit and order of the clause, if it is about one of these units and the order is legal."""
         units_by_province = {board.province(unit[2:]): unit for unit in orders_of}
         for start, token in enumerate(self.tokens):
             kind = self.tokens[start - 1] if start and self.tokens[start - 1] in UNIT_KINDS else ""

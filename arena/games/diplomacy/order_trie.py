@@ -181,12 +181,9 @@ def chain_tries(tries: Sequence[Trie], last: TrieState | OptionsState) -> TrieSt
 
 
 def signposted_trie(unit: UnitOrders, signs: Pieces, numbers: Mapping[Pieces, str]) -> Trie:
-    """Builds a trie of the unit's place, its signs, and then its orders.
+    """Builds a trie of the unit's place, its signs, which are forced, and then its orders in a movement phase.
 
-    Args:
-        unit: Its choices, in a movement phase.
-        signs: Signs, as forced pieces.
-        numbers: Pieces that stand for an order instead of its code, by the code after the place.
+    ``numbers`` are pieces that stand for an order instead of its code, by the code after the place.
     """
     ((place, orders),) = _unit_trie(unit).branches.items()
     for code in numbers:
@@ -232,14 +229,7 @@ def check_completion(place: Phrases, completion: Pieces) -> None:
 def adjustment_completions(
     position: Position, seat: int, encode: OrderEncoder = encode_order, closing: OptionsState = CLOSING_STATE
 ) -> OptionsState:
-    """Returns the completions of an adjustment phase; ascending places make each adjustment's completion unique.
-
-    Args:
-        position: The position.
-        seat: The seat to move.
-        encode: Encodes an order as pieces.
-        closing: The state after the last order.
-    """
+    """Returns the completions of an adjustment phase; ascending places make each adjustment's completion unique."""
     due = position.adjustment_due(seat)
     if due > 0:
         return _build_completions(position.free_build_sites(seat), due, encode, closing)

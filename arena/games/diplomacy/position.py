@@ -93,12 +93,9 @@ class Position:
 
 
 def read_position(engine: Adjudicator, year: int, turns: int) -> Position:
-    """Reads the adjudicator's position.
+    """Reads the adjudicator's position after so many phases.
 
-    Args:
-        engine: Adjudicator of the play-through.
-        year: The previous year; kept once the package has ended the game and no longer names one.
-        turns: Phases played so far.
+    ``year`` is the previous one, kept once the package has ended the game and no longer names one.
     """
     phase, powers = engine.phase, {name: engine.power(name) for name in engine.powers}
     return Position(
@@ -176,18 +173,13 @@ class UnitOrders:
     def __init__(
         self, unit: str, neighbours: int = 0, by_sea: tuple[str, ...] = (), retreats: tuple[str, ...] = ()
     ) -> None:
-        """Stores the inputs that determine the orders.
-
-        Args:
-            unit: The unit to order.
-            neighbours: Mask of the units that it could support, in movement phases.
-            by_sea: Its orders that need a convoy, in movement phases.
-            retreats: Its orders in retreat phases; empty in movement phases.
-        """
         self.unit = unit
         self.neighbours = neighbours
+        """Mask of the units that it could support, in movement phases."""
         self.by_sea = by_sea
+        """Its orders that need a convoy, in movement phases."""
         self.retreats = retreats
+        """Its orders in retreat phases; empty in movement phases."""
         self._listed: tuple[str, ...] | None = None
 
     @property

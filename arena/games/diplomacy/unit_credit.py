@@ -24,10 +24,7 @@ def credits_of(
 ) -> list[dict[str, float]]:
     """Returns the credit of each order of one power, by phase in which it had orders to give.
 
-    Args:
-        positions: Positions before the first phase and after each, one more than ``turns``.
-        turns: Orders of each phase by power.
-        power: The power to credit.
+    ``turns`` are the orders of each phase by power; positions are those before the first phase and after each.
     """
     return _CreditAssignment(positions, turns, power).compute()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
-from arena.games.base import Action, Game
+from arena.games.base import Game
 from arena.games.diplomacy import POWERS, Settings, board
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.order_parser import Clause, parse_orders, split_clauses
@@ -151,7 +151,8 @@ def _parse_builds(position: Position, seat: int, due: int, clauses: Sequence[Cla
     }
     built = list(orders.values())[:due]
     waived = min(sum("WAIVE" in clause.tokens for clause in clauses), due - len(built))
-    return ParsedAction(_sorted_action([*built, *["WAIVE"] * (due - len(built))]), due, due - len(built) - waived)
+    action = sorted([*built, *["WAIVE"] * (due - len(built))])
+    return ParsedAction(tuple(action), due, due - len(built) - waived)
 
 
 def _parse_disbands(position: Position, seat: int, due: int, clauses: Sequence[Clause]) -> ParsedAction:
@@ -159,7 +160,8 @@ def _parse_disbands(position: Position, seat: int, due: int, clauses: Sequence[C
     orders = [clause.match_adjustment(f"{unit} D" for unit in units) for clause in _clauses_with_verb(clauses, "D")]
     disbands = list(dict.fromkeys(order for order in orders if order is not None))[:due]
     left = [f"{unit} D" for unit in sort_farthest_first(position.powers[seat], units) if f"{unit} D" not in disbands]
-    return ParsedAction(_sorted_action([*disbands, *left[: due - len(disbands)]]), due, due - len(disbands))
+    action = sorted([*disbands, *left[: due - len(disbands)]])
+    return ParsedAction(tuple(action), due, due - len(disbands))
 
 
 def _clauses_with_verb(clauses: Sequence[Clause], verb: str) -> Sequence[Clause]:
@@ -173,10 +175,6 @@ def sort_farthest_first(power: str, units: Sequence[str]) -> list[str]:
     return sorted(units, key=lambda unit: (-board.distance_to_nearest(unit, homes), unit[0] == "A", unit[2:]))
 
 
-def _sorted_action(orders: Iterable[str]) -> Action:
-    return tuple(sorted(orders))
-
-
 VIEW_KEYS = (
     *("power", "phase", "season", "year", "last_year", "my_centers", "my_units", "my_dislodged", "threats"),
     *("others", "centers", "units", "dislodged", "free_centers", "builds", "disbands", "legal_orders"),
@@ -187,6 +185,7 @@ VIEW_KEYS = (
 def player_view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
     """Returns the position from the seat's side as plain data, without keys that are empty in this phase."""
     position = table.position
+    due = position.adjustment_due(seat) if position.kind == "A" else 0
     seen: dict[str, Any] = {
         "power": position.powers[seat],
         "phase": position.phase,
@@ -199,7 +198,8 @@ def player_view(table: DiplomacyGame, seat: int) -> dict[str, Any]:
         "threats": _threats(position, seat),
         "others": dict(_other_powers(position, seat)),
         "free_centers": [center for center in board.CENTERS if center not in position.owner],
-        **_due_adjustments(position, seat),
+        "builds": max(due, 0),
+        "disbands": max(-due, 0),
         "legal_orders": _legal_orders(table, seat),
     }
     return {key: value for key, value in seen.items() if value}
@@ -224,11 +224,6 @@ def _other_powers(position: Position, seat: int) -> Iterable[tuple[str, dict[str
         }
         if other != seat and any(holdings.values()):
             yield power, {key: value for key, value in holdings.items() if value}
-
-
-def _due_adjustments(position: Position, seat: int) -> dict[str, int]:
-    due = position.adjustment_due(seat) if position.kind == "A" else 0
-    return {"builds": max(due, 0), "disbands": max(-due, 0)}
 
 
 def _legal_orders(table: DiplomacyGame, seat: int) -> Mapping[str, list[str]]:

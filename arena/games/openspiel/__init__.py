@@ -150,13 +150,7 @@ class OpenSpielGame(InPlaceGame[State]):
     spec: "OpenSpielSpec"
 
     def __init__(self, spec: "OpenSpielSpec", seed: int, start: State, position: Position | None = None) -> None:
-        """Replays the moves up to a position.
-
-        Args:
-            spec: The game.
-            seed: Seed of the play-through.
-            start: The position.
-            position: The library's, where ``start`` is the first one.
+        """Replays the moves up to a position; ``position`` is the library's, where ``start`` is the first one.
 
         Raises:
             DecodeError: the moves are not valid in this game.

@@ -96,13 +96,7 @@ class TextArenaGame(LetteredGame[State], InPlaceGame[State]):
     spec: "TextArenaSpec"
 
     def __init__(self, spec: "TextArenaSpec", seed: int, start: State, env: TextArenaEnvironment | None = None) -> None:
-        """Replays the messages up to a position.
-
-        Args:
-            spec: The game.
-            seed: Seed of the play-through.
-            start: The position.
-            env: An environment in its first position, if there is one.
+        """Replays the messages up to a position, in ``env`` if there is one in its first position.
 
         Raises:
             DecodeError: the environment no longer reproduces it.

@@ -122,12 +122,7 @@ class TextArenaEnvironment:
     """One running environment. ``deepcopy`` copies its position and its random state."""
 
     def __init__(self, name: str, players: int, seed: int) -> None:
-        """Starts an environment.
-
-        Args:
-            name: TextArena's id, ``TicTacToe-v0-train``.
-            players: Number of players.
-            seed: Seed of all its randomness.
+        """Starts an environment by TextArena's id, ``TicTacToe-v0-train``; the seed is that of all its randomness.
 
         Raises:
             GameError: the environment cannot be made or started; the message has the reason.

@@ -80,11 +80,9 @@ def default_agent() -> vf.AgentConfig:
 
 
 def export(name: str, settings: Mapping[str, Any] | None = None) -> tuple[type[vf.Taskset], type[vf.Env]]:
-    """The taskset and the environment of verifiers for a game or an environment of the league.
+    """The taskset and the environment of verifiers for a registered game or environment of the league.
 
-    Args:
-        name: A registered game or environment.
-        settings: Its settings; those of a taskset's configuration come on top.
+    Settings of a taskset's configuration come on top of these.
 
     Raises:
         ConfigError: unknown name, a package that is not installed, or a bad setting.
@@ -149,10 +147,7 @@ def export(name: str, settings: Mapping[str, Any] | None = None) -> tuple[type[v
 def open_episode(spec: Any, clients: Mapping[str, Any], seed: int) -> tuple[Arena, EpisodeRequest]:
     """The arena and the episode of a seed; equal seeds and replies give equal episodes, wherever they are played.
 
-    Args:
-        spec: The game or environment.
-        clients: Clients by role, the judge's under ``JUDGE``.
-        seed: Seed of all draws.
+    Clients are by role, the judge's under ``JUDGE``.
     """
     options = ArenaOptions(seed=seed, limits=Limits(needs_tokens=False))
     if isinstance(spec, ArenaSpec):
@@ -181,14 +176,7 @@ class Conversations:
     def __init__(
         self, agents: vf.Agents, roles: Mapping[str, str], stack: AsyncExitStack, bodies: Mapping[str, dict[str, Any]]
     ) -> None:
-        """No exchange yet.
-
-        Args:
-            agents: Those of verifiers' episode.
-            roles: Names of agents by role.
-            stack: Closes the exchanges.
-            bodies: Fields added to the requests of an agent, by its name.
-        """
+        """No exchange yet; ``roles`` are names of agents by role, ``bodies`` fields added to an agent's requests."""
         self._agents = agents
         self._roles = roles
         self._stack = stack
