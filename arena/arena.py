@@ -86,37 +86,21 @@ class Arena:
         self._started = 0
 
     def add_role(self, role: Role) -> None:
-        """Register a role.
-
-        Raises:
-            UsageError: its id is registered already.
-        """
+        """Register a role; ``UsageError`` if its id is registered already."""
         _register(self.roles, role.id, role, "role")
 
     def add_episode(self, episode_type: str, episode: EpisodeRunner) -> None:
-        """Register an episode under the name that requests use.
-
-        Raises:
-            UsageError: the name is registered already.
-        """
+        """Register an episode under the name that requests use; ``UsageError`` if it is registered already."""
         _register(self.episodes, episode_type, episode, "episode type")
 
     def add_store(self, name: str, store: ArtifactStore | None = None, sink: Sink | None = None) -> ArtifactStore:
-        """Register a store; by default an empty one that passes its additions on to ``sink``.
-
-        Raises:
-            UsageError: the name is registered already.
-        """
+        """Register a store under a new name; by default an empty one that passes its additions on to ``sink``."""
         store = ArtifactStore(name, self.seed, sink) if store is None else store
         _register(self.stores, name, store, "store")
         return store
 
     def role(self, role_id: str) -> Role:
-        """The role of that id.
-
-        Raises:
-            EpisodeError: unknown id.
-        """
+        """The role of that id; ``EpisodeError`` if there is none."""
         if role_id not in self.roles:
             raise EpisodeError(f"arena {self.name}: no role {role_id!r}; expected {format_choices(self.roles)}")
         return self.roles[role_id]
@@ -214,11 +198,7 @@ class Arena:
     async def run_episode(
         self, episode_type: str, artifact: Any = None, meta: Mapping[str, Any] | None = None
     ) -> GenerateResult:
-        """Run one episode.
-
-        Raises:
-            UsageError: unknown type.
-        """
+        """Run one episode; ``UsageError`` for an unknown type."""
         (result,) = await self.generate_rollouts([EpisodeRequest(episode_type, artifact, meta=dict(meta or {}))])
         return result
 

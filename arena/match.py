@@ -151,11 +151,7 @@ class _Replay:
         self.turns = self.decisions = self.positions = 0
 
     def play(self) -> Outcome:
-        """Replay all turns; returns the outcome.
-
-        Raises:
-            _DivergedError: at the first difference.
-        """
+        """Replay all turns; raises ``_DivergedError`` at the first difference."""
         if self._recording.seed != self._seed:
             raise _DivergedError(None, None, "seed", self._seed, self._recording.seed)
         for actions in self._recording.turns:

@@ -153,11 +153,7 @@ class CallOptions(NamedTuple):
 
 
 async def request_reply(client: InferenceClient, messages: Sequence[Message], options: CallOptions) -> ModelResponse:
-    """A client's reply; one of the choices if there are any and the client supports them.
-
-    Raises:
-        LeagueError: no reply.
-    """
+    """A client's reply; one of the choices if there are any and the client supports them."""
     temperature, max_tokens, return_tokens, seed, choices = options
     if choices and isinstance(client, SupportsChoices):
         return await client.choose(messages, choices, temperature, return_tokens, seed)

@@ -262,11 +262,7 @@ def right_answer_reward(role: str) -> RewardFn:
 
 
 def pass_rate(attempts: Sequence[GenerateResult], role: str) -> float:
-    """Share of right answers among the attempts that did not fail.
-
-    Raises:
-        EpisodeError: all failed.
-    """
+    """Share of right answers among the attempts that did not fail; ``EpisodeError`` if all failed."""
     scored = [attempt.rewards[role] for attempt in attempts if not attempt.failure]
     if not scored:
         raise EpisodeError(f"none of {len(attempts)} attempts came to a result: {attempts[0].failure}")

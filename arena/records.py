@@ -78,11 +78,7 @@ def is_episode_record(record: bytes) -> bool:
 
 
 def decode_record(record: bytes) -> EpisodeRecord:
-    """The record of a match.
-
-    Raises:
-        EpisodeError: not a record, or of an unknown version.
-    """
+    """The record of a match; ``EpisodeError`` if it is none, or of an unknown version."""
     try:
         episode = msgspec.json.decode(record, type=EpisodeRecord)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -115,11 +115,7 @@ def _unique_names(funcs: Sequence[RewardFn]) -> list[str]:
 
 
 def _validate_rewards(name: str, result: object, rollout: Rollout, arena: Arena) -> dict[str, float]:
-    """Return rewards by role.
-
-    Raises:
-        EpisodeError: other values.
-    """
+    """The rewards by role; ``EpisodeError`` for other values."""
     where = f"reward function {name} of {rollout.episode_type}"
     if not isinstance(result, Mapping):
         raise EpisodeError(f"{where}: {result!r}; expected rewards by role")

@@ -26,11 +26,7 @@ def bot_names(game: str) -> tuple[str, ...]:
 
 
 def make_bot(name: str, game: str) -> Bot:
-    """Makes the named bot for a game.
-
-    Raises:
-        GameError: the game has no such bot.
-    """
+    """Makes the named bot for a game; ``GameError`` if the game has no such bot."""
     names = bot_names(game)
     if name not in names:
         raise GameError(f"{game}: no bot is called {name!r}; expected {format_choices(names, name)}")

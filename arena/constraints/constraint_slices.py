@@ -46,11 +46,7 @@ class ConstraintSlice(msgspec.Struct, frozen=True, rename={"free_span": "free"})
     """States that allow the whole vocabulary; their lists are empty."""
 
     def __post_init__(self) -> None:
-        """Check data from another process.
-
-        Raises:
-            ModelError: the lists do not describe states.
-        """
+        """Check data from another process; ``ModelError`` unless the lists describe states."""
         places = len(self.allowed)
         if not places or len(self.next) != places:
             raise ModelError(f"excerpt: {places} lists of tokens and {len(self.next)} of places; expected as many")
@@ -194,9 +190,5 @@ def _find(tokens: Sequence[int], token: int) -> int | None:
 
 
 def state_after(excerpt: ConstraintSlice, ids: Sequence[int]) -> SliceState:
-    """The state after a completion, or a part of one.
-
-    Raises:
-        ModelError: a token is not allowed.
-    """
+    """The state after a completion, or a part of one; ``ModelError`` if a token is not allowed."""
     return reduce(SliceState.advance, ids, SliceState(excerpt))

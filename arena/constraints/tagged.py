@@ -43,21 +43,13 @@ class TaggedConstraints:
         self._end = _ForcedState(self.closing, None)
 
     def __call__(self, inner: Constraint) -> Constraint:
-        """Free text, the tag, a completion of ``inner``, and the closing tag.
-
-        Raises:
-            ModelError: ``inner`` allows nothing.
-        """
+        """Free text, the tag, a completion of ``inner``, which must allow something, and the closing tag."""
         if not inner.allowed():
             raise ModelError("constraint: the part between the tags allows nothing")
         return _FreeTextState(self, inner, 0, 0) if self.free_tokens else self._force_tag(0, inner)
 
     def read(self, inner: Constraint, ids: Sequence[int]) -> list[int]:
-        """The tokens of the constrained part of a completion.
-
-        Raises:
-            ModelError: the tokens are not a whole completion.
-        """
+        """The tokens of the constrained part of a completion; ``ModelError`` unless it is whole."""
         place, tokens = self(inner), list[int]()
         for token in ids:
             if isinstance(place, _InnerState):

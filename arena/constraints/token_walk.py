@@ -213,11 +213,7 @@ class PhraseCompiler:
         return ids
 
     def encode_piece(self, piece: str) -> tuple[int, ...]:
-        """The piece's tokens, memoised.
-
-        Raises:
-            ModelError: the tokenizer returns none.
-        """
+        """The piece's tokens, memoised; ``ModelError`` if the tokenizer returns none."""
         tokens = self._pieces.get(piece)
         if tokens is None:
             tokens = self._pieces[piece] = tuple(self._encode(piece))

@@ -50,11 +50,7 @@ class Vocabulary:
         return b"".join(self.texts[token] or b"" for token in ids)
 
     def encode(self, text: bytes) -> tuple[int, ...]:
-        """Tokens whose texts add up to ``text``.
-
-        Raises:
-            ModelError: there are none.
-        """
+        """Tokens whose texts add up to ``text``; ``ModelError`` if there are none."""
         ids = self._encode_with_tokenizer(text) or self._encode_greedily(text)
         if self.decode(ids) != text:
             raise ModelError(f"vocabulary: none of its {len(self)} tokens begins {text[len(self.decode(ids)) :]!r}")

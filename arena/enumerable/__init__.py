@@ -117,11 +117,7 @@ def find_mentioned_move(reply: str, moves: Sequence[str]) -> str | None:
 
 
 def require_turn(game: Game, seat: int) -> ListedGame[Any]:
-    """The game, after a check that the seat is to move.
-
-    Raises:
-        GameError: it is not.
-    """
+    """The game, after a check that the seat is to move."""
     table = cast(ListedGame[Any], game)
     table.check_to_move(seat)
     return table
@@ -141,11 +137,7 @@ class ListedSpec(GameDefinition[S], GameSpec):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """From the ``[game]`` settings.
-
-        Raises:
-            ConfigError: a bad setting.
-        """
+        """From the ``[game]`` settings; ``ConfigError`` for a bad one."""
         return cls(convert(dict(settings), cls.settings_type, "game.settings"))
 
     def new(self, seed: int) -> ListedGame[S]:

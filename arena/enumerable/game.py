@@ -179,11 +179,7 @@ class ListedGame(ABC, Generic[S]):
         return [position_checksum(encode_json(state)) for state in self._states]
 
     def check_to_move(self, seat: int) -> None:
-        """Raise unless the seat is to move.
-
-        Raises:
-            GameError: it is not.
-        """
+        """Raise ``GameError`` unless the seat is to move."""
         if seat not in self.to_move():
             raise GameError(f"{self.name}, {self.moment}: seat {seat} is not to move; expected {list(self.to_move())}")
 

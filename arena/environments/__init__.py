@@ -124,11 +124,7 @@ class ArenaSpec(ABC):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """From the ``[game]`` settings.
-
-        Raises:
-            ConfigError: a bad setting.
-        """
+        """From the ``[game]`` settings; ``ConfigError`` for a bad one."""
         return cls(convert(settings, cls.settings_type, "game.settings"))
 
     def roles_in(self, seat: int) -> Sequence[str]:
@@ -243,11 +239,7 @@ def arena_names() -> list[str]:
 
 
 def make_arena(name: str, settings: Mapping[str, Any]) -> ArenaSpec:
-    """The arena of that name with its settings.
-
-    Raises:
-        ConfigError: unknown name, or a bad setting.
-    """
+    """The arena of that name with its settings; ``ConfigError`` for an unknown name or a bad setting."""
     if name not in (*arena_names(), *ADAPTERS):
         raise ConfigError(f"game.name: no arena is called {name!r}; expected {format_choices(arena_names())}")
     return ARENAS.load(name).make(settings)

@@ -197,11 +197,7 @@ class ProposerSolverSpec(ArenaSpec):
     settings_type, arena_type = Settings, ProposerSolverArena
 
     def __init__(self, settings: Settings) -> None:
-        """Check the initial questions, so that a league does not begin with a set that cannot be made.
-
-        Raises:
-            ConfigError: it cannot.
-        """
+        """Check the initial questions, so that a league does not begin with a set that cannot be made."""
         super().__init__(settings)
         list_questions(settings.questions)
         self.seats = (SOLVER, PROPOSER) if settings.populations else ("Both",)

@@ -114,11 +114,7 @@ class SpiceSpec(DatasetSpec):
     settings_type = Settings
 
     def __init__(self, settings: Settings) -> None:
-        """Check the problems of evaluations, so that a league does not begin with a set that cannot be made.
-
-        Raises:
-            ConfigError: it cannot.
-        """
+        """Check the problems of evaluations, so that a league does not begin with a set that cannot be made."""
         super().__init__(settings)
         list_questions(settings.evaluation or ())
 

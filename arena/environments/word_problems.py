@@ -77,11 +77,7 @@ class WordProblemsSpec(DatasetSpec):
     settings_type = Settings
 
     def __init__(self, settings: Settings) -> None:
-        """Check the problems, so that a league does not begin with bad ones.
-
-        Raises:
-            ConfigError: they cannot be read, or an answer is not a number.
-        """
+        """Check the problems, so that a league does not begin with bad ones."""
         super().__init__(settings)
         problems_of(settings)
 

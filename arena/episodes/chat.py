@@ -63,11 +63,7 @@ class MultiTurnEpisode(ChatEpisode):
     """A conversation of at most ``max_turns`` calls; by default one role goes on until then."""
 
     def __init__(self, max_turns: int | None = None) -> None:
-        """A conversation of at most ``max_turns`` model calls; None leaves the end to ``is_done`` and ``state.done``.
-
-        Raises:
-            UsageError: fewer than one turn.
-        """
+        """At most ``max_turns`` model calls, one or more; None leaves the end to ``is_done`` and ``state.done``."""
         if max_turns is not None and max_turns < 1:
             raise UsageError(f"{type(self).__name__}: max_turns = {max_turns}; expected 1 or more, or None")
         self.max_turns = max_turns
@@ -89,11 +85,7 @@ class AlternatingRolesEpisode(MultiTurnEpisode):
     """Two or more roles that speak in turn."""
 
     def __init__(self, role_ids: Sequence[str], max_turns: int) -> None:
-        """Roles in the order in which they speak, and the total of model calls.
-
-        Raises:
-            UsageError: fewer than two roles, a repeated one, or no turn.
-        """
+        """Two or more different roles in the order in which they speak, and the total of model calls."""
         super().__init__(max_turns)
         if len(role_ids) < 2 or len(set(role_ids)) != len(role_ids):
             raise UsageError(f"{type(self).__name__}: roles {list(role_ids)}; expected two or more different ones")

@@ -84,11 +84,7 @@ class Game(Protocol):
         """Returns the seat's progress (Diplomacy: its supply centres)."""
 
     def outcome(self) -> Outcome:
-        """Returns the result.
-
-        Raises:
-            GameError: the game is not over.
-        """
+        """Returns the result; ``GameError`` if the game is not over."""
 
     def save(self) -> bytes:
         """Returns the position as canonical JSON: equal positions give equal bytes."""
@@ -139,18 +135,10 @@ class TextFormat(Protocol):
         """Returns the walk over all legal completions."""
 
     def write(self, game: Game, seat: int, action: Action) -> Pieces:
-        """Returns the completion for ``action``.
-
-        Raises:
-            GameError: the action is not legal.
-        """
+        """Returns the completion for ``action``; ``GameError`` if it is not legal."""
 
     def read(self, game: Game, seat: int, completion: Pieces) -> Action:
-        """Returns the action for a completion.
-
-        Raises:
-            GameError: the completion is not one of ``completions``.
-        """
+        """Returns the action for a completion; ``GameError`` if it is not one of ``completions``."""
 
 
 class ParsedAction(NamedTuple):
@@ -202,11 +190,7 @@ class GameSpec(Protocol):
         """Starts a play-through."""
 
     def load(self, saved: bytes) -> Game:
-        """Restores the position that ``Game.save`` wrote, ready to be played on.
-
-        Raises:
-            DecodeError: the bytes are not a saved position.
-        """
+        """Restores a ``Game.save``, ready to be played on; ``DecodeError`` for other bytes."""
 
     def replay(self, record: bytes) -> Game:
         """Replays a ``Game.record`` under the settings it was played with; the result saves to the same bytes."""

@@ -134,25 +134,13 @@ class SupportsGrammar(Protocol):
     """
 
     def grammar(self, game: Game, seat: int) -> Grammar:
-        """Returns the language of the seat's reply. It may contain illegal actions that a language cannot exclude.
-
-        Raises:
-            GameError: the seat is not to move.
-        """
+        """Returns the language of the seat's reply. It may contain illegal actions that a language cannot exclude."""
 
     def write_reply(self, game: Game, seat: int, action: Action) -> str:
-        """Returns the reply for an action, without the closing text.
-
-        Raises:
-            GameError: the action is not legal.
-        """
+        """Returns the reply for a legal action, without the closing text."""
 
     def read_reply(self, game: Game, seat: int, reply: str) -> Action:
-        """Returns the action for a reply of the language, without the closing text.
-
-        Raises:
-            GameError: the reply is no legal action.
-        """
+        """Returns the action for a reply of the language, without the closing text; ``GameError`` if it is illegal."""
 
 
 def as_grammar_text(text: object) -> SupportsGrammar | None:
@@ -194,11 +182,7 @@ class SupportsAnswerFields(Protocol):
     """A ``Game`` whose actions a person puts together from choices, a line for each part."""
 
     def answer_fields(self, seat: int) -> Sequence[AnswerField]:
-        """Returns the fields of a reply.
-
-        Raises:
-            GameError: the seat is not to move.
-        """
+        """Returns the fields of a reply; ``GameError`` if the seat is not to move."""
 
 
 @runtime_checkable

@@ -26,11 +26,7 @@ _MAIN_THREAD = threading.main_thread().ident
 
 @contextlib.contextmanager
 def require_package(name: str, package: str) -> Iterator[None]:
-    """Translates a failed import for the game ``name``, which is also the extra that brings the package.
-
-    Raises:
-        ConfigError: the package is not installed.
-    """
+    """Raises ``ConfigError`` for a failed import of the game ``name``, also the name of the extra that brings it."""
     try:
         yield
     except ImportError as error:

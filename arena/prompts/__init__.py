@@ -52,19 +52,11 @@ class Chat(Protocol):
         """The same with this many free tokens, which changes the question too."""
 
     def messages(self, game: Game, seat: int) -> list[Message]:
-        """The question to ``seat``.
-
-        Raises:
-            GameError: the seat is not to move.
-        """
+        """The question to ``seat``, which must be to move."""
 
 
 def build_game_messages(words: Words, game: Game, seat: int) -> list[Message]:
-    """A game in plain language as a conversation: the rules, then the position.
-
-    Raises:
-        GameError: the seat is not to move.
-    """
+    """A game in plain language as a conversation: the rules, then the position."""
     return [Message("system", words.rules()), Message("user", words.question(game, seat))]
 
 
@@ -100,11 +92,7 @@ def template_names() -> list[str]:
 
 
 def make_template(name: str) -> Template:
-    """The template of that name.
-
-    Raises:
-        UsageError: unknown name.
-    """
+    """The template of that name; ``UsageError`` if there is none."""
     names = template_names()
     if name not in names:
         raise UsageError(f"prompt template: none is called {name!r}; expected {format_choices(names)}")

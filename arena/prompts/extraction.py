@@ -79,11 +79,7 @@ INSTRUCTIONS: Mapping[str, str] = {"boxed": BOXED_INSTRUCTION, "default": BOXED_
 
 
 def get_extractor(name: str) -> Extractor:
-    """The extractor of that name.
-
-    Raises:
-        UsageError: unknown name.
-    """
+    """The extractor of that name; ``UsageError`` if there is none."""
     if name not in EXTRACTORS:
         raise UsageError(f"extractor: none is called {name!r}; expected {format_choices(EXTRACTORS)}")
     return EXTRACTORS[name]
@@ -127,11 +123,7 @@ OBSERVATION_TEMPLATES: Mapping[str, ObservationTemplate] = {
 
 
 def get_observation_template(name: str) -> ObservationTemplate:
-    """The prompt of that name.
-
-    Raises:
-        UsageError: unknown name.
-    """
+    """The prompt of that name; ``UsageError`` if there is none."""
     if name not in OBSERVATION_TEMPLATES:
         raise UsageError(
             f"observation template: none is called {name!r}; expected {format_choices(OBSERVATION_TEMPLATES)}"

@@ -166,11 +166,7 @@ class VerifiersEpisode(Episode):
         self.rubric = Rubric([reward])
 
     async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:
-        """Play the task of the artifact.
-
-        Raises:
-            EpisodeError: the environment ran no agent.
-        """
+        """Play the task of the artifact; ``EpisodeError`` if the environment ran no agent."""
         task = self._tasks[artifact["index"]]
         info = vf.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
         episode = vf.Episode(env=vf.EnvInfo(id=self._env.config.env_id), task=info)

@@ -164,11 +164,7 @@ class DiplomacyGame:
         return _encode(Record(self.name, self.settings, self.seed, start, self._turns, checks))
 
     def check_to_move(self, seat: int) -> None:
-        """Checks that a seat has orders to give.
-
-        Raises:
-            GameError: the seat is not to move.
-        """
+        """Raises ``GameError`` unless the seat has orders to give."""
         if seat not in self.to_move():
             raise GameError(
                 f"diplomacy, {self.position.phase}: seat {seat} is not to move; expected one of {self.to_move()}"

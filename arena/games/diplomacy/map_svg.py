@@ -56,11 +56,7 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 def replay_phases(recording: Recording) -> list[Phase]:
-    """Replays every phase of a record; the last entry is the final position.
-
-    Raises:
-        GameError: an order in it is illegal.
-    """
+    """Replays every phase of a record, whose orders must be legal; the last entry is the final position."""
     game, phases = cast(DiplomacyGame, recording.start), []
     land: dict[str, str] = {}
     for actions in recording.turns:

@@ -24,11 +24,7 @@ from schemas.errors import DecodeError
 
 
 def make_transcript(recording: Recording) -> list[Turn]:
-    """Replays the phases of a record into a transcript.
-
-    Raises:
-        GameError: an order in it is illegal.
-    """
+    """Replays the phases of a record, whose orders must be legal, into a transcript."""
     game, turns = cast(DiplomacyGame, recording.start), []
     year_began = game.position
     for actions in recording.turns:

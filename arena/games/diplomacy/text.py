@@ -90,11 +90,7 @@ class DiplomacyText:
 
 
 def require_turn(game: Game, seat: int) -> DiplomacyGame:
-    """Returns the game as a ``DiplomacyGame`` if the seat is to move.
-
-    Raises:
-        GameError: the seat is not to move.
-    """
+    """Returns the game as a ``DiplomacyGame``, after a check that the seat is to move."""
     table = cast(DiplomacyGame, game)
     table.check_to_move(seat)
     return table

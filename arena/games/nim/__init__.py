@@ -206,11 +206,7 @@ class NimConfig(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 @register("nim", texts=("pieces", "json", "regex"))
 def make(settings: Mapping[str, Any]) -> NimSpec:
-    """Makes Nim with these settings.
-
-    Raises:
-        ConfigError: a bad setting.
-    """
+    """Makes Nim with these settings; ``ConfigError`` for a bad one."""
     table = convert(dict(settings), NimConfig, "game.settings")
     played = {name: getattr(table, name) for name in Settings.__struct_fields__}
     return NimSpec(Settings(**played), table.text)

@@ -62,11 +62,7 @@ class RunningEnvironment:
     """One environment in play, in turn or simultaneous."""
 
     def __init__(self, settings: Settings, seed: int) -> None:
-        """Begins with a seed.
-
-        Raises:
-            GameError: the environment raised.
-        """
+        """Begins with a seed; ``GameError`` if the environment raised."""
         self._label = f"pettingzoo, {settings.env}"
         self._parallel = is_parallel(settings)
         self._stepping = EnvironmentCall(self._label, "raises")
@@ -276,11 +272,7 @@ class PettingZooSpec(LetteredSpec[State]):
                 )
 
     def start(self, seed: int) -> State:
-        """Returns the first position.
-
-        Raises:
-            GameError: the environment does not begin with this seed.
-        """
+        """Returns the first position; ``GameError`` if the environment does not begin with this seed."""
         self.begun[seed] = RunningEnvironment(self.settings, seed)
         return State(seed, [], self.begun[seed].seen)
 

@@ -179,11 +179,7 @@ class TextArenaGame(LetteredGame[State], InPlaceGame[State]):
         )
 
     def scores(self) -> Sequence[float]:
-        """Returns the environment's rewards.
-
-        Raises:
-            GameError: there is not a number for each seat.
-        """
+        """Returns the environment's rewards; ``GameError`` unless there is a number for each seat."""
         return self._env.rewards(len(self.seats))
 
     def reason(self) -> str:

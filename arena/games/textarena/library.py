@@ -178,11 +178,7 @@ class TextArenaEnvironment:
             return True
 
     def rewards(self, players: int) -> list[float]:
-        """Returns the rewards of a finished environment, per player.
-
-        Raises:
-            GameError: it gives none, or not a number for each.
-        """
+        """Returns the rewards of a finished environment; ``GameError`` unless there is a number for each player."""
         with self._chance, EnvironmentCall(self._label, "has no end"):
             rewards = self._env.close()[0] or {}
         scores = [rewards.get(player) for player in range(players)]
@@ -219,11 +215,7 @@ def _uses_brackets(env: Any) -> bool:
 
 
 def check_name(name: str, key: str = "env") -> None:
-    """Checks that an environment is registered.
-
-    Raises:
-        ConfigError: the message lists similar names.
-    """
+    """Raises ``ConfigError``, with similar names, unless an environment is registered."""
     if name not in ENV_REGISTRY:
         near = get_close_matches(name, sorted(ENV_REGISTRY), n=6, cutoff=0.3)
         raise ConfigError(

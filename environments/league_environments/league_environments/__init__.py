@@ -208,11 +208,7 @@ class Conversations:
         return segment.last_reply
 
     async def verdict(self, messages: Sequence[Message]) -> str:
-        """The judge's reply to a conversation of its own.
-
-        Raises:
-            EpisodeError: the judge's model failed.
-        """
+        """The judge's reply to a conversation of its own; ``EpisodeError`` if its model failed."""
         prompt = [{"role": message.role, "content": message.content} for message in messages]
         trace = await self._agents.judge.run(vf.Task(SeatData(prompt=prompt)))
         if not trace.ok:
@@ -272,11 +268,7 @@ def _roles(spec: Any) -> dict[str, str]:
 
 
 def _trained(config: LeagueEnvConfig, roles: Mapping[str, str]) -> set[str]:
-    """Names of the agents that are trained.
-
-    Raises:
-        ConfigError: no agent of the learner's name.
-    """
+    """Names of the agents that are trained; ``ConfigError`` if none has the learner's name."""
     players = [agent for role, agent in roles.items() if role]
     if not config.opponent_base_url:
         return set(players)
@@ -312,21 +304,13 @@ def _session(config: LeagueEnvConfig, roles: Mapping[str, str], name: str, seed:
 
 
 async def _open_session(config: LeagueEnvConfig, session: Mapping[str, Any], has_positions: bool) -> None:
-    """Has the pool draw the opponent.
-
-    Raises:
-        EpisodeError: it was refused.
-    """
+    """Has the pool draw the opponent."""
     fields = {name.removeprefix("league_"): value for name, value in session.items()}
     await _post(config, "sessions", {"model": config.opponent_model, "position": has_positions, **fields})
 
 
 async def _report(config: LeagueEnvConfig, session: Mapping[str, Any], scores: Sequence[float]) -> None:
-    """Tells the pool the result of a session.
-
-    Raises:
-        EpisodeError: it was refused.
-    """
+    """Tells the pool the result of a session."""
     fields = {"session": session["league_session"], "agent": session["league_agent"], "scores": list(scores)}
     await _post(config, "results", fields)
 
