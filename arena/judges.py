@@ -66,7 +66,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 async def ask_judge(arena: Arena, system: str, ballots: Sequence[Ballot], judging: JudgeConfig) -> Verdict:
-    """Ask the judge. It is not a role, so its replies are not trained on.
+    """The winner on which all ballots agree, or a draw. The judge is not a role: its replies are not trained on.
 
     Only the first of the ballots, the question in one order and in the other, is used unless ``both_orders``.
 
@@ -83,16 +83,11 @@ async def ask_judge(arena: Arena, system: str, ballots: Sequence[Ballot], judgin
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(ask(ballot)) for ballot in used]
-    return tally_ballots(used, [task.result() for task in tasks])
-
-
-def tally_ballots(ballots: Sequence[Ballot], replies: Sequence[str]) -> Verdict:
-    """The verdict: the winner on which all ballots agree, or a draw."""
-    names = [parse_verdict(reply, tuple(ballot.sides)) for ballot, reply in zip(ballots, replies, strict=True)]
-    winners = [ballot.sides.get(name or "", "") for ballot, name in zip(ballots, names, strict=True)]
-    agreed = len(set(winners)) == 1
-    unread = names.count(None)
-    return Verdict(winners[0] if agreed else "", unread, not (agreed or unread), list(replies))
+    replies = [task.result() for task in tasks]
+    names = [parse_verdict(reply, tuple(ballot.sides)) for ballot, reply in zip(used, replies, strict=True)]
+    winners = [ballot.sides.get(name or "", "") for ballot, name in zip(used, names, strict=True)]
+    agreed, unread = len(set(winners)) == 1, names.count(None)
+    return Verdict(winners[0] if agreed else "", unread, not (agreed or unread), replies)
 
 
 def parse_verdict(reply: str, names: Sequence[str]) -> str | None:

@@ -198,16 +198,12 @@ def make_cloze(document: str, options: int, rng: Random) -> QuestionAnswer:
     A word of no known kind (``WORD_KINDS``) becomes a gap only if there are no others; the choices are then all words
     of the document.
     """
-    gaps = [(sentence, word) for sentence in _sentences(document) for word in _words(sentence)]
+    sentences = filter(None, map(str.strip, re.findall(r"[^.!?]+[.!?]?", document)))
+    gaps = [(sentence, word) for sentence in sentences for word in _words(sentence)]
     known = [(sentence, word) for sentence, word in gaps if _words_of_same_kind(word)]
     sentence, word = rng.choice(known or gaps or [(GAP, "unknown")])
-    others = sorted(
-        {
-            other
-            for other in (_words_of_same_kind(word) or [w for _, w in gaps])
-            if normalise_answer(other) != normalise_answer(word)
-        }
-    )
+    similar = _words_of_same_kind(word) or [word for _, word in gaps]
+    others = sorted({other for other in similar if normalise_answer(other) != normalise_answer(word)})
     candidates = [word, *rng.sample(others, min(max(0, options - 1), len(others)))]
     rng.shuffle(candidates)
     gapped = re.sub(rf"\b{re.escape(word)}\b", GAP, sentence)
@@ -220,10 +216,6 @@ def _contains_answer(text: str, answer: str) -> bool:
 
 def _words_of_same_kind(word: str) -> Sequence[str]:
     return next((words for words in WORD_KINDS.values() if word in words), ())
-
-
-def _sentences(document: str) -> list[str]:
-    return [sentence.strip() for sentence in re.findall(r"[^.!?]+[.!?]?", document) if sentence.strip()]
 
 
 def _words(sentence: str) -> list[str]:

@@ -81,11 +81,6 @@ def total_value(goods: Goods, values: Goods) -> int:
     return sum(units * values[name] for name, units in goods.items())
 
 
-def format_goods(goods: Goods) -> str:
-    """Goods in words."""
-    return " ".join(f"{units} {name}" for name, units in goods.items() if units) or "nothing"
-
-
 def parse_move(reply: str) -> str:
     """The last line of a reply that is a move, in lower case and without markup; empty if there is none."""
     for line in reversed(reply.casefold().splitlines()):
@@ -204,7 +199,10 @@ class NegotiationEpisode(AlternatingRolesEpisode):
             state.deal = draw_deal(self.settings, Random(state.seed))
         else:
             state.deal = msgspec.convert(artifact, Deal)
-        return "\n".join(f"{player} has {format_goods(goods)}." for player, goods in state.deal.holdings.items())
+        return "\n".join(
+            f"{player} has {' '.join(f'{units} {name}' for name, units in goods.items())}."
+            for player, goods in state.deal.holdings.items()
+        )
 
     def get_observation(self, state: EpisodeState, arena: Arena, artifact: Any) -> str:
         """The values of the current player, which only it sees."""

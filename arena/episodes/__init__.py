@@ -111,7 +111,9 @@ class Episode(ABC):
         limit = asyncio.timeout(arena.limits.episode_s)
         try:
             async with limit:
-                running.state = self._init_state(running.context)
+                state = self.new_state()
+                state.rollout_id, state.seed = running.context.id, running.context.seed
+                running.state = state
                 record = msgspec.structs.replace(record, artifact=await arena.resolve_artifact(request))
                 return await self._play_and_score(arena, record, running)
         except (Exception, asyncio.CancelledError, SystemExit) as error:
@@ -122,11 +124,6 @@ class Episode(ABC):
             reason = f"not over after {arena.limits.episode_s:g} s" if late else failure_reason(error)
             steps = list(running.state.trajectory)
             return msgspec.structs.replace(record, steps=steps, failure=reason, ended_at=time.time())
-
-    def _init_state(self, context: EpisodeContext) -> EpisodeState:
-        state = self.new_state()
-        state.rollout_id, state.seed = context.id, context.seed
-        return state
 
     async def _play_and_score(self, arena: Arena, record: Rollout, running: RunningEpisode) -> Rollout:
         state = await self.rollout(arena, record.artifact, running.state)

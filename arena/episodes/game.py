@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -18,27 +18,20 @@ from schemas.errors import UsageError
 from schemas.ids import derive_seed
 
 
-class SeatHolder(NamedTuple):
-    """A role, or a bot, in a seat."""
-
-    role: str = ""
-    bot: Bot | None = None
-
-
 class GameState(EpisodeState):
     """State of a game's episode."""
 
     game: Game | None = None
     """The position, once there is one; to be read only."""
     outcome: Outcome | None = None
-    seats: tuple[SeatHolder, ...] = ()
-    """After rotation."""
+    seats: tuple[str | Bot, ...] = ()
+    """Id of the role, or the bot, in each seat, after rotation."""
     invalid: dict[str, int] = msgspec.field(default_factory=dict)
     """By role: replies without a complete legal action."""
 
     def roles(self) -> dict[str, int]:
         """Seat of each role."""
-        return {holder.role: seat for seat, holder in enumerate(self.seats) if holder.bot is None}
+        return {holder: seat for seat, holder in enumerate(self.seats) if isinstance(holder, str)}
 
 
 def final_score(rollout: Rollout, arena: Arena) -> dict[str, float]:
@@ -92,9 +85,7 @@ class GameEpisode(Episode):
         self.episode_type = episode_type or spec.name
         self.rubric = rubric or Rubric([final_score])
         free = iter(roles)
-        self._seats = tuple(
-            SeatHolder(bot=bots[seat]) if seat in bots else SeatHolder(next(free)) for seat in range(len(spec.seats))
-        )
+        self._seats = tuple(bots[seat] if seat in bots else next(free) for seat in range(len(spec.seats)))
         self._spec = spec
         self._words = words_of(spec)
         self._listing = self._words if constrained and isinstance(self._words, Listing) else None
@@ -115,15 +106,15 @@ class GameEpisode(Episode):
         game = state.game = self._spec.new(derive_seed(state.seed, "game"))
         state.seats = self._assign_seats(artifact, state.seed)
         players = [
-            RolePlayer(holder.role, self._words, self._listing, arena, state)
-            if holder.bot is None
-            else BotPlayer(holder.bot)
+            RolePlayer(holder, self._words, self._listing, arena, state)
+            if isinstance(holder, str)
+            else BotPlayer(holder)
             for holder in state.seats
         ]
         state.outcome = await play(game, players, state.seed, self._max_turns)
         return state
 
-    def _assign_seats(self, artifact: Any, seed: int) -> tuple[SeatHolder, ...]:
+    def _assign_seats(self, artifact: Any, seed: int) -> tuple[str | Bot, ...]:
         if not self._rotate:
             return self._seats
         is_given = isinstance(artifact, int) and not isinstance(artifact, bool)
@@ -158,13 +149,12 @@ class RolePlayer:
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """Ask the role; the game's default replaces a reply without a legal action, which is counted."""
-        system = self._arena.role(self._role_id).system_prompt
-        facts = {"clock": game.clock, "progress": game.progress(seat)}
+        system, clock, progress = self._arena.role(self._role_id).system_prompt, game.clock, game.progress(seat)
         messages = with_system_prompt(build_game_messages(self._words, game, seat), system)
         choices = self._listing.replies(game, seat) if self._listing else ()
         call = await self._arena.ask(messages, self._role_id, choices=choices)
         parsed = self._words.understand(game, seat, call.response.text, Random(derive_seed(seed, "reply")))
         if parsed.illegal:
             self._state.invalid[self._role_id] = self._state.invalid.get(self._role_id, 0) + 1
-        call.amend(**facts, invalid=parsed.illegal > 0)
+        call.amend(clock=clock, progress=progress, invalid=parsed.illegal > 0)
         return parsed.action
