@@ -26,14 +26,7 @@ from inference.server.opponent_pool import (
     VersionRequest,
 )
 from league.matchmaking.schedule import external_version
-from league.matchmaking.sessions import (
-    SessionDraws,
-    SessionTerms,
-    draw_session,
-    session_expiry,
-    session_result,
-    virtual_models,
-)
+from league.matchmaking.sessions import SessionDraws, draw_session, session_expiry, session_result, virtual_models
 from league.state.saved_state import EndedSession, SessionTable
 from schemas.errors import UsageError, format_choices
 from schemas.events import Event, SessionOpened
@@ -191,21 +184,23 @@ class LeagueOpponents:
             roles = self._session_roles(game, body)
             standings = state.standings()
             others = self._replies.eligible(game, body.position, body.choices)
-            terms = SessionTerms(
+            session = SessionOpened(
                 match_id=match_id,
                 session=name,
                 model=body.model,
                 agent=agent,
                 seat=body.seat,
+                opponent="",
+                probabilities={},
                 game=game,
-                roles=roles,
+                roles=list(roles),
                 worker=self._context.name,
                 opened=now,
                 expires=now + config.inference.session_s,
                 eligible=sorted(others),
             )
             distribution = self._draws.distribution(standings, config, body.model, agent, others)
-            await self._append(*draw_session(terms, standings, config, distribution))
+            await self._append(*draw_session(session, standings, config, distribution))
 
     def _session_roles(self, game: str, body: SessionRequest) -> Sequence[str]:
         own = self._roles if game == self._context.config.game.name else ()

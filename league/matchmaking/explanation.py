@@ -13,7 +13,7 @@ from league.evaluation.plan import evaluation_jobs
 from league.integrity.snapshots import BlobReader, load_state_at
 from league.log.base import EventReader
 from league.matchmaking.matchmaker import RecomputedDraw, policy_of, recompute_draw, recorded_differences
-from league.matchmaking.sessions import SessionDraws, SessionTerms, draw_session, draw_steps
+from league.matchmaking.sessions import SessionDraws, draw_session, draw_steps
 from league.samplers import SeatDraw
 from schemas.config import LeagueConfig
 from schemas.errors import ReplayError
@@ -173,8 +173,7 @@ def _recompute_session(
     """
     draws = SessionDraws(is_model)
     distribution = draws.distribution(standings, config, opened.model, opened.agent, frozenset(opened.eligible))
-    terms = SessionTerms(**{name: getattr(opened, name) for name in SessionTerms._fields})
-    again, reopened = draw_session(terms, standings, config, distribution)
+    again, reopened = draw_session(opened, standings, config, distribution)
     seats = [opened.agent if seat == opened.seat else reopened.opponent for seat in range(len(opened.roles))]
     steps = draw_steps(distribution, again.draw)
     return RecomputedDraw(

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from math import isfinite
 from random import Random
-from typing import NamedTuple
 
 import msgspec
 
@@ -35,26 +34,6 @@ PREFIX = "league/"
 BEST = "best"
 
 _MAX_CACHED = 1_000
-
-
-class SessionTerms(NamedTuple):
-    """A session to open."""
-
-    match_id: str
-    session: str
-    model: str
-    """Virtual model."""
-    agent: str
-    """Version of the external agent."""
-    seat: int
-    game: str
-    roles: Sequence[str]
-    worker: str
-    opened: float
-    """Seconds since 1970."""
-    expires: float
-    eligible: Sequence[str] = ()
-    """Agents other than models that can answer its requests: bots, remote agents and those that search."""
 
 
 def virtual_models() -> list[str]:
@@ -164,41 +143,26 @@ def session_sampler(config: LeagueConfig, name: str) -> Plugin:
 
 
 def draw_session(
-    terms: SessionTerms, standings: Standings, config: LeagueConfig, distribution: Mapping[str, Bucket]
+    session: SessionOpened, standings: Standings, config: LeagueConfig, distribution: Mapping[str, Bucket]
 ) -> tuple[OpponentsSampled, SessionOpened]:
-    """Draw the opponent of a session; the events are one batch."""
-    seed = derive_seed(config.seed, "session", terms.match_id)
+    """Draw the opponent of a session, which has none yet or another one; the events are one batch."""
+    seed = derive_seed(config.seed, "session", session.match_id)
     bucket, opponent = (step.key for step in draw_steps(distribution, seed))
-    sampler = terms.model.removeprefix(PREFIX)
+    sampler = session.model.removeprefix(PREFIX)
     plugin = session_sampler(config, sampler) if sampler in _sampler_names() else Plugin(name=sampler)
-    others = [seat for seat in range(len(terms.roles)) if seat != terms.seat]
     sampled = OpponentsSampled(
-        match_id=terms.match_id,
-        worker=terms.worker,
-        hero=terms.agent,
-        hero_seat=terms.seat,
+        match_id=session.match_id,
+        worker=session.worker,
+        hero=session.agent,
+        hero_seat=session.seat,
         sampler=sampler,
         sampler_digest=digest(canonical_json(plugin)),
         standings_sequence=standings.sequence,
         draw=seed,
-        picks=[OpponentPick(seat, opponent, bucket) for seat in others],
+        picks=[OpponentPick(seat, opponent, bucket) for seat in range(len(session.roles)) if seat != session.seat],
     )
-    opened = SessionOpened(
-        match_id=terms.match_id,
-        worker=terms.worker,
-        session=terms.session,
-        model=terms.model,
-        agent=terms.agent,
-        seat=terms.seat,
-        opponent=opponent,
-        game=terms.game,
-        roles=list(terms.roles),
-        probabilities=agent_probabilities(distribution),
-        opened=terms.opened,
-        expires=terms.expires,
-        eligible=sorted(terms.eligible),
-    )
-    return sampled, opened
+    probabilities = agent_probabilities(distribution)
+    return sampled, msgspec.structs.replace(session, opponent=opponent, probabilities=probabilities)
 
 
 def draw_steps(distribution: Mapping[str, Bucket], seed: int) -> tuple[WeightedDraw, WeightedDraw]:

@@ -9,7 +9,6 @@ import schemas.events as e
 from league.matchmaking.audit import total_variation
 from league.matchmaking.sessions import (
     SessionDraws,
-    SessionTerms,
     agent_probabilities,
     draw_session,
     session_expiry,
@@ -47,11 +46,18 @@ def draws() -> SessionDraws:
     return SessionDraws(LANGUAGE.__contains__)
 
 
-def terms(number: int, **fields: Any) -> SessionTerms:
+def terms(number: int, **fields: Any) -> e.SessionOpened:
     name = f"episode {number}"
     facts = {"model": "league/pfsp", "agent": "grpo@3", "seat": 1, "game": "kuhn", "worker": "w"} | fields
-    return SessionTerms(
-        match_id=session_match_id("grpo", name), session=name, roles=["a", "b"], opened=10.0, expires=70.0, **facts
+    return e.SessionOpened(
+        match_id=session_match_id("grpo", name),
+        session=name,
+        roles=["a", "b"],
+        opponent="",
+        probabilities={},
+        opened=10.0,
+        expires=70.0,
+        **facts,
     )
 
 
