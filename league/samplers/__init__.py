@@ -21,9 +21,9 @@ leaves its share to the others in proportion; without any opponent the hero play
 while the parts of the standings that they depend on are the same objects. When adapter slots are short, the matchmaker
 clones opponents (``league.matchmaking.pool``).
 
-A new sampler is one file here: its settings struct, its ``distribution`` and the parts that it ``reads`` (or, where
-every agent is placed independently, ``place`` and ``shares``; and ``draws``, when it does not draw a bucket and then
-an agent), and ``@SAMPLERS.register("name")``.
+A new sampler is one file here: a struct of its settings with ``@SAMPLERS.register("name")``, its ``distribution``, and
+the parts that it ``reads`` (or, where every agent is placed independently, ``place`` and ``shares``; and ``draws``,
+when it does not draw a bucket and then an agent).
 """
 
 from array import array
@@ -31,7 +31,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from random import Random
-from typing import Protocol, cast
+from typing import ClassVar, cast
 
 import msgspec
 
@@ -159,14 +159,14 @@ class SeatDraw(msgspec.Struct, frozen=True):
     """The draws in order; clones of one opponent share theirs."""
 
 
-class OpponentSampler(Protocol):
+class OpponentSampler:
     """Draws opponents: a pure function of standings, hero and rng, so that every draw can be recomputed.
 
     A sampler subclasses this and defines ``distribution`` and ``draws``; the rest follows from them.
     """
 
-    name: str
-    uses_novelty: bool = False
+    name: ClassVar[str]
+    uses_novelty: ClassVar[bool] = False
     """Whether it reads ``Standings.novelty``: only for such samplers do rollout workers sketch their matches, since
     events are kept permanently."""
     ngram: int = NGRAM_SIZE
@@ -178,7 +178,7 @@ class OpponentSampler(Protocol):
         Raises:
             UsageError: no version of the hero's policy has been published.
         """
-        ...
+        raise NotImplementedError
 
     def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
         """Returns one draw per seat of ``seats``, in their order.
@@ -186,7 +186,7 @@ class OpponentSampler(Protocol):
         Raises:
             UsageError: no version of the hero's policy has been published, or a seat is listed twice.
         """
-        ...
+        raise NotImplementedError
 
     def sample(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[OpponentPick]:
         """The picks of ``draws``."""

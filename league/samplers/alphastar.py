@@ -1,11 +1,11 @@
 """AlphaStar's samplers: opponents by how often the policy beats them, and those of a main exploiter."""
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 from league.samplers import SAMPLERS, Bucket, WeightedChoice, live_hero
-from league.samplers.bucketed import BucketedSampler, HeroContext
-from league.samplers.mix import MixSampler, MixSettings, normalise_mix, others
+from league.samplers.bucketed import BucketedDraws, HeroContext
+from league.samplers.mix import MixDraws, MixSettings, normalise_mix, others
 from schemas.ids import agent_name, split_agent
 from schemas.numbers import PositiveFloat, PositiveInt, Share
 from schemas.standings import Agent, Standings, WinLoss
@@ -22,24 +22,7 @@ _WEIGHTS: dict[str, Callable[[float], float]] = {
 
 
 @SAMPLERS.register("win_rate")
-class WinRateSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``win_rate``."""
-
-    weighting: Weighting = "squared"
-    """Weight of an opponent that the policy beats with probability x: ``variance`` x(1-x), opponents of the same
-    strength; ``linear`` 1-x; ``linear_capped`` min(0.5, 1-x); ``squared`` (1-x)², the hardest."""
-    mirror: Share = 0.35
-    """Share of the hero's own live version; AlphaStar's main agents play themselves in 35 % of matches."""
-    prior_wins: PositiveFloat = 1.0
-    """Wins added to every record: a Beta prior, with ``prior_losses``; 1 and 1 are the uniform prior."""
-    prior_losses: PositiveFloat = 1.0
-
-    def build(self) -> "WinRate":
-        """Builds the sampler with these settings."""
-        return WinRate(self)
-
-
-class WinRate(BucketedSampler):
+class WinRate(BucketedDraws, MixSettings, frozen=True):
     """A share for the ``mirror``, the rest for the ``members`` by a weighting of the win rate.
 
     Without members the mirror is played.
@@ -52,45 +35,35 @@ class WinRate(BucketedSampler):
     "Prioritized fictitious self-play", and its pseudocode, where records also fade with time; here they do not.
     """
 
-    name = "win_rate"
+    name: ClassVar[str] = "win_rate"
     buckets = ("members",)
 
-    def __init__(self, settings: WinRateSettings) -> None:
-        super().__init__(settings.max_distinct)
-        self._settings = settings
+    weighting: Weighting = "squared"
+    """Weight of an opponent that the policy beats with probability x: ``variance`` x(1-x), opponents of the same
+    strength; ``linear`` 1-x; ``linear_capped`` min(0.5, 1-x); ``squared`` (1-x)², the hardest."""
+    mirror: Share = 0.35
+    """Share of the hero's own live version; AlphaStar's main agents play themselves in 35 % of matches."""
+    prior_wins: PositiveFloat = 1.0
+    """Wins added to every record: a Beta prior, with ``prior_losses``; 1 and 1 are the uniform prior."""
+    prior_losses: PositiveFloat = 1.0
 
     def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
-        """See ``BucketedSampler.place``."""
-        return {"members": _WEIGHTS[self._settings.weighting](self._loss_rate(record))}
+        """See ``BucketedDraws.place``."""
+        return {"members": _WEIGHTS[self.weighting](self._loss_rate(record))}
 
     def shares(self, urns: Mapping[str, WeightedChoice], hero: HeroContext) -> dict[str, float]:
-        """See ``BucketedSampler.shares``."""
-        mix = {"mirror": self._settings.mirror, "members": 1.0 - self._settings.mirror}
+        """See ``BucketedDraws.shares``."""
+        mix = {"mirror": self.mirror, "members": 1.0 - self.mirror}
         return normalise_mix(mix, {"mirror": True, "members": not urns["members"].is_empty})
 
     def _loss_rate(self, record: WinLoss) -> float:
-        won = record.wins + record.draws / 2 + self._settings.prior_wins
-        lost = record.losses + record.draws / 2 + self._settings.prior_losses
+        won = record.wins + record.draws / 2 + self.prior_wins
+        lost = record.losses + record.draws / 2 + self.prior_losses
         return lost / (won + lost)
 
 
 @SAMPLERS.register("main_exploiter")
-class MainExploiterSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``main_exploiter``; also ``[policies.NAME.sampler.settings]``."""
-
-    against: str = "main"
-    """The policy to exploit."""
-    worth_learning: Share = 0.1
-    """The live version is played while the exploiter takes more than this share of the points from it."""
-    results: PositiveInt = 50
-    """Number of results, seat by seat, from which the share is estimated: the newest versions' that give so many."""
-
-    def build(self) -> "MainExploiter":
-        """Builds the sampler with these settings."""
-        return MainExploiter(self)
-
-
-class MainExploiter(MixSampler):
+class MainExploiter(MixDraws, MixSettings, frozen=True):
     """The bucket ``live`` holds the exploited policy's newest version, ``past`` its active checkpoints.
 
     While the exploiter takes more than ``worth_learning`` of the points, ``live`` is played. Below that, a match would
@@ -106,20 +79,21 @@ class MainExploiter(MixSampler):
     versions.
     """
 
-    name = "main_exploiter"
+    name: ClassVar[str] = "main_exploiter"
 
-    def __init__(self, settings: MainExploiterSettings) -> None:
-        super().__init__(settings.max_distinct)
-        self._against = settings.against
-        self._worth = settings.worth_learning
-        self._results = settings.results
+    against: str = "main"
+    """The policy to exploit."""
+    worth_learning: Share = 0.1
+    """The live version is played while the exploiter takes more than this share of the points from it."""
+    results: PositiveInt = 50
+    """Number of results, seat by seat, from which the share is estimated: the newest versions' that give so many."""
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
         hero, _ = live_hero(standings, hero_policy)
         live = self._live(standings, hero)
-        recent = newest_record(standings, hero_policy, self._against, self._results)
-        worth = points_share(recent) > self._worth
+        recent = newest_record(standings, hero_policy, self.against, self.results)
+        worth = points_share(recent) > self.worth_learning
         # Most of the work, and not needed while the live version is played.
         past = {} if live and worth else self._past(standings, hero_policy)
         played = "live" if live and (worth or not past) else "past" if past else "mirror"
@@ -127,13 +101,13 @@ class MainExploiter(MixSampler):
         return {name: Bucket(1.0, weights) if name == played else Bucket(0.0, {}) for name, weights in members.items()}
 
     def _live(self, standings: Standings, hero: str) -> dict[str, float]:
-        live = standings.live.get(self._against)
-        name = hero if live is None else agent_name(self._against, live.version)
+        live = standings.live.get(self.against)
+        name = hero if live is None else agent_name(self.against, live.version)
         return {} if name == hero else {name: 1.0}
 
     def _past(self, standings: Standings, hero_policy: str) -> dict[str, float]:
         records = standings.records.get(hero_policy, {})
-        past = [agent.name for agent in others(standings, hero_policy) if agent.policy == self._against]
+        past = [agent.name for agent in others(standings, hero_policy) if agent.policy == self.against]
         shares = {name: points_share(records.get(name, WinLoss())) for name in past}
         return {name: x * (1.0 - x) for name, x in shares.items()}
 

@@ -4,16 +4,17 @@ Results arrive while matches are made, so the standings have nearly always chang
 thousand agents a match changes a few records and ratings: only those agents are placed again.
 """
 
-from abc import abstractmethod
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from math import isfinite
+from typing import ClassVar
 
 import msgspec
 
 from league.fold_primitives import PersistentMap
 from league.samplers import Bucket, WeightedChoice, live_hero
-from league.samplers.mix import MixSampler, WeightedMix, is_cold_start, others
+from league.samplers.mix import MixDraws, MixSampler, WeightedMix, is_cold_start, others
 from schemas.standings import Agent, Standings, WinLoss
 
 _NOTHING = WinLoss()
@@ -31,33 +32,33 @@ class HeroContext(msgspec.Struct, frozen=True):
     """Whether the league has hardly any checkpoints, and agents are placed accordingly."""
 
 
-class BucketedSampler(MixSampler):
+class BucketedDraws(MixDraws):
     """A mix whose ``distribution`` follows from the place of each agent.
 
     A subclass defines ``name``, ``buckets``, ``place`` and ``shares``, and ``bounds`` when places depend on the hero's
     rating.
     """
 
-    reads: tuple[str, ...] = ("agents", "live", "records")
-    buckets: tuple[str, ...]
+    reads: ClassVar[tuple[str, ...]] = ("agents", "live", "records")
+    buckets: ClassVar[tuple[str, ...]]
     """Buckets for agents, in order, without the mirror."""
     bounds: tuple[float, ...] = ()
     """Differences between an agent's rating and the hero's at which its place may change; only there."""
 
-    def __init__(self, max_distinct: int | None = None) -> None:
-        super().__init__(max_distinct)
-        self._last: _BucketIndex | None = None
+    @cached_property
+    def _index(self) -> "_BucketIndex":
+        return _BucketIndex(self)
 
-    @abstractmethod
     def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
         """Returns the agent's weight in each bucket that it belongs to.
 
         The agent is active and not the hero; ``record`` is that of the hero's policy against it.
         """
+        raise NotImplementedError
 
-    @abstractmethod
     def shares(self, urns: Mapping[str, WeightedChoice], hero: HeroContext) -> dict[str, float]:
         """Returns the shares of all buckets, ``mirror`` included, in order, from the contents of ``buckets``."""
+        raise NotImplementedError
 
     def starts_cold(self, members: Sequence[Agent]) -> bool:
         """Whether a league with hardly any checkpoints and these members uses cold-start placement."""
@@ -73,10 +74,7 @@ class BucketedSampler(MixSampler):
 
     def weighted_mix(self, standings: Standings, hero_policy: str) -> WeightedMix:
         """See ``MixSampler.weighted_mix``."""
-        last = self._last
-        if last is None or not last.update(standings, hero_policy):
-            last = self._last = _BucketIndex(self, standings, hero_policy)
-        return last.urns
+        return self._index.mix(standings, hero_policy)
 
     def make_hero(self, standings: Standings, hero_policy: str) -> HeroContext:
         """Builds the hero's context."""
@@ -94,39 +92,51 @@ class BucketedSampler(MixSampler):
         return weights
 
 
+class BucketedSampler(BucketedDraws, MixSampler):
+    """``BucketedDraws`` for samplers whose settings are a struct of their own."""
+
+
 class _BucketIndex:
     """The places of all agents under the newest standings."""
 
-    def __init__(self, sampler: BucketedSampler, standings: Standings, policy: str) -> None:
+    _standings: Standings | None = None
+    _hero: HeroContext
+    _may_warm_up: bool
+    """Agents never leave the standings: once there are enough checkpoints, there always are."""
+    _agents: dict[str, WeightedChoice]
+    _by_rating: "_RatingIndex"
+    _mix: WeightedMix
+
+    def __init__(self, sampler: BucketedDraws) -> None:
         self._sampler = sampler
+
+    def mix(self, standings: Standings, policy: str) -> WeightedMix:
+        """The mix under these standings; agents are placed again where the last ones differ."""
+        before = self._standings
+        if before is None or self._hero.policy != policy:
+            self._rebuild(standings, policy)
+        elif standings is not before:
+            changed = self._changed_agents(standings, before)
+            if changed is None:
+                self._rebuild(standings, policy)
+            elif changed:
+                self._reassign(changed, standings)
         self._standings = standings
-        self._hero = sampler.make_hero(standings, policy)
-        # Agents never leave the standings: once there are enough checkpoints, there always are.
+        return self._mix
+
+    def _rebuild(self, standings: Standings, policy: str) -> None:
+        self._hero = self._sampler.make_hero(standings, policy)
         self._may_warm_up = is_cold_start(standings)
-        self._agents = {
-            bucket: WeightedChoice(weights) for bucket, weights in sampler.weights(standings, self._hero).items()
-        }
-        self._by_rating = _RatingIndex(standings.agents.values() if sampler.bounds else ())
-        self.urns = self._build_mix()
+        weights = self._sampler.weights(standings, self._hero)
+        self._agents = {bucket: WeightedChoice(agents) for bucket, agents in weights.items()}
+        self._by_rating = _RatingIndex(standings.agents.values() if self._sampler.bounds else ())
+        self._mix = self._build_mix()
 
-    def update(self, standings: Standings, policy: str) -> bool:
-        """Update to new standings; False when too much has changed since the last ones."""
-        before, hero = self._standings, self._hero
-        if standings is before:
-            return hero.policy == policy
-        changed = self._changed_agents(standings, policy)
-        if changed is None:
-            return False
-        self._standings = standings
-        if changed:
-            self._reassign(changed)
-            self.urns = self._build_mix()
-        return True
-
-    def _changed_agents(self, standings: Standings, policy: str) -> list[str] | None:
+    def _changed_agents(self, standings: Standings, before: Standings) -> list[str] | None:
         """Agents whose place may have changed, None when it may be nearly any; updates the hero."""
-        before, hero, live = self._standings, self._hero, standings.live.get(policy)
-        if live is None or hero.policy != policy or self._may_warm_up:
+        hero, policy = self._hero, self._hero.policy
+        live = standings.live.get(policy)
+        if live is None or self._may_warm_up:
             return None
         agents = _changed_keys(standings.agents, before.agents)
         read = "records" in self._sampler.reads
@@ -144,15 +154,16 @@ class _BucketIndex:
         self._hero = HeroContext(name, policy, live.rating, is_cold=False)
         return changed
 
-    def _reassign(self, names: Iterable[str]) -> None:
-        records = self._standings.records.get(self._hero.policy, {})
+    def _reassign(self, names: Iterable[str], standings: Standings) -> None:
+        records = standings.records.get(self._hero.policy, {})
         for name in dict.fromkeys(names):
-            agent = self._standings.agents.get(name)
+            agent = standings.agents.get(name)
             if agent is not None:
                 is_drawn = agent.active and name != self._hero.name
                 place = self._sampler.place(agent, records.get(name) or _NOTHING, self._hero) if is_drawn else {}
                 for bucket, urn in self._agents.items():
                     urn.set_weight(name, place.get(bucket, 0.0))
+        self._mix = self._build_mix()
 
     def _build_mix(self) -> WeightedMix:
         return WeightedMix(

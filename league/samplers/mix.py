@@ -1,19 +1,17 @@
 """Shared parts of samplers: drawing a bucket and then an opponent, and redistributing the shares of empty buckets."""
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from math import exp
 from operator import add
 from random import Random
-from typing import Generic, TypeVar
-
-import msgspec
+from typing import ClassVar, Generic, TypeVar
 
 from league.samplers import Bucket, OpponentSampler, SeatDraw, WeightedChoice, WeightedDraw, live_hero
 from schemas.errors import UsageError
 from schemas.events import OpponentPick
 from schemas.numbers import PositiveInt
+from schemas.plugins import PluginStruct
 from schemas.standings import Agent, Standings
 
 T = TypeVar("T")
@@ -21,8 +19,8 @@ STANDINGS_PARTS = ("agents", "live", "records", "pairs", "novelty")
 _CHECKPOINTS_FOR_A_LEAGUE = 2
 
 
-class MixSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Common settings of samplers with a mix of buckets."""
+class MixSettings(PluginStruct, frozen=True, dict=True):
+    """Common settings of samplers with a mix of buckets; a sampler is one struct of these and ``MixDraws``."""
 
     max_distinct: PositiveInt | None = None
     """Cluster sampling: draw this many opponents and clone them over the seats. None draws for every seat."""
@@ -80,28 +78,26 @@ class WeightedMix:
         )
 
 
-class MixSampler(OpponentSampler):
+class MixDraws(OpponentSampler):
     """Draws for every seat a bucket by its share, then an agent of the bucket by its weight.
 
     A subclass defines ``name`` and ``distribution``, whose buckets with a share above 0 are not empty.
     """
 
-    reads: tuple[str, ...] = STANDINGS_PARTS
+    reads: ClassVar[tuple[str, ...]] = STANDINGS_PARTS
     """Parts of the standings that ``distribution`` reads: it is recomputed only when one of them changes."""
+    max_distinct: PositiveInt | None
+    """As in ``MixSettings``, bounds included: a struct takes the first declaration."""
 
-    def __init__(self, max_distinct: int | None = None) -> None:
-        self._max_distinct = max_distinct
-        self._mix_cache = StandingsCache(
+    @cached_property
+    def _mix_cache(self) -> StandingsCache[WeightedMix]:
+        return StandingsCache(
             lambda standings, policy: WeightedMix.from_buckets(self.distribution(standings, policy)), self.reads
         )
 
     def weighted_mix(self, standings: Standings, hero_policy: str) -> WeightedMix:
         """``distribution`` prepared for drawing; valid until the next call."""
         return self._mix_cache(standings, hero_policy)
-
-    @abstractmethod
-    def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
-        """See ``OpponentSampler.distribution``."""
 
     def draws(self, standings: Standings, hero_policy: str, seats: Sequence[int], rng: Random) -> list[SeatDraw]:
         """See ``OpponentSampler.draws``.
@@ -111,7 +107,7 @@ class MixSampler(OpponentSampler):
         """
         check_seats(seats)
         urns = self.weighted_mix(standings, hero_policy)
-        distinct = min(len(seats), self._max_distinct or len(seats))
+        distinct = min(len(seats), self.max_distinct or len(seats))
         pairs: list[tuple[WeightedDraw, WeightedDraw]] = []
         for _ in range(distinct):
             bucket = urns.buckets.draw(rng)
@@ -121,6 +117,13 @@ class MixSampler(OpponentSampler):
             SeatDraw(OpponentPick(seat, agent.key, bucket.key), (bucket, agent))
             for seat, (bucket, agent) in zip(seats, dealt, strict=True)
         ]
+
+
+class MixSampler(MixDraws):
+    """``MixDraws`` for samplers whose settings are a struct of their own."""
+
+    def __init__(self, max_distinct: int | None = None) -> None:
+        self.max_distinct = max_distinct
 
 
 def check_seats(seats: Sequence[int]) -> None:

@@ -7,11 +7,12 @@ cloned over the seats) where memory for adapters is short.
 
 from collections.abc import Mapping, Sequence
 from math import isclose, isfinite
+from typing import ClassVar
 
 import msgspec
 
 from league.samplers import SAMPLERS, WeightedChoice
-from league.samplers.bucketed import BucketedSampler, HeroContext
+from league.samplers.bucketed import BucketedDraws, HeroContext
 from league.samplers.mix import MixSettings, normalise_mix, shares_by_weight
 from schemas.errors import ConfigError
 from schemas.numbers import NonNegativeFloat, PositiveFloat
@@ -21,8 +22,16 @@ BUCKETS = ("mirror", "peers", "exploitable", "baselines")
 
 
 @SAMPLERS.register("pfsp")
-class PfspSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``pfsp``; the four shares sum to 1."""
+class Pfsp(BucketedDraws, MixSettings, frozen=True):
+    """The mix of four buckets. A bucket without candidates leaves its share to the others in proportion.
+
+    An agent can be in several. Baselines are never peers, since they have a bucket of their own, but can be
+    exploitable. While fewer than two checkpoints have joined, the other buckets are empty; without any baseline the
+    mirror is played.
+    """
+
+    name: ClassVar[str] = "pfsp"
+    buckets = ("peers", "exploitable", "baselines")
 
     mirror: NonNegativeFloat = 0.3
     """The hero's own live version."""
@@ -44,29 +53,13 @@ class PfspSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
         if not isclose(total, 1.0, rel_tol=0.0, abs_tol=1e-9):
             raise ConfigError(f"mirror + peers + exploitable + baselines: sum is {total}; expected 1")
 
-    def build(self) -> "Pfsp":
-        """Builds the sampler with these settings."""
-        return Pfsp(self)
-
-
-class Pfsp(BucketedSampler):
-    """The mix of four buckets. A bucket without candidates leaves its share to the others in proportion.
-
-    An agent can be in several. Baselines are never peers, since they have a bucket of their own, but can be
-    exploitable. While fewer than two checkpoints have joined, the other buckets are empty; without any baseline the
-    mirror is played.
-    """
-
-    name = "pfsp"
-    buckets = ("peers", "exploitable", "baselines")
-
-    def __init__(self, settings: PfspSettings) -> None:
-        super().__init__(settings.max_distinct)
-        self._settings = settings
-        self.bounds = (-settings.peer_range, 0.0, settings.peer_range)
+    @property
+    def bounds(self) -> tuple[float, ...]:  # type: ignore[override]
+        """See ``BucketedDraws.bounds``."""
+        return -self.peer_range, 0.0, self.peer_range
 
     def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
-        """See ``BucketedSampler.place``."""
+        """See ``BucketedDraws.place``."""
         place = {}
         weight = self._weight(agent)
         if weight is not None:
@@ -75,7 +68,7 @@ class Pfsp(BucketedSampler):
                 return place
         elif hero.is_cold:
             return {}
-        elif abs(agent.rating - hero.rating) <= self._settings.peer_range:
+        elif abs(agent.rating - hero.rating) <= self.peer_range:
             place["peers"] = 1.0
         if record.losses > record.wins and agent.rating < hero.rating:
             place["exploitable"] = 1.0
@@ -84,22 +77,32 @@ class Pfsp(BucketedSampler):
     def _weight(self, agent: Agent) -> float | None:
         """Weight in the baselines' bucket; None for agents outside it."""
         if agent.baseline:
-            return self._settings.baseline_weights.get(agent.name, 1.0)
-        return self._settings.guest_weights.get(agent.name)
+            return self.baseline_weights.get(agent.name, 1.0)
+        return self.guest_weights.get(agent.name)
 
     def shares(self, urns: Mapping[str, WeightedChoice], hero: HeroContext) -> dict[str, float]:
-        """See ``BucketedSampler.shares``."""
+        """See ``BucketedDraws.shares``."""
         is_filled = {"mirror": not hero.is_cold} | {bucket: not urn.is_empty for bucket, urn in urns.items()}
-        return normalise_mix({bucket: getattr(self._settings, bucket) for bucket in BUCKETS}, is_filled)
+        return normalise_mix({bucket: getattr(self, bucket) for bucket in BUCKETS}, is_filled)
 
     def starts_cold(self, members: Sequence[Agent]) -> bool:
-        """See ``BucketedSampler.starts_cold``: when any agent can be drawn as a baseline."""
+        """See ``BucketedDraws.starts_cold``: when any agent can be drawn as a baseline."""
         return any(self._weight(agent) for agent in members)
 
 
 @SAMPLERS.register("tiered")
-class TieredSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``tiered``; weights are relative and of single agents."""
+class Tiered(BucketedDraws, MixSettings, frozen=True):
+    """Draws every agent by its weight; the buckets are ``peers``, ``near`` and ``far``, else ``mirror``.
+
+    Until two checkpoints have joined only baselines are drawn, as in ``pfsp``, by these weights. An agent without a
+    finite rating is far.
+
+    Source: the league specification's ``LeagueManager.get_opponents`` ("simple tiered probability"): 5 within 100
+    rating points, 2 within 300, else 0.5, doubled for baselines.
+    """
+
+    name: ClassVar[str] = "tiered"
+    buckets = ("peers", "near", "far")
 
     peer_weight: NonNegativeFloat = 5.0
     """Weight of an agent nearer than ``peer_range`` to the hero's rating."""
@@ -120,45 +123,27 @@ class TieredSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
         if self.near_range < self.peer_range:
             raise ConfigError(f"near_range: {self.near_range}; expected peer_range, {self.peer_range}, or more")
 
-    def build(self) -> "Tiered":
-        """Builds the sampler with these settings."""
-        return Tiered(self)
-
-
-class Tiered(BucketedSampler):
-    """Draws every agent by its weight; the buckets are ``peers``, ``near`` and ``far``, else ``mirror``.
-
-    Until two checkpoints have joined only baselines are drawn, as in ``pfsp``, by these weights. An agent without a
-    finite rating is far.
-
-    Source: the league specification's ``LeagueManager.get_opponents`` ("simple tiered probability"): 5 within 100
-    rating points, 2 within 300, else 0.5, doubled for baselines.
-    """
-
-    name = "tiered"
-    buckets = ("peers", "near", "far")
-
-    def __init__(self, settings: TieredSettings) -> None:
-        super().__init__(settings.max_distinct)
-        self._settings = settings
-        self.bounds = (-settings.near_range, -settings.peer_range, settings.peer_range, settings.near_range)
+    @property
+    def bounds(self) -> tuple[float, ...]:  # type: ignore[override]
+        """See ``BucketedDraws.bounds``."""
+        return -self.near_range, -self.peer_range, self.peer_range, self.near_range
 
     def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
-        """See ``BucketedSampler.place``."""
+        """See ``BucketedDraws.place``."""
         if hero.is_cold and not agent.baseline:
             return {}
-        settings, distance = self._settings, abs(agent.rating - hero.rating)
-        factor = settings.baseline_factor if agent.baseline else 1.0
-        if isfinite(distance) and distance < settings.peer_range:
-            return {"peers": settings.peer_weight * factor}
-        if isfinite(distance) and distance < settings.near_range:
-            return {"near": settings.near_weight * factor}
-        return {"far": settings.far_weight * factor}
+        distance = abs(agent.rating - hero.rating)
+        factor = self.baseline_factor if agent.baseline else 1.0
+        if isfinite(distance) and distance < self.peer_range:
+            return {"peers": self.peer_weight * factor}
+        if isfinite(distance) and distance < self.near_range:
+            return {"near": self.near_weight * factor}
+        return {"far": self.far_weight * factor}
 
     def shares(self, urns: Mapping[str, WeightedChoice], hero: HeroContext) -> dict[str, float]:
-        """See ``BucketedSampler.shares``."""
+        """See ``BucketedDraws.shares``."""
         return shares_by_weight({bucket: urn.total for bucket, urn in urns.items()})
 
     def starts_cold(self, members: Sequence[Agent]) -> bool:
-        """See ``BucketedSampler.starts_cold``: with any baseline."""
+        """See ``BucketedDraws.starts_cold``: with any baseline."""
         return any(agent.baseline for agent in members)

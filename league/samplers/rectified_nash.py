@@ -1,16 +1,17 @@
 """PSRO's rectified Nash: opponents in the equilibrium of the league's own game that the policy beats or ties."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from heapq import nsmallest
 from itertools import combinations
 from math import isfinite
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
 from league.ratings.elo import expected_share
 from league.samplers import SAMPLERS, Bucket, live_hero
-from league.samplers.mix import MixSampler, MixSettings, by_weight, others
+from league.samplers.mix import MixDraws, MixSettings, by_weight, others
 from schemas.numbers import PositiveFloat
 from schemas.standings import Agent, LivePolicy, Standings, WinLoss
 
@@ -21,22 +22,7 @@ _DIGITS = 6
 
 
 @SAMPLERS.register("rectified_nash")
-class RectifiedNashSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``rectified_nash``."""
-
-    most_agents: Annotated[int, Meta(ge=2, le=64)] = 32
-    """Agents in the game that is solved, 2 to 64; larger leagues are cut to those that matter most."""
-    prior_games: PositiveFloat = 4.0
-    """Number of games that the ratings' prediction counts as, so that a few results decide little."""
-    scale: PositiveFloat = 400.0
-    """Rating points for odds of ten to one; 400 in Elo."""
-
-    def build(self) -> "RectifiedNash":
-        """Builds the sampler with these settings."""
-        return RectifiedNash(self)
-
-
-class RectifiedNash(MixSampler):
+class RectifiedNash(MixDraws, MixSettings, frozen=True):
     """The bucket ``rectified``: agents of the equilibrium that the hero beats or ties, in proportion to their shares.
 
     The game: two players each name an agent, and are paid the share of the points that theirs takes from the other's,
@@ -58,13 +44,15 @@ class RectifiedNash(MixSampler):
     the response to each agent of the equilibrium is trained against p · ⌊payoff⌋₊.
     """
 
-    name = "rectified_nash"
+    name: ClassVar[str] = "rectified_nash"
     reads = ("agents", "live", "pairs")
 
-    def __init__(self, settings: RectifiedNashSettings) -> None:
-        super().__init__(settings.max_distinct)
-        self._settings = settings
-        self._solution_cache: tuple[object, list[float]] = (None, [])
+    most_agents: Annotated[int, Meta(ge=2, le=64)] = 32
+    """Agents in the game that is solved, 2 to 64; larger leagues are cut to those that matter most."""
+    prior_games: PositiveFloat = 4.0
+    """Number of games that the ratings' prediction counts as, so that a few results decide little."""
+    scale: PositiveFloat = 400.0
+    """Rating points for odds of ten to one; 400 in Elo."""
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
@@ -81,7 +69,7 @@ class RectifiedNash(MixSampler):
 
     def _agents(self, standings: Standings, hero_policy: str) -> list[Agent]:
         """Agents in the game, in an order independent of dictionaries."""
-        most = self._settings.most_agents
+        most = self.most_agents
         rated = {agent.name: agent for agent in others(standings, hero_policy) if isfinite(agent.rating)}
         strongest = nsmallest(most, rated.values(), key=lambda agent: (-agent.rating, agent.name))
         if len(rated) <= most:
@@ -100,28 +88,29 @@ class RectifiedNash(MixSampler):
         return [rated[name] for name in [*chosen][:most]]
 
     def _equilibrium(self, standings: Standings, agents: Sequence[Agent]) -> list[float]:
-        """Equilibrium shares of the agents; cached while the rounded payoffs are equal."""
-        points = [
+        """Equilibrium shares of the agents."""
+        points = tuple(
             self._payoff_hundredths(one, other, standings.pairs.get(one.name, {}))
             for one, other in combinations(agents, 2)
-        ]
-        key = (len(agents), points)
-        if self._solution_cache[0] != key:
-            self._solution_cache = key, _solve_equilibrium(len(agents), points)
-        return self._solution_cache[1]
+        )
+        return _solve_equilibrium(len(agents), points)
 
     def _payoff_hundredths(self, one: Agent | LivePolicy, other: Agent, results: Mapping[str, WinLoss]) -> int:
         """Hundredths of the points that ``one`` takes from ``other``."""
-        record, prior = results.get(other.name, WinLoss()), self._settings.prior_games
+        record, prior = results.get(other.name, WinLoss()), self.prior_games
         games = record.wins + record.draws + record.losses
         gap = one.rating - other.rating
-        expected = expected_share(gap, self._settings.scale) if isfinite(gap) else 0.5
+        expected = expected_share(gap, self.scale) if isfinite(gap) else 0.5
         won = record.wins + record.draws / 2 + prior * expected
         return round(won / (games + prior) * _GRID)
 
 
-def _solve_equilibrium(size: int, points: Sequence[int]) -> list[float]:
-    """Equilibrium shares; ``points``: hundredths taken by the first of each pair, in the order of ``combinations``."""
+@lru_cache(maxsize=8)
+def _solve_equilibrium(size: int, points: tuple[int, ...]) -> list[float]:
+    """Equilibrium shares; ``points``: hundredths taken by the first of each pair, in the order of ``combinations``.
+
+    Cached, since rounded payoffs seldom change from one draw to the next.
+    """
     if size < 2:
         return [1.0] * size
     # Imported here: these take longer to import than other samplers to draw.

@@ -1,12 +1,12 @@
 """Softmax over a score of every opponent: chance of a draw, nearness of its rating, novelty of its play."""
 
 from math import cosh, exp, hypot, isfinite, log, pi, sqrt
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from league.samplers import SAMPLERS, Bucket, live_hero
-from league.samplers.mix import MixSampler, MixSettings, by_weight, others, softmax, split_by_kind
+from league.samplers.mix import MixDraws, MixSettings, by_weight, others, softmax, split_by_kind
 from schemas.numbers import PositiveFloat, Share
 from schemas.sketches import NGRAM_SIZE
 from schemas.standings import Standings
@@ -18,8 +18,16 @@ _MAX_ARGUMENT = 350.0
 
 
 @SAMPLERS.register("match_quality")
-class MatchQualitySettings(MixSettings, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``match_quality``."""
+class MatchQuality(MixDraws, MixSettings, frozen=True):
+    """Softmax over ``match_quality``; the buckets are ``fixed`` and ``checkpoints``, else ``mirror``.
+
+    Agents without a finite rating and deviation are not drawn.
+
+    Source: Unstable Baselines' sampling mode ``match-quality``, a softmax of TrueSkill's match quality.
+    """
+
+    name: ClassVar[str] = "match_quality"
+    reads = ("agents", "live")
 
     temperature: PositiveFloat = 0.1
     """Temperature of the softmax over qualities, which lie in (0, 1]. At 1 the most even match is at most e times as
@@ -30,30 +38,10 @@ class MatchQualitySettings(MixSettings, frozen=True, forbid_unknown_fields=True)
     """The spread. ``logistic``: rating points for ten to one odds, 400 in Elo. ``normal``: TrueSkill's β, the
     standard deviation of one performance, 25/6 by its defaults."""
 
-    def build(self) -> "MatchQuality":
-        """Builds the sampler with these settings."""
-        return MatchQuality(self)
-
-
-class MatchQuality(MixSampler):
-    """Softmax over ``match_quality``; the buckets are ``fixed`` and ``checkpoints``, else ``mirror``.
-
-    Agents without a finite rating and deviation are not drawn.
-
-    Source: Unstable Baselines' sampling mode ``match-quality``, a softmax of TrueSkill's match quality.
-    """
-
-    name = "match_quality"
-    reads = ("agents", "live")
-
-    def __init__(self, settings: MatchQualitySettings) -> None:
-        super().__init__(settings.max_distinct)
-        self._settings = settings
-
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
         hero, live = live_hero(standings, hero_policy)
-        scale, performance = self._settings.scale, self._settings.performance
+        scale, performance = self.scale, self.performance
         quality = {
             agent.name: (agent.rating - live.rating, hypot(agent.deviation, live.deviation))
             for agent in others(standings, hero_policy)
@@ -63,7 +51,7 @@ class MatchQuality(MixSampler):
             for name, (gap, deviation) in quality.items()
             if isfinite(gap) and isfinite(deviation)
         }
-        weights = softmax(qualities, self._settings.temperature)
+        weights = softmax(qualities, self.temperature)
         return by_weight(split_by_kind(weights, standings.agents), hero)
 
 
@@ -92,19 +80,7 @@ def match_quality(gap: float, scale: float, deviation: float = 0.0, performance:
 
 
 @SAMPLERS.register("ts_dist")
-class TsDistSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``ts_dist``."""
-
-    temperature: PositiveFloat = 100.0
-    """Rating points: an opponent farther away by this much is e times less likely. It must fit the scale of the
-    ratings; 100 is for Elo, TrueSkill's would be about 4."""
-
-    def build(self) -> "TsDist":
-        """Builds the sampler with these settings."""
-        return TsDist(self)
-
-
-class TsDist(MixSampler):
+class TsDist(MixDraws, MixSettings, frozen=True):
     """Weight ``exp(-|difference| / temperature)``; the buckets are ``fixed`` and ``checkpoints``, else ``mirror``.
 
     Agents without a finite rating are not drawn.
@@ -112,18 +88,18 @@ class TsDist(MixSampler):
     Source: Unstable Baselines' sampling mode ``ts-dist``: the nearer the mean skills, the likelier.
     """
 
-    name = "ts_dist"
+    name: ClassVar[str] = "ts_dist"
     reads = ("agents", "live")
 
-    def __init__(self, settings: TsDistSettings) -> None:
-        super().__init__(settings.max_distinct)
-        self._temperature = settings.temperature
+    temperature: PositiveFloat = 100.0
+    """Rating points: an opponent farther away by this much is e times less likely. It must fit the scale of the
+    ratings; 100 is for Elo, TrueSkill's would be about 4."""
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
         hero, live = live_hero(standings, hero_policy)
         gaps = {agent.name: abs(agent.rating - live.rating) for agent in others(standings, hero_policy)}
-        weights = softmax({name: -gap for name, gap in gaps.items() if isfinite(gap)}, self._temperature)
+        weights = softmax({name: -gap for name, gap in gaps.items() if isfinite(gap)}, self.temperature)
         return by_weight(split_by_kind(weights, standings.agents), hero)
 
 
@@ -131,26 +107,7 @@ _NEVER_MET = 1.0
 
 
 @SAMPLERS.register("exploration")
-class ExplorationSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``exploration``."""
-
-    temperature: PositiveFloat = 0.2
-    """Temperature of the softmax over novelty, which lies in [0, 1]: an opponent less novel by this is e times less
-    likely. At 0.2, one with nothing new left is 150 times less likely than one never met."""
-    uniform: Share = 0.1
-    """Share of seats drawn uniformly, so that every opponent is measured again now and then: an old opponent can be
-    new again after the policy forgets or changes."""
-    n: Annotated[int, Meta(ge=1, le=10)] = NGRAM_SIZE
-    """Consecutive action parts per n-gram. In large action spaces a smaller n discriminates better: after 160 matches
-    of four Diplomacy bots, 80 to 93 % of order 3-grams were still new, by bot, 41 to 75 % of 2-grams, and 4 to 12 % of
-    single orders."""
-
-    def build(self) -> "Exploration":
-        """Builds the sampler with these settings."""
-        return Exploration(self)
-
-
-class Exploration(MixSampler):
+class Exploration(MixDraws, MixSettings, frozen=True):
     """Softmax over novelty mixed with a uniform draw; the buckets are ``fixed`` and ``checkpoints``, else ``mirror``.
 
     An opponent's novelty is the share of the n-grams of actions in its matches that the policy's last matches did not
@@ -163,22 +120,33 @@ class Exploration(MixSampler):
     state diversity, and its ``ExplorationTracker``, which measures n-gram coverage over a rolling window.
     """
 
-    name = "exploration"
+    name: ClassVar[str] = "exploration"
     reads = ("agents", "live", "novelty")
     uses_novelty = True
 
-    def __init__(self, settings: ExplorationSettings) -> None:
-        super().__init__(settings.max_distinct)
-        self._settings = settings
-        self.ngram = settings.n
+    temperature: PositiveFloat = 0.2
+    """Temperature of the softmax over novelty, which lies in [0, 1]: an opponent less novel by this is e times less
+    likely. At 0.2, one with nothing new left is 150 times less likely than one never met."""
+    uniform: Share = 0.1
+    """Share of seats drawn uniformly, so that every opponent is measured again now and then: an old opponent can be
+    new again after the policy forgets or changes."""
+    n: Annotated[int, Meta(ge=1, le=10)] = NGRAM_SIZE
+    """Consecutive action parts per n-gram. In large action spaces a smaller n discriminates better: after 160 matches
+    of four Diplomacy bots, 80 to 93 % of order 3-grams were still new, by bot, 41 to 75 % of 2-grams, and 4 to 12 % of
+    single orders."""
+
+    @property
+    def ngram(self) -> int:  # type: ignore[override]
+        """See ``OpponentSampler.ngram``."""
+        return self.n
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
         hero, _ = live_hero(standings, hero_policy)
         known = standings.novelty.get(hero_policy, {})
         novelty = {agent.name: known.get(agent.name, _NEVER_MET) for agent in others(standings, hero_policy)}
-        preferred = softmax(novelty, self._settings.temperature)
-        mixed = _mix_with_uniform(preferred, self._settings.uniform)
+        preferred = softmax(novelty, self.temperature)
+        mixed = _mix_with_uniform(preferred, self.uniform)
         return by_weight(split_by_kind(mixed, standings.agents), hero)
 
 

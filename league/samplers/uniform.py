@@ -7,13 +7,14 @@ versions of other policies (``policies``), for a population that meets another o
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
 from league.samplers import SAMPLERS, Bucket, OpponentSampler, SeatDraw, WeightedChoice, live_hero
-from league.samplers.bucketed import BucketedSampler, HeroContext
+from league.samplers.bucketed import BucketedDraws, HeroContext
 from league.samplers.mix import (
+    MixDraws,
     MixSampler,
     MixSettings,
     StandingsCache,
@@ -96,8 +97,14 @@ class Mirror(MixSampler):
 
 
 @SAMPLERS.register("fixed")
-class FixedSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``fixed``."""
+class Fixed(MixDraws, MixSettings, frozen=True):
+    """Uniform over the bucket ``fixed``; ``mirror`` when none of its agents is active.
+
+    Source: Unstable Baselines' sampling mode ``fixed``.
+    """
+
+    name: ClassVar[str] = "fixed"
+    reads = ("agents", "live")
 
     agents: tuple[str, ...] = ()
     """Names of the agents to play; empty for all."""
@@ -105,24 +112,6 @@ class FixedSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if twice := sorted({agent for agent in self.agents if self.agents.count(agent) > 1}):
             raise ConfigError(f"agents: {', '.join(map(repr, twice))} named twice; expected every agent once")
-
-    def build(self) -> "Fixed":
-        """Builds the sampler with these settings."""
-        return Fixed(self)
-
-
-class Fixed(MixSampler):
-    """Uniform over the bucket ``fixed``; ``mirror`` when none of its agents is active.
-
-    Source: Unstable Baselines' sampling mode ``fixed``.
-    """
-
-    name = "fixed"
-    reads = ("agents", "live")
-
-    def __init__(self, settings: FixedSettings) -> None:
-        super().__init__(settings.max_distinct)
-        self._agents = settings.agents
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``.
@@ -133,51 +122,50 @@ class Fixed(MixSampler):
         """
         hero, _ = live_hero(standings, hero_policy)
         known = [agent.name for agent in standings.agents.values() if agent.kind != "checkpoint"]
-        if unknown := sorted(set(self._agents) - set(known)):
+        if unknown := sorted(set(self.agents) - set(known)):
             raise ConfigError(
                 f"matchmaking.sampler.settings.agents: {unknown[0]!r} is no fixed agent of this league; "
                 f"expected {format_choices(known)}"
             )
-        names = set(self._agents or known)
+        names = set(self.agents or known)
         fixed = {agent.name: 1.0 for agent in others(standings, hero_policy) if agent.name in names}
         return by_weight({"fixed": fixed}, hero)
 
 
 @SAMPLERS.register("random")
-class RandomSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``random``: only those of every mix."""
-
-    def build(self) -> "RandomPool":
-        """Builds the sampler with these settings."""
-        return RandomPool(self)
-
-
-class RandomPool(BucketedSampler):
+class RandomPool(BucketedDraws, MixSettings, frozen=True):
     """Uniform over all active members; the buckets are ``fixed`` and ``checkpoints``, and ``mirror`` without members.
 
     Source: Unstable Baselines' sampling mode ``random``: fixed agents and active checkpoints alike. The difference from
     ``uniform`` is that the mirror is none of them.
     """
 
-    name = "random"
+    name: ClassVar[str] = "random"
     reads = ("agents", "live")
     buckets = ("fixed", "checkpoints")
 
-    def __init__(self, settings: RandomSettings) -> None:
-        super().__init__(settings.max_distinct)
-
     def place(self, agent: Agent, record: WinLoss, hero: HeroContext) -> Mapping[str, float]:
-        """See ``BucketedSampler.place``."""
+        """See ``BucketedDraws.place``."""
         return {"checkpoints" if agent.kind == "checkpoint" else "fixed": 1.0}
 
     def shares(self, urns: Mapping[str, WeightedChoice], hero: HeroContext) -> dict[str, float]:
-        """See ``BucketedSampler.shares``."""
+        """See ``BucketedDraws.shares``."""
         return shares_by_weight({bucket: urn.total for bucket, urn in urns.items()})
 
 
 @SAMPLERS.register("lagged")
-class LaggedSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``lagged``."""
+class Lagged(MixDraws, MixSettings, frozen=True):
+    """Uniform over the policy's active checkpoints inside the range, the bucket ``lagged``.
+
+    When there are none (the history is too short, or those in the range have retired), the bucket ``nearest`` holds the
+    active checkpoint with the lag nearest to the range, the later one of two equally near. Without any active past
+    checkpoint the ``mirror`` is played.
+
+    Source: Unstable Baselines' sampling mode ``lagged``.
+    """
+
+    name: ClassVar[str] = "lagged"
+    reads = ("agents", "live")
 
     lag_range: tuple[int, int] = (1, 100)
     """Smallest and largest lag, inclusive, from 1: lag 0 is the mirror."""
@@ -189,29 +177,6 @@ class LaggedSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
         low, high = self.lag_range
         if not 1 <= low <= high:
             raise ConfigError(f"lag_range: [{low}, {high}]; expected two numbers with 1 <= low <= high")
-
-    def build(self) -> "Lagged":
-        """Builds the sampler with these settings."""
-        return Lagged(self)
-
-
-class Lagged(MixSampler):
-    """Uniform over the policy's active checkpoints inside the range, the bucket ``lagged``.
-
-    When there are none (the history is too short, or those in the range have retired), the bucket ``nearest`` holds the
-    active checkpoint with the lag nearest to the range, the later one of two equally near. Without any active past
-    checkpoint the ``mirror`` is played.
-
-    Source: Unstable Baselines' sampling mode ``lagged``.
-    """
-
-    name = "lagged"
-    reads = ("agents", "live")
-
-    def __init__(self, settings: LaggedSettings) -> None:
-        super().__init__(settings.max_distinct)
-        self._low, self._high = settings.lag_range
-        self._unit = settings.unit
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
@@ -233,53 +198,41 @@ class Lagged(MixSampler):
         ]
         past.sort(key=lambda agent: (-agent.version, agent.name))
         return {
-            agent.name: place if self._unit == "checkpoints" else live - agent.version
+            agent.name: place if self.unit == "checkpoints" else live - agent.version
             for place, agent in enumerate(past, start=1)
             if agent.active
         }
 
     def _outside(self, lag: int) -> int:
         """Distance of a lag from the range; 0 inside."""
-        return max(self._low - lag, lag - self._high, 0)
+        low, high = self.lag_range
+        return max(low - lag, lag - high, 0)
 
 
 @SAMPLERS.register("policies")
-class PoliciesSettings(MixSettings, frozen=True, forbid_unknown_fields=True):
-    """``[matchmaking.sampler.settings]`` of ``policies``; also ``[policies.NAME.sampler.settings]``."""
-
-    policies: tuple[str, ...] = ()
-    """The policies that are met; empty for all but the hero's own."""
-    live: Share = 0.5
-    """Share of their newest versions; the rest is for their active checkpoints."""
-
-    def build(self) -> "Policies":
-        """Builds the sampler with these settings."""
-        return Policies(self)
-
-
-class Policies(MixSampler):
+class Policies(MixDraws, MixSettings, frozen=True):
     """The bucket ``live`` holds the policies' newest versions, ``past`` their active checkpoints, all alike.
 
     An empty bucket leaves its share to the other one; without both the ``mirror`` is played. ``live`` names the
     versions that are newest when the match is made, and those play it to its end.
     """
 
-    name = "policies"
+    name: ClassVar[str] = "policies"
     reads = ("agents", "live")
 
-    def __init__(self, settings: PoliciesSettings) -> None:
-        super().__init__(settings.max_distinct)
-        self._policies = settings.policies
-        self._live_share = settings.live
+    policies: tuple[str, ...] = ()
+    """The policies that are met; empty for all but the hero's own."""
+    live: Share = 0.5
+    """Share of their newest versions; the rest is for their active checkpoints."""
 
     def distribution(self, standings: Standings, hero_policy: str) -> dict[str, Bucket]:
         """See ``OpponentSampler.distribution``."""
         hero, _ = live_hero(standings, hero_policy)
-        met = set(self._policies or standings.live.keys()) - {hero_policy}
+        met = set(self.policies or standings.live.keys()) - {hero_policy}
         live = {agent_name(name, standings.live[name].version): 1.0 for name in sorted(met & standings.live.keys())}
         members = (agent for agent in others(standings, hero_policy) if agent.policy in met)
         past = {agent.name: 1.0 for agent in members if agent.name not in live}
         buckets = {"live": live, "past": past, "mirror": {} if live or past else {hero: 1.0}}
-        mix = {"live": self._live_share, "past": 1.0 - self._live_share, "mirror": 0.0}
+        mix = {"live": self.live, "past": 1.0 - self.live, "mirror": 0.0}
         shares = normalise_mix(mix, {name: bool(weights) for name, weights in buckets.items()})
         return {name: Bucket(shares[name], weights if shares[name] > 0 else {}) for name, weights in buckets.items()}

@@ -95,13 +95,13 @@ def test_going_on_draws_the_same_bits_as_beginning_anew(seed: int) -> None:
 @pytest.mark.parametrize("name", PLACED)
 def test_after_a_result_only_those_who_played_are_placed_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
-    build = bucketed._BucketIndex.__init__
+    build = bucketed._BucketIndex._rebuild
 
     def counted(self: bucketed._BucketIndex, *args: object) -> None:
         built.append(name)
         build(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bucketed._BucketIndex, "__init__", counted)
+    monkeypatch.setattr(bucketed._BucketIndex, "_rebuild", counted)
     draws = sum(1 for _ in following([name], 150, 5))
     anew = draws
     assert anew < len(built) < anew + 0.2 * draws

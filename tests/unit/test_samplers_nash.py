@@ -126,13 +126,13 @@ def test_what_was_solved_before_changes_no_draw() -> None:
 
 
 def test_the_game_is_solved_again_only_when_a_payoff_moves_by_a_hundredth(monkeypatch: pytest.MonkeyPatch) -> None:
+    from league.analysis import population
     from league.samplers import rectified_nash
 
     solved: list[int] = []
-    solve = rectified_nash._solve_equilibrium
-    monkeypatch.setattr(
-        rectified_nash, "_solve_equilibrium", lambda size, points: solved.append(size) or solve(size, points)
-    )
+    solve = population.nash_average
+    monkeypatch.setattr(population, "nash_average", lambda payoff: solved.append(len(payoff)) or solve(payoff))
+    rectified_nash._solve_equilibrium.cache_clear()
     sampler = make()
     for rating in (1000.0, 1000.01, 1000.5, 1100.0):
         sampler.distribution(league(bot("rock", rating), bot("paper"), results={}), "main")
