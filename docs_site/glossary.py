@@ -99,7 +99,7 @@ SETTINGS = {
     "BaseShape.head_dim": "Width of a head.",
     "BaseShape.init_std": "Standard deviation of the random weights.",
     "LocalConfig.dtype": "Data type of the base model's weights: ``float32`` or ``bfloat16``.",
-    "WinRateSettings.prior_losses": "Losses that are assumed beforehand; see ``prior_wins``.",
+    "WinRate.prior_losses": "Losses that are assumed beforehand; see ``prior_wins``.",
     "Discount.gamma": "Discount per step.",
     "Clamp.min": "Smallest reward.",
     "Clamp.max": "Largest reward.",
