@@ -142,12 +142,12 @@ async def _read(
         async for recorded in context.log.match_ends(BENCHMARK_PURPOSE)
         if isinstance(recorded.event, MatchFinished | MatchFailed)
     ]
-    seats, is_voided = seat_counts(evaluation_spec(environment)), context.state.is_voided
-    return [BenchmarkGames(terms, seats, games, requests, ends, is_voided) for terms in all_terms]
+    seats, voided = seat_counts(evaluation_spec(environment)), context.state.voided
+    return [BenchmarkGames(terms, seats, games, requests, ends, voided) for terms in all_terms]
 
 
 async def _play_missing(context: Context, benchmarks: Sequence[BenchmarkGames], report: ReportGames) -> None:
-    pause = context.state.active_pause()
+    pause = context.state.pauses.active_pause()
     if pause is not None:
         raise UsageError(f"benchmark: the league is paused ({pause.reason or 'no reason given'}); expected it resumed")
     for benchmark in benchmarks:

@@ -97,7 +97,7 @@ async def make_branch(
             copied = await copy_league(origin_name(source), history, state, client, stores, report, artifacts)
     names = {stored.name for stored in await artifacts.stored()}
     trainers = await trainer_starts(history, state, state.sequence, names)
-    left_behind = sum(state.matches_ahead(policy) for policy in state.policies)
+    left_behind = sum(state.in_play.matches_ahead(policy) for policy in state.policies)
     return BranchResult(
         history.league, origin_name(source), at, state.sequence, state.digest(), trainers, left_behind, copied
     )

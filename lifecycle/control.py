@@ -195,7 +195,7 @@ async def request_matches(
     queue = WorkQueue(history.client, history.league)
     for job in jobs:
         await queue.submit(job)
-    paused = state.active_pause()
+    paused = state.pauses.active_pause()
     return RequestedMatches(
         matches=[job.match_id for job in jobs],
         seats=jobs[0].seats,

@@ -72,7 +72,7 @@ class Evaluator:
             self._log_cuts()
             for requested in (
                 evaluations.plan_evaluations(state, self._executor.evaluation_seat_counts)
-                if state.active_pause() is None
+                if state.pauses.active_pause() is None
                 else []
             ):
                 await self._context.wait_for_sequence(await self._context.append(requested))
@@ -111,7 +111,7 @@ class Evaluator:
     async def play_jobs(self) -> None:
         """Play jobs from the queue, up to ``evaluation.games_in_flight`` at a time, until the worker is stopped."""
         while not self._context.stopping.is_set():
-            if self._context.state.active_pause() is not None:
+            if self._context.state.pauses.active_pause() is not None:
                 await self._context.wait_for_event(timeout_s=0.5)
                 await self._reap(at_least_one=False)
                 continue

@@ -50,7 +50,7 @@ class ExperienceReader:
 
     def resume(self) -> None:
         """Restore the position that the history records for the policy's trainer."""
-        self._consumed = self._context.state.experience_position(self._policy)
+        self._consumed = self._context.state.consumption.position(self._policy)
         self.buffer = self._make_buffer()
 
     async def receive(self) -> None:
@@ -156,13 +156,13 @@ class ExperienceReader:
             self.buffer.add(received.sequence, rollout, self._consumed.steps_of(received.sequence))
 
     def _is_duplicate(self, match_id: str, seat: int) -> bool:
-        accounted = (self._context.state.is_trajectory_accounted, self._unrecorded.is_accounted)
+        accounted = (self._context.state.consumption.is_accounted, self._unrecorded.is_accounted)
         return self.buffer.is_waiting(match_id, seat) or any(check(match_id, seat) for check in accounted)
 
     def _drop_reason(self, rollout: Trajectory, version: int) -> str | None:
         """Reason for which the step from ``version`` must not train on a valid trajectory; None if it may."""
         state, judged_by = self._context.state, self._config.buffer.staleness
-        if state.is_voided(rollout.match_id):
+        if rollout.match_id in state.voided:
             return "voided"
         # Where old model calls are dropped one by one, a trajectory is stale once its newest call is.
         judged_by = "newest" if self._config.buffer.drop_old_steps else judged_by

@@ -273,7 +273,7 @@ class SilenceRecorder:
         try:
             for worker in self._detector.silent(context.state.workers, context.config.workers.silence_s):
                 await self._record_left(worker)
-            while not self._is_refused and (unfinished := context.state.unfinished_matches):
+            while not self._is_refused and (unfinished := context.state.in_play.unfinished):
                 await self._record_failed(next(iter(unfinished.values())))
         except AccessError as error:
             if not self._is_refused:
@@ -298,7 +298,7 @@ class SilenceRecorder:
         context = self._context
         example = MatchFailed(match_id="", purpose="training", worker=worker, error="")
         newest = await context.fold_newest(event_subject(context.log.league, example))
-        matches = [match for match, name in context.state.unfinished_matches.items() if name == worker][:_MAX_BATCH]
+        matches = [match for match, name in context.state.in_play.unfinished.items() if name == worker][:_MAX_BATCH]
         known = context.state.workers.get(worker)
         why = "started again" if known is None or known.left is None else f"left ({known.left})"
         events = [

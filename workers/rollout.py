@@ -136,7 +136,7 @@ class RolloutWorker:
         config, state = self._context.config, self._context.state
         unrecorded = self._next_match_index - state.next_match_index(self._context.name)
         limit = max(round(config.rollout.ahead_steps * config.trainer.rollouts_per_step), 1)
-        return self._models.is_current(self._policy) and state.matches_ahead(self._policy) + unrecorded < limit
+        return self._models.is_current(self._policy) and state.in_play.matches_ahead(self._policy) + unrecorded < limit
 
     async def _wait_for_room(self) -> None:
         """Wait for the trainer, up to a limit: a worker that died leaves matches that never end."""
@@ -159,7 +159,7 @@ class RolloutWorker:
         return self._context.state.training_finished(self._policy) is not None
 
     def _is_paused(self) -> bool:
-        return self._context.state.active_pause(self._policy) is not None
+        return self._context.state.pauses.active_pause(self._policy) is not None
 
     def _log_slot_shortage(self) -> None:
         opponents, max_distinct = self._executor.seat_count - 1, self._sampler_plugin.settings.get("max_distinct")

@@ -137,7 +137,7 @@ class TrainerWorker:
         # The last one is that of the last step.
         self._past_states = self._learner_factory.past_states[:-1]
         if self._old_step is not None:
-            consumed = self._context.state.experience_position(self._policy)
+            consumed = self._context.state.consumption.position(self._policy)
             # The process may have been killed before it released what its last step had accounted for.
             await self._experience_reader.release(consumed)
             log.info("resumed", step=self._learner.steps, experience=consumed.floor)
@@ -335,7 +335,7 @@ class TrainerWorker:
         """
         old, self._old_step = self._old_step, step
         self._experience_reader.mark_recorded()
-        await self._experience_reader.release(self._context.state.experience_position(self._policy))
+        await self._experience_reader.release(self._context.state.consumption.position(self._policy))
         if old is not None and old.state != step.state:
             self._past_states.append(old.state)
             if agent_name(self._policy, old.step) in self._context.state.agents:
@@ -361,7 +361,7 @@ class TrainerWorker:
         return self._context.state.training_start(self._policy)
 
     def _is_paused(self) -> bool:
-        return self._context.state.active_pause(self._policy) is not None
+        return self._context.state.pauses.active_pause(self._policy) is not None
 
     async def _pause(self) -> None:
         began = time.monotonic()

@@ -5,7 +5,7 @@ that follows from the benchmark's alone: all agents and opponents meet the same 
 request it was played for, so that a repeated benchmark plays only what is missing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any, NamedTuple
 
@@ -65,7 +65,7 @@ class BenchmarkGames:
         games: Number of games.
         requests: All requests of the league.
         ends: Ends of all matches of this purpose.
-        is_voided: Whether the match of an id was voided, and does not count.
+        voided: Ids of matches that were voided, and do not count.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class BenchmarkGames:
         games: int,
         requests: Iterable[BenchmarkRequested],
         ends: Iterable[MatchFinished | MatchFailed],
-        is_voided: Callable[[str], bool],
+        voided: Container[str],
     ) -> None:
         self.terms = terms
         self._seats = seats
@@ -88,7 +88,7 @@ class BenchmarkGames:
         """Matches that could not be completed; their games are missing again, like those of voided matches."""
         for end in ends:
             place = self._waiting.pop(end.match_id, None)
-            if place is None or is_voided(end.match_id):
+            if place is None or end.match_id in voided:
                 continue
             if isinstance(end, MatchFailed):
                 self.failures.append(end)

@@ -69,7 +69,7 @@ class HistoryReplay:
             sequence=self.state.sequence,
             time_ns=self._time_ns,
             matches=self.state.finished_matches(),
-            voided=self.state.voided_count,
+            voided=len(self.state.voided),
             failed=self.state.failed,
             agents=len(self.state.agents),
             steps={policy: 0 if step is None else step.step for policy, step in steps.items()},

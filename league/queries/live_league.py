@@ -272,7 +272,7 @@ class LiveLeague:
             "failed": state.failed,
             "policy": policy,
             "step": step.step if step is not None else 0,
-            "paused": state.active_pause(policy) is not None,
+            "paused": state.pauses.active_pause(policy) is not None,
             "finished": state.training_finished(policy) is not None,
         }
 

@@ -157,7 +157,7 @@ async def audit_workers(run: Run) -> tuple[list[WorkerResidual], WorkerKeys]:
         state = await load_state_at(history, run.open_blob_store(history.client))
         ratings = {rated.agent: rated.rating for rated in state.rating_table.rated_agents()}
         played = [r.event async for r in history.read() if isinstance(r.event, MatchFinished)]
-        counted = (match for match in played if not state.is_voided(match.match_id))
+        counted = (match for match in played if match.match_id not in state.voided)
         return worker_residuals(counted, ratings), state.keys
 
 

@@ -190,7 +190,7 @@ def build_status(
         sequence=state.sequence,
         games={purpose: count for purpose in ("training", "evaluation") if (count := state.finished_matches(purpose))},
         failed=state.failed,
-        voided=state.voided_count,
+        voided=len(state.voided),
         dead_letters=dead,
         costs={agent: spent.cost for agent, spent in sorted(state.spending.items())},
         jobs=0,
@@ -242,7 +242,7 @@ def _policy_status(state: LeagueState, standings: Standings, policy: str, pendin
         version=live.version,
         step=step.step if step is not None else 0,
         rating=live.rating,
-        ahead=state.matches_ahead(policy),
+        ahead=state.in_play.matches_ahead(policy),
         pending=pending,
         wait_share=round(min(waited_s / wall_s, 1.0), 3) if wall_s > 0 else 0.0,
         metrics=metrics,
@@ -278,7 +278,9 @@ def _training_alarms(status: LeagueStatus, state: LeagueState, config: LeagueCon
             text = f"training of {policy} ended ({finished.reason}) before stop.criterion was met"
             yield Alarm(f"criterion_unmet:{policy}", text)
     waiting = [
-        p for p in config.trained_policies if state.training_finished(p) is None and state.active_pause(p) is None
+        p
+        for p in config.trained_policies
+        if state.training_finished(p) is None and state.pauses.active_pause(p) is None
     ]
     trainers = any(worker.role == "trainer" for worker in status.workers)
     # Without a trainer no step is due: such a league is idle, not stalled.

@@ -19,14 +19,13 @@ from league.ratings.base import RatingSystem, UnknownSystem, make_rating_system
 from league.ratings.fold import RatingTableSnapshot, is_rated
 from league.ratings.table import RatingTable, StartRatings
 from league.state.artifacts import ArenaArtifacts
-from league.state.consumption import ExperienceConsumption, ExperiencePosition, MatchesInPlay, TrajectoryAccounting
+from league.state.consumption import ExperienceConsumption, MatchesInPlay
 from league.state.evaluation_table import Evaluation, EvaluationTable, EvaluationVerdict
 from league.state.novelty import NoveltyTracker
 from league.state.saved_state import (
     ActivityChange,
     LeagueStateSnapshot,
     Pauses,
-    PauseState,
     PublishedVersion,
     RemoteSpending,
     SessionTable,
@@ -84,19 +83,23 @@ class LeagueState:
         self._counted_to: dict[tuple[str, str], int] = {}
         self._records = PolicyRecords()
         self._pairs = AgentPairRecords()
-        self._evaluations = EvaluationTable()
+        self.evaluation_table = EvaluationTable()
+        """Evaluations with their indices: tests, high scores, regressions."""
         self._seen = SeenIds()
-        self._voided: set[str] = set()
+        self.voided: set[str] = set()
+        """Ids of voided matches."""
         self._games: dict[str, int] = {}
         self._next_index: dict[str, int] = {}
         self._live: dict[str, int] = {}
         self._steps: dict[str, e.GradientStepTaken] = {}
         self._seconds: dict[str, float] = {}
         self._finished: dict[str, e.TrainingFinished] = {}
-        self._in_play = MatchesInPlay()
+        self.in_play = MatchesInPlay()
+        """Training matches begun, and trajectories that wait for the trainer."""
         self._novelty = NoveltyTracker()
         self._rewards = RecentRewards()
-        self._consumption = ExperienceConsumption()
+        self.consumption = ExperienceConsumption()
+        """Outcomes of trajectories, and the trainers' positions in ``EXPERIENCE``."""
         self._workers = WorkerRegistry()
         self._branched_at = 0
         self._changed_at = 0
@@ -143,7 +146,7 @@ class LeagueState:
     @property
     def evaluations(self) -> dict[str, Evaluation]:
         """Evaluations by id, in the order of their requests."""
-        return self._evaluations.by_id
+        return self.evaluation_table.by_id
 
     @property
     def workers(self) -> dict[str, WorkerState]:
@@ -154,11 +157,6 @@ class LeagueState:
     def keys(self) -> WorkerKeys:
         """The keys with which workers sign their results."""
         return self._workers.keys
-
-    @property
-    def evaluation_table(self) -> EvaluationTable:
-        """The evaluations with their indices: tests, high scores, regressions."""
-        return self._evaluations
 
     @property
     def checkpoints(self) -> list[Agent]:
@@ -230,35 +228,10 @@ class LeagueState:
         """Wall-clock seconds of a policy's gradient steps (``metrics["wall_s"]``), summed over restarts."""
         return self._seconds.get(policy, 0.0)
 
-    def active_pause(self, policy: str = "") -> PauseState | None:
-        """The pause of a policy, or of the whole league for an empty name; None when running."""
-        return self.pauses.active_pause(policy)
-
     def training_finished(self, policy: str) -> e.TrainingFinished | None:
         """The end of a policy's training; None while it continues, also when a newer version was published since."""
         finished = self._finished.get(policy)
         return finished if finished is not None and finished.version >= self._live.get(policy, -1) else None
-
-    def matches_ahead(self, policy: str) -> int:
-        """Number of a policy's training matches begun and not trained on."""
-        return self._in_play.matches_ahead(policy)
-
-    @property
-    def unfinished_matches(self) -> Mapping[str, str]:
-        """Worker, by match, of training matches that had not ended when their worker left or restarted."""
-        return self._in_play.unfinished
-
-    def trajectory_accounting(self, policy: str) -> TrajectoryAccounting:
-        """Outcomes of a policy's trajectories."""
-        return self._consumption.accounting(policy)
-
-    def experience_position(self, policy: str) -> ExperiencePosition:
-        """A policy trainer's position in ``EXPERIENCE``."""
-        return self._consumption.position(policy)
-
-    def is_trajectory_accounted(self, match_id: str, seat: int) -> bool:
-        """Whether the trajectory of a match's seat is accounted for."""
-        return self._consumption.is_accounted(match_id, seat)
 
     def finished_matches(self, purpose: str | None = None) -> int:
         """Number of completed matches, for one purpose or all."""
@@ -276,15 +249,6 @@ class LeagueState:
     def has_unrated_matches(self) -> bool:
         """Whether a match that counts waits for its ratings."""
         return any(counted > self._rated_to.get(place, 0) for place, counted in self._counted_to.items())
-
-    @property
-    def voided_count(self) -> int:
-        """Number of voided matches."""
-        return len(self._voided)
-
-    def is_voided(self, match_id: str) -> bool:
-        """Whether a match was voided."""
-        return match_id in self._voided
 
     def digest(self) -> str:
         """SHA-256 of the whole state, for comparing two folds."""
@@ -311,14 +275,14 @@ class LeagueState:
             records=self._records.to_snapshot(),
             evaluations=[evaluation.to_snapshot() for evaluation in self.evaluations.values()],
             seen=self._seen.to_snapshot(),
-            voided=sorted(self._voided),
+            voided=sorted(self.voided),
             games=self._games,
             next_index=self._next_index,
             live=self._live,
             steps=self._steps,
             seconds=self._seconds,
             finished=self._finished,
-            in_play=self._in_play,
+            in_play=self.in_play,
             changed_at=self._changed_at,
             elite=self.elite,
             alarms=self.alarms,
@@ -327,7 +291,7 @@ class LeagueState:
             activity=self._activity,
             coverage=self._novelty.to_snapshot(),
             spent=self.spending,
-            consumption=self._consumption.to_snapshot(),
+            consumption=self.consumption.to_snapshot(),
             artifacts=self.artifacts.to_snapshot(),
             pauses=self.pauses.to_snapshot(),
             rules=self.rules,
@@ -364,20 +328,20 @@ class LeagueState:
             state._table(table.game, table.system).replace(table.ratings)
             state._rated_to[table.game, table.system] = table.rated_to
         state._records = PolicyRecords(saved.records, {policy: state.training_start(policy) for policy in saved.resets})
-        state._evaluations = EvaluationTable.from_evaluations(saved.evaluations)
+        state.evaluation_table = EvaluationTable.from_evaluations(saved.evaluations)
         state._seen = SeenIds.from_snapshot(saved.seen)
-        state._voided = set(saved.voided)
+        state.voided = set(saved.voided)
         state._games, state._next_index = saved.games, saved.next_index
         state._live, state._steps = saved.live, saved.steps
         state._seconds, state._finished = saved.seconds, saved.finished
-        state._in_play = saved.in_play
+        state.in_play = saved.in_play
         state._changed_at = saved.changed_at
         state.elite, state.alarms = saved.elite, saved.alarms
         state._pairs = AgentPairRecords(saved.pairs)
         state._activity = saved.activity
         state._novelty = NoveltyTracker.from_snapshot(saved.coverage)
         state.spending = saved.spent
-        state._consumption = ExperienceConsumption.from_snapshot(saved.consumption)
+        state.consumption = ExperienceConsumption.from_snapshot(saved.consumption)
         state.artifacts = ArenaArtifacts.from_snapshot(saved.artifacts)
         state.pauses = Pauses(saved.pauses)
         state.rules = saved.rules
@@ -504,13 +468,13 @@ class LeagueState:
         prefix, _, index = event.match_id.rpartition("-")
         if prefix == event.worker and index.isascii() and index.isdigit() and len(index) < 19:
             # Draws that a worker appends at the same time are recorded in any order.
-            if event.match_id in self._seen or event.match_id in self._in_play.unfinished:
+            if event.match_id in self._seen or event.match_id in self.in_play.unfinished:
                 return False
             self._next_index[prefix] = max(int(index) + 1, self._next_index.get(prefix, 0))
-            self._in_play.begin_match(event)
+            self.in_play.begin_match(event)
             if self._workers.has_left(event.worker):
                 # The draw was under way when its worker left: no process plays the match.
-                self._in_play.forget_worker(event.worker, self._seen)
+                self.in_play.forget_worker(event.worker, self._seen)
         return False
 
     def _on_session_opened(self, event: e.SessionOpened) -> bool:
@@ -523,13 +487,13 @@ class LeagueState:
             return False
         self.sessions.end(self.sequence, event)
         self._games[event.purpose] = self._games.get(event.purpose, 0) + 1
-        self._in_play.end_match(event.worker, event.match_id, event)
-        self._consumption.count_generated(event)
+        self.in_play.end_match(event.worker, event.match_id, event)
+        self.consumption.count_generated(event)
         ratings = self.config.ratings if self.config is not None else None
         system = ratings.system.name if ratings is not None and is_rated(event, ratings) else None
         if system is not None:
             self._counted_to[event.game, system] = self.sequence
-        self._evaluations.finish_match(event, self.sequence, system)
+        self.evaluation_table.finish_match(event, self.sequence, system)
         changed = [fold.count(event) for fold in (self._records, self._pairs, self._novelty)]
         return any([*changed, self._count_rewards(event)])
 
@@ -544,8 +508,8 @@ class LeagueState:
         if self._seen.add(event.match_id):
             self.failed += 1
             self.sessions.end(self.sequence, event)
-            self._in_play.end_match(event.worker, event.match_id, None)
-            self._evaluations.fail_match(event.match_id)
+            self.in_play.end_match(event.worker, event.match_id, None)
+            self.evaluation_table.fail_match(event.match_id)
         return False
 
     def _on_artifact_stored(self, event: e.ArtifactStored) -> bool:
@@ -559,11 +523,11 @@ class LeagueState:
 
     def _on_match_voided(self, event: e.MatchVoided) -> bool:
         match = event.match
-        if match.match_id not in self._seen or match.match_id in self._voided:
+        if match.match_id not in self._seen or match.match_id in self.voided:
             return False
-        self._voided.add(match.match_id)
+        self.voided.add(match.match_id)
         self._games[match.purpose] = self._games.get(match.purpose, 0) - 1
-        self._settle_verdict(self._evaluations.void_match(match))
+        self._settle_verdict(self.evaluation_table.void_match(match))
         changed = [fold.count(match, -1) for fold in (self._records, self._pairs)]
         return any([*changed, self._rewards.void(match)])
 
@@ -574,7 +538,7 @@ class LeagueState:
         self._rated_to[place] = event.through
         self._table(*place).replace(event.ratings)
         self._rows.invalidate()
-        for evaluation in self._evaluations.rate_through(event.through, event.system):
+        for evaluation in self.evaluation_table.rate_through(event.through, event.system):
             # Matches between two voids are in the correction and never get an update of their own.
             self._settle_verdict(evaluation)
         return self._tables[place] is self.rating_table
@@ -585,8 +549,8 @@ class LeagueState:
             return False
         self._branched_at = event.at
         # The origin's workers do not belong to this run: their matches in play will not end here.
-        self._in_play = MatchesInPlay()
-        self._consumption.abandon()
+        self.in_play = MatchesInPlay()
+        self.consumption.abandon()
         slots = self._workers.slots
         self._workers.disconnect_all(event.origin)
         return self._workers.slots != slots
@@ -600,7 +564,7 @@ class LeagueState:
         self._table(*place).update(event.changes)
         if is_official := self._tables[place] is self.rating_table:
             self._rows.mark_stale(change.agent for change in event.changes)
-        self._settle_verdict(self._evaluations.rate_match(event.match_id, event.system))
+        self._settle_verdict(self.evaluation_table.rate_match(event.match_id, event.system))
         # Only the official system's ratings are in the standings.
         return is_official
 
@@ -625,8 +589,8 @@ class LeagueState:
         last = self._steps.get(event.policy)
         if last is None or event.step > last.step:
             self._steps[event.policy] = event
-            self._in_play.apply_step(event)
-            self._consumption.apply_step(event)
+            self.in_play.apply_step(event)
+            self.consumption.apply_step(event)
             seconds = event.metrics.get("wall_s", 0.0)
             if 0.0 <= seconds < float("inf"):
                 self._seconds[event.policy] = self._seconds.get(event.policy, 0.0) + seconds
@@ -642,15 +606,15 @@ class LeagueState:
         return False
 
     def _on_evaluation_requested(self, event: e.EvaluationRequested) -> bool:
-        self._evaluations.add_request(event, (self.config or LeagueConfig()).promotion.test)
+        self.evaluation_table.add_request(event, (self.config or LeagueConfig()).promotion.test)
         return False
 
     def _on_evaluation_finished(self, event: e.EvaluationFinished) -> bool:
-        self._settle_verdict(self._evaluations.record_result(event))
+        self._settle_verdict(self.evaluation_table.record_result(event))
         return False
 
     def _on_promotion_decided(self, event: e.PromotionDecided) -> bool:
-        self._evaluations.record_decision(event)
+        self.evaluation_table.record_decision(event)
         return False
 
     def _on_regression_noticed(self, event: e.RegressionNoticed) -> bool:
@@ -674,18 +638,18 @@ class LeagueState:
             baselines={name: self.rating(name) for name, agent in self.agents.items() if agent.baseline},
             rated=evaluation.agent in self.rating_table.states,
         )
-        self._evaluations.record_verdict(evaluation, verdict)
+        self.evaluation_table.record_verdict(evaluation, verdict)
 
     def _on_worker_joined(self, event: e.WorkerJoined) -> bool:
         slots = self._workers.slots
         if self._workers.connect(event):
-            self._in_play.forget_worker(event.worker, self._seen)
+            self.in_play.forget_worker(event.worker, self._seen)
         return self._workers.slots != slots
 
     def _on_worker_left(self, event: e.WorkerLeft) -> bool:
         slots = self._workers.slots
         if self._workers.disconnect(event):
-            self._in_play.forget_worker(event.worker, self._seen)
+            self.in_play.forget_worker(event.worker, self._seen)
         return self._workers.slots != slots
 
     def _on_inference_serving(self, event: e.InferenceServing) -> bool:

@@ -125,8 +125,8 @@ class Pauses:
         if event.after == before.sequence and pauses != before.is_paused:
             self._last[event.policy] = PauseState(sequence, pauses, event.reason)
 
-    def active_pause(self, policy: str) -> PauseState | None:
-        """The pause in force for a policy, the league's before its own; None when running."""
+    def active_pause(self, policy: str = "") -> PauseState | None:
+        """The pause in force for a policy, the league's before its own, or of the whole league; None when running."""
         return next((last for last in (self.last_state(""), self.last_state(policy)) if last.is_paused), None)
 
     def active_pauses(self) -> dict[str, PauseState]:

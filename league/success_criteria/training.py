@@ -201,7 +201,7 @@ def _is_balanced(collected: CriteriaEvidence) -> bool:
     config, state = collected.config, collected.state
     most = len(collected.faults.crashes) * config.rollout.games_in_flight
     return all(
-        state.trajectory_accounting(policy).accounted - state.trajectory_accounting(policy).generated <= most
+        state.consumption.accounting(policy).accounted - state.consumption.accounting(policy).generated <= most
         for policy in config.trained_policies
     )
 

@@ -262,7 +262,7 @@ def _expect_tables_of(records: list[RecordedEvent]) -> None:
         assert {name for (name,) in projection.query("SELECT agent FROM agents")} == set(state.agents)
         assert projection.query("SELECT count(*) FROM match_failures") == [(state.failed,)]
         assert projection.query("SELECT count(*), count(voided_sequence) FROM matches") == [
-            (state.finished_matches() + state.voided_count, state.voided_count)
+            (state.finished_matches() + len(state.voided), len(state.voided))
         ]
         projection.query("FROM leaderboard")
         projection.query("FROM ledger")

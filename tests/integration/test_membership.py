@@ -235,7 +235,7 @@ def test_a_silent_worker_is_recorded_as_left_once_and_joins_again(tmp_path: Path
             assert [(event.worker, event.reason) for event in left] == [("w", "silent: no heartbeat for 60 s")]  # type: ignore[attr-defined]
             ends = await recorded_events(rater, e.MatchFailed)
             assert sorted(event.match_id for event in ends) == ["w-0", "w-1", "w-2"]  # type: ignore[attr-defined]
-            assert not rater.state.unfinished_matches
+            assert not rater.state.in_play.unfinished
             async with beside(membership.watch()):
                 while worker.incarnation == before or not worker.state.workers["w"].url:
                     await worker.wait_for_event(0.1)

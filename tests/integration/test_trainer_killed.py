@@ -303,7 +303,7 @@ async def assert_balanced(client: Client) -> None:
     state, events = LeagueState(), await history(client)
     for each in events:
         state.apply(each.sequence, each.event)
-    fates, consumed = state.trajectory_accounting("main"), state.experience_position("main")
+    fates, consumed = state.consumption.accounting("main"), state.consumption.position("main")
     used = [match for r in events if isinstance(r.event, GradientStepTaken) for match in r.event.matches]
     parts = [part for r in events if isinstance(r.event, GradientStepTaken) for part in r.event.parts]
     assert parts or len(used) == len(set(used)) == fates.trained

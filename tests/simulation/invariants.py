@@ -164,7 +164,7 @@ def the_ledger_is_balanced(remains: Remains) -> Iterator[str]:
     for step in remains.of(e.GradientStepTaken):
         if step.accepted != len(list(expand_ranges(step.trained))):
             yield f"step {step.step} accepted {step.accepted} trajectories and names {step.trained}"
-    accounting = remains.state.trajectory_accounting(policy)
+    accounting = remains.state.consumption.accounting(policy)
     used = sum(step.accepted for step in remains.of(e.GradientStepTaken))
     if accounting.trained != used:
         yield f"the fold counts {accounting.trained} trained trajectories; the steps used {used}"

@@ -38,9 +38,9 @@ def test_a_pause_holds_until_it_is_taken_back_and_is_said_once() -> None:
     state = simulated().state
     (paused,) = control.pause(state, "", "warm")
     assert control.pause(after(state, paused), "", "again") == []
-    assert state.active_pause("main") is not None
+    assert state.pauses.active_pause("main") is not None
     (resumed,) = control.resume(state, "", "")
-    assert after(state, resumed).active_pause() is None
+    assert after(state, resumed).pauses.active_pause() is None
     assert control.resume(state, "", "") == []
     with pytest.raises(UsageError, match=r"--policy nobody: no such policy; expected 'main'"):
         control.pause(state, "nobody", "")

@@ -23,7 +23,7 @@ def games(
     voided: tuple[str, ...] = (),
     terms: BenchmarkTerms = TERMS,
 ) -> BenchmarkGames:
-    return BenchmarkGames(terms, SeatCounts.constant(SEATS), number, requests, ends, voided.__contains__)
+    return BenchmarkGames(terms, SeatCounts.constant(SEATS), number, requests, ends, voided)
 
 
 def requested(number: int = 6, *before: e.BenchmarkRequested, **more: Any) -> e.BenchmarkRequested:

@@ -35,25 +35,25 @@ def test_what_left_out_of_order_is_accounted_for_and_the_rest_waits() -> None:
     dropped = [e.DroppedTrajectories(reason="stale", sequences=[[6, 6]], matches=["w-6"])]
     taken = step(1, 1, 8, floor=1, trained=[[1, 1], [3, 4]], accepted=3, stale=1, dropped=dropped)
     state = fold_events(*(finished(n) for n in range(1, 9)), taken)
-    consumed = state.experience_position("main")
+    consumed = state.consumption.position("main")
     assert [n for n in range(1, 10) if not consumed.is_accounted(n)] == [2, 5, 7, 8, 9]
     assert (consumed.floor, consumed.looked_at) == (1, 8)
-    fates = state.trajectory_accounting("main")
+    fates = state.consumption.accounting("main")
     assert (fates.generated, fates.trained, fates.stale, fates.pending) == (8, 3, 1, 4)
-    assert state.is_trajectory_accounted("w-6", 0)
-    assert not state.is_trajectory_accounted("w-2", 0)
+    assert state.consumption.is_accounted("w-6", 0)
+    assert not state.consumption.is_accounted("w-2", 0)
 
 
 def test_steps_of_before_buffers_consumed_all_they_looked_at() -> None:
     state = fold_events(finished(1), finished(2), step(1, 1, 2, accepted=1, refused=1))
-    assert (state.experience_position("main").floor, state.experience_position("main").above) == (2, [])
-    assert state.trajectory_accounting("main").pending == 0
+    assert (state.consumption.position("main").floor, state.consumption.position("main").above) == (2, [])
+    assert state.consumption.accounting("main").pending == 0
 
 
 def test_the_floor_rises_when_the_oldest_left() -> None:
     later = step(2, 9, 8, floor=8, trained=[[2, 2], [5, 8]], accepted=5)
     state = fold_events(step(1, 1, 8, floor=1, trained=[[3, 4]], accepted=2), later)
-    assert (state.experience_position("main").floor, state.experience_position("main").above) == (8, [])
+    assert (state.consumption.position("main").floor, state.consumption.position("main").above) == (8, [])
 
 
 def test_parts_of_a_rollout_add_up_until_it_leaves() -> None:
@@ -63,13 +63,13 @@ def test_parts_of_a_rollout_add_up_until_it_leaves() -> None:
     first = step(1, 1, 4, floor=3, matches=["w-4"], parts=[part([[0, 1]], 3)])
     second = step(2, 5, 4, floor=3, matches=["w-4"], parts=[part([[3, 3]], 2)])
     state = fold_events(finished(4), first, second)
-    assert state.experience_position("main").steps_of(4) == [[0, 1], [3, 3]]
-    assert state.trajectory_accounting("main").pending == 1
-    assert not state.is_trajectory_accounted("w-4", 0)
+    assert state.consumption.position("main").steps_of(4) == [[0, 1], [3, 3]]
+    assert state.consumption.accounting("main").pending == 1
+    assert not state.consumption.is_accounted("w-4", 0)
     third = step(3, 5, 4, floor=4, matches=["w-4"], trained=[[4, 4]], accepted=1, parts=[part([[2, 2], [4, 4]], 0)])
     state.apply(99, third)
-    assert (state.experience_position("main").begun, state.trajectory_accounting("main").pending) == ([], 0)
-    assert state.is_trajectory_accounted("w-4", 0)
+    assert (state.consumption.position("main").begun, state.consumption.accounting("main").pending) == ([], 0)
+    assert state.consumption.is_accounted("w-4", 0)
 
 
 def test_seats_of_one_match_are_rollouts_of_their_own() -> None:
@@ -88,40 +88,40 @@ def test_seats_of_one_match_are_rollouts_of_their_own() -> None:
     )  # fmt: skip
     state = fold_events(several, taken)
     assert (
-        state.trajectory_accounting("main").generated,
-        state.trajectory_accounting("main").pending,
-        state.trajectory_accounting("rogue").pending,
+        state.consumption.accounting("main").generated,
+        state.consumption.accounting("main").pending,
+        state.consumption.accounting("rogue").pending,
     ) == (2, 1, 1)
-    assert [seat for seat in range(6) if state.is_trajectory_accounted("w-1", seat)] == [0, 4]
-    assert LeagueState.from_snapshot(state.to_snapshot()).is_trajectory_accounted("w-1", 4)
+    assert [seat for seat in range(6) if state.consumption.is_accounted("w-1", seat)] == [0, 4]
+    assert LeagueState.from_snapshot(state.to_snapshot()).consumption.is_accounted("w-1", 4)
 
 
 def test_a_step_that_names_no_seat_speaks_of_them_all() -> None:
     state = fold_events(finished(1), step(1, 1, 2, matches=["w-1", "w-2"], seats=[3], accepted=2))
     assert [
-        state.is_trajectory_accounted("w-1", 3),
-        state.is_trajectory_accounted("w-1", 2),
-        state.is_trajectory_accounted("w-2", 2),
+        state.consumption.is_accounted("w-1", 3),
+        state.consumption.is_accounted("w-1", 2),
+        state.consumption.is_accounted("w-2", 2),
     ] == [True, False, True]
 
 
 def test_copies_change_nothing() -> None:
     taken = step(1, 1, 2, floor=0, trained=[[2, 2]], accepted=1)
     once, twice = fold_events(finished(1), taken), fold_events(finished(1), finished(1), taken, taken)
-    assert once.trajectory_accounting("main") == twice.trajectory_accounting("main")
-    assert once.experience_position("main") == twice.experience_position("main")
+    assert once.consumption.accounting("main") == twice.consumption.accounting("main")
+    assert once.consumption.position("main") == twice.consumption.position("main")
 
 
 def test_policies_are_counted_apart_and_untrained_matches_not_at_all() -> None:
     state = fold_events(finished(1), finished(2, "rogue"), finished(3, experience=""), step(1, 1, 1, accepted=1))
-    assert (state.trajectory_accounting("main").pending, state.trajectory_accounting("rogue").pending) == (0, 1)
+    assert (state.consumption.accounting("main").pending, state.consumption.accounting("rogue").pending) == (0, 1)
 
 
 def test_what_waited_where_a_branch_began_stays_behind() -> None:
     state = fold_events(
         finished(1), finished(2), step(1, 1, 1, accepted=1), e.LeagueBranched(origin="o", at=3, digest="")
     )
-    fates = state.trajectory_accounting("main")
+    fates = state.consumption.accounting("main")
     assert (fates.generated, fates.trained, fates.abandoned, fates.pending) == (2, 1, 1, 0)
 
 
@@ -136,7 +136,7 @@ def test_odd_ranges_never_fail_and_a_snapshot_goes_on_alike(
     state = fold_events(*events)
     saved = msgspec.msgpack.decode(msgspec.msgpack.encode(state.to_snapshot()), type=type(state.to_snapshot()))
     assert LeagueState.from_snapshot(saved).digest() == state.digest()
-    assert state.experience_position("main").floor >= 0
+    assert state.consumption.position("main").floor >= 0
 
 
 def test_what_groups_wait_is_known_after_a_snapshot_and_nothing_is_expected_back_after_a_branch() -> None:
@@ -145,19 +145,19 @@ def test_what_groups_wait_is_known_after_a_snapshot_and_nothing_is_expected_back
     later = e.BufferContents(waiting=[], open=[opened], over=["g-5"])
     events = [finished(n) for n in range(1, 5)]
     state = fold_events(*events, step(1, 1, 3, floor=0, gathered=first), step(2, 4, 4, floor=1, gathered=later))
-    assert state.experience_position("main").gathered == e.BufferContents([], [opened], ["g-0", "g-5"])
+    assert state.consumption.position("main").gathered == e.BufferContents([], [opened], ["g-0", "g-5"])
     saved = msgspec.msgpack.decode(msgspec.msgpack.encode(state.to_snapshot()), type=type(state.to_snapshot()))
-    assert LeagueState.from_snapshot(saved).experience_position("main") == state.experience_position("main")
+    assert LeagueState.from_snapshot(saved).consumption.position("main") == state.consumption.position("main")
     state.apply(9, e.LeagueBranched(origin="o", at=6, digest=""))
-    assert state.experience_position("main").gathered == e.BufferContents([], [], ["g-0", "g-5"])
-    assert state.trajectory_accounting("main").pending == 0
+    assert state.consumption.position("main").gathered == e.BufferContents([], [], ["g-0", "g-5"])
+    assert state.consumption.accounting("main").pending == 0
 
 
 def test_given_up_and_late_rollouts_have_left() -> None:
     dropped = [e.DroppedTrajectories(reason=reason, sequences=[[n, n]], matches=[f"w-{n}"]) for n, reason in DROPPED]
     fates = fold_events(
         *(finished(n) for n in range(1, 5)), step(1, 1, 4, floor=0, dropped=dropped)
-    ).trajectory_accounting("main")
+    ).consumption.accounting("main")
     assert (fates.given_up, fates.late, fates.accounted, fates.pending) == (1, 1, 2, 2)
 
 

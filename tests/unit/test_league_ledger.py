@@ -84,7 +84,7 @@ def test_any_history_balances_and_the_fold_says_the_same(seed: int) -> None:
         left = (rng.choice(["voided", "filtered"]), taken[2]), (rng.choice(["given_up", "late"]), taken[3])
         events.append(step(steps, taken[0], ("stale", taken[1]), *left))
     row = ledger(events).get("main", dict.fromkeys(NAMES, 0) | {"balanced": True})
-    fates = fold(events).trajectory_accounting("main")
+    fates = fold(events).consumption.accounting("main")
     assert row["balanced"]
     assert {name: row[name] for name in NAMES} == {name: getattr(fates, name) for name in NAMES}
     assert row["pending"] == len(waiting)

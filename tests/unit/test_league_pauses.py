@@ -29,17 +29,17 @@ def test_a_policy_pauses_with_the_league_and_by_itself() -> None:
         ("", "warm"),
         ("exploiter", "odd"),
     ]
-    assert (state.active_pause("main").reason, state.active_pause("exploiter").reason) == ("warm", "warm")  # type: ignore[union-attr]
+    assert (state.pauses.active_pause("main").reason, state.pauses.active_pause("exploiter").reason) == ("warm", "warm")  # type: ignore[union-attr]
     state = folded([e.LeagueResumed(after=1)], state)
-    assert state.active_pause() is None
-    assert state.active_pause("main") is None
-    assert state.active_pause("exploiter").reason == "odd"  # type: ignore[union-attr]
+    assert state.pauses.active_pause() is None
+    assert state.pauses.active_pause("main") is None
+    assert state.pauses.active_pause("exploiter").reason == "odd"  # type: ignore[union-attr]
 
 
 def test_what_was_said_of_another_state_of_affairs_changes_nothing() -> None:
     pause, resume = e.LeaguePaused(), e.LeagueResumed(after=1)
-    assert folded([pause, resume, pause, e.LeaguePaused(after=1)]).active_pause() is None
-    assert folded([pause, resume, e.LeaguePaused(after=2), resume]).active_pause() is not None
+    assert folded([pause, resume, pause, e.LeaguePaused(after=1)]).pauses.active_pause() is None
+    assert folded([pause, resume, e.LeaguePaused(after=2), resume]).pauses.active_pause() is not None
     assert folded([e.LeagueResumed()]).pauses.to_snapshot() == {}
 
 

@@ -165,13 +165,13 @@ def test_draws_that_are_recorded_in_another_order_are_in_play_and_unfinished_onc
     left = e.WorkerLeft(worker="w", incarnation="i", reason="ended")
     joined = e.WorkerJoined("w", "rollout", "i", "host", 1, "0", 1)
     state = fold_events(joined, *map(drawn, ["w-2", "w-0", "w-1"]), match("w-0", ("a", 1.0)), drawn("w-0"))
-    assert state.matches_ahead("main") == 2
+    assert state.in_play.matches_ahead("main") == 2
     state.apply(50, left)
     state.apply(51, drawn("w-1"))
-    assert (state.matches_ahead("main"), set(state.unfinished_matches)) == (0, {"w-1", "w-2"})
+    assert (state.in_play.matches_ahead("main"), set(state.in_play.unfinished)) == (0, {"w-1", "w-2"})
     # Under way when its worker left.
     state.apply(52, drawn("w-3"))
-    assert (state.matches_ahead("main"), set(state.unfinished_matches)) == (0, {"w-1", "w-2", "w-3"})
+    assert (state.in_play.matches_ahead("main"), set(state.in_play.unfinished)) == (0, {"w-1", "w-2", "w-3"})
 
 
 def test_steps_are_summed_once_over_restarts() -> None:
@@ -247,8 +247,8 @@ def test_a_voided_match_counts_for_nothing_any_more() -> None:
     assert state.finished_matches("training") == 1
     assert state.standings().records["main"]["random_bot"].wins == 1
     assert state.standings().sequence == 3
-    assert state.is_voided("w-1")
-    assert not state.is_voided("w-0")
+    assert "w-1" in state.voided
+    assert "w-0" not in state.voided
     assert fold_events(void).finished_matches() == 0, "a match that was never recorded cannot be voided"
 
 
@@ -297,9 +297,9 @@ def test_a_branch_leaves_the_workers_of_the_other_run_behind() -> None:
     )
     joined = e.WorkerJoined(worker="w", role="rollout", incarnation="a", host="h", pid=1, version="0")
     state = fold_events(joined, sampled)
-    assert state.matches_ahead("main") == 1
+    assert state.in_play.matches_ahead("main") == 1
     state.apply(3, e.LeagueBranched(origin="runs/one", at=2, digest=""))
-    assert state.matches_ahead("main") == 0
+    assert state.in_play.matches_ahead("main") == 0
     assert state.workers["w"].left == "stayed with runs/one"
 
 

@@ -197,7 +197,7 @@ class OtherPolicy(msgspec.Struct, frozen=True):
 def format_time_left(state: LeagueState, policy: str, stop: StopConfig) -> str:
     """A policy's remaining training time in words, or why it cannot be estimated."""
     share = budget_share_used(state, policy, stop)
-    if (pause := state.active_pause(policy)) is not None:
+    if (pause := state.pauses.active_pause(policy)) is not None:
         return f"paused ({pause.reason or 'league resume has it go on'})"
     if state.training_finished(policy) is not None:
         return _format_measuring(state)

@@ -230,7 +230,7 @@ def league_totals(state: LeagueState, hero: str) -> dict[str, float]:
         for purpose in _PURPOSES
         if state.finished_matches(purpose)
     }
-    counts |= {"League/matches/failed": state.failed, "League/matches/voided": state.voided_count}
+    counts |= {"League/matches/failed": state.failed, "League/matches/voided": len(state.voided)}
     counts |= {
         "model_pool/agents": len(agents),
         "model_pool/active": sum(agent.active for agent in agents),
@@ -243,11 +243,11 @@ def league_totals(state: LeagueState, hero: str) -> dict[str, float]:
 
 def _experience_metrics(state: LeagueState, hero: str) -> Iterator[tuple[str, float]]:
     for policy in state.policies:
-        accounting, prefix = state.trajectory_accounting(policy), f"experience{path_suffix(policy, hero)}"
+        accounting, prefix = state.consumption.accounting(policy), f"experience{path_suffix(policy, hero)}"
         names = ("generated", "trained", "stale", "filtered", "voided", "refused", "given_up", "late", "pending")
         for name in names:
             yield f"{prefix}/{name}", float(getattr(accounting, name))
-        yield f"{prefix}/ahead", float(state.matches_ahead(policy))
+        yield f"{prefix}/ahead", float(state.in_play.matches_ahead(policy))
 
 
 def _cost_metrics(state: LeagueState) -> Iterator[tuple[str, float]]:
