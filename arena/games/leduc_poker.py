@@ -7,7 +7,6 @@ game as OpenSpiel's ``leduc_poker``.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import permutations
 from random import Random
 
 import msgspec
@@ -140,11 +139,6 @@ class LeducPokerSpec(ListedSpec[State]):
             "round a card is laid open. In the end whoever pairs it wins, else the higher card; equal cards share the "
             "pot."
         )
-
-
-def every_deal() -> list[State]:
-    """Returns all 120 equally likely deals; many are equal up to suits."""
-    return [State((first, second, table)) for first, second, table in permutations([0, 0, 1, 1, 2, 2], 3)]
 
 
 def _is_round_over(actions: Sequence[str]) -> bool:

@@ -84,8 +84,10 @@ def _kuhn_deals() -> Sequence[tuple[float, Any]]:
 
 
 def _leduc_deals() -> Sequence[tuple[float, Any]]:
-    every = leduc_poker.every_deal()
-    return [(n / len(every), leduc_poker.State(cards)) for cards, n in Counter(deal.cards for deal in every).items()]
+    deals = Counter(permutations([0, 0, 1, 1, 2, 2], 3))
+    return [
+        (n / deals.total(), leduc_poker.State((first, second, table))) for (first, second, table), n in deals.items()
+    ]
 
 
 ONE_ROUND = "IteratedRockPaperScissors-v0-one-round-train"

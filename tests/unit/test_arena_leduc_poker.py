@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from itertools import permutations
 from random import Random
 
 import pytest
 
 from arena.games import make_game
-from arena.games.leduc_poker import CARDS, LeducPoker, LeducPokerSpec, Settings, State, every_deal
+from arena.games.leduc_poker import CARDS, LeducPoker, LeducPokerSpec, Settings, State
 from arena.games.texts import words_of
 from schemas.ids import derive_seed
 
@@ -82,7 +83,7 @@ def test_a_seat_sees_its_own_card_and_the_table_only_once_it_is_open():
 
 
 def test_all_deals_are_drawn_as_often_as_there_are_cards_for_them():
-    deals = [deal.cards for deal in every_deal()]
+    deals = list(permutations([0, 0, 1, 1, 2, 2], 3))
     assert len(deals) == 120
     drawn = [make_game("leduc_poker", {}).new(seed).state.cards for seed in range(6_000)]
     for cards in sorted(set(deals)):
