@@ -36,7 +36,7 @@ class BitmapChunk(NamedTuple):
 
 
 class _SavedIndex(msgspec.Struct, array_like=True):
-    chunks: list[tuple[str, str, int, bytes]]
+    chunks: list[BitmapChunk]
     rated_to: list[tuple[str, str, int]]
 
 
@@ -102,9 +102,7 @@ class DedupIndex:
         return (BitmapChunk(*key, self._bits[key]) for key in sorted(self._bits))
 
     @classmethod
-    def from_chunks(
-        cls, chunks: Iterable[tuple[IdKind, str, int, bytes]], rated_to: dict[tuple[str, str], int]
-    ) -> "DedupIndex":
+    def from_chunks(cls, chunks: Iterable[BitmapChunk], rated_to: dict[tuple[str, str], int]) -> "DedupIndex":
         """The index of these chunks."""
         marks = cls()
         marks._bits = {(kind, prefix, chunk): bits for kind, prefix, chunk, bits in chunks}
@@ -114,7 +112,7 @@ class DedupIndex:
     def to_bytes(self) -> bytes:
         """The index as compressed msgpack: equal ones give equal bytes."""
         rated_to = [(*place, upto) for place, upto in sorted(self.rated_to.items())]
-        data = _SavedIndex([(c.kind, c.prefix, c.chunk, c.bits) for c in self.chunks()], rated_to)
+        data = _SavedIndex(list(self.chunks()), rated_to)
         return zstandard.compress(msgspec.msgpack.encode(data))
 
     @classmethod
@@ -129,11 +127,4 @@ class DedupIndex:
         except (msgspec.MsgspecError, zstandard.ZstdError, UnicodeDecodeError, MemoryError) as error:
             # The last: a damaged frame may claim any size.
             raise DecodeError(f"not the marks of a projection: {error}") from error
-        rated_to = {(game, system): upto for game, system, upto in saved.rated_to}
-        return cls.from_chunks(
-            ((_parse_kind(kind), prefix, chunk, bits) for kind, prefix, chunk, bits in saved.chunks), rated_to
-        )
-
-
-def _parse_kind(name: str) -> IdKind:
-    return "played" if name == "played" else "sampled"
+        return cls.from_chunks(saved.chunks, {(game, system): upto for game, system, upto in saved.rated_to})

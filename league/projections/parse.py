@@ -35,8 +35,9 @@ _AS_WRITTEN = """
     (settled OR (to_json(j)::VARCHAR = payload AND NOT contains(payload, 'NaN') AND NOT contains(payload, 'Infinity')))
 """
 
-# ``sequence`` is where an event lies, so what it says of another sequence needs another name; ``at`` is a keyword.
-_RENAMED = {"sequence": "through", "at": "through"}
+RENAMED = {"sequence": "through", "at": "through"}
+"""Columns by field: ``sequence`` is where an event lies, so what it says of another one needs another name; ``at`` is a
+keyword."""
 
 
 def parse_statement(name: str, source: str) -> str:
@@ -82,7 +83,7 @@ def _unusual_subject(kind: type[Event]) -> str:
 
 
 def _column(field: str) -> str:
-    return f'"{_RENAMED.get(field, field)}"'
+    return f'"{RENAMED.get(field, field)}"'
 
 
 def _json_structure(kind: Any) -> Any:

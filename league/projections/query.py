@@ -68,14 +68,15 @@ class QueryProcess:
         self.limits = limits or QueryLimits()
         if not 0.0 < self.limits.timeout_s < float("inf"):
             raise UsageError(f"timeout {self.limits.timeout_s}: expected seconds, more than 0")
-        fields = {"path": str(path), "memory_bytes": memory_bytes(self.limits.memory), **self.limits._asdict()}
+        # Checked here: the process would only end.
+        memory_bytes(self.limits.memory)
         self._child = subprocess.Popen(
             [sys.executable, "-m", "league.projections.query_child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        self._send(fields)
+        self._send((str(path), self.limits))
 
     def position(self) -> int | None:
         """The file's position; None when there is no file, or one of another version.
@@ -107,7 +108,8 @@ class QueryProcess:
             self.close()
         if self._child.returncode != 0:
             raise _process_error(self._child.returncode, errors, time.monotonic() - began)
-        return QueryResult(*self._read_answer(out))
+        result: QueryResult = self._read_answer(out)
+        return result
 
     def close(self) -> None:
         """End the process; ending it again does nothing."""

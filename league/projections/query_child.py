@@ -10,16 +10,14 @@ import resource
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import msgspec
 
+from league.projections.query import QueryLimits, QueryResult, memory_bytes
 from league.projections.tables import connect_duckdb, read_projection_position
 from schemas.errors import LeagueError, UsageError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ALLOWED = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
 
@@ -34,44 +32,29 @@ _DYNAMIC = {"query", "query_table", "json_execute_serialized_sql"}
 _INTERPRETER_BYTES = 4 * 2**30
 """Bytes of address space for the interpreter and its libraries, beside what DuckDB may take."""
 
-StatementResult = tuple[list[str], list[str], list[tuple[Any, ...]], tuple[tuple[str, int], ...], "pa.Table | None"]
-"""The fields of ``query.QueryResult``."""
 
-
-class QueryRequest(msgspec.Struct, frozen=True):
-    """The file to open, and the limits of the statement."""
-
-    path: str
-    timeout_s: float
-    memory: str
-    memory_bytes: int
-    max_rows: int
-    cut: bool = False
-    arrow: bool = False
-
-
-def limit_process(request: QueryRequest) -> None:
+def limit_process(limits: QueryLimits) -> None:
     """Have the system enforce what DuckDB should by itself: address space, processor time, no writing to files."""
-    seconds = int(request.timeout_s * (os.cpu_count() or 1)) + 10
-    limits = {
-        resource.RLIMIT_AS: request.memory_bytes + _INTERPRETER_BYTES,
+    seconds = int(limits.timeout_s * (os.cpu_count() or 1)) + 10
+    bounds = {
+        resource.RLIMIT_AS: memory_bytes(limits.memory) + _INTERPRETER_BYTES,
         resource.RLIMIT_CPU: seconds,
         resource.RLIMIT_FSIZE: 0,
         resource.RLIMIT_CORE: 0,
     }
-    for kind, most in limits.items():
+    for kind, most in bounds.items():
         _, hard = resource.getrlimit(kind)
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(kind, (most, most))
 
 
-def open_projection(request: QueryRequest) -> tuple[duckdb.DuckDBPyConnection, int] | None:
+def open_projection(path: Path, memory: str) -> tuple[duckdb.DuckDBPyConnection, int] | None:
     """A locked-down connection to the file and its position; None when it must be (re)built first."""
-    if not Path(request.path).exists():
+    if not path.exists():
         return None
     settings: dict[str, str | int | bool] = {
         "python_enable_replacements": False,
-        "memory_limit": request.memory,
+        "memory_limit": memory,
         # Nothing is spilled to disk: queries that exceed the memory are refused.
         "max_temp_directory_size": "0B",
         "temp_directory": "",
@@ -80,7 +63,7 @@ def open_projection(request: QueryRequest) -> tuple[duckdb.DuckDBPyConnection, i
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
-    connection = connect_duckdb(Path(request.path), settings, read_only=True)
+    connection = connect_duckdb(path, settings, read_only=True)
     position = read_projection_position(connection)
     if position is None:
         return None
@@ -91,46 +74,43 @@ def open_projection(request: QueryRequest) -> tuple[duckdb.DuckDBPyConnection, i
     return connection, position
 
 
-def run_statement(
-    connection: duckdb.DuckDBPyConnection, sql: str, request: QueryRequest
-) -> StatementResult | LeagueError:
+def run_statement(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -> QueryResult | LeagueError:
     """The statement's result or its error."""
     try:
-        return _run(connection, sql, request)
+        return _run(connection, sql, limits)
     except (duckdb.OutOfMemoryException, MemoryError) as error:
-        return LeagueError(f"query stopped: it needs more than {request.memory} of memory: {error}")
+        return LeagueError(f"query stopped: it needs more than {limits.memory} of memory: {error}")
     except duckdb.Error as error:
         return UsageError(f"SQL: {error}")
     except LeagueError as error:
         return error
 
 
-def _run(connection: duckdb.DuckDBPyConnection, sql: str, request: QueryRequest) -> StatementResult:
+def _run(connection: duckdb.DuckDBPyConnection, sql: str, limits: QueryLimits) -> QueryResult:
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise UsageError(f"SQL: {len(statements)} statements; expected one")
     if statements[0].type not in _ALLOWED:
         raise UsageError(f"SQL: a statement of type {statements[0].type.name}; expected one that reads, as SELECT")
     _check_names(sql)
-    unreadable = connection.execute(
-        "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
-    ).fetchall()
-    if request.arrow:
-        # One row more than permitted, by which a larger result is recognised, unless further rows are dropped.
-        table = connection.sql(statements[0]).limit(request.max_rows + (not request.cut)).to_arrow_table()
-        _check_rows(table.num_rows, request)
-        return table.column_names, [str(kind) for kind in table.schema.types], [], tuple(unreadable), table
-    cursor = connection.execute(statements[0])
-    rows = cursor.fetchmany(request.max_rows + (not request.cut))
-    _check_rows(len(rows), request)
-    description = cursor.description or []
-    columns, types = [column[0] for column in description], [str(column[1]) for column in description]
-    return columns, types, rows, tuple(unreadable), None
-
-
-def _check_rows(rows: int, request: QueryRequest) -> None:
-    if rows > request.max_rows:
-        raise UsageError(f"SQL: more than {request.max_rows:,} rows; add a LIMIT or aggregate")
+    unreadable = tuple(
+        connection.execute("SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL").fetchall()
+    )
+    # One row more than permitted, by which a larger result is recognised, unless further rows are dropped.
+    most = limits.max_rows + (not limits.cut)
+    if limits.arrow:
+        table = connection.sql(statements[0]).limit(most).to_arrow_table()
+        count = table.num_rows
+        result = QueryResult(table.column_names, [str(kind) for kind in table.schema.types], [], unreadable, table)
+    else:
+        cursor = connection.execute(statements[0])
+        rows = cursor.fetchmany(most)
+        count, description = len(rows), cursor.description or []
+        columns, types = [column[0] for column in description], [str(column[1]) for column in description]
+        result = QueryResult(columns, types, rows, unreadable)
+    if count > limits.max_rows:
+        raise UsageError(f"SQL: more than {limits.max_rows:,} rows; add a LIMIT or aggregate")
+    return result
 
 
 def _check_names(sql: str) -> None:
@@ -153,16 +133,16 @@ def main() -> None:
     """Answer one request."""
     # Ctrl-C ends it without a word; the terminal sends it to us too.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    request = msgspec.json.decode(sys.stdin.buffer.readline(), type=QueryRequest)
-    limit_process(request)
+    path, limits = msgspec.json.decode(sys.stdin.buffer.readline(), type=tuple[str, QueryLimits])
+    limit_process(limits)
     try:
-        opened = open_projection(request)
+        opened = open_projection(Path(path), limits.memory)
     except LeagueError as error:
         _send(error)
         return
     _send(opened[1] if opened else None)
     if opened and (line := sys.stdin.buffer.readline()):
-        sys.stdout.buffer.write(pickle.dumps(run_statement(opened[0], msgspec.json.decode(line, type=str), request)))
+        sys.stdout.buffer.write(pickle.dumps(run_statement(opened[0], msgspec.json.decode(line, type=str), limits)))
 
 
 def _send(value: Any) -> None:

@@ -6,6 +6,10 @@ or retired. Bulky tables need no check: the dedup index has removed duplicates b
 
 from typing import NamedTuple
 
+from league.projections.parse import RENAMED
+from league.projections.tables import column_names
+from schemas.events import EVENT_TYPES
+
 
 class Statement(NamedTuple):
     """SQL over the temporary tables of parsed events."""
@@ -15,71 +19,33 @@ class Statement(NamedTuple):
     sql: str
 
 
-BULKY_STATEMENTS = [
-    Statement(
-        ("MatchFinished",),
-        """
-        INSERT INTO kept.matches
-        SELECT match_id, sequence, time, game, purpose, worker, seed, winner,
-               list_filter(seats, lambda s: s.seat = winner)[1].agent,
-               reason, length, seconds, tokens, record, experience, evaluation_id, environment, rules
-        FROM MatchFinished
-        """,
-    ),
-    Statement(
-        ("MatchFinished",),
-        """
-        INSERT INTO kept.match_seats
-        SELECT match_id, sequence, s.seat, s.role, s.agent, s.score, s.rank, s.trainable, s.metrics
-        FROM (SELECT match_id, sequence, unnest(seats) AS s FROM MatchFinished)
-        """,
-    ),
-    Statement(
-        ("MatchFailed",),
-        """
-        INSERT INTO kept.match_failures
-        SELECT match_id, sequence, time, purpose, worker, error, evaluation_id FROM MatchFailed
-        """,
-    ),
-    Statement(
-        ("OpponentsSampled",),
-        """
-        INSERT INTO kept.opponents_sampled
-        SELECT match_id, sequence, time, worker, hero, hero_seat, sampler, sampler_digest, standings_sequence, draw,
-               pick.seat, pick.agent, pick.bucket
-        FROM (SELECT *, unnest(picks) AS pick FROM OpponentsSampled)
-        """,
-    ),
-    Statement(
-        ("RatingUpdated",),
-        """
-        INSERT INTO kept.ratings
-        SELECT sequence, time, match_id, match_sequence, game, system, c.agent, c.before, c.after, c.rest
-        FROM (SELECT *, unnest(changes) AS c FROM RatingUpdated)
-        """,
-    ),
-    Statement(
-        ("RatingsCorrected",),
-        """
-        INSERT INTO kept.corrections
-        SELECT sequence, time, game, system, first, through, voided, ratings FROM RatingsCorrected
-        """,
-    ),
-]
+def _columns(event: str, table: str, values: dict[str, str]) -> dict[str, str]:
+    """SQL of a table's columns: ``values``, and the event's sequence, time and fields where the names are the same."""
+    fields = {RENAMED.get(field, field) for field in EVENT_TYPES[event].__struct_encode_fields__}
+    present = fields | {"sequence", "time"} | values.keys()
+    return {name: values.get(name, name) for name in column_names(table) if name in present}
 
 
-def _insert_first(event: str, table: str, keys: str, values: dict[str, str], when: str = "true") -> Statement:
+def _insert(event: str, table: str, source: str = "", **values: str) -> Statement:
+    """Insert all events, or the rows that ``source`` makes of them."""
+    columns = _columns(event, table, values)
+    selected = ", ".join(columns.values())
+    return Statement((event,), f"INSERT INTO {table} ({', '.join(columns)}) SELECT {selected} FROM {source or event}")
+
+
+def _insert_first(event: str, table: str, keys: str, **values: str) -> Statement:
     """Insert the first event of each key that is not in the table yet.
 
     ``keys`` are the columns of both that tell rows apart, separated by commas.
     """
     same = " AND ".join(f"t.{key.strip()} = e.{key.strip()}" for key in keys.split(","))
+    columns = _columns(event, table, values)
     return Statement(
         (event,),
         f"""
-        INSERT INTO {table} ({", ".join(values)})
-        SELECT {", ".join(values.values())} FROM {event} e
-        WHERE NOT EXISTS (FROM {table} t WHERE {same}) AND {when}
+        INSERT INTO {table} ({", ".join(columns)})
+        SELECT {", ".join(columns.values())} FROM {event} e
+        WHERE NOT EXISTS (FROM {table} t WHERE {same})
         QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY sequence) = 1 ORDER BY sequence
         """,
     )
@@ -116,38 +82,68 @@ def _insert_pause(event: str, *, paused: bool) -> Statement:
     )
 
 
-def _same_columns(columns: str) -> dict[str, str]:
-    return {name.strip(): name.strip() for name in columns.split(",")}
+def _parts_of(struct: str, columns: str) -> dict[str, str]:
+    return {name: f"{struct}.{name}" for name in columns.split(", ")}
 
 
-_POSITION_COLUMNS = {"sequence": "sequence", "time": "time"}
-_JOIN_COLUMNS = {"joined_sequence": "sequence", "joined_time": "time"}
+_JOINED = {"joined_sequence": "sequence", "joined_time": "time"}
+
+BULKY_STATEMENTS = [
+    _insert("MatchFinished", "kept.matches", winner_agent="list_filter(seats, lambda s: s.seat = winner)[1].agent"),
+    _insert(
+        "MatchFinished",
+        "kept.match_seats",
+        "(SELECT match_id, sequence, unnest(seats) AS s FROM MatchFinished)",
+        **_parts_of("s", "seat, role, agent, score, rank, trainable, metrics"),
+    ),
+    _insert("MatchFailed", "kept.match_failures"),
+    _insert(
+        "OpponentsSampled",
+        "kept.opponents_sampled",
+        "(SELECT *, unnest(picks) AS pick FROM OpponentsSampled)",
+        **_parts_of("pick", "seat, agent, bucket"),
+    ),
+    _insert(
+        "RatingUpdated",
+        "kept.ratings",
+        "(SELECT *, unnest(changes) AS c FROM RatingUpdated)",
+        **_parts_of("c", "agent, before, after, rest"),
+    ),
+    _insert("RatingsCorrected", "kept.corrections"),
+]
 
 SMALL_STATEMENTS = [
     _insert_first(
         "AgentRegistered",
         "agents",
         "agent",
-        _same_columns("agent, kind, baseline")
-        | {"start_rating": "rating", "active": "true", "policy": "''", "version": "0", "join_reason": "''"}
-        | _JOIN_COLUMNS,
+        **_JOINED,
+        start_rating="rating",
+        active="true",
+        policy="''",
+        version="0",
+        join_reason="''",
     ),
     _insert_first(
         "CheckpointAdded",
         "agents",
         "agent",
-        _same_columns("agent, policy, version, parent, adapter")
-        | {"kind": "'checkpoint'", "baseline": "false", "start_rating": "rating", "join_reason": "reason"}
-        | {"active": "true"}
-        | _JOIN_COLUMNS,
+        **_JOINED,
+        kind="'checkpoint'",
+        baseline="false",
+        start_rating="rating",
+        active="true",
+        join_reason="reason",
     ),
     _insert_first(
         "ExternalVersionAdded",
         "agents",
         "agent",
-        _same_columns("agent, policy, version")
-        | {"kind": "'external'", "baseline": "false", "active": "false", "join_reason": "''"}
-        | _JOIN_COLUMNS,
+        **_JOINED,
+        kind="'external'",
+        baseline="false",
+        active="false",
+        join_reason="''",
     ),
     _insert_activation("CheckpointPromoted", "promoted", active=True, reason="'elite'", after="0"),
     _insert_activation("AgentRetired", "retired", active=False),
@@ -178,26 +174,15 @@ SMALL_STATEMENTS = [
         QUALIFY row_number() OVER (PARTITION BY match_id ORDER BY sequence) = 1 ORDER BY sequence
         """,
     ),
-    _insert_first(
-        "PolicyPublished",
-        "policies",
-        "policy, version",
-        _same_columns("policy, version, adapter, parent, sequence, time"),
-    ),
-    _insert_first(
-        "GradientStepTaken",
-        "gradient_steps",
-        "policy, step",
-        _same_columns("policy, step, sequence, time, batch, matches, experience_from, experience_to")
-        | _same_columns("accepted, stale, refused, voided, state, skipped, metrics")
-        | _same_columns("filtered, floor, trained, dropped, parts"),
-    ),
+    _insert_first("PolicyPublished", "policies", "policy, version"),
+    _insert_first("GradientStepTaken", "gradient_steps", "policy, step"),
     _insert_first(
         "EvaluationRequested",
         "evaluations",
         "evaluation_id",
-        _same_columns("evaluation_id, agent, suite, opponents")
-        | {"matches": "len(matches)", "requested_sequence": "sequence", "requested_time": "time"},
+        matches="len(matches)",
+        requested_sequence="sequence",
+        requested_time="time",
     ),
     Statement(
         ("EvaluationFinished",),
@@ -215,53 +200,18 @@ SMALL_STATEMENTS = [
         "PromotionDecided",
         "promotions",
         "evaluation_id",
-        _POSITION_COLUMNS
-        | _same_columns("evaluation_id, candidate, incumbent, verdict, llr, lower, upper, scores")
-        | {"pairs": "len(scores)", "score": "list_avg(scores)", "matches": "pairs"}
-        | {"elo0": "test.elo0", "elo1": "test.elo1"},
+        pairs="len(scores)",
+        score="list_avg(scores)",
+        matches="pairs",
+        elo0="test.elo0",
+        elo1="test.elo1",
     ),
-    _insert_first(
-        "RegressionNoticed",
-        "regressions",
-        "evaluation_id",
-        _POSITION_COLUMNS | _same_columns("evaluation_id, agent, rating, below"),
-    ),
-    _insert_first(
-        "RemoteAsked",
-        "remote_requests",
-        "worker, since, number",
-        _POSITION_COLUMNS
-        | _same_columns("agent, match_id, worker, since, number")
-        | _same_columns("requests, prompt_tokens, completion_tokens, tokens, uncounted, cost"),
-    ),
-    _insert_first(
-        "ArtifactStored",
-        "artifacts",
-        "match_id, number",
-        _POSITION_COLUMNS
-        | _same_columns("store, artifact, weight, match_id, number, worker")
-        | {"data": "coalesce(data, 'null')"},
-    ),
-    _insert_first(
-        "SessionOpened",
-        "sessions",
-        "match_id",
-        _POSITION_COLUMNS
-        | _same_columns("match_id, session, worker, model, agent, seat, opponent, game, probabilities")
-        | {"expires": "make_timestamp(CAST(expires * 1000000 AS BIGINT))"},
-    ),
-    _insert_first(
-        "PolicyReset",
-        "resets",
-        "policy, version",
-        _POSITION_COLUMNS | _same_columns("policy, version, reason, operator, settings, parents, seed, adapter"),
-    ),
-    _insert_first(
-        "WorkerJoined",
-        "workers",
-        "worker, incarnation",
-        _same_columns("worker, incarnation, role, host, pid, version") | _JOIN_COLUMNS,
-    ),
+    _insert_first("RegressionNoticed", "regressions", "evaluation_id"),
+    _insert_first("RemoteAsked", "remote_requests", "worker, since, number"),
+    _insert_first("ArtifactStored", "artifacts", "match_id, number", data="coalesce(data, 'null')"),
+    _insert_first("SessionOpened", "sessions", "match_id", expires="make_timestamp(CAST(expires * 1000000 AS BIGINT))"),
+    _insert_first("PolicyReset", "resets", "policy, version"),
+    _insert_first("WorkerJoined", "workers", "worker, incarnation", **_JOINED),
     Statement(
         ("WorkerLeft",),
         """
@@ -275,32 +225,11 @@ SMALL_STATEMENTS = [
     ),
     _insert_pause("LeaguePaused", paused=True),
     _insert_pause("LeagueResumed", paused=False),
-    _insert_first(
-        "HistorySealed", "seals", "first", _POSITION_COLUMNS | _same_columns("first, last, events, previous, digest")
-    ),
-    _insert_first(
-        "HistoryArchived", "archives", "last", _POSITION_COLUMNS | _same_columns("first, last, seal, manifest, bytes")
-    ),
-    _insert_first(
-        "SnapshotTaken",
-        "snapshots",
-        "through, version",
-        _POSITION_COLUMNS | _same_columns("through, artifact, state, version"),
-    ),
-    _insert_first(
-        "LeagueBranched", "branches", "through", _POSITION_COLUMNS | _same_columns("origin, through, digest")
-    ),
-    _insert_first(
-        "HistoryImported",
-        "imports",
-        "digest",
-        _POSITION_COLUMNS | _same_columns("source, digest, agents, matches, metadata"),
-    ),
-    _insert_first(
-        "ResultsImported",
-        "result_imports",
-        "origin, digest",
-        _POSITION_COLUMNS | _same_columns("origin, format, source, digest, matches, agents"),
-    ),
+    _insert_first("HistorySealed", "seals", "first"),
+    _insert_first("HistoryArchived", "archives", "last"),
+    _insert_first("SnapshotTaken", "snapshots", "through, version"),
+    _insert_first("LeagueBranched", "branches", "through"),
+    _insert_first("HistoryImported", "imports", "digest"),
+    _insert_first("ResultsImported", "result_imports", "origin, digest"),
 ]
 """``LeagueOpened`` and ``LeagueConfigured`` are read in Python (``load``)."""

@@ -79,9 +79,9 @@ def _default_configuration() -> str:
 
 
 def column_names(table: str) -> list[str]:
-    """Columns of a table of ``kept``, in order."""
-    columns = re.sub(r"\(.*?\)", "", _ALL_TABLES[f"kept.{table}"][1:-1])
-    return [column.split()[0] for column in columns.split(",")]
+    """Columns that rows are inserted into, in order; ``table`` has its schema, if that is ``kept``."""
+    columns = re.sub(r"\(.*?\)", "", _ALL_TABLES[table][1:-1])
+    return [column.split()[0] for column in columns.split(",") if "GENERATED" not in column]
 
 
 LOADER_SETTINGS: Mapping[str, str | int | bool] = {"threads": 1, "memory_limit": "200MB"}
@@ -142,7 +142,9 @@ def union_view_statements(files: Mapping[str, Sequence[str]]) -> list[str]:
 
     ``files`` are Parquet files by part, ``events`` among them; empty when nothing is attached.
     """
-    return [_union_view(table, column_names(table), files.get(table, ())) for table in ("events", *BULK_TABLES)]
+    return [
+        _union_view(table, column_names(f"kept.{table}"), files.get(table, ())) for table in ("events", *BULK_TABLES)
+    ]
 
 
 def _union_view(table: str, columns: list[str], files: Sequence[str]) -> str:

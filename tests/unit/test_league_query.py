@@ -142,8 +142,9 @@ def test_macros_travel_in_time(path: Path) -> None:
 def test_the_process_itself_may_not_write_files(path: Path, tmp_path: Path) -> None:
     program = """
 import sys
-from league.projections.query_child import QueryRequest, limit_process
-limit_process(QueryRequest("", 1.0, "1GB", 10**9, 1))
+from league.projections.query import QueryLimits
+from league.projections.query_child import limit_process
+limit_process(QueryLimits(1.0, "1GB", 1))
 try:
     with open(sys.argv[1], "w") as file:
         file.write("x")
