@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from league.auth.permissions import ROLES, VERSION, permissions
-from league.auth.tokens import TokenValidity, format_credentials, new_seed, public_key, sign_token
+from league.auth.tokens import format_credentials, new_seed, public_key, sign_token
 from schemas.errors import AccessError, UsageError, format_choices
 from schemas.subjects import check_name
 
@@ -63,10 +63,7 @@ class _Secrets(msgspec.Struct, frozen=True):
 
 
 class Authority:
-    """Issues and revokes credentials.
-
-    Args:
-        folder: A folder made by ``Authority.create``.
+    """Issues and revokes credentials, with the keys of a folder that ``Authority.create`` made.
 
     Raises:
         UsageError: the folder holds no keys.
@@ -119,49 +116,51 @@ class Authority:
         return list(itertools.islice((one for one in numbered if one not in used), count))
 
     def add(
-        self, role: str, name: str, days: float, now: float | None = None, folder: Path | None = None, league: str = ""
-    ) -> Path:
-        """Issue credentials to a user; returns their file.
-
-        Args:
-            role: One of ``ROLES``.
-            name: Name of the user; for a worker, the worker's.
-            days: Validity.
-            now: Seconds since 1970; by default the clock's.
-            folder: Folder of the file; by default that of ``credentials_path``.
-            league: League to which the user is confined; by default that of the keys.
-
-        Raises:
-            UsageError: no such role, no name, no time, another league than the keys', or a user of that name has good
-                credentials.
-        """
-        return self.add_all(role, [name], days, folder, now, league)[0]
-
-    def add_all(
         self,
         role: str,
         names: Sequence[str],
         days: float,
+        *,
         folder: Path | None = None,
         now: float | None = None,
         league: str = "",
     ) -> list[Path]:
-        """Issue credentials to several users, as ``add`` to one; to all of them or, after an error, to none."""
+        """Issue credentials to users: to all of them or, after an error, to none. Returns their files.
+
+        Args:
+            role: One of ``ROLES``.
+            names: Names of the users; of workers, the workers'.
+            days: Validity.
+            folder: Folder of the files; by default that of ``credentials_path``.
+            now: Seconds since 1970; by default the clock's.
+            league: League to which the users are confined; by default that of the keys.
+
+        Raises:
+            UsageError: no such role, no name, no time, another league than the keys', or a user of such a name has good
+                credentials.
+        """
         now = time.time() if now is None else now
         own = self._secrets.league
         if league and check_name("--league", league) != own != "*":
             raise UsageError(f"--league {league}: these keys are for {own}; expected that, or no --league")
         for name in names:
             self._check(role, name, days, now)
-        paths, times = [], TokenValidity(int(now), int(now + days * DAY_S))
-        assert times.expires is not None
+        paths, issued, expires = [], int(now), int(now + days * DAY_S)
         for name in names:
             seed = new_seed("user")
-            text = format_credentials(self._user_token(role, name, league or own, seed, times), seed)
+            may = permissions(role, name, league or own, legacy=self._secrets.version < VERSION)
+            claims = {
+                "pub": {"allow": may.publish},
+                "sub": {"allow": may.subscribe},
+                "tags": [f"role:{role}", f"permissions:{VERSION}"],
+                **dict.fromkeys(("subs", "data", "payload"), -1),
+            }
+            user = User(name, role, public_key(seed), issued, expires, league=league or own)
+            token = sign_token("user", self._secrets.account, user.public, name, claims, issued=issued, expires=expires)
             paths.append(self.credentials_path(name) if folder is None else folder / f"{name}.creds")
             paths[-1].parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write_private_file(paths[-1], text.encode())
-            self.users.append(User(name, role, public_key(seed), times.issued, times.expires, league=league or own))
+            _write_private_file(paths[-1], format_credentials(token, seed).encode())
+            self.users.append(user)
         self._save()
         return paths
 
@@ -173,13 +172,6 @@ class Authority:
             raise UsageError(f"--days {days:g}: expected more than 0")
         if any(user.name == name and user.status(now) == "good" for user in self.users):
             raise UsageError(f"{name}: has good credentials; expected another name, or `league auth revoke {name}`")
-
-    def _user_token(self, role: str, name: str, league: str, seed: str, times: TokenValidity) -> str:
-        may = permissions(role, name, league, legacy=self._secrets.version < VERSION)
-        limits = dict.fromkeys(("subs", "data", "payload"), -1)
-        tags = [f"role:{role}", f"permissions:{VERSION}"]
-        claims = {"pub": {"allow": may.publish}, "sub": {"allow": may.subscribe}, "tags": tags, **limits}
-        return sign_token("user", self._secrets.account, public_key(seed), name, claims, times)
 
     def revoke(self, name: str, now: float | None = None) -> int:
         """Revoke all credentials of a user; return their number. Brokers read revocations from ``broker.conf``.
@@ -229,7 +221,7 @@ class Authority:
         )
 
     def _sign_token(self, kind: Any, subject: str, name: str, claims: dict[str, Any]) -> str:
-        return sign_token(kind, self._secrets.operator, subject, name, claims, TokenValidity(self._secrets.begun))
+        return sign_token(kind, self._secrets.operator, subject, name, claims, issued=self._secrets.begun)
 
 
 def _write_private_file(path: Path, data: bytes) -> None:

@@ -48,17 +48,6 @@ _API = "$JS.API"
 _BLOBS, _STATES = f"OBJ_{BLOB_BUCKET}", f"OBJ_{STATE_BUCKET}"
 STREAMS = (LEAGUE_STREAM, WORK_STREAM, EXPERIENCE_STREAM, METRICS_STREAM, DEAD_LETTER_STREAM, _BLOBS, _STATES)
 
-REFUSED_HEADERS = {
-    "Nats-Rollup": ("all", "sub"),
-    "Nats-TTL": ("1s",),
-    "Nats-Schedule": ("@every 1s", "@at 2020-01-01T00:00:00Z"),
-    "Nats-Scheduler": ("any",),
-    "Nats-Schedule-Next": ("purge",),
-    "Nats-Incr": ("+1", "-1"),
-    "Nats-Stream-Source": ("LEAGUE 1 > > any",),
-}
-"""Headers, with values, of messages that every stream refuses from all clients."""
-
 
 class Grant(msgspec.Struct, frozen=True):
     """A row of the table."""
@@ -195,13 +184,9 @@ _SUBSCRIPTIONS = {
 
 
 def permissions(role: str, name: str, league: str = "*", *, legacy: bool = False) -> Permissions:
-    """The permissions of a user.
+    """The permissions of a user, whose name is the worker's, in one league or, for ``*``, in all on the broker.
 
-    Args:
-        role: One of ``ROLES``.
-        name: Name of the user, which is the worker's.
-        league: Name of the league; ``*`` for all on the broker.
-        legacy: Whether to include ``LEGACY_GRANTS``.
+    ``legacy`` includes ``LEGACY_GRANTS``.
 
     Raises:
         UsageError: no such role.

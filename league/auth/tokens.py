@@ -55,35 +55,28 @@ def raw_key(public: str) -> bytes:
 
 
 def sign_token(
-    kind: KeyKind, issuer: str, subject: str, name: str, claims: Mapping[str, Any], times: "TokenValidity"
+    kind: KeyKind,
+    issuer: str,
+    subject: str,
+    name: str,
+    claims: Mapping[str, Any],
+    *,
+    issued: int,
+    expires: int | None = None,
 ) -> str:
-    """Sign a token.
+    """Sign a token about a public key, ``subject``, with the secret key of the issuer.
 
-    Args:
-        kind: Kind of the subject.
-        issuer: Secret key of the issuer.
-        subject: Public key of the subject.
-        name: Display name of the subject.
-        claims: Claims besides type and version.
-        times: Time of issue and expiry.
+    ``claims`` are those besides type and version. Times are in seconds since 1970; ``expires`` is None for never.
     """
-    body: dict[str, Any] = {"iat": times.issued, "iss": public_key(issuer), "name": name, "sub": subject}
-    if times.expires is not None:
-        body["exp"] = times.expires
+    body: dict[str, Any] = {"iat": issued, "iss": public_key(issuer), "name": name, "sub": subject}
+    if expires is not None:
+        body["exp"] = expires
     body["nats"] = {**claims, "type": kind, "version": _VERSION}
     # The token's id: a digest of the rest.
     body["jti"] = base64.b32encode(hashlib.sha256(msgspec.json.encode(body)).digest()).decode().rstrip("=")
     text = f"{_base64url(msgspec.json.encode(_HEADER))}.{_base64url(msgspec.json.encode(body))}"
     signature: bytes = nkeys.from_seed(bytearray(issuer.encode())).sign(text.encode())
     return f"{text}.{_base64url(signature)}"
-
-
-class TokenValidity(msgspec.Struct, frozen=True):
-    """Time of issue and expiry of a token, in seconds since 1970."""
-
-    issued: int
-    expires: int | None = None
-    """None for never."""
 
 
 def _base64url(data: bytes) -> str:
@@ -130,35 +123,8 @@ def format_credentials(user_token: str, seed: str) -> str:
     return "\n".join(parts)
 
 
-def parse_seed(text: str, where: str) -> str:
-    """The secret key in a credentials file.
-
-    Args:
-        text: Content of the file.
-        where: The file, for the message.
-
-    Raises:
-        AccessError: ``text`` is no credentials file.
-    """
-    lines = [line.strip() for line in text.splitlines()]
-    try:
-        seed = lines[lines.index(_BEGIN.format(_SEED)) + 1]
-        public_key(seed)
-    except (ValueError, IndexError, nkeys.NkeysError):
-        raise _invalid_credentials(where) from None
-    return seed
-
-
-def _invalid_credentials(where: str) -> AccessError:
-    return AccessError(f"{where}: no credentials; expected a file that `league auth add` wrote")
-
-
-def parse_identity(text: str, where: str) -> UserIdentity:
-    """The user of a credentials file.
-
-    Args:
-        text: Content of the file.
-        where: The file, for the message.
+def parse_credentials(text: str, where: str) -> tuple[UserIdentity, str]:
+    """The user of a credentials file, and its secret key; ``where`` names the file.
 
     Raises:
         AccessError: ``text`` is no credentials file.
@@ -166,12 +132,12 @@ def parse_identity(text: str, where: str) -> UserIdentity:
     lines = [line.strip() for line in text.splitlines()]
     try:
         body = lines[lines.index(_BEGIN.format(_JWT)) + 1].split(".")[1]
-        body_claims = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=_Body)
-        lines.index(_BEGIN.format(_SEED))
-    except (ValueError, IndexError, msgspec.MsgspecError):
-        raise _invalid_credentials(where) from None
-    tags = dict(tag.split(":", 1) for tag in body_claims.nats.tags if ":" in tag)
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=_Body)
+        seed = lines[lines.index(_BEGIN.format(_SEED)) + 1]
+        public_key(seed)
+    except (ValueError, IndexError, msgspec.MsgspecError, nkeys.NkeysError):
+        raise AccessError(f"{where}: no credentials; expected a file that `league auth add` wrote") from None
+    tags = dict(tag.split(":", 1) for tag in claims.nats.tags if ":" in tag)
     version = tags.get("permissions", "1")
-    return UserIdentity(
-        body_claims.name, body_claims.sub, body_claims.exp, tags.get("role"), int(version) if version.isdigit() else 1
-    )
+    permissions = int(version) if version.isdigit() else 1
+    return UserIdentity(claims.name, claims.sub, claims.exp, tags.get("role"), permissions), seed

@@ -1,7 +1,6 @@
 """Connecting to a broker, and its errors in our words."""
 
 import asyncio
-import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -12,7 +11,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.js.errors import APIError, NoStreamResponseError, ServiceUnavailableError
 
-from league.log.access import BrokerCredentials, FailFastClient, check_access, check_certificate
+from league.log.access import SILENCE_S, BrokerCredentials, FailFastClient, check_access, check_certificate
 from schemas.errors import (
     AccessError,
     BackpressureError,
@@ -63,56 +62,17 @@ if sys.version_info < (3, 12):
     asyncio.wait_for = _wait_for  # type: ignore[assignment]
 
 
-_SILENCE_S = 20.0
-"""How long a network may be cut before a connection counts as lost: dropped packets cause no error."""
-
-
-class _BrokerClient(FailFastClient):
-    """The library's client with three fixes.
-
-    Headers are parsed in a fifth of the time: they were half the cost of reading the history. Requests fail when their
-    connection does, instead of waiting for their timeout. A connection ends when sent data stays unacknowledged for
-    long: the library waits without end for a lost one to be closed.
-    """
-
-    id_key = b""
-    """Secret of the credentials, with which message ids are made (``publisher``); empty without credentials."""
-
-    async def _process_connect_init(self) -> None:
-        sock = self._transport._bare_io_writer.get_extra_info("socket") if hasattr(socket, "TCP_USER_TIMEOUT") else None
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_SILENCE_S * 1000))
-        await super()._process_connect_init()
-
-    async def fail_pending_requests(self) -> None:
-        """Fail the pending requests of a lost connection: no reply will come."""
-        for reply in list(self._resp_map.values()):
-            if not reply.done():
-                reply.set_exception(nats.errors.TimeoutError())
-
-    @staticmethod
-    def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        headers = {}
-        for line in raw.decode("utf-8", "replace").split("\r\n"):
-            name, colon, value = line.partition(":")
-            if colon:
-                headers[name.strip()] = value.strip()
-        return headers
-
-
 async def connect(url: str, name: str, access: BrokerCredentials | None = None) -> Client:
     """Connect to a broker; reconnects by itself when the broker restarts or another node of its cluster takes over.
 
-    Args:
-        url: Address of the broker; for a cluster, of any of its nodes, or of several separated by commas.
-        name: Name of the connection at the broker.
-        access: Credentials; none by default.
+    ``url`` is the address of a broker; for a cluster, of any of its nodes, or of several separated by commas. The
+    connection is called ``name`` at the broker.
 
     Raises:
         LogUnavailableError: no broker answers at ``url``.
         AccessError: it refuses these credentials, or its certificate is not trusted.
     """
-    client, access = _BrokerClient(), access or BrokerCredentials()
+    client, access = FailFastClient(), access or BrokerCredentials()
     last_error, let_in = ["no answer"], False
 
     async def remember(error: Exception) -> None:
@@ -133,7 +93,7 @@ async def connect(url: str, name: str, access: BrokerCredentials | None = None) 
                 name=name,
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=0.25,
-                ping_interval=_SILENCE_S / 2,
+                ping_interval=SILENCE_S / 2,
                 error_cb=remember,
                 disconnected_cb=client.fail_pending_requests,
                 **options,

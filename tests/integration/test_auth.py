@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from league.auth.authority import Authority
 from league.auth.permissions import ROLES, permissions
-from league.auth.tokens import parse_identity
+from league.auth.tokens import parse_credentials
 from league.blobs import BrokerBlobStore
 from league.history.replay import verify_events
 from league.log.access import BrokerCredentials
@@ -92,7 +92,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     folder = tmp_path_factory.mktemp("access")
     authority = Authority.create(folder / "auth")
     for role in ROLES:
-        authority.add(role, role, days=1)
+        authority.add(role, [role], days=1)
     running = Broker(folder, authority)
     try:
         asyncio.run(running.open())
@@ -216,7 +216,7 @@ def test_a_refused_publish_says_who_and_where(broker: Broker) -> None:
 
 
 def test_no_credentials_and_expired_ones_are_refused_with_a_clear_error(broker: Broker) -> None:
-    broker.authority.add("rollout", "late", days=1, now=time.time() - 2 * 86_400)
+    broker.authority.add("rollout", ["late"], days=1, now=time.time() - 2 * 86_400)
 
     async def body() -> None:
         for name, access in (("late", BrokerCredentials(broker.authority.credentials_path("late"))), ("nobody", None)):
@@ -236,7 +236,7 @@ def test_credentials_end_under_a_worker_when_they_expire(broker: Broker) -> None
         """With credentials that expire soon; a busy machine may need more time to connect."""
         for number in range(6):
             seconds = 1.5 * 3**number
-            broker.authority.add("rollout", "brief", days=seconds / 86_400, now=int(time.time()) + 0.99)
+            broker.authority.add("rollout", ["brief"], days=seconds / 86_400, now=int(time.time()) + 0.99)
             with contextlib.suppress(AccessError):
                 return await broker.connect("brief")
             broker.authority.revoke("brief")
@@ -254,7 +254,7 @@ def test_credentials_end_under_a_worker_when_they_expire(broker: Broker) -> None
 
 
 def test_revoked_credentials_are_cut_off_and_others_stay(broker: Broker) -> None:
-    broker.authority.add("rollout", "bad", days=1)
+    broker.authority.add("rollout", ["bad"], days=1)
 
     async def body() -> None:
         bad, good = await broker.connect("bad"), await broker.connect("rollout")
@@ -271,8 +271,8 @@ def test_revoked_credentials_are_cut_off_and_others_stay(broker: Broker) -> None
         await flush_and_close(good)
 
     asyncio.run(body())
-    again = broker.authority.add("rollout", "bad", days=1)
-    assert parse_identity(again.read_text(), "").public != broker.authority.users[-2].public
+    again = broker.authority.add("rollout", ["bad"], days=1)[0]
+    assert parse_credentials(again.read_text(), "")[0].public != broker.authority.users[-2].public
 
 
 class Gate:
@@ -471,7 +471,7 @@ def test_what_the_broker_is_made_to_store_elsewhere_is_a_copy_under_its_own_subj
 
 def test_credentials_are_for_their_owners_eyes_and_name_their_user(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path / "auth", league="nim")
-    path = authority.add("rater", "rater-1", days=2)
+    path = authority.add("rater", ["rater-1"], days=2)[0]
     secrets = [path, tmp_path / "auth" / "authority.json"]
     assert [stat.S_IMODE(secret.stat().st_mode) for secret in secrets] == [0o600, 0o600]
     seed = path.read_text().splitlines()[-2]
@@ -479,7 +479,7 @@ def test_credentials_are_for_their_owners_eyes_and_name_their_user(tmp_path: Pat
     public = authority.broker_config_path.read_text() + (tmp_path / "auth" / "users.json").read_text()
     keys = msgspec.json.decode(secrets[1].read_bytes())
     assert not [secret for secret in (seed, keys["operator"], keys["account"], keys["system"]) if secret in public]
-    assert parse_identity(path.read_text(), "").name == "rater-1"
+    assert parse_credentials(path.read_text(), "")[0].name == "rater-1"
     assert Authority(tmp_path / "auth").users == authority.users
 
 
@@ -499,13 +499,13 @@ def test_a_folder_of_credentials_is_given_out_at_once_and_numbers_go_on(tmp_path
     assert list(given) == ["rollout-1", "rollout-2", "rollout-3"]
     for n in (1, 2):
         file = machine / f"rollout-{n}.creds"
-        found = parse_identity(file.read_text(), "")
+        found = parse_credentials(file.read_text(), "")[0]
         assert (found.name, found.public) == (f"rollout-{n}", given[f"rollout-{n}"])
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
     authority.revoke("rollout-2")
     assert authority.free_names("rollout", 2) == ["rollout-4", "rollout-5"]
     with pytest.raises(UsageError, match="rollout-3: has good credentials"):
-        authority.add_all("rollout", ["rollout-9", "rollout-3"], days=1)
+        authority.add("rollout", ["rollout-9", "rollout-3"], days=1)
     assert not authority.credentials_path("rollout-9").exists()
     assert len(Authority(tmp_path / "auth").users) == 3
 
@@ -517,16 +517,16 @@ def test_wrong_words_to_the_authority_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has keys already"):
         Authority.create(tmp_path / "auth")
     with pytest.raises(UsageError, match="no such role; expected 'archivist', 'dashboard'"):
-        authority.add("king", "a", days=1)
+        authority.add("king", ["a"], days=1)
     with pytest.raises(UsageError, match="cannot be a name"):
-        authority.add("rater", "a.*", days=1)
+        authority.add("rater", ["a.*"], days=1)
     with pytest.raises(UsageError, match="no user of that name"):
         authority.revoke("a")
-    authority.add("rater", "a", days=1)
+    authority.add("rater", ["a"], days=1)
     with pytest.raises(UsageError, match="a: has good credentials"):
-        authority.add("trainer", "a", days=1)
+        authority.add("trainer", ["a"], days=1)
     with pytest.raises(AccessError, match="no credentials; expected a file that `league auth add` wrote"):
-        parse_identity("no such thing", "here")
+        parse_credentials("no such thing", "here")
 
 
 def test_keys_that_open_every_league_say_so_and_users_are_listed_with_their_league(tmp_path: Path) -> None:
@@ -584,7 +584,7 @@ def certificates(tmp_path: Path) -> Path:
 
 def test_an_encrypted_broker_is_trusted_by_its_certificate_only(certificates: Path) -> None:
     authority = Authority.create(certificates / "auth")
-    authority.add("operator", "operator", days=1)
+    authority.add("operator", ["operator"], days=1)
     tls = f'tls {{ cert_file: "{certificates / "broker.pem"}", key_file: "{certificates / "broker.key"}" }}\n'
     broker = Broker(certificates, authority, tls)
 
@@ -633,7 +633,7 @@ def test_a_league_whose_workers_have_their_roles_credentials_trains_to_the_end(t
     authority = Authority(auth)
     roles = ("archivist", "rater", "inference", "trainer", "evaluator", "rollout", "tracker")
     for role in roles:
-        authority.add(role, f"{role}-1", days=1)
+        authority.add(role, [f"{role}-1"], days=1)
     broker = Broker(tmp_path, authority)
     reach = ["--nats", broker.url, "--run", str(tmp_path / "run"), "--creds"]
     workers: list[subprocess.Popen[bytes]] = []
@@ -682,7 +682,7 @@ def test_a_league_whose_workers_have_their_roles_credentials_trains_to_the_end(t
 def test_league_nats_lets_in_who_has_credentials_and_cuts_off_whose_are_revoked(tmp_path: Path) -> None:
     auth, log = tmp_path / "auth", tmp_path / "log"
     authority = Authority.create(auth)
-    boss, guest = authority.add("operator", "boss", days=1), authority.add("rollout", "guest", days=1)
+    boss, guest = authority.add("operator", ["boss"], days=1)[0], authority.add("rollout", ["guest"], days=1)[0]
     with (tmp_path / "url").open("w") as out, log.open("w") as told:
         words = ["nats", "--folder", str(tmp_path / "nodes"), "--auth", str(auth)]
         nodes = subprocess.Popen([sys.executable, "-m", "ui", *words], stdout=out, stderr=told)

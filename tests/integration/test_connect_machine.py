@@ -190,9 +190,9 @@ class Broker:
 def broker(tmp_path: Path) -> Iterator[Broker]:
     authority = Authority.create(tmp_path / "auth")
     for role, name in (("operator", "boss"), ("trainer", "trainer-1"), ("rater", "rater-1")):
-        authority.add(role, name, days=1)
+        authority.add(role, [name], days=1)
     for number in range(1, 4):
-        authority.add("rollout", f"rollout-{number}", days=1)
+        authority.add("rollout", [f"rollout-{number}"], days=1)
     running = Broker(tmp_path, authority)
     yield running
     running.stop()

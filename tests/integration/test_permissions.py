@@ -18,14 +18,14 @@ from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
 from nats.js.errors import APIError
 
 from league.auth.authority import Authority
-from league.auth.permissions import GRANTS, REFUSED_HEADERS, ROLES, STREAMS, WORKERS, permissions
+from league.auth.permissions import GRANTS, ROLES, STREAMS, WORKERS, permissions
 from league.blobs import ARCHIVE_AREA, STATE_AREA, BrokerBlobStore
 from league.log.access import BrokerCredentials
 from league.log.dead_letters import DeadLetter, DeadLetters
 from league.log.jetstream import JetStreamLog, find_league, list_leagues
 from league.log.metrics import MetricsStream, count_messages
 from league.log.queues import ExperienceStream, WorkQueue
-from league.log.streams import tighten_streams
+from league.log.streams import ensure_streams
 from schemas import events as e
 from schemas.codec import encode_event
 from schemas.errors import AccessError, ArtifactError, MessageTooLargeError, WorkerConflictError
@@ -37,6 +37,17 @@ from tests.unit.test_league_metrics import heartbeat
 
 RESTRICTED = [role for role in ROLES if role != "operator"]
 
+REFUSED_HEADERS = {
+    "Nats-Rollup": ("all", "sub"),
+    "Nats-TTL": ("1s",),
+    "Nats-Schedule": ("@every 1s", "@at 2020-01-01T00:00:00Z"),
+    "Nats-Scheduler": ("any",),
+    "Nats-Schedule-Next": ("purge",),
+    "Nats-Incr": ("+1", "-1"),
+    "Nats-Stream-Source": ("LEAGUE 1 > > any",),
+}
+"""Headers, with values, of messages that every stream refuses from all clients."""
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
@@ -44,7 +55,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     folder = tmp_path_factory.mktemp("permissions")
     authority = Authority.create(folder / "auth")
     for role in ROLES:
-        authority.add(role, role, days=1, league="" if role == "operator" else "nim")
+        authority.add(role, [role], days=1, league="" if role == "operator" else "nim")
     running = Broker(folder, authority)
 
     async def opened() -> None:
@@ -468,7 +479,7 @@ def test_answers_of_the_broker_leave_room_for_jobs(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("league.log.streams._MAX_JOBS", 5)
     authority = Authority.create(tmp_path / "auth")
     for role in ("operator", "rollout", "evaluator"):
-        authority.add(role, role, days=1)
+        authority.add(role, [role], days=1)
     running = Broker(tmp_path, authority)
 
     async def body() -> None:
@@ -476,7 +487,7 @@ def test_answers_of_the_broker_leave_room_for_jobs(tmp_path: Path, monkeypatch: 
             js = boss.jetstream()
             older = {"name": "WORK", "subjects": ["work.*.play_match"], "retention": "workqueue", "discard": "new"}
             await js.add_stream(StreamConfig(**older, max_msgs=5))
-            await tighten_streams(js)
+            await ensure_streams(js, None)
         async with user(running, "rollout") as thief, user(running, "evaluator") as evaluator:
             chunk = "$O.ARTIFACTS.C.nim.blob.rollout.x.y"
             for _ in range(9):
@@ -587,12 +598,12 @@ def test_credentials_of_an_older_version_are_refused_where_they_do_not_suffice(
 ) -> None:
     monkeypatch.setattr("league.auth.authority.VERSION", 1)
     authority = Authority.create(tmp_path / "auth")
-    path = authority.add("trainer", "trainer-1", days=1)
+    path = authority.add("trainer", ["trainer-1"], days=1)[0]
     with pytest.raises(
         AccessError, match=r"expected new ones, from `league auth revoke trainer-1` and `league auth add"
     ):
         BrokerCredentials(path).check_current()
-    BrokerCredentials(authority.add("rollout", "rollout-1", days=1)).check_current()
+    BrokerCredentials(authority.add("rollout", ["rollout-1"], days=1)[0]).check_current()
 
 
 def test_keys_of_an_older_version_issue_credentials_that_read_its_blobs(tmp_path: Path) -> None:
@@ -601,14 +612,14 @@ def test_keys_of_an_older_version_issue_credentials_that_read_its_blobs(tmp_path
     secrets.write_text(json.dumps({key: v for key, v in json.loads(secrets.read_bytes()).items() if key != "version"}))
     authority = Authority(tmp_path / "auth")
     for role in ("operator", "rollout"):
-        authority.add(role, role, days=1)
+        authority.add(role, [role], days=1)
     running = Broker(tmp_path, authority)
 
     async def body() -> None:
         async with user(running, "operator") as boss:
             bucket = await boss.jetstream().create_object_store("ARTIFACTS")
             await bucket.put(digest(b"old"), b"old")
-            await tighten_streams(boss.jetstream())
+            await ensure_streams(boss.jetstream(), None)
         async with user(running, "rollout") as worker:
             store = BrokerBlobStore(worker, "nim")
             assert await store.get(digest(b"old")) == b"old"

@@ -103,8 +103,8 @@ def guarded_broker(tmp_path: Path) -> Iterator[Place]:
     """One that lets in who has credentials."""
     authority = Authority.create(tmp_path / "auth")
     for role in ("operator", "evaluator", "rater", "archivist"):
-        authority.add(role, role, days=1)
-    authority.add("evaluator", "thief", days=1)
+        authority.add(role, [role], days=1)
+    authority.add("evaluator", ["thief"], days=1)
     port = free_port()
     own = f'listen: "127.0.0.1:{port}"\nmax_payload: 8MB\njetstream {{ store_dir: "{tmp_path / "store"}" }}\n'
     (tmp_path / "broker.conf").write_text(own + authority.broker_config_path.read_text())

@@ -58,7 +58,7 @@ def command(run: Path, *arguments: str) -> Result:
 def test_an_audit_names_keys_that_were_given_to_nobody_of_the_name(run: Path) -> None:
     authority = Authority.create(run / "auth")
     for name in ("guest", "other"):
-        authority.add("evaluator", name, days=1)
+        authority.add("evaluator", [name], days=1)
     given = {user.name: user.public for user in authority.users}
 
     async def join() -> None:

@@ -74,7 +74,7 @@ def issue_credentials(folder: Path, workers: Sequence[str]) -> None:
     """Give each worker, named ``ROLE-NUMBER``, credentials of its role; the supervisor is the operator and has none."""
     authority = Authority.create(folder / _KEYS, NAME)
     for worker in workers:
-        authority.add(worker.partition("-")[0], worker, _DAYS)
+        authority.add(worker.partition("-")[0], [worker], _DAYS)
 
 
 def _credentials(folder: Path, worker: str) -> BrokerCredentials:

@@ -18,9 +18,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """Gives credentials to eleven rollout workers, a rater and an operator."""
     authority = Authority.create(tmp_path_factory.mktemp("auth") / "auth")
     for number in range(1, 12):
-        authority.add("rollout", f"rollout-{number}", days=1)
-    authority.add("rater", "rater-1", days=1)
-    authority.add("operator", "boss", days=1)
+        authority.add("rollout", [f"rollout-{number}"], days=1)
+    authority.add("rater", ["rater-1"], days=1)
+    authority.add("operator", ["boss"], days=1)
     return authority
 
 

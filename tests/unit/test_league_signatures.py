@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from league.auth.tokens import TokenValidity, format_credentials, new_seed, parse_seed, public_key, raw_key, sign_token
+from league.auth.tokens import format_credentials, new_seed, parse_credentials, public_key, raw_key, sign_token
 from league.integrity.signatures import MAX_REMEMBERED, SignatureVerifier, Signer, WorkerKeys, verify_signature
 from league.log.base import RecordedEvent
 from league.state import LeagueState, LeagueStateSnapshot
@@ -160,8 +160,8 @@ def test_the_state_knows_the_keys_and_a_snapshot_keeps_them() -> None:
 
 def test_a_worker_with_credentials_signs_with_the_key_that_it_was_given_them_for() -> None:
     account, seed = new_seed("account"), new_seed("user")
-    text = format_credentials(sign_token("user", account, public_key(seed), "w", {}, TokenValidity(0)), seed)
-    assert parse_seed(text, "here") == seed
-    assert Signer(parse_seed(text, "here")).public_key == public_key(seed)
+    text = format_credentials(sign_token("user", account, public_key(seed), "w", {}, issued=0), seed)
+    assert parse_credentials(text, "here")[1] == seed
+    assert Signer(parse_credentials(text, "here")[1]).public_key == public_key(seed)
     with pytest.raises(AccessError, match="here: no credentials"):
-        parse_seed(text.replace(seed, "SUNONSENSE"), "here")
+        parse_credentials(text.replace(seed, "SUNONSENSE"), "here")

@@ -184,7 +184,7 @@ def test_who_may_not_publish_results_is_told_so_and_others_are_not(tmp_path: Pat
     authority = Authority.create(tmp_path / "auth")
 
     def said(role: str) -> str:
-        creds = authority.add(role, f"{role}-1", days=1.0)
+        creds = authority.add(role, [f"{role}-1"], days=1.0)[0]
         return unrecorded_reason(Run(tmp_path / "run", access=BrokerCredentials(creds)), "league")
 
     assert unrecorded_reason(Run(tmp_path / "run", access=BrokerCredentials()), "league") == ""
@@ -211,7 +211,7 @@ def test_before_the_first_question_the_table_is_seen_and_what_is_waited_for() ->
 
 
 def test_what_is_not_recorded_is_played_all_the_same(on_site: Callable[..., None], tmp_path: Path) -> None:
-    creds = Authority.create(tmp_path / "auth").add("dashboard", "dashboard-1", days=1.0)
+    creds = Authority.create(tmp_path / "auth").add("dashboard", ["dashboard-1"], days=1.0)[0]
 
     async def body(site: Site) -> None:
         site.league.run._access = BrokerCredentials(creds)

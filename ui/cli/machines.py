@@ -244,7 +244,7 @@ def add(
     """
     authority = Authority(folder)
     names = [name] if count is None else authority.free_names(name, count)
-    for path in authority.add_all(role, names, days, to, league=league):
+    for path in authority.add(role, names, days, folder=to, league=league):
         print(path)
 
 
