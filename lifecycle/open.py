@@ -13,7 +13,7 @@ from arena.environments import make_environment
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog, find_league
 from league.log.queues import WorkQueue
-from league.log.streams import ensure_streams, tighten_streams
+from league.log.streams import ensure_streams
 from league.matchmaking.schedule import initial_agent_events
 from league.run import Run
 from lifecycle.config_checks import check_tokenizer
@@ -50,7 +50,7 @@ async def open_league(
     if existing is not None:
         history = JetStreamLog(client, existing, "supervisor")
         # Those of an older version lack restrictions, and maybe the consumer.
-        await tighten_streams(client.jetstream())
+        await ensure_streams(client.jetstream(), None)
         await WorkQueue(client, existing).create_consumer()
         if config is not None:
             await _reconfigure(run, history, config)

@@ -111,10 +111,8 @@ class EventLog(EventReader, Protocol):
     async def append(self, event: Event, *, expected: int | None = None) -> int:
         """Append one event; when this returns, it is on disk.
 
-        Args:
-            event: The event.
-            expected: Sequence of the newest event on the same subject that the writer has seen (0: none). The
-                event is recorded only if that still holds.
+        ``expected`` is the sequence of the newest event on the same subject that the writer has seen (0: none): the
+        event is recorded only if that still holds.
 
         Returns:
             Its sequence; that of the first time, when this very event was appended before.

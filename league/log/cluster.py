@@ -74,6 +74,7 @@ class LocalCluster:
             raise UsageError(f"--nodes {nodes}: expected an odd number, {NODES} or more: most of them have to agree")
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._users_file = self.folder / "users.lock"
         self._sync = sync
         self._ports = self._assign_ports(nodes, port)
         self._pids: dict[int, int] = {}
@@ -105,10 +106,6 @@ class LocalCluster:
         if self._claim is not None:
             self._claim.close()
             self._claim = None
-
-    @property
-    def _users_file(self) -> Path:
-        return self.folder / "users.lock"
 
     def store(self, number: int) -> Path:
         """Folder of a node's streams."""

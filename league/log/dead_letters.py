@@ -57,12 +57,7 @@ class DeadLetterEntry(msgspec.Struct, frozen=True):
 
 
 class DeadLetters:
-    """The letters of one league.
-
-    Args:
-        client: A connection; it stays the caller's.
-        league: Name of the league.
-    """
+    """The letters of one league. The connection stays the caller's."""
 
     def __init__(self, client: Client, league: str) -> None:
         self._client = client
@@ -127,9 +122,10 @@ class DeadLetters:
         """
         letter = filed.letter
         if not letter.is_retriable:
-            raise UsageError(
-                f"dead letter {filed.number}: {_not_retriable_reason(letter)}; only jobs can be tried again"
-            )
+            reason = f"it is about message {letter.sequence} of {letter.stream}"
+            if letter.stream == WORK_STREAM:
+                reason = f"of its {letter.size:,} bytes {len(letter.payload):,} were kept"
+            raise UsageError(f"dead letter {filed.number}: {reason}; only jobs can be tried again")
         payload, match_id = letter.payload, ""
         if letter.match_id:
             job = decode_job(payload)
@@ -145,17 +141,11 @@ class DeadLetters:
 
     async def delete(self, letter: DeadLetterEntry) -> None:
         """Drop a letter. A worker that reads the same message again writes another one."""
-        with translate_broker_errors(f"dropping dead letter {letter.number}"):
-            try:
-                await self._js.delete_msg(DEAD_LETTER_STREAM, letter.number)
-            except (nats.js.errors.NotFoundError, nats.js.errors.BadRequestError):
-                return
-
-
-def _not_retriable_reason(letter: DeadLetter) -> str:
-    if letter.stream == WORK_STREAM:
-        return f"of its {letter.size:,} bytes {len(letter.payload):,} were kept"
-    return f"it is about message {letter.sequence} of {letter.stream}"
+        with (
+            translate_broker_errors(f"dropping dead letter {letter.number}"),
+            contextlib.suppress(nats.js.errors.NotFoundError, nats.js.errors.BadRequestError),
+        ):
+            await self._js.delete_msg(DEAD_LETTER_STREAM, letter.number)
 
 
 def _decode_entry(number: int, time_ns: int, data: bytes) -> DeadLetterEntry:

@@ -37,12 +37,9 @@ _FILLER_SUBJECT = "league._.gap"
 
 
 class JetStreamLog(EventReader):
-    """A league's history on a broker; see ``base.EventLog``.
+    """A league's history on a broker (``base.EventLog``); ``producer`` names the appending process, for the header.
 
-    Args:
-        client: A connection; it stays the caller's.
-        league: Name of the league; part of every subject.
-        producer: Name of the appending process, for the header.
+    The connection stays the caller's.
     """
 
     def __init__(self, client: Client, league: str, producer: str) -> None:
@@ -72,7 +69,8 @@ class JetStreamLog(EventReader):
     async def _append(self, events: Sequence[Event], expected: int | None) -> int:
         """Append one to ``MAX_BATCH`` events; returns the sequence of the first one."""
         headers = {SCHEMA_HEADER: str(SCHEMA_VERSION), PRODUCER_HEADER: self.producer, TIME_HEADER: str(time.time_ns())}
-        messages = [OutgoingMessage(event_subject(self.league, each), self._encode(each), headers) for each in events]
+        encode = encode_event if self.signer is None else self.signer.encode
+        messages = [OutgoingMessage(event_subject(self.league, each), encode(each), headers) for each in events]
         condition = self._fence_headers()
         if expected is not None:
             # One message has one condition: of a batch the second one has that of the fence, and none is stored alone.
@@ -122,9 +120,6 @@ class JetStreamLog(EventReader):
         has_moved, self.fence = newest > self.fence[1], (subject, newest)
         return has_moved
 
-    def _encode(self, event: Event) -> bytes:
-        return encode_event(event) if self.signer is None else self.signer.encode(event)
-
     async def copy(self, events: Sequence[RecordedEvent]) -> None:
         """Append events of another history as they are, in order: sequence, time, producer and bytes stay.
 
@@ -132,27 +127,21 @@ class JetStreamLog(EventReader):
         """
         for start in range(0, len(events), _COPY_BATCH):
             chunk = events[start : start + _COPY_BATCH]
-            newest = await self._stream_sequence()
+            with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
+                newest = int((await self._js.stream_info(LEAGUE_STREAM)).state.last_seq)
             if chunk[0].sequence <= newest:
                 raise LogError(f"copying event {chunk[0].sequence}: the stream is at {newest} already")
             messages: list[OutgoingMessage] = []
-            place = newest
             for recorded in chunk:
-                messages += [OutgoingMessage(_FILLER_SUBJECT, b"", {}) for _ in range(place + 1, recorded.sequence)]
+                gap = recorded.sequence - newest - len(messages) - 1
+                messages += [OutgoingMessage(_FILLER_SUBJECT, b"", {})] * gap
                 messages.append(OutgoingMessage(recorded.subject, recorded.payload, _copied_headers(recorded)))
-                place = recorded.sequence
-            for at in range(0, len(messages), _COPY_BATCH):
-                await self._copy_batch(messages[at : at + _COPY_BATCH], newest + at)
-
-    async def _copy_batch(self, messages: Sequence[OutgoingMessage], after: int) -> None:
-        condition = {EXPECTED_STREAM_HEADER: str(after)}
-        with translate_broker_errors(f"copying {len(messages)} events"):
-            # Of equal messages at two places, such as fillers, both are copied.
-            await self._publisher.publish(messages, condition, scope=f"copied after {after}")
-
-    async def _stream_sequence(self) -> int:
-        with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
-            return int((await self._js.stream_info(LEAGUE_STREAM)).state.last_seq)
+            for after in range(newest, newest + len(messages), _COPY_BATCH):
+                batch = messages[after - newest : after - newest + _COPY_BATCH]
+                with translate_broker_errors(f"copying {len(batch)} events"):
+                    # Of equal messages at two places, such as fillers, both are copied.
+                    condition = {EXPECTED_STREAM_HEADER: str(after)}
+                    await self._publisher.publish(batch, condition, scope=f"copied after {after}")
 
     async def batches(
         self, first: int = 1, last: int | None = None, *, only: type[Event] | None = None

@@ -18,19 +18,13 @@ from nats.js.api import DeliverPolicy
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.pull import present_messages
 from schemas.metrics import Heartbeat, WorkerHeartbeat
-from schemas.subjects import DEAD_LETTER_STREAM, EXPERIENCE_STREAM, METRICS_STREAM, WORK_STREAM, metrics_subject
+from schemas.subjects import METRICS_STREAM, metrics_subject
 
 _heartbeat_decoder = msgspec.json.Decoder(Heartbeat)
-_encoder = msgspec.json.Encoder()
 
 
 class MetricsStream:
-    """Heartbeats of one league's processes.
-
-    Args:
-        client: A connection; it stays the caller's.
-        league: Name of the league.
-    """
+    """Heartbeats of one league's processes. The connection stays the caller's."""
 
     def __init__(self, client: Client, league: str) -> None:
         self.league = league
@@ -43,7 +37,7 @@ class MetricsStream:
         Raises:
             LogError: the broker did not accept it.
         """
-        subject, data = metrics_subject(self.league, heartbeat.worker), _encoder.encode(heartbeat)
+        subject, data = metrics_subject(self.league, heartbeat.worker), msgspec.json.encode(heartbeat)
         with translate_broker_errors(f"publishing the heartbeat of {heartbeat.worker}"):
             await self._js.publish(subject, data)
 
@@ -59,10 +53,7 @@ class MetricsStream:
                 latest = [] if now_s is None else [received async for received in self._read_latest(now_s)]
             except nats.js.errors.NotFoundError:
                 return {}
-        return {
-            received.heartbeat.worker: received
-            for received in sorted(latest, key=lambda received: received.heartbeat.worker)
-        }
+        return {each.heartbeat.worker: each for each in sorted(latest, key=lambda each: each.heartbeat.worker)}
 
     async def follow(self) -> AsyncIterator[Heartbeat]:
         """The newest heartbeats, then new ones as they are published, without end.
@@ -124,14 +115,10 @@ async def broker_time(client: Client) -> float | None:
 
 
 async def count_messages(client: Client, stream: str, subject: str) -> dict[str, int]:
-    """Number of messages in a stream by subject; empty when there is no such stream.
+    """Number of messages by subject in the stream of trajectories, jobs or dead letters; empty without the stream.
 
-    Args:
-        client: A connection.
-        stream: ``EXPERIENCE`` for waiting trajectories, ``WORK`` for jobs, ``DEAD`` for dead letters.
-        subject: Filter; wildcards allowed.
+    ``subject`` may have wildcards.
     """
-    assert stream in (DEAD_LETTER_STREAM, EXPERIENCE_STREAM, WORK_STREAM)
     js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
     with translate_broker_errors(f"reading {stream}"):
         try:

@@ -48,12 +48,7 @@ class OutgoingMessage(NamedTuple):
 
 
 class Publisher:
-    """Publisher to one stream.
-
-    Args:
-        client: A connection; it stays the caller's.
-        stream: The stream that stores the subjects published to.
-    """
+    """Publisher to one stream, which stores the subjects published to. The connection stays the caller's."""
 
     def __init__(self, client: Client, stream: str) -> None:
         self._client = client

@@ -61,12 +61,8 @@ async def pull_messages(
 ) -> AsyncIterator[list[PulledMessage]]:
     """Messages of ``stream`` on ``subject`` from sequence ``first`` on, in order, each once, as many as have arrived.
 
-    Args:
-        client: A connection.
-        stream: The stream's name.
-        subject: Filter; wildcards allowed.
-        first: Where to begin.
-        last: Where to end, inclusive; None never ends. There must be a message on ``subject`` at or after it.
+    ``subject`` may have wildcards. ``last`` is the last sequence, at or after which there must be a message on
+    ``subject``; None never ends.
 
     Raises:
         LogError: there is no such stream.
@@ -99,12 +95,7 @@ async def present_messages(
 ) -> AsyncGenerator[list[PulledMessage], None]:
     """Messages of ``stream`` on ``subject`` that can be read now; ends without waiting for further ones.
 
-    Args:
-        client: A connection.
-        stream: The stream's name.
-        subject: Filter; wildcards allowed.
-        first: Where to begin, for the default of ``deliver``.
-        deliver: Which messages; ``LAST`` for the newest one.
+    ``first`` is the sequence to begin at, for the default of ``deliver``.
 
     Raises:
         LogUnavailableError: the broker did not answer.

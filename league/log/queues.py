@@ -44,30 +44,22 @@ class ClaimedJob:
 
     def __init__(self, job: PlayMatch, msg: Msg) -> None:
         self.job = job
-        self._msg = msg
+        self.msg = msg
+        """Its message on the queue."""
         self.delivery_count: int = msg.metadata.num_delivered or 1
         """Number of deliveries, this one included; more than one when workers died over it."""
 
-    def make_dead_letter(self, error: str) -> DeadLetter:
-        """Make the dead letter of a job that is given up because of ``error``."""
-        return _make_dead_letter(self._msg, error, self.job.match_id)
-
     async def acknowledge(self) -> None:
         """Remove the job from the queue: its result is recorded."""
-        await self._msg.ack()
+        await self.msg.ack()
 
     async def extend_lease(self) -> None:
         """Tell the broker that the job is still being worked on."""
-        await self._msg.in_progress()
+        await self.msg.in_progress()
 
 
 class WorkQueue:
-    """Jobs of one league on a broker.
-
-    Args:
-        client: A connection; it stays the caller's.
-        league: Name of the league.
-    """
+    """Jobs of one league on a broker. The connection stays the caller's."""
 
     def __init__(self, client: Client, league: str) -> None:
         self._subject = work_subject(league, "play_match")
@@ -153,7 +145,7 @@ class WorkQueue:
 
     async def dead_letter(self, claim: ClaimedJob, error: str) -> None:
         """Write the dead letter of a job that is given up because of ``error``; then call its ``acknowledge``."""
-        await self._dead.publish(claim.make_dead_letter(error))
+        await self._dead.publish(_make_dead_letter(claim.msg, error, claim.job.match_id))
 
 
 def _make_dead_letter(msg: Msg, error: str, match_id: str = "") -> DeadLetter:
@@ -198,12 +190,7 @@ class ReceivedTrajectory(msgspec.Struct, frozen=True):
 
 
 class ExperienceStream:
-    """Trajectories of one league on a broker.
-
-    Args:
-        client: A connection; it stays the caller's.
-        league: Name of the league.
-    """
+    """Trajectories of one league on a broker. The connection stays the caller's."""
 
     def __init__(self, client: Client, league: str) -> None:
         self.league = league
@@ -269,13 +256,9 @@ class ExperienceStream:
     async def purge_through(self, policy: str, sequence: int) -> None:
         """Drop trajectories of ``policy`` up to ``sequence``, which the trainer's saved state accounts for."""
         self._kept = {kept for kept in self._kept if kept > sequence}
-        with translate_broker_errors(f"purging {EXPERIENCE_STREAM}"):
-            try:
-                await self._js.purge_stream(
-                    EXPERIENCE_STREAM, seq=sequence + 1, subject=experience_subject(self.league, policy)
-                )
-            except nats.js.errors.NotFoundError:
-                return
+        subject = experience_subject(self.league, policy)
+        with translate_broker_errors(f"purging {EXPERIENCE_STREAM}"), contextlib.suppress(nats.js.errors.NotFoundError):
+            await self._js.purge_stream(EXPERIENCE_STREAM, seq=sequence + 1, subject=subject)
 
     async def purge_foreign_subjects(self) -> int:
         """Drop messages on subjects of no league; returns the number of such subjects.

@@ -75,6 +75,9 @@ class EmbeddedServer:
         self.max_store_bytes = max_store_bytes
         self._claim: IO[Any] | None = None
         self.url = ""
+        self._users_file = self.folder / "users.lock"
+        self._config_file = self.folder / "nats.conf"
+        self._running_file = self.folder / "server.json"
 
     def __enter__(self) -> "EmbeddedServer":
         try:
@@ -87,7 +90,8 @@ class EmbeddedServer:
         except BaseException as error:  # raised again; a claim that is kept would keep the server up
             self._release_claim()
             if isinstance(error, OSError) and not isinstance(error, LogUnavailableError):
-                raise _storage_error(self.folder, error) from error
+                what = f"{self.folder}: {error.strerror}; expected a folder that this user can write to"
+                raise (DiskError.of(error, self.folder) or UsageError(what)) from error
             raise
         return self
 
@@ -164,18 +168,6 @@ class EmbeddedServer:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    @property
-    def _users_file(self) -> Path:
-        return self.folder / "users.lock"
-
-    @property
-    def _config_file(self) -> Path:
-        return self.folder / "nats.conf"
-
-    @property
-    def _running_file(self) -> Path:
-        return self.folder / "server.json"
-
     def _release_claim(self) -> None:
         if self._claim is not None:
             self._claim.close()
@@ -234,7 +226,8 @@ class EmbeddedServer:
         try:
             self._wait_until_up(pid)
         except BaseException:  # raised again; an interrupted process has no claim yet that stops the server
-            self._stop(pid)
+            terminate(pid)
+            self._running_file.unlink(missing_ok=True)
             raise
         return url
 
@@ -250,10 +243,6 @@ class EmbeddedServer:
             raise DiskError.at(self.folder, "no space left on device")
         raise LogUnavailableError(f"the broker under {self.folder} did not start: {why}")
 
-    def _stop(self, pid: int) -> None:
-        terminate(pid)
-        self._running_file.unlink(missing_ok=True)
-
 
 def _open_lock(path: Path) -> IO[Any]:
     """Open a lock file, also on a disk that is read-only by now."""
@@ -263,9 +252,3 @@ def _open_lock(path: Path) -> IO[Any]:
         if error.errno != errno.EROFS:
             raise
         return path.open()
-
-
-def _storage_error(folder: Path, error: OSError) -> Exception:
-    return DiskError.of(error, folder) or UsageError(
-        f"{folder}: {error.strerror}; expected a folder that this user can write to"
-    )

@@ -19,10 +19,7 @@ from schemas.errors import UsageError
 def spawn(command: list[str], log: Path, users: Path | None = None) -> int:
     """Start a process that may outlive this one; its own session shields it from the terminal's Ctrl-C.
 
-    Args:
-        command: Path of the program, and its arguments.
-        log: File for its output.
-        users: File that the process's users hold a shared lock on, this one among them; it ends after the last of them.
+    Its output goes to ``log``. It ends after the last process, this one among them, with a shared lock on ``users``.
     """
     if users is not None:
         command = [sys.executable, "-I", "-S", bound_process.__file__, str(users), *command]
@@ -46,16 +43,11 @@ def terminate(pid: int) -> None:
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal_number)
-        if _wait_until_ended(pid):
-            return
-
-
-def _wait_until_ended(pid: int) -> bool:
-    """Wait for the end of a process after its signal; returns whether it has ended."""
-    deadline = time.monotonic() + bound_process.TERMINATION_TIMEOUT_S
-    while not (ended := has_ended(pid)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return ended
+        deadline = time.monotonic() + bound_process.TERMINATION_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if has_ended(pid):
+                return
+            time.sleep(0.02)
 
 
 def find_nats_server() -> str:

@@ -6,15 +6,7 @@ be generated again, may have one (``experience.copies``).
 
 import nats.js.errors
 from nats.js import JetStreamContext
-from nats.js.api import (
-    DiscardPolicy,
-    PersistMode,
-    RetentionPolicy,
-    StorageType,
-    StreamConfig,
-    StreamConsumerLimits,
-    StreamInfo,
-)
+from nats.js.api import DiscardPolicy, PersistMode, RetentionPolicy, StorageType, StreamConfig, StreamConsumerLimits
 
 from league.log.connection import is_clustered, retry_until_ready, translate_broker_errors
 from schemas.config import ExperienceConfig
@@ -131,12 +123,12 @@ def _metrics_config(is_cluster: bool) -> StreamConfig:
     )
 
 
-async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig, consumed: int = 0) -> None:
-    """Create missing streams; existing ones are kept and tightened as ``tighten_streams`` does.
+async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig | None, consumed: int = 0) -> None:
+    """Create missing streams, and give those of an older version this version's replicas and restrictions.
 
     Args:
         js: The broker's JetStream context.
-        limits: Limits of the experience stream.
+        limits: Limits of the experience stream; None leaves that stream out.
         consumed: Sequence of ``EXPERIENCE`` that the history has consumed already; a new stream begins after it.
 
     Raises:
@@ -144,53 +136,36 @@ async def ensure_streams(js: JetStreamContext, limits: ExperienceConfig, consume
     """
     is_cluster = is_clustered(js._nc)
     copies = REPLICAS if is_cluster else 1
-    for config in (*_common_configs(is_cluster), _experience_config(limits, consumed)):
-        replicas = min(copies, limits.copies) if config.name == EXPERIENCE_STREAM else copies
+    configs = [
+        _metrics_config(is_cluster),
+        _history_config(),
+        _work_config(),
+        StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=_MAX_DEAD_LETTERS),
+        _bucket_config(BLOB_BUCKET),
+        _bucket_config(STATE_BUCKET),
+    ]
+    if limits is not None:
+        configs.append(_experience_config(limits, consumed))
+    for config in configs:
+        replicas = min(copies, limits.copies) if limits and config.name == EXPERIENCE_STREAM else copies
         if replicas > 1:
             config.num_replicas = replicas
         await _ensure_stream(js, config)
 
 
-async def tighten_streams(js: JetStreamContext) -> None:
-    """Give the streams of an older version this version's restrictions, and create those that it did not have.
-
-    Raises:
-        LogError: the broker refuses.
-    """
-    is_cluster = is_clustered(js._nc)
-    for config in _common_configs(is_cluster):
-        if is_cluster:
-            config.num_replicas = REPLICAS
-        await _ensure_stream(js, config)
-
-
-def _common_configs(is_cluster: bool) -> list[StreamConfig]:
-    """All streams but ``EXPERIENCE``, whose first sequence depends on the history."""
-    buckets = [_bucket_config(BLOB_BUCKET), _bucket_config(STATE_BUCKET)]
-    return [
-        _metrics_config(is_cluster),
-        _history_config(),
-        _work_config(),
-        StreamConfig(name=DEAD_LETTER_STREAM, subjects=["dead.>"], max_msgs=_MAX_DEAD_LETTERS),
-        *buckets,
-    ]
-
-
-async def _ensure_stream(js: JetStreamContext, config: StreamConfig) -> StreamInfo:
-    """Return a stream, created if missing and given the configured number of replicas and restrictions."""
+async def _ensure_stream(js: JetStreamContext, config: StreamConfig) -> None:
     with translate_broker_errors(f"creating stream {config.name}"):
         try:
             info = await retry_until_ready(lambda: js.stream_info(config.name or ""))
         except nats.js.errors.NotFoundError:
-            return await retry_until_ready(lambda: js.add_stream(config))
+            await retry_until_ready(lambda: js.add_stream(config))
+            return
         if info.config.storage != (config.storage or info.config.storage):
             # Heartbeats of an older version, in memory: those of the next seconds replace them.
             await js.delete_stream(config.name or "")
-            return await retry_until_ready(lambda: js.add_stream(config))
-        changes = _restrictions(info.config, config)
-        if not changes:
-            return info
-        return await retry_until_ready(lambda: js.update_stream(info.config, **changes))
+            await retry_until_ready(lambda: js.add_stream(config))
+        elif changes := _restrictions(info.config, config):
+            await retry_until_ready(lambda: js.update_stream(info.config, **changes))
 
 
 def _restrictions(current: StreamConfig, expected: StreamConfig) -> dict[str, object]:

@@ -15,7 +15,7 @@ from league.blobs import BlobStore, BrokerBlobStore, CachedBlobStore, FolderBlob
 from league.log.connection import connect
 from league.log.jetstream import flush_and_close
 from league.log.server import EmbeddedServer
-from league.log.streams import ensure_streams, tighten_streams
+from league.log.streams import ensure_streams
 from schemas.config import ExperienceConfig
 from schemas.errors import ArtifactError
 from schemas.ids import digest
@@ -244,7 +244,7 @@ def test_a_bucket_of_an_older_version_is_read_and_can_no_longer_be_rolled_up(tmp
             bucket = await js.create_object_store("ARTIFACTS")
             for data in (old, again, LARGE):
                 await bucket.put(digest(data), data)
-            await tighten_streams(js)
+            await ensure_streams(js, None)
             store = BrokerBlobStore(client, "nim")
             assert [await store.get(digest(data)) for data in (old, LARGE)] == [old, LARGE]
             assert await store.put(again) == digest(again)

@@ -12,7 +12,7 @@ from league.log.connection import connect
 from league.log.jetstream import JetStreamLog, flush_and_close
 from league.log.metrics import MetricsStream, count_messages
 from league.log.server import EmbeddedServer
-from league.log.streams import ensure_streams, tighten_streams
+from league.log.streams import ensure_streams
 from league.queries.status import read_status
 from league.state import LeagueState
 from schemas.config import ExperienceConfig
@@ -119,7 +119,7 @@ def test_a_broker_without_the_stream_has_heard_of_nobody_and_a_publisher_does_no
         assert await stream.newest() == {}
         with pytest.raises(LogUnavailableError):
             await stream.publish(heartbeat("a"))
-        await tighten_streams(stream._client.jetstream())
+        await ensure_streams(stream._client.jetstream(), None)
         await stream.publish(heartbeat("b"))
         assert list(await stream.newest()) == ["b"]
 
