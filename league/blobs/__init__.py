@@ -4,7 +4,7 @@ A blob is immutable and named by the SHA-256 of its bytes, against which every r
 broker's object store, so that a machine needs only the broker's address, or, where ``[blobs]`` of the configuration
 names another store, large ones there; each machine keeps a cache folder.
 
-- ``base``    ``BlobStore``, the contract, and ``BlobInfo``, an entry of a listing
+- ``base``    ``BlobStore``, the contract; ``BlobInfo``, an entry of a listing; the base of stores elsewhere
 - ``folder``  a store in a folder, and a cache folder in front of any store
 - ``broker``  a store on the JetStream object store
 - ``bucket``  a store in an S3 bucket

@@ -2,9 +2,11 @@
 
 import asyncio
 import hashlib
+import io
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -66,6 +68,45 @@ class BlobStore(Protocol):
         """Delete a blob; does nothing for a missing one."""
 
 
+class RemoteBlobStore(ABC):
+    """Base of stores outside of this machine, which transfer blobs as streams of bytes."""
+
+    async def put(self, data: bytes, note: str = "") -> str:
+        """See ``BlobStore.put``."""
+        name = await off_loop(len(data), digest, data)
+        await self._upload(name, data, note)
+        return name
+
+    async def put_file(self, path: Path, note: str = "") -> str:
+        """See ``BlobStore.put_file``."""
+        name = await asyncio.to_thread(file_digest, path)
+        await self._upload(name, path, note)
+        return name
+
+    async def get(self, name: str) -> bytes:
+        """See ``BlobStore.get``."""
+        data = io.BytesIO()
+        await self._fetch(name, data)
+        return data.getvalue()
+
+    async def download(self, name: str, path: Path) -> None:
+        """See ``BlobStore.download``."""
+        try:
+            with path.open("wb") as file:
+                await self._fetch(name, file)
+        except BaseException:  # raised again; an interruption leaves no draft either
+            remove_draft(path)
+            raise
+
+    @abstractmethod
+    async def _upload(self, name: str, data: bytes | Path, note: str) -> None:
+        """Store bytes, or a file, of the digest ``name``."""
+
+    @abstractmethod
+    async def _fetch(self, name: str, file: IO[bytes]) -> None:
+        """Write a blob to a file; raises ArtifactError where none of these bytes is there."""
+
+
 def file_digest(path: Path) -> str:
     """SHA-256 of a file's bytes in hex."""
     with path.open("rb") as file:
@@ -75,11 +116,6 @@ def file_digest(path: Path) -> str:
 async def off_loop(size: int, work: Callable[..., T], *arguments: Any) -> T:
     """Call ``work``, in a thread where it is about so many bytes that it would hold up the event loop."""
     return await asyncio.to_thread(work, *arguments) if size >= _LARGE else work(*arguments)
-
-
-async def hash_bytes(data: bytes) -> str:
-    """SHA-256 of bytes in hex."""
-    return await off_loop(len(data), digest, data)
 
 
 def remove_draft(draft: Path | None) -> None:

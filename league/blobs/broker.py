@@ -25,12 +25,11 @@ import msgspec
 import nats.js.errors
 from nats.aio.client import Client
 
-from league.blobs.base import BlobInfo, corrupt_blob_error, file_digest, remove_draft
+from league.blobs.base import BlobInfo, RemoteBlobStore, corrupt_blob_error
 from league.log.access import user_name
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.pull import PulledMessage, present_messages
 from schemas.errors import AccessError, ArtifactError, LogUnavailableError, MissingStreamError
-from schemas.ids import digest
 from schemas.subjects import BLOB_BUCKET, STATE_BUCKET, blob_subject
 
 BLOB_AREA, ARCHIVE_AREA, STATE_AREA = "blob", "archive", "state"
@@ -42,8 +41,8 @@ _UPLOAD_ID = re.compile(r"[A-Za-z0-9]{1,64}")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
-class _Entry(msgspec.Struct):
-    """A stored copy of a blob."""
+class BlobEntry(msgspec.Struct):
+    """An entry: a stored copy of a blob."""
 
     name: str
     size: int = 0
@@ -59,11 +58,15 @@ class _Entry(msgspec.Struct):
     description: str | None = None
     deleted: bool = False
 
+    def chunk_subject(self, bucket: str) -> str:
+        """Subject of its chunks, in entries of any version."""
+        return self.subject or f"$O.{bucket}.C.{self.nuid}"
+
 
 class _Copy(msgspec.Struct, frozen=True):
     """An entry and its place."""
 
-    entry: _Entry
+    entry: BlobEntry
     bucket: str
     area: str
     """Empty for an entry of an older version."""
@@ -90,10 +93,10 @@ class _Copy(msgspec.Struct, frozen=True):
     @property
     def chunk_subject(self) -> str:
         """Subject of its chunks."""
-        return self.entry.subject or f"$O.{self.bucket}.C.{self.entry.nuid}"
+        return self.entry.chunk_subject(self.bucket)
 
 
-class BrokerBlobStore:
+class BrokerBlobStore(RemoteBlobStore):
     """Blobs of a league in JetStream streams.
 
     Args:
@@ -111,33 +114,23 @@ class BrokerBlobStore:
         self._js = client.jetstream(timeout=REQUEST_TIMEOUT_S)
         self._put_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def put(self, data: bytes, note: str = "") -> str:
-        """Upload ``data`` unless it is there already."""
-        name = digest(data)
-        await self._put(name, io.BytesIO(data), note)
-        return name
-
-    async def put_file(self, path: Path, note: str = "") -> str:
-        """Upload a file unless it is there already."""
-        name = await asyncio.to_thread(file_digest, path)
-        with path.open("rb") as file:
-            await self._put(name, file, note)
-        return name
-
-    async def _put(self, name: str, data: IO[bytes], note: str) -> None:
+    async def _upload(self, name: str, data: bytes | Path, note: str) -> None:
         if self._league == "*":
             raise ArtifactError(f"blob {name[:12]}…: this store reads all leagues; expected one league to write to")
         # One upload of a blob at a time.
         lock = self._put_locks.setdefault(name, asyncio.Lock())
         async with lock:
             with translate_broker_errors(f"storing blob {name[:12]}…"):
-                entry = await self._find_own(name) or await self._upload(name, data)
+                entry = await self._find_own(name)
+                if entry is None:
+                    with data.open("rb") if isinstance(data, Path) else io.BytesIO(data) as file:
+                        entry = await self._publish_chunks(name, file)
                 # A new entry for an old copy, too: it renews the time. An event that refers to the blob is about to be
                 # recorded, and `league gc` spares new blobs; an old one without references could be dropped in between.
                 entry.description = note or entry.description
                 await self._js.publish(self._subject("M", name, self._writer, self._area), msgspec.json.encode(entry))
 
-    async def _find_own(self, name: str) -> _Entry | None:
+    async def _find_own(self, name: str) -> BlobEntry | None:
         """An intact copy in the bucket that is written to."""
         # Asked first, since most blobs are new: an answer costs the broker less than a consumer.
         subjects = (self._subject("M", name), *([_legacy_subject(name)] if self._bucket == BLOB_BUCKET else []))
@@ -153,8 +146,8 @@ class BrokerBlobStore:
         state = (await self._js.stream_info(f"OBJ_{self._bucket}", subjects_filter=subject)).state
         return len(state.subjects or {})
 
-    async def _upload(self, name: str, data: IO[bytes]) -> _Entry:
-        entry = _Entry(name, subject=f"{self._subject('C', name, self._writer, self._area)}.{secrets.token_hex(8)}")
+    async def _publish_chunks(self, name: str, data: IO[bytes]) -> BlobEntry:
+        entry = BlobEntry(name, subject=f"{self._subject('C', name, self._writer, self._area)}.{secrets.token_hex(8)}")
         while chunk := data.read(_CHUNK_BYTES):
             entry.last = (await self._js.publish(entry.subject, chunk)).seq
             entry.first = entry.last if not entry.chunks else entry.first
@@ -164,20 +157,8 @@ class BrokerBlobStore:
     def _subject(self, part: str, name: str, writer: str = "*", area: str = "*", bucket: str = "") -> str:
         return blob_subject(bucket or self._bucket, part, self._league, area, writer, name)
 
-    async def get(self, name: str) -> bytes:
-        """See ``BlobStore.get``."""
-        data = io.BytesIO()
-        await self._read(name, data)
-        return data.getvalue()
-
-    async def download(self, name: str, path: Path) -> None:
-        """See ``BlobStore.download``."""
-        try:
-            with path.open("wb") as file:
-                await self._read(name, file)
-        except BaseException:  # raised again; an interruption leaves no draft either
-            remove_draft(path)
-            raise
+    async def _fetch(self, name: str, file: IO[bytes]) -> None:
+        await self._read(name, file)
 
     async def _read(self, name: str, file: IO[bytes] | None, buckets: list[str] | None = None) -> _Copy:
         """Write the newest copy whose bytes match the digest to a file, and return it.
@@ -296,7 +277,7 @@ def _decode_entry(bucket: str, pulled: PulledMessage) -> _Copy | None:
     """The entry in a message. Name, area and writer are those of its subject, which permissions guard."""
     tokens = pulled.msg.subject.split(".")
     try:
-        entry = msgspec.json.decode(pulled.msg.data, type=_Entry)
+        entry = msgspec.json.decode(pulled.msg.data, type=BlobEntry)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     if len(tokens) == 7:

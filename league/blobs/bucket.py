@@ -13,17 +13,10 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
-from league.blobs.base import (
-    BlobInfo,
-    conflicting_blob_error,
-    corrupt_blob_error,
-    file_digest,
-    hash_bytes,
-    remove_draft,
-)
+from league.blobs.base import BlobInfo, RemoteBlobStore, conflicting_blob_error, corrupt_blob_error
 from schemas.errors import AccessError, ArtifactError, LeagueError, LogUnavailableError, StoreFullError, UsageError
 
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -37,7 +30,7 @@ _REFUSED = re.compile(r"status code: 40[13]|AccessDenied|InvalidAccessKeyId|Sign
 _STATUS_4XX = re.compile(r"status code: 4\d\d")
 
 
-class BucketBlobStore:
+class BucketBlobStore(RemoteBlobStore):
     """Blobs under ``<prefix>/<folder>/<first two digits>/<digest>``. Notes are not kept.
 
     Args:
@@ -73,19 +66,8 @@ class BucketBlobStore:
             **options,
         )
 
-    async def put(self, data: bytes, note: str = "") -> str:
-        """See ``BlobStore.put``."""
-        name = await hash_bytes(data)
-        await self._put(name, data, len(data))
-        return name
-
-    async def put_file(self, path: Path, note: str = "") -> str:
-        """See ``BlobStore.put_file``."""
-        name = await asyncio.to_thread(file_digest, path)
-        await self._put(name, path, await asyncio.to_thread(os.path.getsize, path))
-        return name
-
-    async def _put(self, name: str, data: bytes | Path, size: int) -> None:
+    async def _upload(self, name: str, data: bytes | Path, note: str) -> None:
+        size = await asyncio.to_thread(os.path.getsize, data) if isinstance(data, Path) else len(data)
         with self._translate(name, "storing"):
             try:
                 if size > MAX_CONDITIONAL_BYTES:
@@ -129,25 +111,11 @@ class BucketBlobStore:
                 await asyncio.to_thread(write, data)
         return result.meta, sha.hexdigest()
 
-    async def get(self, name: str) -> bytes:
-        """See ``BlobStore.get``."""
-        parts = bytearray()
+    async def _fetch(self, name: str, file: IO[bytes]) -> None:
         with self._translate(name, "fetching"):
-            _, digest = await self._read(name, parts.extend)
+            _, digest = await self._read(name, file.write)
         if digest != name:
             raise corrupt_blob_error(name, digest, self.where)
-        return bytes(parts)
-
-    async def download(self, name: str, path: Path) -> None:
-        """See ``BlobStore.download``."""
-        try:
-            with path.open("wb") as file, self._translate(name, "fetching"):
-                _, digest = await self._read(name, file.write)
-            if digest != name:
-                raise corrupt_blob_error(name, digest, self.where)
-        except BaseException:  # raised again; an interruption leaves no draft either
-            remove_draft(path)
-            raise
 
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; times are the service's. Objects of other names are left out."""

@@ -16,12 +16,12 @@ from league.blobs.base import (
     conflicting_blob_error,
     corrupt_blob_error,
     file_digest,
-    hash_bytes,
     off_loop,
     remove_draft,
 )
 from schemas.errors import AccessError, ArtifactError, DiskError, LeagueError
 from schemas.files import fsync_path
+from schemas.ids import digest
 from schemas.loggers import get_logger
 
 log = get_logger()
@@ -89,8 +89,8 @@ class FolderBlobStore:
         fsync_path(self.folder)
 
     def _check_same(self, name: str) -> None:
-        if (digest := file_digest(self.path(name))) != name:
-            raise conflicting_blob_error(name, digest, str(self.path(name)))
+        if (found := file_digest(self.path(name))) != name:
+            raise conflicting_blob_error(name, found, str(self.path(name)))
 
     def is_intact(self, name: str) -> bool:
         """Whether a blob exists and matches its digest."""
@@ -100,7 +100,7 @@ class FolderBlobStore:
 
     async def put(self, data: bytes, note: str = "") -> str:
         """See ``BlobStore.put``."""
-        name = await hash_bytes(data)
+        name = await off_loop(len(data), digest, data)
         await off_loop(len(data), self._put, name, data)
         return name
 
@@ -131,8 +131,8 @@ class FolderBlobStore:
     async def get(self, name: str) -> bytes:
         """See ``BlobStore.get``."""
         data = await off_loop(self._size(name), self._read, name)
-        if (digest := await hash_bytes(data)) != name:
-            raise corrupt_blob_error(name, digest, str(self.folder))
+        if (found := await off_loop(len(data), digest, data)) != name:
+            raise corrupt_blob_error(name, found, str(self.folder))
         return data
 
     def _size(self, name: str) -> int:
@@ -156,9 +156,9 @@ class FolderBlobStore:
             await asyncio.to_thread(shutil.copyfile, self.path(name), path)
         except OSError as error:
             raise ArtifactError(f"blob {name[:12]}… in {self.folder} cannot be read: {error.strerror}") from None
-        if (digest := await asyncio.to_thread(file_digest, path)) != name:
+        if (found := await asyncio.to_thread(file_digest, path)) != name:
             remove_draft(path)
-            raise corrupt_blob_error(name, digest, str(self.folder))
+            raise corrupt_blob_error(name, found, str(self.folder))
 
     async def stored(self) -> list[BlobInfo]:
         """See ``BlobStore.stored``; drafts that a killed writer left behind are listed by file name."""

@@ -209,7 +209,7 @@ class TieredBlobStore:
             faults = [error]
         tried = set[BlobLocation]()
         for again in (False, True):
-            for place in _readable(await self._locate(again)):
+            for place in (place for league in await self._locate(again) for place in league.readable()):
                 if place not in tried:
                     tried.add(place)
                     try:
@@ -236,7 +236,3 @@ class TieredBlobStore:
 
 def _own(leagues: Iterable[BlobLocations]) -> list[BlobLocation]:
     return list(dict.fromkeys(place for league in leagues for place in league.own))
-
-
-def _readable(leagues: Iterable[BlobLocations]) -> list[BlobLocation]:
-    return list(dict.fromkeys(place for league in leagues for place in league.readable()))

@@ -19,6 +19,7 @@ import msgspec
 from nats.aio.client import Client
 
 from league.blobs import BlobStore, BrokerBlobStore, CachedBlobStore, TieredBlobStore
+from league.blobs.broker import BlobEntry
 from league.integrity.garbage import BlobReferences
 from league.log.connection import REQUEST_TIMEOUT_S, translate_broker_errors
 from league.log.pull import PulledMessage, pull_messages
@@ -73,12 +74,8 @@ async def scrub_blobs(
     """Check the blobs that a history refers to.
 
     Superseded trainer states and snapshots may have been removed, so these are checked only where they are present.
-
-    Args:
-        blobs: The store to check; its cache is only asked whether it could replace a fault.
-        references: A fold of the whole history.
-        client: Connection to the broker that holds the store; None to read blob by blob.
-        on_progress: Called with the progress.
+    The cache is only asked whether it could replace a fault. Without a client, connected to the broker that holds the
+    store, it is read blob by blob.
     """
     required = references.required_blobs()
     stored = {blob.name: blob.bytes for blob in await blobs.stored()}
@@ -133,24 +130,6 @@ class _Upload:
         return self.bytes == self.size and self._sha.hexdigest() == self.name
 
 
-class _ObjectEntry(msgspec.Struct):
-    """An entry of the broker's object store."""
-
-    name: str
-    nuid: str = ""
-    subject: str = ""
-    """Subject of the chunks, where that does not follow from the upload's id."""
-    size: int = 0
-    deleted: bool = False
-
-    @property
-    def chunk_subject(self) -> str:
-        return self.subject or f"$O.{BLOB_BUCKET}.C.{self.nuid}"
-
-
-_entry_decoder = msgspec.json.Decoder(_ObjectEntry)
-
-
 async def _read_bucket(
     client: Client, names: Collection[str], total: int, on_progress: ScrubCallback
 ) -> dict[str, int]:
@@ -159,9 +138,9 @@ async def _read_bucket(
     async for batch in _bucket_messages(client, "M"):
         for pulled in batch:
             with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                entry = _entry_decoder.decode(pulled.msg.data)
+                entry = msgspec.json.decode(pulled.msg.data, type=BlobEntry)
                 if not entry.deleted and entry.name in names:
-                    uploads[entry.chunk_subject] = _Upload(entry.name, entry.size)
+                    uploads[entry.chunk_subject(BLOB_BUCKET)] = _Upload(entry.name, entry.size)
     lanes = [ThreadPoolExecutor(1, "scrub") for _ in range(_LANES)]
     try:
         await _hash_chunks(client, uploads, lanes, lambda done: on_progress(done, total))
