@@ -97,16 +97,15 @@ async def last_step_boundary(history: EventLog, at: int) -> int:
 
 def _is_same_step(event: e.Event | None, following: e.Event | None) -> bool:
     match event, following:
-        case e.PolicyPublished(version=version), e.GradientStepTaken(step=step):
-            return event.policy == following.policy and version == step
-        case e.GradientStepTaken(step=step), e.CheckpointAdded(version=version):
-            return event.policy == following.policy and version == step
-        case e.GradientStepTaken(step=step), e.PolicyReset(version=version):
-            return event.policy == following.policy and version == step
-        case e.CheckpointAdded(version=before), e.PolicyReset(version=version):
-            return event.policy == following.policy and version == before
-        case e.PolicyReset(version=version), e.PolicyPublished(version=after):
-            return event.policy == following.policy and after == version + 1
+        case (
+            (e.PolicyPublished(policy=one, version=step), e.GradientStepTaken(policy=other, step=after))
+            | (e.GradientStepTaken(policy=one, step=step), e.CheckpointAdded(policy=other, version=after))
+            | (e.GradientStepTaken(policy=one, step=step), e.PolicyReset(policy=other, version=after))
+            | (e.CheckpointAdded(policy=one, version=step), e.PolicyReset(policy=other, version=after))
+        ):
+            return (one, step) == (other, after)
+        case e.PolicyReset(policy=one, version=step), e.PolicyPublished(policy=other, version=after):
+            return (one, step + 1) == (other, after)
     return False
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import AsyncGenerator, Mapping
+from operator import attrgetter
 from typing import Any, cast
 
 import msgspec
@@ -153,12 +154,15 @@ async def last_shared_sequence(first: EventLog, second: EventLog) -> int:
     low, high = 0, min(await first.last_sequence(), await second.last_sequence())
     while low < high:
         middle = (low + high + 1) // 2
-        first_event = await _first_event_from(first, middle)
-        if first_event is not None and _is_same_event(first_event, await _first_event_from(second, middle)):
-            low = max(first_event.sequence, middle)
+        one, other = [await _first_event_from(history, middle) for history in (first, second)]
+        if one is not None and other is not None and _identity(one) == _identity(other):
+            low = one.sequence
         else:
             high = middle - 1
     return low
+
+
+_identity = attrgetter("sequence", "time_ns", "payload")
 
 
 async def _first_event_from(history: EventLog, sequence: int) -> RecordedEvent | None:
@@ -169,14 +173,6 @@ async def _first_event_from(history: EventLog, sequence: int) -> RecordedEvent |
         async for batch in batches:
             return batch[0]
     return None
-
-
-def _is_same_event(one: RecordedEvent, other: RecordedEvent | None) -> bool:
-    return other is not None and (one.sequence, one.time_ns, one.payload) == (
-        other.sequence,
-        other.time_ns,
-        other.payload,
-    )
 
 
 def _require_config(state: LeagueState, run: str) -> LeagueConfig:

@@ -105,26 +105,23 @@ def _select_matches(matches: MatchArrays, otherwise: Counterfactual) -> MatchArr
 def rating_shifts(recorded: Sequence[AgentRating], after: Sequence[AgentRating]) -> list[RatingShift]:
     """Pair two tables of ratings by agent, in the order of the second."""
     olds, news = _rank_ratings(recorded), _rank_ratings(after)
-    return [
-        RatingShift(agent, *_shift_fields(news.get(agent), olds.get(agent)))
-        for agent in [*news, *(agent for agent in olds if agent not in news)]
-    ]
+    shifts = []
+    for agent in [*news, *(agent for agent in olds if agent not in news)]:
+        rank, rating, games = news.get(agent, _UNRATED)
+        recorded_rank, recorded_rating, recorded_games = olds.get(agent, _UNRATED)
+        shifts.append(RatingShift(agent, rank, recorded_rank, rating, recorded_rating, games, recorded_games))
+    return shifts
 
 
-def _shift_fields(new: tuple[int, AgentRating] | None, old: tuple[int, AgentRating] | None) -> tuple[Any, ...]:
-    return (
-        new[0] if new else None,
-        old[0] if old else None,
-        new[1].rating if new else None,
-        old[1].rating if old else None,
-        new[1].games if new else 0,
-        old[1].games if old else 0,
-    )
+_Ranked = tuple[int | None, float | None, int]
+"""Rank, rating and number of games."""
+
+_UNRATED: _Ranked = (None, None, 0)
 
 
-def _rank_ratings(ratings: Sequence[AgentRating]) -> dict[str, tuple[int, AgentRating]]:
+def _rank_ratings(ratings: Sequence[AgentRating]) -> dict[str, _Ranked]:
     order = sorted(ratings, key=lambda rated: (-rated.rating if math.isfinite(rated.rating) else math.inf, rated.agent))
-    return {rated.agent: (rank, rated) for rank, rated in enumerate(order, start=1)}
+    return {rated.agent: (rank, rated.rating, rated.games) for rank, rated in enumerate(order, start=1)}
 
 
 def amend_rules(rules: Sequence[RatingRule], otherwise: Counterfactual) -> list[RatingRule]:

@@ -6,6 +6,7 @@ with the refold of its match, and every ``RatingsCorrected`` with a refold that 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -245,12 +246,8 @@ class RatingVerifier:
         self._compared_through[place] = recorded.match_sequence
         self._rated += 1
         refolded = self._pending_updates.pop((*place, recorded.match_id), None)
-        recorded_changes = {c.agent: c for c in recorded.changes}
-        refolded_changes = {c.agent: c for c in refolded.changes} if refolded is not None else {}
-        for agent in dict.fromkeys([*recorded_changes, *refolded_changes]):
-            if recorded_changes.get(agent) != refolded_changes.get(agent):
-                states = _state_numbers(recorded_changes.get(agent)), _state_numbers(refolded_changes.get(agent))
-                self._add_difference(_make_difference(sequence, recorded.match_id, agent, recorded.system, *states))
+        changes = refolded.changes if refolded is not None else []
+        self._compare(sequence, recorded.match_id, recorded.system, recorded.changes, changes)
 
     def _check_correction(self, sequence: int, recorded: RatingsCorrected) -> RatingsCorrected | None:
         """Returns the expected correction, so that later events are compared with the right ratings."""
@@ -264,22 +261,28 @@ class RatingVerifier:
             return None
         self._compared_through[place] = recorded.through
         right = refold.rated_agents(*place)
-        recorded_ratings, refolded_ratings = (
-            {rated.agent: rated for rated in ratings} for ratings in (recorded.ratings, right)
-        )
-        wrong = [
-            agent
-            for agent in dict.fromkeys([*recorded_ratings, *refolded_ratings])
-            if recorded_ratings.get(agent) != refolded_ratings.get(agent)
-        ]
-        for agent in wrong:
-            states = _state_numbers(recorded_ratings.get(agent)), _state_numbers(refolded_ratings.get(agent))
-            self._add_difference(_make_difference(sequence, "", agent, recorded.system, *states))
+        are_equal = self._compare(sequence, "", recorded.system, recorded.ratings, right)
         expected = self._first_due.get((*place, recorded.through)), refold.skipped_counts.get(place, 0)
         itself = (recorded.first, recorded.voided) == expected
-        if not itself or (not wrong and recorded.ratings != right):
+        if not itself or (are_equal and recorded.ratings != right):
             self._add_difference(RatingDifference(sequence, "", "", None, None))
         return msgspec.structs.replace(recorded, ratings=right)
+
+    def _compare(
+        self,
+        sequence: int,
+        match_id: str,
+        system: str,
+        recorded: Sequence[RatingChange | AgentRating],
+        refolded: Sequence[RatingChange | AgentRating],
+    ) -> bool:
+        """Note the agents whose recorded and refolded ratings differ; returns whether there are none."""
+        before, after = ({rated.agent: rated for rated in ratings} for ratings in (recorded, refolded))
+        wrong = [agent for agent in dict.fromkeys([*before, *after]) if before.get(agent) != after.get(agent)]
+        for agent in wrong:
+            (rating, *rest), (right, *right_rest) = map(_state_numbers, (before.get(agent), after.get(agent)))
+            self._add_difference(RatingDifference(sequence, match_id, agent, rating, right, system, rest, right_rest))
+        return not wrong
 
     def _add_difference(self, difference: RatingDifference) -> None:
         self._different += 1
@@ -287,19 +290,10 @@ class RatingVerifier:
             self._differences.append(difference)
 
 
-def _make_difference(
-    sequence: int, match_id: str, agent: str, system: str, recorded_state: list[float], refolded_state: list[float]
-) -> RatingDifference:
-    recorded, refolded = (state[0] if state else None for state in (recorded_state, refolded_state))
-    return RatingDifference(
-        sequence, match_id, agent, recorded, refolded, system, recorded_state[1:], refolded_state[1:]
-    )
-
-
-def _state_numbers(of: RatingChange | AgentRating | None) -> list[float]:
-    """The numbers that a system keeps of an agent; none when it is not rated."""
+def _state_numbers(of: RatingChange | AgentRating | None) -> list[Any]:
+    """The rating, None without one, and the other numbers that a system keeps of an agent."""
     if of is None:
-        return []
+        return [None]
     return [of.after if isinstance(of, RatingChange) else of.rating, *of.rest]
 
 

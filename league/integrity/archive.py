@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,9 +21,6 @@ from schemas.errors import ArtifactError, DecodeError, LogError
 from schemas.events import HistoryArchived
 from schemas.loggers import get_logger
 from schemas.subjects import event_type_filter
-
-if TYPE_CHECKING:
-    from league.projections.dedup_index import DedupIndex
 
 log = get_logger()
 
@@ -115,14 +111,10 @@ async def archive_sealed(
     rest: bool = False,
     progress: ProgressCallback = lambda sequence: None,
 ) -> list[HistoryArchived]:
-    """Archive sealed events that are not archived yet, in segments of about ``every`` events.
+    """Archive sealed events that are not archived yet, in segments of ``every`` events or more.
 
-    Args:
-        history: The league's log.
-        blobs: The store for the files.
-        every: Events per segment; a segment ends with the seal that reaches this number.
-        rest: Whether to archive the remaining sealed events, too few for a full segment.
-        progress: Called from another thread with the sequence reached.
+    A segment ends with the seal that reaches this number; ``rest`` archives the remaining sealed events too. Another
+    thread calls ``progress`` with the sequence reached.
 
     Raises:
         LogError: the stream differs from its seals; ``league verify`` has the details.
@@ -158,10 +150,7 @@ class CopiedArchive(msgspec.Struct, frozen=True):
 async def copy_archive(history: EventLog, blobs: CachedBlobStore, to: str = "") -> CopiedArchive | None:
     """Add to the copy of the archive what it lacks. Each file is written once, the manifest after all others.
 
-    Args:
-        history: The league's log.
-        blobs: The store with the archive.
-        to: Folder or bucket; by default the configured one.
+    ``to`` is a folder or bucket, by default the configured one.
 
     Returns:
         None where there is no archive, or no place for a copy.
@@ -206,12 +195,14 @@ async def _archive_segment(
     manifest: ArchiveManifest,
     progress: ProgressCallback,
 ) -> ArchiveSegment:
+    from league.projections.dedup_index import DedupIndex
     from league.projections.segments import write_segment
 
     first, last = ranges[0].first, ranges[-1].last
     if first != manifest.last + 1:
         raise LogError(f"the archive reaches event {manifest.last}, the next seal begins at {first}: a seal is lost")
-    marks = await _load_dedup_index(blobs, manifest)
+    before = manifest.segments[-1].marks.digest if manifest.segments else ""
+    marks = DedupIndex.from_bytes(await blobs.get(before)) if before else DedupIndex()
     checker = SealChecker(ranges, "stream")
     folder = await asyncio.to_thread(_make_scratch_folder, blobs.cache.folder)
     try:
@@ -244,16 +235,6 @@ async def _store_file(blobs: CachedBlobStore, path: Path, note: str) -> ArchiveF
     return ArchiveFile(await blobs.put_file(path, note), size)
 
 
-async def _load_dedup_index(blobs: CachedBlobStore, manifest: ArchiveManifest) -> "DedupIndex":
-    from league.projections.dedup_index import DedupIndex
-
-    return (
-        DedupIndex.from_bytes(await blobs.get(manifest.segments[-1].marks.digest))
-        if manifest.segments
-        else DedupIndex()
-    )
-
-
 def _to_sync_iterator(batches: AsyncIterator[list[RecordedEvent]]) -> Iterator[list[RecordedEvent]]:
     """Iterate over asynchronous batches from another thread, while this event loop keeps running."""
     loop = asyncio.get_running_loop()
@@ -261,11 +242,7 @@ def _to_sync_iterator(batches: AsyncIterator[list[RecordedEvent]]) -> Iterator[l
     async def following() -> list[RecordedEvent] | None:
         return await anext(batches, None)
 
-    def arriving() -> Iterator[list[RecordedEvent]]:
-        while (batch := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
-            yield batch
-
-    return arriving()
+    return iter(lambda: asyncio.run_coroutine_threadsafe(following(), loop).result(), None)
 
 
 def _check_batches(

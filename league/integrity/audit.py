@@ -122,7 +122,7 @@ async def audit_integrity(
     _check_expected_seal(report, chain, expect)
     copied = await _check_copy(report, history, artifacts, chain, copy) if scrubbed is not None else {}
     await _check_truncation(report, artifacts, {**copied, **(known or {})})
-    await _check_archive(report, history, artifacts, chain, on_progress)
+    await _check_archive(report, history, _ArchiveAudit(report, artifacts, chain, "archive"), on_progress)
     if scrubbed is not None:
         report.blobs = await _scrub(history, artifacts, blobs, checker.last, client, scrubbed)
     return report
@@ -213,13 +213,9 @@ async def _scrub(
 
 
 async def _check_archive(
-    report: IntegrityReport,
-    history: EventLog,
-    artifacts: CachedBlobStore,
-    chain: SealChain,
-    on_progress: ProgressCallback,
+    report: IntegrityReport, history: EventLog, audit: "_ArchiveAudit", on_progress: ProgressCallback
 ) -> None:
-    manifest = await newest_manifest(history, artifacts)
+    manifest = await newest_manifest(history, audit.artifacts)
     announced = await history.newest(HistoryArchived)
     if announced is not None and isinstance(announced.event, HistoryArchived):
         reached = manifest.last if manifest is not None else 0
@@ -229,7 +225,7 @@ async def _check_archive(
     if manifest is not None:
         report.segments, report.archived_to = len(manifest.segments), manifest.last
         report.archive_bytes = sum(segment.bytes for segment in manifest.segments)
-        await _check_segments(report, artifacts, manifest, chain, on_progress)
+        await audit.check(manifest, on_progress)
 
 
 async def _check_copy(
@@ -245,71 +241,63 @@ async def _check_copy(
     except UsageError:
         return {}
     report.copied_to = manifest.last
-    await _check_segments(report, CachedBlobStore(store, artifacts.cache), manifest, chain, lambda events: None, "copy")
+    await _ArchiveAudit(report, CachedBlobStore(store, artifacts.cache), chain, "copy").check(manifest)
     return {"the copy of the archive": manifest.last}
 
 
-async def _check_segments(
-    report: IntegrityReport,
-    artifacts: CachedBlobStore,
-    manifest: ArchiveManifest,
-    chain: SealChain,
-    on_progress: ProgressCallback,
-    where: str = "archive",
-) -> None:
-    read = report.events
-    for segment in manifest.segments:
-        with tempfile.TemporaryDirectory(prefix="segment-") as folder:
-            await _check_segment(report, artifacts, segment, chain, Path(folder), where)
-        read += segment.events
-        on_progress(read)
+class _ArchiveAudit:
+    """Check of an archive, or of its copy, against the history's seals; ``where`` is that of ``Damage``."""
 
+    def __init__(self, report: IntegrityReport, artifacts: CachedBlobStore, chain: SealChain, where: str) -> None:
+        self.artifacts = artifacts
+        self._report = report
+        self._chain = chain
+        self._where = where
 
-async def _check_segment(
-    report: IntegrityReport,
-    artifacts: CachedBlobStore,
-    segment: ArchiveSegment,
-    chain: SealChain,
-    folder: Path,
-    where: str,
-) -> None:
-    from league.projections.segments import SegmentFiles
+    async def check(self, manifest: ArchiveManifest, on_progress: ProgressCallback = lambda events: None) -> None:
+        read = self._report.events
+        for segment in manifest.segments:
+            with tempfile.TemporaryDirectory(prefix="segment-") as folder:
+                await self._check_segment(segment, Path(folder))
+            read += segment.events
+            on_progress(read)
 
-    paths: dict[str, Path] = {}
-    for part, file in {**segment.files, "marks": segment.marks}.items():
-        path = folder / part
-        if await _check_file(report, artifacts, segment, part, file, path, where):
-            paths[part] = path
-    events = {part: path for part, path in paths.items() if part.startswith("events")}
-    if len(events) < sum(part.startswith("events") for part in segment.files):
-        return
-    ranges = [closed for closed in chain.ranges if segment.first <= closed.first and closed.last <= segment.last]
-    checker = SealChecker(ranges, where)
-    async for batch in segment_batches(SegmentFiles(segment.first, segment.last, events)):
-        checker.apply_batch(batch)
-    report.damage += checker.finish()
-    if ranges and (ranges[-1].last, ranges[-1].expected) != (segment.last, segment.seal):
-        what = f"the segment was made under another seal, {segment.seal[:16]}…, than the history's"
-        report.damage.append(Damage(where, segment.first, segment.last, what))
+    async def _check_segment(self, segment: ArchiveSegment, folder: Path) -> None:
+        from league.projections.segments import SegmentFiles
 
+        intact: dict[str, Path] = {}
+        for part, file in {**segment.files, "marks": segment.marks}.items():
+            if await self._check_file(segment, part, file, folder / part):
+                intact[part] = folder / part
+        events = {part: path for part, path in intact.items() if part.startswith("events")}
+        if len(events) < sum(part.startswith("events") for part in segment.files):
+            return
+        ranges = [c for c in self._chain.ranges if segment.first <= c.first and c.last <= segment.last]
+        checker = SealChecker(ranges, self._where)
+        async for batch in segment_batches(SegmentFiles(segment.first, segment.last, events)):
+            checker.apply_batch(batch)
+        self._report.damage += checker.finish()
+        if ranges and (ranges[-1].last, ranges[-1].expected) != (segment.last, segment.seal):
+            self._add_damage(
+                segment, f"the segment was made under another seal, {segment.seal[:16]}…, than the history's"
+            )
 
-async def _check_file(
-    report: IntegrityReport,
-    artifacts: CachedBlobStore,
-    segment: ArchiveSegment,
-    part: str,
-    file: ArchiveFile,
-    path: Path,
-    where: str,
-) -> bool:
-    """Check the store's own copy, and repair the local one."""
-    try:
-        await artifacts.store.download(file.digest, path)
-    except ArtifactError as error:
-        report.damage.append(Damage(where, segment.first, segment.last, f"{part}: {error}"))
-        return False
-    cached = artifacts.cache.path(file.digest)
-    if await asyncio.to_thread(cached.exists) and not await asyncio.to_thread(artifacts.cache.is_intact, file.digest):
-        await artifacts.fetch(file.digest)
-        report.notes.append(f"{part} {segment.first} to {segment.last}: this machine's copy was damaged, fetched again")
-    return True
+    async def _check_file(self, segment: ArchiveSegment, part: str, file: ArchiveFile, path: Path) -> bool:
+        """Check the store's own copy, and repair the local one."""
+        try:
+            await self.artifacts.store.download(file.digest, path)
+        except ArtifactError as error:
+            self._add_damage(segment, f"{part}: {error}")
+            return False
+        cache = self.artifacts.cache
+        if await asyncio.to_thread(cache.path(file.digest).exists) and not await asyncio.to_thread(
+            cache.is_intact, file.digest
+        ):
+            await self.artifacts.fetch(file.digest)
+            self._report.notes.append(
+                f"{part} {segment.first} to {segment.last}: this machine's copy was damaged, fetched again"
+            )
+        return True
+
+    def _add_damage(self, segment: ArchiveSegment, what: str) -> None:
+        self._report.damage.append(Damage(self._where, segment.first, segment.last, what))

@@ -118,16 +118,16 @@ class BlobReferences:
             self._apply(recorded)
             return
         if match.type == "MatchFinished":
-            self._add_record(match.record, match.match_id, recorded.sequence)
-            self._seated.update(seat.agent for seat in match.seats)
+            self._add_match(match, recorded.sequence)
         else:
             self._apply(recorded)
 
-    def _add_record(self, name: str, match_id: str, sequence: int) -> None:
+    def _add_match(self, match: "MatchFinished | _MatchRecordReference", sequence: int) -> None:
         if self._records_kept:
-            self._require(name, f"the record of match {match_id}", sequence)
-        elif name:
-            self.optional.add(name)
+            self._require(match.record, f"the record of match {match.match_id}", sequence)
+        elif match.record:
+            self.optional.add(match.record)
+        self._seated.update(seat.agent for seat in match.seats)
 
     def _require(self, name: str, by: str, sequence: int) -> None:
         if name:
@@ -142,8 +142,7 @@ class BlobReferences:
         elif isinstance(event, LeagueOpened | LeagueConfigured):
             self._apply_configuration(recorded.sequence, event)
         elif isinstance(event, MatchFinished):
-            self._add_record(event.record, event.match_id, recorded.sequence)
-            self._seated.update(seat.agent for seat in event.seats)
+            self._add_match(event, recorded.sequence)
         elif isinstance(event, EvaluationRequested):
             self._seated.update((event.agent, *event.opponents))
         elif isinstance(event, MatchVoided):

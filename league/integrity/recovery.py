@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from league.blobs import BlobStore, BucketBlobStore, CachedBlobStore, FolderBlobStore
-from league.integrity.archive import VERSION, ArchiveManifest, ArchiveSegment
+from league.integrity.archive import VERSION, ArchiveManifest
 from league.integrity.archive_reader import fetch_segment, segment_batches
 from league.integrity.seals import event_digest, range_digest
 from league.integrity.verification import Damage, SealChain, SealChecker, read_chain
@@ -31,20 +31,16 @@ _ARCHIVE_NOTE = re.compile(r"archive of (.+) to [0-9]{1,18}")
 
 
 class RecoveredHistory(EventReader):
-    """The recoverable part of a history, with the reading methods of ``EventLog``.
+    """The recoverable part of a history, with the reading methods of ``EventLog``."""
 
-    Args:
-        league: Name of the league.
-        segments: Its archive, as verified local files.
-        stream: The log with the events after it; None when there are none.
-        seal: Digest of the archive's last seal.
-    """
-
-    def __init__(self, league: str, segments: "Sequence[SegmentFiles]", stream: EventLog | None, seal: str) -> None:
+    def __init__(self, league: str, segments: "Sequence[SegmentFiles]", seal: str) -> None:
         self.league = league
         self.segments = segments
-        self.stream = stream
+        """The archive, as verified local files."""
         self.seal = seal
+        """Digest of the archive's last seal."""
+        self.stream: EventLog | None = None
+        """The log with the events after the archive, if there are any (``append_stream``)."""
         self.archived_to = segments[-1].last
 
     @property
@@ -128,11 +124,9 @@ async def _load_manifest(store: BlobStore, name: str) -> ArchiveManifest | None:
 
 
 async def fetch_archive(manifests: Sequence[ArchiveManifest], sources: Sequence[CachedBlobStore]) -> RecoveredHistory:
-    """Fetch the archive that reaches furthest without a gap.
+    """Fetch the archive that reaches furthest without a gap, among those of ``find_manifests``.
 
-    Args:
-        manifests: From ``find_manifests``.
-        sources: Stores to search, in this order; all with the same cache.
+    Sources are searched in their order; all have the same cache.
 
     Raises:
         ArtifactError: the first segment of every archive is unavailable.
@@ -148,7 +142,7 @@ async def fetch_archive(manifests: Sequence[ArchiveManifest], sources: Sequence[
             fetched, seal = segments, manifest.segments[len(segments) - 1].seal
     if not fetched:
         raise ArtifactError(f"the archive cannot be read from its first event on: {why}")
-    recovered = RecoveredHistory(manifests[0].league, fetched, None, seal)
+    recovered = RecoveredHistory(manifests[0].league, fetched, seal)
     if damage := await check_recovered(recovered):
         where = f"events {damage[0].first} to {damage[0].last}"
         raise LogError(f"the archive is not what was sealed: {where}: {damage[0].what}")
@@ -161,23 +155,16 @@ async def _fetch_segments(
     """Fetch segments up to the first unavailable one; also returns the reason why that is unavailable."""
     segments: list[SegmentFiles] = []
     for segment in manifest.segments:
-        files, why = await _fetch_segment(segment, sources)
-        if files is None:
+        why = "nowhere to look"
+        for source in sources:
+            try:
+                segments.append(await fetch_segment(source, segment, "events"))
+                break
+            except ArtifactError as error:
+                why = str(error)
+        else:
             return segments, f"segment {segment.first} to {segment.last}: {why}"
-        segments.append(files)
     return segments, ""
-
-
-async def _fetch_segment(
-    segment: ArchiveSegment, sources: Sequence[CachedBlobStore]
-) -> "tuple[SegmentFiles | None, str]":
-    why = "nowhere to look"
-    for source in sources:
-        try:
-            return await fetch_segment(source, segment, "events"), ""
-        except ArtifactError as error:
-            why = str(error)
-    return None, why
 
 
 async def check_recovered(recovered: RecoveredHistory) -> list[Damage]:
@@ -212,7 +199,7 @@ async def append_stream(recovered: RecoveredHistory, stream: EventLog) -> Discar
 
 async def _first_difference(recovered: RecoveredHistory, stream: EventLog) -> int | None:
     """Sequence of the first event in the stream that differs from the archive's."""
-    digests = _event_digests(stream, recovered.archived_to)
+    digests = ((r.sequence, event_digest(r)) async for r in stream.read(1, recovered.archived_to))
     with contextlib.suppress(StopAsyncIteration):
         sequence, digest = await anext(digests)
         async for archived in recovered.read(1, recovered.archived_to):
@@ -221,11 +208,6 @@ async def _first_difference(recovered: RecoveredHistory, stream: EventLog) -> in
             if sequence == archived.sequence:
                 sequence, digest = await anext(digests)
     return None
-
-
-async def _event_digests(stream: EventLog, last: int) -> AsyncIterator[tuple[int, bytes]]:
-    async for recorded in stream.read(1, last):
-        yield recorded.sequence, event_digest(recorded)
 
 
 async def _continues_archive(recovered: RecoveredHistory, stream: EventLog) -> bool:

@@ -35,17 +35,13 @@ MAX_REMEMBERED = 16
 _PUBLIC = re.compile(r"U[A-Z2-7]{55}")
 
 
-class WorkerKeys:
-    """Public keys by worker; the arguments are those of another instance, to continue from."""
+class WorkerKeys(msgspec.Struct):
+    """Public keys by worker."""
 
-    def __init__(
-        self, by_worker: dict[str, list[str]] | None = None, incarnations: dict[str, list[str]] | None = None
-    ) -> None:
-        self.by_worker: dict[str, list[str]] = {} if by_worker is None else by_worker
-        """Oldest first; an empty string is a start without a key after one with. Workers without any key are absent."""
-
-        self.incarnations: dict[str, list[str]] = {} if incarnations is None else incarnations
-        """Process starts of each worker, oldest first."""
+    by_worker: dict[str, list[str]] = {}
+    """Oldest first; an empty string is a start without a key after one with. Workers without any key are absent."""
+    incarnations: dict[str, list[str]] = {}
+    """Process starts of each worker, oldest first."""
 
     def is_announced(self, event: WorkerJoined) -> bool:
         """Whether this start is known already: a copy may arrive long after later starts."""
@@ -62,10 +58,6 @@ class WorkerKeys:
         starts = self.incarnations.setdefault(event.worker, [])
         starts.append(event.incarnation)
         del starts[:-MAX_REMEMBERED]
-        self._add_key(event)
-        return True
-
-    def _add_key(self, event: WorkerJoined) -> None:
         key = event.public_key if _PUBLIC.fullmatch(event.public_key) else ""
         known = self.by_worker.get(event.worker)
         if known is None:
@@ -74,6 +66,7 @@ class WorkerKeys:
         elif known[-1] != key and not (key and known[-1] and key in known):
             known.append(key)
             del known[:-MAX_REMEMBERED]
+        return True
 
     def for_worker(self, worker: str) -> list[str]:
         """A worker's keys, newest first: results signed by an earlier start may still arrive."""
@@ -150,10 +143,10 @@ def _verify_key(key: str) -> nacl.signing.VerifyKey:
 
 
 class SignatureVerifier:
-    """Fold over events in order that classifies a history's results; ``keys`` were announced before the first event."""
+    """Fold over events in order that classifies a history's results."""
 
-    def __init__(self, keys: WorkerKeys | None = None) -> None:
-        self.keys = keys or WorkerKeys()
+    def __init__(self) -> None:
+        self.keys = WorkerKeys()
         self.counts: dict[SignatureVerdict, int] = {"signed": 0, "unsigned": 0, "forged": 0}
 
     def verify_batch(self, batch: Iterable[RecordedEvent]) -> list[RecordedEvent]:

@@ -23,8 +23,6 @@ log = get_logger()
 VERSION = 11
 """Increases whenever the folds' state, or their handling of an event, changes."""
 
-_encoder = msgspec.msgpack.Encoder()
-
 
 class BlobReader(Protocol):
     """A source of blobs: a store, or a client of one."""
@@ -43,7 +41,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 def encode_snapshot(state: LeagueState, ratings: RatingFold) -> bytes:
     """Both folds as compressed msgpack; they must be at the same sequence."""
     assert state.sequence == ratings.sequence
-    return zstandard.compress(_encoder.encode(Snapshot(state.to_snapshot(), ratings.to_snapshot())))
+    return zstandard.compress(msgspec.msgpack.encode(Snapshot(state.to_snapshot(), ratings.to_snapshot())))
 
 
 def decode_snapshot(data: bytes) -> tuple[LeagueState, RatingFold]:
@@ -77,16 +75,13 @@ async def load_folds(
     for event in sorted(snapshots, key=attrgetter("sequence"), reverse=True):
         if at is None or event.sequence <= at:
             try:
-                return _check_digest(decode_snapshot(await artifacts.get(event.artifact)), event)
+                state, ratings = decode_snapshot(await artifacts.get(event.artifact))
+                if state.digest() != event.state:
+                    raise DecodeError(f"its state has the digest {state.digest()[:12]}…; expected {event.state[:12]}…")
+                return state, ratings
             except (ArtifactError, DecodeError) as error:
                 log.warning("snapshot passed over", sequence=event.sequence, error=str(error))
     return LeagueState(), RatingFold()
-
-
-def _check_digest(folds: tuple[LeagueState, RatingFold], event: SnapshotTaken) -> tuple[LeagueState, RatingFold]:
-    if folds[0].digest() != event.state:
-        raise DecodeError(f"its state has the digest {folds[0].digest()[:12]}…; expected {event.state[:12]}…")
-    return folds
 
 
 async def load_state_at(history: EventReader, artifacts: BlobReader, at: int | None = None) -> LeagueState:

@@ -254,11 +254,8 @@ async def check_stream(
 ) -> SealChecker:
     """Read the whole history and compare it with its seals.
 
-    Args:
-        history: The league's log.
-        chain: Its seals.
-        on_progress: Called with the number of events read so far.
-        folds: Further checks, applied to every batch in the same pass, in another thread.
+    ``folds`` are further checks, applied to every batch in the same pass, in another thread; ``on_progress`` is called
+    with the number of events read so far.
     """
     checker = SealChecker(chain.ranges, "stream")
 
