@@ -117,17 +117,13 @@ class PersistentMap(Mapping[str, V]):
                 at = at._next
             rows = dict(at._rows)
             for version in reversed(older):
-                _undo_changes(rows, version._undo)
+                for key, row in version._undo.items():
+                    if row is None:
+                        del rows[key]
+                    else:
+                        rows[key] = row
             self._rows = rows
         return self._rows
-
-
-def _undo_changes(rows: dict[str, V], undo: Mapping[str, V | None]) -> None:
-    for key, row in undo.items():
-        if row is None:
-            del rows[key]
-        else:
-            rows[key] = row
 
 
 _MAX_DIGITS = 7
@@ -213,9 +209,7 @@ class FactIndex:
 
     Folds take the first account, so the second one changes nothing; but only a fault, a second trainer of a policy or a
     forgery writes it. Results of matches and requests are no such facts: several workers may give an account of them.
-
-    Args:
-        limit: Number of newest facts that are remembered; None for all.
+    Only the newest ``limit`` facts are remembered; None for all.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -244,12 +238,8 @@ def takes_effect(event: LeagueOpened | LeagueConfigured, *, opened: bool, since:
     """Whether a configuration replaces the one before.
 
     The log drops duplicates only within its duplicate window. A later duplicate would put an old configuration in force
-    again; its ``after`` shows that what it replaces is older than the configuration in force.
-
-    Args:
-        event: The configuration event.
-        opened: Whether the league has been opened before. It is opened once, by an event that names a league.
-        since: Sequence of the event whose configuration is in force; 0 for none.
+    again; its ``after`` shows that what it replaces is older than the configuration in force, that of the event
+    ``since`` (0 for none). A league is opened once, by an event that names a league.
     """
     if isinstance(event, LeagueOpened):
         return bool(event.league) and not opened

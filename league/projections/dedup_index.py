@@ -54,7 +54,11 @@ class DedupIndex:
         chunks: dict[tuple[str, int], tuple[list[int], list[int]]] = {}
         for place, name in enumerate(ids):
             if (match := _NUMBERED.fullmatch(name)) is None:
-                new[place] = self._add_plain(kind, name)
+                key = (kind, name, -1)
+                new[place] = key not in self._bits
+                if new[place]:
+                    self._bits[key] = b""
+                    self._touched.add(key)
                 continue
             prefix, number = match.groups()
             chunk, bit = divmod(int(number), IDS_PER_CHUNK)
@@ -64,14 +68,6 @@ class DedupIndex:
         for (prefix, chunk), (places, bits) in chunks.items():
             new[places] = self._add_to_chunk((kind, prefix, chunk), np.array(bits))
         return new
-
-    def _add_plain(self, kind: IdKind, name: str) -> bool:
-        key = (kind, name, -1)
-        if key in self._bits:
-            return False
-        self._bits[key] = b""
-        self._touched.add(key)
-        return True
 
     def _add_to_chunk(self, key: tuple[IdKind, str, int], numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         packed = np.frombuffer(self._bits.get(key, b"").ljust(IDS_PER_CHUNK // 8, b"\0"), np.uint8)

@@ -158,15 +158,12 @@ def copy_projection(projection: Projection, path: Path) -> None:
 
 
 def _copy_memory(projection: Projection, draft: Path) -> None:
-    connection = projection.open_reader()
-    try:
+    with projection.open_reader() as connection:
         connection.execute(f"ATTACH {sql_literal(str(draft))} AS copied")
         try:
             connection.execute("COPY FROM DATABASE memory TO copied")
         finally:
             connection.execute("DETACH copied")
-    finally:
-        connection.close()
 
 
 def _copy_file(projection: Projection, source: Path, draft: Path) -> None:

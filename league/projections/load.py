@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from league.fold_primitives import ConfigFold
 from league.log.base import RecordedEvent
-from league.projections.dedup_index import DedupIndex
+from league.projections.dedup_index import DedupIndex, IdKind
 from league.projections.parse import DECODED, READABLE, doubtful_statement, parse_statement
 from league.projections.statements import BULKY_STATEMENTS, SMALL_STATEMENTS, Statement
 from league.projections.tables import RECORDED_EVENTS
@@ -61,7 +61,11 @@ _EVENTS = """
            CASE WHEN raw IS NULL THEN payload ELSE to_json(payload)::VARCHAR END, raw FROM incoming
 """
 
-_PLAYED = "SELECT sequence, match_id FROM MatchFinished UNION ALL SELECT sequence, match_id FROM MatchFailed"
+_UNREADABLE = """
+    INSERT INTO kept.unreadable SELECT sequence, type FROM incoming
+    WHERE sequence IN (SELECT unnest(?)) ORDER BY sequence
+"""
+
 _RATED = """
     SELECT sequence, game, system, match_sequence AS upto FROM RatingUpdated
     UNION ALL SELECT sequence, game, system, through AS upto FROM RatingsCorrected
@@ -125,7 +129,7 @@ class Loader:
             if marks is not None:
                 self._connection.execute(_EVENTS)
                 self._drop_seen(marks, present)
-                self._note_unreadable()
+                self._connection.execute(_UNREADABLE, [self._unreadable])
             if small:
                 self._insert_configurations()
             self._run(statements, present)
@@ -191,15 +195,16 @@ class Loader:
     def _drop_seen(self, marks: DedupIndex, present: set[str]) -> None:
         """Remove duplicates from the temporary tables."""
         if present.intersection(_PAIRS[0]):
-            self._keep_first(_PLAYED, ("MatchFinished", "MatchFailed"), marks)
+            self._keep_first("played", _PAIRS[0], marks)
         if "OpponentsSampled" in present:
-            self._keep_first("SELECT sequence, match_id FROM OpponentsSampled", ("OpponentsSampled",), marks)
+            self._keep_first("sampled", ("OpponentsSampled",), marks)
         if present.intersection(_PAIRS[1]):
             self._keep_ascending(marks)
 
-    def _keep_first(self, select: str, tables: tuple[str, ...], marks: DedupIndex) -> None:
-        rows = self._fetch(f"{select} ORDER BY sequence")
-        new = marks.add("sampled" if tables == ("OpponentsSampled",) else "played", rows["match_id"].tolist())
+    def _keep_first(self, kind: IdKind, tables: tuple[str, ...], marks: DedupIndex) -> None:
+        ids = " UNION ALL ".join(f"SELECT sequence, match_id FROM {table}" for table in tables)
+        rows = self._fetch(f"{ids} ORDER BY sequence")
+        new = marks.add(kind, rows["match_id"].tolist())
         for table in tables:
             self._delete(table, rows["sequence"][~new])
 
@@ -211,15 +216,6 @@ class Loader:
             for table in ("RatingUpdated", "RatingsCorrected"):
                 self._delete(table, rows["sequence"][own][~new])
 
-    def _note_unreadable(self) -> None:
-        self._connection.execute(
-            """
-            INSERT INTO kept.unreadable SELECT sequence, type FROM incoming
-            WHERE sequence IN (SELECT unnest(?)) ORDER BY sequence
-            """,
-            [self._unreadable],
-        )
-
     def _insert_configurations(self) -> None:
         """Store configurations that take effect and that this version can read, like ``LeagueState``."""
         sequences = self._column("SELECT sequence FROM incoming WHERE type IN ('LeagueOpened', 'LeagueConfigured')")
@@ -228,7 +224,9 @@ class Loader:
             if not isinstance(event, LeagueOpened | LeagueConfigured):
                 continue
             opened = 0 < self._opened_at(recorded.sequence) < recorded.sequence
-            config = ConfigFold(opened=opened, since=self._configured_at()).apply(recorded.sequence, event)
+            # All rows: a result that is not read to its end keeps the connection busy.
+            [(since,)] = self._connection.execute("SELECT max(sequence) FROM configurations").fetchall()
+            config = ConfigFold(opened=opened, since=since).apply(recorded.sequence, event)
             if config is not None:
                 self._insert_configuration(recorded, event.config, config)
 
@@ -244,12 +242,6 @@ class Loader:
                     self._opening = row[0]
                     break
         return self._opening or 0
-
-    def _configured_at(self) -> int:
-        """Sequence of the newest configuration."""
-        # All rows: a result that is not read to its end keeps the connection busy.
-        [(sequence,)] = self._connection.execute("SELECT max(sequence) FROM configurations").fetchall()
-        return int(sequence)
 
     def _insert_configuration(self, recorded: RecordedEvent, fields: dict[str, Any], config: LeagueConfig) -> None:
         ratings, text = config.ratings, msgspec.json.encode(fields).decode()

@@ -16,7 +16,7 @@ from pathlib import Path
 import duckdb
 
 from schemas.config import LeagueConfig
-from schemas.errors import BusyError, LeagueError, UsageError
+from schemas.errors import BusyError, UsageError
 
 VERSION = 14
 
@@ -100,7 +100,13 @@ def connect_duckdb(
     try:
         return duckdb.connect(":memory:" if path is None else str(path), read_only=read_only, config=dict(config))
     except duckdb.Error as error:
-        raise _connection_error(path, str(error)) from None
+        if "lock on file" not in str(error):
+            raise UsageError(f"{path}: cannot be opened as a DuckDB file: {error}") from None
+        holder = re.search(r"held in (.*?) \(PID (\d+)\)", str(error))
+        name = f" (process {holder[2]}, {holder[1]})" if holder else ""
+        raise BusyError(
+            f"{path}: another process has this projection open{name}; wait for it or use another file"
+        ) from None
 
 
 def read_projection_position(connection: duckdb.DuckDBPyConnection) -> int | None:
@@ -116,14 +122,6 @@ def read_projection_position(connection: duckdb.DuckDBPyConnection) -> int | Non
     if version != VERSION or not all(Path(p).exists() and Path(p).stat().st_size == size for p, size in attached):
         return None
     return int(position)
-
-
-def _connection_error(path: Path | None, message: str) -> LeagueError:
-    if "lock on file" not in message:
-        return UsageError(f"{path}: cannot be opened as a DuckDB file: {message}")
-    holder = re.search(r"held in (.*?) \(PID (\d+)\)", message)
-    holder_text = f" (process {holder[2]}, {holder[1]})" if holder else ""
-    return BusyError(f"{path}: another process has this projection open{holder_text}; wait for it or use another file")
 
 
 MACRO_COMMENTS = {
