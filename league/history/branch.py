@@ -208,7 +208,12 @@ async def copy_blobs(
             *(_copy_blob(each, sources, chosen, queue) for each, chosen in zip(fresh, targets, strict=True))
         )
         for reference, size in zip(fresh, sizes, strict=True):
-            _count_copied(copied, reference, size)
+            if size is not None:
+                copied.artifacts += 1
+                copied.bytes += size
+            elif reference.kind != "trainer state":
+                # Trainers remove superseded states; ``describe_trainer_start`` covers the consequences.
+                copied.missing[reference.kind] = copied.missing.get(reference.kind, 0) + 1
         report(len(done))
     return copied
 
@@ -225,12 +230,3 @@ async def _copy_blob(
                 queue += manifest_references(data)
             return len(data)
     return None
-
-
-def _count_copied(copied: CopyReport, reference: BlobReference, size: int | None) -> None:
-    if size is not None:
-        copied.artifacts += 1
-        copied.bytes += size
-    elif reference.kind != "trainer state":
-        # Trainers remove superseded states; ``describe_trainer_start`` covers the consequences.
-        copied.missing[reference.kind] = copied.missing.get(reference.kind, 0) + 1

@@ -4,8 +4,8 @@ Not part of the history and without its guarantees: a lost heartbeat is followed
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import datetime
 
 import msgspec
@@ -48,12 +48,19 @@ class MetricsStream:
             LogError: the broker did not answer.
         """
         now_s = await broker_time(self._client)
-        with translate_broker_errors(f"reading {METRICS_STREAM}"):
-            try:
-                latest = [] if now_s is None else [received async for received in self._read_latest(now_s)]
-            except nats.js.errors.NotFoundError:
-                return {}
-        return {each.heartbeat.worker: each for each in sorted(latest, key=lambda each: each.heartbeat.worker)}
+        if now_s is None:
+            return {}
+        latest: dict[str, WorkerHeartbeat] = {}
+        batches = present_messages(
+            self._client, METRICS_STREAM, metrics_subject(self.league, "*"), deliver=DeliverPolicy.LAST_PER_SUBJECT
+        )
+        with translate_broker_errors(f"reading {METRICS_STREAM}"), contextlib.suppress(nats.js.errors.NotFoundError):
+            async for batch in batches:
+                for each in batch:
+                    if (heartbeat := _decode_heartbeat(each.msg.data)) is not None:
+                        age_s = max(now_s - each.time_ns / 1e9, 0.0)
+                        latest[heartbeat.worker] = WorkerHeartbeat(heartbeat, round(age_s, 3))
+        return dict(sorted(latest.items()))
 
     async def follow(self) -> AsyncIterator[Heartbeat]:
         """The newest heartbeats, then new ones as they are published, without end.
@@ -67,7 +74,7 @@ class MetricsStream:
             while True:
                 yield await arrived.get()
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def listen(self, worker: str = "*") -> AsyncIterator[asyncio.Queue[Heartbeat]]:
         """A queue of the heartbeats that are published during a block, of one worker or of all."""
         arrived: asyncio.Queue[Heartbeat] = asyncio.Queue(maxsize=65_536)
@@ -83,15 +90,6 @@ class MetricsStream:
         finally:
             if not self._client.is_closed:
                 await inbox.unsubscribe()
-
-    async def _read_latest(self, now_s: float) -> AsyncIterator[WorkerHeartbeat]:
-        subject = metrics_subject(self.league, "*")
-        batches = present_messages(self._client, METRICS_STREAM, subject, deliver=DeliverPolicy.LAST_PER_SUBJECT)
-        async for batch in batches:
-            for each in batch:
-                if (heartbeat := _decode_heartbeat(each.msg.data)) is not None:
-                    age = now_s - each.time_ns / 1e9
-                    yield WorkerHeartbeat(heartbeat, round(max(age, 0.0), 3))
 
 
 class _BrokerClock(msgspec.Struct):
