@@ -143,7 +143,7 @@ def test_a_job_that_another_acknowledged_is_requested_again(tmp_path: Path) -> N
                 (mine,) = await taken(queue)
                 await evaluator.resubmit_lost()
                 assert await queue.fetch(1, timeout_s=0.3) == [], "the job in play is still in the queue"
-                await client.publish(mine._msg.reply, b"+ACK")
+                await client.publish(mine.msg.reply, b"+ACK")
                 await client.flush()
                 again: list[ClaimedJob] = []
                 while not again:
