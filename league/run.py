@@ -156,10 +156,8 @@ class Run:
     def open_blob_store(self, client: "Client", league: str | None = None, area: str = "") -> "CachedBlobStore":
         """The run's blobs: on the broker and in the configured store, cached in the folder.
 
-        Args:
-            client: Connection to the run's broker.
-            league: Name of the league; by default the run's, or else all of the broker, which can only be read.
-            area: Where blobs are put; by default ``BLOB_AREA``.
+        By default those of the run's league, or else of all leagues of the broker, which can only be read. ``area`` is
+        where blobs are put, by default ``BLOB_AREA``.
         """
         from league.blobs import BLOB_AREA, CachedBlobStore, FolderBlobStore, open_blobs
 

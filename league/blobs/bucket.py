@@ -31,13 +31,9 @@ _STATUS_4XX = re.compile(r"status code: 4\d\d")
 
 
 class BucketBlobStore(RemoteBlobStore):
-    """Blobs under ``<prefix>/<folder>/<first two digits>/<digest>``. Notes are not kept.
+    """Blobs under ``<prefix>/<folder>/<first two digits>/<digest>`` of a bucket, ``s3://bucket/prefix``.
 
-    Args:
-        url: ``s3://bucket/prefix``.
-        folder: Of the league, below the prefix.
-        endpoint: Address of an S3-compatible service; empty for AWS.
-        region: Of the bucket.
+    Notes are not kept. ``endpoint`` is the address of an S3-compatible service, empty for AWS.
 
     Raises:
         UsageError: the extra is not installed.

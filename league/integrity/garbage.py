@@ -68,11 +68,7 @@ class GarbageReport(msgspec.Struct):
 
 
 class BlobReferences:
-    """Fold that collects the blobs a league's events refer to.
-
-    Args:
-        keep_snapshots: Number of newest snapshots to keep, besides every tenth.
-    """
+    """Fold of the blobs a league's events refer to; of snapshots, the newest ``keep_snapshots`` and every tenth."""
 
     def __init__(self, keep_snapshots: int = 1) -> None:
         self.required: dict[str, str] = {}

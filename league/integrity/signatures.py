@@ -90,11 +90,7 @@ _SIGNATURE = re.compile(r"[A-Za-z0-9_-]{85}[AQgw]")
 
 
 class Signer:
-    """Signer of one worker's results.
-
-    Args:
-        seed: Secret key of a NATS user, ``SU…``; by default a new one, which is stored nowhere else.
-    """
+    """Signer of one worker's results, with the secret key of a NATS user; by default a new one, stored nowhere else."""
 
     def __init__(self, seed: str | None = None) -> None:
         seed = seed or new_seed("user")
@@ -244,8 +240,7 @@ _MAX_WAITING = 1_000
 class SignatureAudit:
     """Verifies the signatures of folded results in a thread, before the rater records their ratings.
 
-    Args:
-        through: Results up to this sequence have been verified.
+    Those up to the sequence ``through`` have been verified.
     """
 
     def __init__(self, through: int = 0) -> None:

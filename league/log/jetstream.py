@@ -220,7 +220,7 @@ class JetStreamLog(EventReader):
             return None
 
     async def stored_count(self) -> int:
-        """See ``EventLog.held``."""
+        """See ``EventLog.stored_count``."""
         with translate_broker_errors(f"reading {LEAGUE_STREAM}"):
             info = await self._js.stream_info(LEAGUE_STREAM, subjects_filter=league_subjects(self.league))
         return sum((info.state.subjects or {}).values())
