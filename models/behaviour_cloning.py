@@ -213,8 +213,8 @@ class _CloningRun:
 
 def _rectangles(batch: Sequence[Example], token_budget: int) -> Iterator[list[Example]]:
     lengths = [len(e.prompt_ids) + len(e.completion_ids) for e in batch]
-    for grid in padded_rectangles(lengths, token_budget):
-        yield [batch[index] for index in grid.sequences_B]
+    for sequences_B in padded_rectangles(lengths, token_budget):
+        yield [batch[index] for index in sequences_B]
 
 
 def _pad(rows: Sequence[Example]) -> tuple[Tensor, Tensor]:

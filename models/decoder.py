@@ -10,12 +10,12 @@ width, O/I output and input of a linear, R rank, V vocabulary, N allowed token o
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.adapters import Lora, Matrices
 from models.forward import Layer, Linear, Weights, recompute_in_backward
 from models.hf import FUSED, from_hf, part_rows, read_weights, to_hf
 from models.model_config import DecoderShape, read_shape
@@ -32,23 +32,6 @@ DENSE_LIMIT = 4096
 
 PIECE_ELEMENTS = 1 << 24
 """Elements of the output head's widest intermediate held at once by default: 64 MiB of float32."""
-
-LoraMatrices = Mapping[str, tuple[Tensor, Tensor]]
-
-
-class LoraLike(Protocol):
-    """LoRA weights as the decoder needs them; implemented by ``models.adapters.Lora``."""
-
-    @property
-    def scale(self) -> float:
-        """Alpha / rank."""
-
-    def matrices(self) -> LoraMatrices:
-        """A [R, I] and B [O, R] of every adapted linear, by its name in ``DecoderShape.linears``."""
-
-    @property
-    def magnitudes(self) -> Mapping[str, Tensor]:
-        """DoRA's magnitudes [O] of every adapted linear; empty for plain LoRA."""
 
 
 class Block(nn.Module):
@@ -74,7 +57,7 @@ class Block(nn.Module):
             self.register_parameter(name, ones)
 
     def layer(
-        self, prefix: str, pairs: LoraMatrices, scale: float, merge: bool | None, magnitudes: Mapping[str, Tensor]
+        self, prefix: str, pairs: Matrices, scale: float, merge: bool | None, magnitudes: Mapping[str, Tensor]
     ) -> Layer:
         """Returns the block's weights with an adapter applied; ``prefix`` is the block's name: ``layers.0.``."""
         own = dict(self.named_parameters())
@@ -213,7 +196,7 @@ class Decoder(nn.Module):
         """Copies of the weights under Hugging Face's names."""
         return to_hf(self.shape, dict(self.named_parameters()))
 
-    def weights(self, lora: LoraLike | None = None, merge: bool | None = None) -> Weights:
+    def weights(self, lora: Lora | None = None, merge: bool | None = None) -> Weights:
         """Returns the weights of a forward pass, with an adapter applied.
 
         Gradients flow to the adapter's matrices, and to the base where it requires them.
@@ -222,7 +205,7 @@ class Decoder(nn.Module):
             lora: the adapter; None is the base model.
             merge: see ``apply_lora``; sampling may prefer True at any size.
         """
-        pairs: LoraMatrices = {} if lora is None else lora.matrices()
+        pairs: Matrices = {} if lora is None else lora.matrices()
         scale, magnitudes = (1.0, {}) if lora is None else (lora.scale, lora.magnitudes)
         layers = []
         for index, block in enumerate(self.blocks):

@@ -3,7 +3,7 @@
 The decoder keeps q, k, v in one matrix and gate, up in another (rows one after the other); files keep them apart.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +43,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     Raises:
         ModelError: no safetensors (pickled weights are never loaded), a missing shard, or a damaged file.
     """
-    folder = Path(folder)
-    tensors: dict[str, Tensor] = {}
-    for path in _shards(folder):
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{path}: not a readable safetensors file ({error})") from error
-    return tensors
+    return {name: file.get_tensor(name) for file, name in _open_tensors(Path(folder))}
 
 
 def read_weight_sizes(folder: Path) -> dict[str, tuple[int, ...]]:
@@ -60,15 +52,17 @@ def read_weight_sizes(folder: Path) -> dict[str, tuple[int, ...]]:
     Raises:
         ModelError: no safetensors, a missing shard, or a damaged file.
     """
-    sizes: dict[str, tuple[int, ...]] = {}
-    for path in _shards(Path(folder)):
+    return {name: tuple(file.get_slice(name).get_shape()) for file, name in _open_tensors(Path(folder))}
+
+
+def _open_tensors(folder: Path) -> Iterator[tuple[Any, str]]:
+    """The name of every tensor, with the open file that holds it."""
+    for path in _shards(folder):
         try:
             with safe_open(path, framework="pt") as file:
-                for name in file.keys():  # noqa: SIM118 (not a mapping)
-                    sizes[name] = tuple(file.get_slice(name).get_shape())
+                yield from ((file, name) for name in file.keys())  # noqa: SIM118 (not a mapping)
         except (OSError, SafetensorError) as error:
             raise ModelError(f"{path}: not a readable safetensors file ({error})") from error
-    return sizes
 
 
 def load_transformers_model(folder: Path, dtype: torch.dtype | str, remote_code: bool = False, **arguments: Any) -> Any:

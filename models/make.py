@@ -50,14 +50,11 @@ def make_base(folder: Path, vocabulary: Sequence[str], shape: BaseShape | None =
     Raises:
         ModelError: the folder is not empty, or the vocabulary repeats a piece or uses a special token's name.
     """
-    shape = shape or BaseShape()
-    folder = Path(folder)
-    if folder.is_dir() and any(folder.iterdir()):
-        raise ModelError(f"{folder}: not empty; a new base model is written to a folder of its own")
+    shape, folder = shape or BaseShape(), Path(folder)
     words = [*SPECIAL, *vocabulary]
     if repeated := sorted(word for word, times in Counter(words).items() if times > 1):
         raise ModelError(f"vocabulary: {repeated} occur more than once; expected distinct pieces besides {SPECIAL}")
-    folder.mkdir(parents=True, exist_ok=True)
+    _make_empty_folder(folder)
     _write_tokenizer(folder, words, shape)
     _write_weights(folder, len(words), shape, seed)
     return folder
@@ -86,11 +83,8 @@ def make_text_base(
     Raises:
         ModelError: the folder is not empty.
     """
-    shape = shape or BaseShape()
-    folder = Path(folder)
-    if folder.is_dir() and any(folder.iterdir()):
-        raise ModelError(f"{folder}: not empty; a new base model is written to a folder of its own")
-    folder.mkdir(parents=True, exist_ok=True)
+    shape, folder = shape or BaseShape(), Path(folder)
+    _make_empty_folder(folder)
     special = [PAD, end, *(mark for mark in marks if mark != end)]
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -104,6 +98,12 @@ def make_text_base(
     _write_settings(folder, shape, {"pad_token": PAD, "eos_token": end, "additional_special_tokens": special[2:]})
     _write_weights(folder, tokenizer.get_vocab_size(), shape, seed)
     return folder
+
+
+def _make_empty_folder(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ModelError(f"{folder}: not empty; a new base model is written to a folder of its own")
 
 
 def _write_tokenizer(folder: Path, words: Sequence[str], shape: BaseShape) -> None:

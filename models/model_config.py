@@ -6,7 +6,7 @@ Qwen3, Qwen2 and Llama differ here only in a few switches (q/k-norm, biases, rop
 
 import math
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -26,47 +26,20 @@ class RopeScaling(msgspec.Struct, frozen=True):
     original_max_position_embeddings: int = 8192
 
 
-class ModelShape(Protocol):
-    """Sizes of any causal language model."""
-
-    @property
-    def model_type(self) -> str:
-        """The family, in transformers' name."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of token ids."""
-
-    @property
-    def hidden_size(self) -> int:
-        """Width of the hidden states."""
-
-    @property
-    def max_positions(self) -> int:
-        """Longest sequence, in tokens."""
-
-    def linears(self) -> dict[str, tuple[int, int]] | None:
-        """(out, in) features of every linear that LoRA can target, by name; None where only transformers knows."""
-
-
-class TransformersShape(msgspec.Struct, frozen=True):
-    """Sizes of a model that only transformers computes."""
+class ModelShape(msgspec.Struct, frozen=True):
+    """Sizes of any causal language model; a ``DecoderShape`` where the native decoder computes it."""
 
     model_type: str
+    """The family, in transformers' name."""
     vocab_size: int
     hidden_size: int
-    max_positions: int
-
-    def linears(self) -> None:
-        """See ``ModelShape.linears``."""
+    max_positions: int = 32_768
+    """Longest sequence, in tokens."""
 
 
-class DecoderShape(msgspec.Struct, frozen=True):
+class DecoderShape(ModelShape, frozen=True, kw_only=True):
     """Everything about a decoder except its weights."""
 
-    model_type: str
-    vocab_size: int
-    hidden_size: int
     intermediate_size: int
     layers: int
     heads: int
@@ -76,7 +49,6 @@ class DecoderShape(msgspec.Struct, frozen=True):
     norm_eps: float = 1e-6
     rope_theta: float = 10_000.0
     rope: RopeScaling = RopeScaling()
-    max_positions: int = 32_768
     tied: bool = False
     """Whether the output head is the embedding matrix."""
     qk_norm: bool = False
@@ -166,7 +138,7 @@ def read_model_shape(folder: Path) -> ModelShape:
                     "hidden_size": text["hidden_size"],
                     "max_positions": _max_positions(text),
                 },
-                TransformersShape,
+                ModelShape,
             )
         except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise ModelError(f"{path}: configuration is incomplete or ill-typed: {error!r}") from error

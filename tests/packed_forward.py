@@ -2,23 +2,29 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from models.decoder import Decoder, LoraLike
+from models.adapters import Lora
+from models.decoder import Decoder
 from models.forward import forward_rectangle
 from models.packing import padded_rectangles
 
 
 def forward_packed(
-    decoder: Decoder, ids_T: Tensor, lengths: Sequence[int], lora: LoraLike | None = None, token_budget: int = 4096
+    decoder: Decoder, ids_T: Tensor, lengths: Sequence[int], lora: Lora | None = None, token_budget: int = 4096
 ) -> Tensor:
     """Final hidden states [T, D] of concatenated sequences, in their order; ``lengths`` are the tokens of each."""
     weights = decoder.weights(lora)
+    lengths_S = np.asarray(lengths)
+    starts_S = np.cumsum(lengths_S) - lengths_S
     index_parts, hidden_parts = [], []
-    for grid in padded_rectangles(lengths, token_budget):
-        index_BL = torch.from_numpy(grid.index_BL).to(ids_T.device)
-        real_BL = torch.from_numpy(grid.real_BL).to(ids_T.device)
+    for sequences_B in padded_rectangles(lengths, token_budget):
+        lengths_B1 = lengths_S[sequences_B, None]
+        column_L = np.arange(lengths_B1.max())
+        index_BL = torch.from_numpy(starts_S[sequences_B, None] + np.minimum(column_L, lengths_B1 - 1)).to(ids_T.device)
+        real_BL = torch.from_numpy(column_L < lengths_B1).to(ids_T.device)
         hidden_parts.append(forward_rectangle(weights, ids_T[index_BL])[real_BL])
         index_parts.append(index_BL[real_BL])
     hidden_TD = torch.cat(hidden_parts)

@@ -192,9 +192,8 @@ def microbatches(
         packed: put sequences one after the other in a row, without padding, instead of side by side.
     """
     first_W, first_N = run_starts(batch.branches_S), run_starts(batch.allowed_W)
-    grids = (packed_rows if packed else padded_rectangles)(batch.length_S[sequences_S], cells)
-    for grid in grids:
-        chosen_B = sequences_S[grid.sequences_B]
+    for sequences_B in (packed_rows if packed else padded_rectangles)(batch.length_S[sequences_S], cells):
+        chosen_B = sequences_S[sequences_B]
         counts_B = batch.branches_S[chosen_B]
         branch_W = ragged_indices(first_W[chosen_B], counts_B)
         allowed_W = batch.allowed_W[branch_W]

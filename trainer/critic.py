@@ -148,9 +148,9 @@ class _Prompts:
 
     def chunks(self, steps_S: NDArray[np.int64], cells: int) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor]]:
         """Yield rectangles of the prompts: their indices [B], token ids [B, L], position of the last token [B]."""
-        for grid in padded_rectangles(self.length_S[steps_S], cells):
-            chosen_B = steps_S[grid.sequences_B]
+        for sequences_B in padded_rectangles(self.length_S[steps_S], cells):
+            chosen_B = steps_S[sequences_B]
             last_B = self.length_S[chosen_B] - 1
-            columns_BL = np.minimum(np.arange(grid.index_BL.shape[1]), last_B[:, None])
+            columns_BL = np.minimum(np.arange(last_B.max() + 1), last_B[:, None])
             ids_BL = self.ids_T[self._first_S[chosen_B, None] + columns_BL]
             yield chosen_B, torch.from_numpy(ids_BL), torch.from_numpy(last_B)

@@ -64,7 +64,9 @@ def of_another_rank(folder: Path) -> None:
 
 
 def of_another_base(folder: Path) -> None:
-    wider = DecoderShape("qwen3", 50, 64, 48, layers=2, heads=2, kv_heads=2, head_dim=16, tied=True, qk_norm=True)
+    wider = DecoderShape(
+        "qwen3", 50, 64, intermediate_size=48, layers=2, heads=2, kv_heads=2, head_dim=16, tied=True, qk_norm=True
+    )
     sound(folder, wider, seed=9)
 
 

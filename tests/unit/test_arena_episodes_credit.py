@@ -34,7 +34,9 @@ from trainer.advantages.total_reward import CREDIT_ASSIGNERS
 from trainer.credit import AdvantagePipeline, AdvantageState
 from trainer.group_assembler import GroupAssembler, GroupMembership
 
-SHAPE = DecoderShape("qwen3", 1000, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
+SHAPE = DecoderShape(
+    "qwen3", 1000, 16, intermediate_size=24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True
+)
 
 
 def credit(name: str, **settings: Any) -> CreditAssigner:

@@ -40,7 +40,9 @@ JUDGE = ""
 SEATS = (("A",), ("B", "C"))
 """Roles by seat of the match that a tree can be."""
 ENDS = ("well", "well", "well", "reply", "raises", "nan", "judge")
-SHAPE = DecoderShape("qwen3", 1000, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
+SHAPE = DecoderShape(
+    "qwen3", 1000, 16, intermediate_size=24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True
+)
 TRAINER = TrainerConfig(reward=Plugin("outcome"), advantage=Plugin("group_relative"))
 Call = tuple[str, int]
 """Id of an episode, and the number of a call in it."""

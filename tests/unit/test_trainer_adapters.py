@@ -16,8 +16,12 @@ from schemas.config import convert
 from schemas.errors import ConfigError, ModelError
 from schemas.ids import digest
 
-SHAPE = DecoderShape("qwen3", 50, 32, 48, layers=2, heads=4, kv_heads=2, head_dim=16, tied=True, qk_norm=True)
-WIDER = DecoderShape("qwen3", 50, 64, 48, layers=2, heads=4, kv_heads=2, head_dim=16, tied=True, qk_norm=True)
+SHAPE = DecoderShape(
+    "qwen3", 50, 32, intermediate_size=48, layers=2, heads=4, kv_heads=2, head_dim=16, tied=True, qk_norm=True
+)
+WIDER = DecoderShape(
+    "qwen3", 50, 64, intermediate_size=48, layers=2, heads=4, kv_heads=2, head_dim=16, tied=True, qk_norm=True
+)
 
 
 @pytest.fixture
@@ -66,7 +70,7 @@ def test_an_adapter_written_by_peft_is_read(tmp_path: Path) -> None:
     )
     config = PeftConfig(r=3, lora_alpha=6, target_modules=["q_proj", "up_proj"], use_rslora=True)
     get_peft_model(model, config).save_pretrained(tmp_path)
-    shape = DecoderShape("llama", 50, 32, 48, layers=1, heads=4, kv_heads=4, head_dim=8)
+    shape = DecoderShape("llama", 50, 32, intermediate_size=48, layers=1, heads=4, kv_heads=4, head_dim=8)
     lora = adapters.load(tmp_path, shape)
     assert set(lora.sizes) == {"layers.0.self_attn.q_proj", "layers.0.mlp.up_proj"}
     assert lora.scale == pytest.approx(6 / 3**0.5)

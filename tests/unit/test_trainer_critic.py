@@ -21,7 +21,9 @@ from trainer.critic import Critic
 from trainer.learner import Learner
 from trainer.losses import LossInputs, LossValue
 
-SHAPE = DecoderShape("qwen3", 30, 16, 24, layers=2, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
+SHAPE = DecoderShape(
+    "qwen3", 30, 16, intermediate_size=24, layers=2, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True
+)
 A2C = {"advantage": Plugin(name="gae", settings={"critic": {"learning_rate": 0.01}}), "loss": Plugin(name="reinforce")}
 
 

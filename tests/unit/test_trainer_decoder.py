@@ -176,10 +176,9 @@ def test_packing_order_does_not_matter() -> None:
 
 def test_rectangles_hold_every_sequence_once_within_budget() -> None:
     lengths = [3, 9, 1, 9, 40, 2]
-    grids = list(padded_rectangles(lengths, 20))
-    assert sorted(i for grid in grids for i in grid.sequences_B.tolist()) == list(range(len(lengths)))
-    assert sorted(i for grid in grids for i in grid.index_BL[grid.real_BL].tolist()) == list(range(sum(lengths)))
-    assert all(grid.index_BL.size <= 20 or len(grid.sequences_B) == 1 for grid in grids)
+    rectangles = [sequences_B.tolist() for sequences_B in padded_rectangles(lengths, 20)]
+    assert sorted(sequence for chosen in rectangles for sequence in chosen) == list(range(len(lengths)))
+    assert all(len(chosen) == 1 or len(chosen) * max(lengths[at] for at in chosen) <= 20 for chosen in rectangles)
 
 
 def test_logits_of_allowed_tokens_agree_for_small_and_large_vocabularies() -> None:

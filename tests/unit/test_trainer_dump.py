@@ -15,7 +15,9 @@ from trainer.buffer import BatchItem
 from trainer.learner import Learner
 from trainer.report import write_batch
 
-SHAPE = DecoderShape("qwen3", 30, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
+SHAPE = DecoderShape(
+    "qwen3", 30, 16, intermediate_size=24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True
+)
 CONFIG = TrainerConfig(dump="batches", dump_files=2)
 
 

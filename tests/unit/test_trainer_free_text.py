@@ -17,7 +17,9 @@ from trainer.learner import Learner
 from trainer.loss_inputs import compute_loss_inputs
 from trainer.losses import LossInputs
 
-SHAPE = DecoderShape("qwen3", 30, 16, 24, layers=2, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
+SHAPE = DecoderShape(
+    "qwen3", 30, 16, intermediate_size=24, layers=2, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True
+)
 EVERYTHING = list(range(SHAPE.vocab_size))
 
 

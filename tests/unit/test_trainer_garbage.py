@@ -22,7 +22,9 @@ from schemas.trajectories import ModelCall, Trajectory
 from trainer.backends.native import NativeAdapter
 from trainer.learner import Learner
 
-SHAPE = DecoderShape("qwen3", 30, 16, 24, layers=2, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
+SHAPE = DecoderShape(
+    "qwen3", 30, 16, intermediate_size=24, layers=2, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True
+)
 
 
 def learner(**settings: Any) -> Learner:

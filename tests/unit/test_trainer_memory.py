@@ -24,7 +24,9 @@ from trainer.learner import Learner
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import compute_loss_inputs, full_vocabulary_logprobs
 
-SHAPE = DecoderShape("qwen3", 30, 16, 24, layers=2, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
+SHAPE = DecoderShape(
+    "qwen3", 30, 16, intermediate_size=24, layers=2, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True
+)
 CPU = torch.device("cpu")
 
 
@@ -141,7 +143,7 @@ def test_sequences_of_a_row_do_not_see_each_other(decoder: Decoder) -> None:
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(1, 100))
 def test_rows_hold_every_sequence_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    found = [row.sequences_B.tolist() for row in packed_rows(lengths, budget)]
+    found = [row.tolist() for row in packed_rows(lengths, budget)]
     assert sorted(sequence for row in found for sequence in row) == list(range(len(lengths)))
     assert all(len(row) == 1 or sum(lengths[at] for at in row) <= budget for row in found)
 

@@ -28,7 +28,9 @@ from trainer.buffer import BatchItem
 from trainer.credit import AdvantagePipeline, AdvantageState, CreditedBatch, reward_uses_score
 from trainer.learner import Learner
 
-SHAPE = DecoderShape("qwen3", 1000, 16, 24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
+SHAPE = DecoderShape(
+    "qwen3", 1000, 16, intermediate_size=24, layers=1, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True
+)
 ROLES = ("Proposer", "Solver", "Critic")
 ALIKE = [
     ("grpo", {}, "group_relative", {}),

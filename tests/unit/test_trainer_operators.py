@@ -14,7 +14,9 @@ from schemas.config import Plugin
 from schemas.errors import ConfigError, ModelError
 from trainer.operators import OPERATORS, make_offspring
 
-SHAPE = DecoderShape("qwen3", 50, 32, 48, layers=2, heads=4, kv_heads=2, head_dim=16, tied=True, qk_norm=True)
+SHAPE = DecoderShape(
+    "qwen3", 50, 32, intermediate_size=48, layers=2, heads=4, kv_heads=2, head_dim=16, tied=True, qk_norm=True
+)
 RANK = 4
 
 

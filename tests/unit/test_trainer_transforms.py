@@ -13,7 +13,9 @@ from schemas.trajectories import ModelCall, Trajectory
 from trainer.credit import AdvantagePipeline, AdvantageState, CreditedBatch, check_transforms
 from trainer.transforms import FINAL_TRANSFORMS, SAMPLING_TRANSFORMS, STEP_TRANSFORMS
 
-SHAPE = DecoderShape("qwen3", 30, 16, 24, layers=2, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True)
+SHAPE = DecoderShape(
+    "qwen3", 30, 16, intermediate_size=24, layers=2, heads=2, kv_heads=1, head_dim=8, tied=True, qk_norm=True
+)
 
 
 def rollout(
