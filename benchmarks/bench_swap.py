@@ -15,7 +15,8 @@ from inference.statistics import SwapTimes
 from league.run import Run
 from lifecycle.open import open_league
 from models import adapters, make_base
-from models.adapters import LoraConfig, pack_folder
+from models.adapter_bundle import pack_folder
+from models.adapters import LoraConfig
 from models.model_config import read_shape
 from schemas.config import LeagueConfig, load_config
 from schemas.events import PolicyPublished

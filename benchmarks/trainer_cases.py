@@ -26,7 +26,16 @@ SHAPES = {
         "qwen3", 8_000, 128, intermediate_size=384, layers=4, heads=4, kv_heads=2, head_dim=32, tied=True, qk_norm=True
     ),
     "1.7b": DecoderShape(
-        "qwen3", 151_936, 2048, intermediate_size=6144, layers=28, heads=16, kv_heads=8, head_dim=128, tied=True, qk_norm=True
+        "qwen3",
+        151_936,
+        2048,
+        intermediate_size=6144,
+        layers=28,
+        heads=16,
+        kv_heads=8,
+        head_dim=128,
+        tied=True,
+        qk_norm=True,
     ),
 }
 

@@ -21,30 +21,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from models.adapter_bundle import pack_folder, unpack_folder
 from models.hf import FUSED
 from models.model_config import DecoderShape, ModelShape
 from schemas.errors import ConfigError, ModelError, format_choices
-
-__all__ = [
-    "TARGETS",
-    "Lora",
-    "LoraConfig",
-    "Matrices",
-    "check",
-    "create",
-    "decode_config",
-    "load",
-    "make_config",
-    "name_tensors",
-    "pack_folder",
-    "read_config",
-    "read_matrices",
-    "save",
-    "unpack_folder",
-    "write",
-    "write_zero_adapter",
-]
 
 TARGETS = tuple(part.rpartition(".")[2] for parts in FUSED.values() for part in parts)
 """Names of the linears that an adapter can target: PEFT's ``all-linear`` for these models."""
@@ -144,12 +123,6 @@ class Lora:
             name: (next(pieces).view(self.rank, into), next(pieces).view(out, self.rank))
             for name, (out, into) in self.sizes.items()
         }
-
-    def to(self, device: torch.device | str) -> "Lora":
-        """A trainable copy on another device."""
-        flat_P = self.flat_P.detach().to(device, copy=True).requires_grad_(True)
-        magnitudes = {name: magnitude_O.to(device) for name, magnitude_O in self.magnitudes.items()}
-        return Lora(self.rank, self.alpha, self.sizes, flat_P, self.rslora, self.targets, magnitudes)
 
 
 def create(shape: DecoderShape, config: LoraConfig, seed: int, device: torch.device | str = "cpu") -> Lora:

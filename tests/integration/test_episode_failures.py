@@ -9,7 +9,8 @@ import pytest
 import arena.environments
 from league.run import Run
 from lifecycle.open import open_league
-from models.adapters import LoraConfig, create, pack_folder, save
+from models.adapter_bundle import pack_folder
+from models.adapters import LoraConfig, create, save
 from models.model_config import read_shape
 from schemas.config import LeagueConfig, convert
 from schemas.events import MatchFailed, PolicyPublished

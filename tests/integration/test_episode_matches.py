@@ -14,7 +14,8 @@ from arena.records import decode_record
 from league.run import Run
 from lifecycle.config_checks import check_config
 from lifecycle.open import open_league
-from models.adapters import LoraConfig, create, pack_folder, save
+from models.adapter_bundle import pack_folder
+from models.adapters import LoraConfig, create, save
 from models.model_config import read_shape
 from schemas.codec import decode_trajectory, encode_trajectory
 from schemas.config import LeagueConfig, convert

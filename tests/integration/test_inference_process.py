@@ -24,7 +24,8 @@ from league.log.server import EmbeddedServer
 from league.log.server_process import free_port
 from league.run import Run
 from lifecycle.open import open_league
-from models.adapters import LoraConfig, create, pack_folder, save
+from models.adapter_bundle import pack_folder
+from models.adapters import LoraConfig, create, save
 from models.decoder import Decoder
 from schemas.config import LeagueConfig, convert
 from schemas.events import PolicyPublished, WorkerLeft

@@ -41,7 +41,8 @@ from league.run import Run
 from league.state import LeagueState
 from lifecycle.control import add_agent
 from lifecycle.open import open_league
-from models.adapters import LoraConfig, create, pack_folder, save
+from models.adapter_bundle import pack_folder
+from models.adapters import LoraConfig, create, save
 from models.decoder import Decoder
 from schemas.codec import canonical_json
 from schemas.config import AgentConfig, InferenceConfig, LeagueConfig, convert, to_builtins

@@ -16,7 +16,8 @@ from inference.servers import ServersBackend, ServersConfig
 from league.run import Run
 from lifecycle.open import open_league
 from models import BaseShape, make_base
-from models.adapters import CONFIG_FILE, WEIGHTS_FILE, LoraConfig, create, pack_folder, save
+from models.adapter_bundle import pack_folder
+from models.adapters import CONFIG_FILE, WEIGHTS_FILE, LoraConfig, create, save
 from models.model_config import DecoderShape, read_shape
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ModelError

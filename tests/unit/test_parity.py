@@ -31,7 +31,8 @@ from lifecycle.parity import (
     sample_prompts,
 )
 from models import BaseShape, Tokenizer, make_base
-from models.adapters import Lora, LoraConfig, create, load, pack_folder, save
+from models.adapter_bundle import pack_folder
+from models.adapters import Lora, LoraConfig, create, load, save
 from models.decoder import Decoder
 from schemas.config import LeagueConfig, convert
 from schemas.errors import ModelError, UsageError

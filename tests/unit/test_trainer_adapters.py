@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from models import adapters
+from models.adapter_bundle import pack_folder, unpack_folder
 from models.adapters import CONFIG_FILE, WEIGHTS_FILE, LoraConfig
 from models.model_config import DecoderShape, read_shape
 from schemas.config import convert
@@ -117,42 +118,42 @@ def test_a_released_adapter_is_read_and_written_again_to_the_bit(tmp_path: Path)
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         assert (tmp_path / name).read_bytes() == (stored / name).read_bytes()
     registry = msgspec.json.decode((release / "league.json").read_bytes())
-    assert digest(adapters.pack_folder(tmp_path)) == registry["agents"][stored.name]["adapter_digest"]
+    assert digest(pack_folder(tmp_path)) == registry["agents"][stored.name]["adapter_digest"]
 
 
 def test_equal_adapters_have_equal_bytes(folder: Path, tmp_path: Path) -> None:
-    data = adapters.pack_folder(folder)
-    adapters.unpack_folder(data, tmp_path / "copy")
-    assert adapters.pack_folder(tmp_path / "copy") == data
+    data = pack_folder(folder)
+    unpack_folder(data, tmp_path / "copy")
+    assert pack_folder(tmp_path / "copy") == data
     adapters.save(adapters.create(SHAPE, LoraConfig(rank=4, alpha=8), seed=1), tmp_path / "again")
-    assert adapters.pack_folder(tmp_path / "again") == data
+    assert pack_folder(tmp_path / "again") == data
 
 
 @pytest.mark.parametrize("keep", [0, 100, 512, 4096, -1, -512])
 def test_truncated_archives_are_refused(folder: Path, tmp_path: Path, keep: int) -> None:
     with pytest.raises(ModelError, match="truncated"):
-        adapters.unpack_folder(adapters.pack_folder(folder)[:keep], tmp_path / "copy")
+        unpack_folder(pack_folder(folder)[:keep], tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
 
 def test_archives_cannot_write_outside_their_folder(folder: Path, tmp_path: Path) -> None:
     (folder / "x").write_text("y")
-    data = bytearray(adapters.pack_folder(folder))
+    data = bytearray(pack_folder(folder))
     at = data.rindex(b"x" + bytes(99))
     header = data[at : at + 512]
     header[:4], header[148:156] = b"../x", b" " * 8
     header[148:156] = f"{sum(header):06o}".encode() + b"\0 "
     data[at : at + 512] = header
     with pytest.raises(ModelError, match=r"'\.\./x' is not a plain file"):
-        adapters.unpack_folder(bytes(data), tmp_path / "copy")
+        unpack_folder(bytes(data), tmp_path / "copy")
 
 
 def test_links_and_empty_folders_are_not_packed(folder: Path, tmp_path: Path) -> None:
     (folder / "link").symlink_to(folder / CONFIG_FILE)
     with pytest.raises(ModelError, match="link is not a regular file"):
-        adapters.pack_folder(folder)
+        pack_folder(folder)
     with pytest.raises(ModelError, match="nothing to pack"):
-        adapters.pack_folder(tmp_path / "missing")
+        pack_folder(tmp_path / "missing")
 
 
 def test_a_folder_without_an_adapter_is_refused(tmp_path: Path) -> None:

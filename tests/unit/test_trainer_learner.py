@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from models import adapters
+from models.adapter_bundle import pack_folder
 from models.decoder import Decoder
 from models.forward import forward_rectangle
 from models.model_config import DecoderShape
@@ -268,7 +269,7 @@ def test_resume_is_bit_identical(decoder: Decoder, rollouts: list[Trajectory], t
     assert (whole.steps, whole.memory) == (resumed.steps, resumed.memory)
     whole.save_state(tmp_path / "whole")
     resumed.save_state(tmp_path / "resumed")
-    assert adapters.pack_folder(tmp_path / "whole") == adapters.pack_folder(tmp_path / "resumed")
+    assert pack_folder(tmp_path / "whole") == pack_folder(tmp_path / "resumed")
 
 
 def test_a_fresh_state_can_be_saved_and_loaded(decoder: Decoder, rollouts: list[Trajectory], tmp_path: Path) -> None:

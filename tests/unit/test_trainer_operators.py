@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from models import adapters
-from models.adapters import CONFIG_FILE, Lora, LoraConfig, pack_folder
+from models.adapter_bundle import pack_folder
+from models.adapters import CONFIG_FILE, Lora, LoraConfig
 from models.model_config import DecoderShape
 from schemas.config import Plugin
 from schemas.errors import ConfigError, ModelError
