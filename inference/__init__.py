@@ -1,7 +1,7 @@
 """Inference backends: many requests, many adapters, one batch.
 
 - ``base``           the contract: request, generation, ``InferenceBackend``; errors for want of memory; backends by
-                     name: to add one, write a module with its config struct and ``@register``
+                     name: to add one, write a module with its config struct, and name that there
 - ``local``          the backend in this process, on torch
 - ``engine``         rounds of continuous batching over rows; ``sequence``: one row; ``batch_layout``: rows of one pass
 - ``forward``        one pass of rows with different adapters; ``lora_linear``: their weights and products

@@ -1,11 +1,11 @@
-"""The contract of an inference backend, and the registry: each backend's module registers its config struct."""
+"""The contract of an inference backend, and the backends by name."""
 
 import contextlib
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -191,13 +191,16 @@ def translate_out_of_memory(doing: str) -> Iterator[None]:
         raise MemoryShortError(f"inference: no memory for {doing}: {error}") from error
 
 
-# Imported on first use: torch and other engines are slow to import, and not every process needs them.
-_MODULES = {
-    "local": "inference.local",
-    "servers": "inference.servers",
-    "vllm": "inference.vllm.engine",
-    "vllm_server": "inference.vllm.server",
+_CONFIGS = {
+    "local": ("inference.local", "LocalConfig"),
+    "servers": ("inference.servers", "ServersConfig"),
+    "vllm": ("inference.vllm.settings", "VllmConfig"),
+    "vllm_server": ("inference.vllm.server", "VllmServerConfig"),
 }
+"""Module and name of each backend's ``BackendConfig``.
+
+Imported on first use: torch and other engines are slow to import, and not every process needs them.
+"""
 
 
 class BackendConfig(Protocol):
@@ -207,23 +210,9 @@ class BackendConfig(Protocol):
         """Builds the backend for the base model in ``folder``."""
 
 
-T = TypeVar("T")
-_CONFIGS: dict[str, type[Any]] = {}
-
-
-def register(name: str, config: type[Any]) -> Callable[[T], T]:
-    """Registers a backend's settings under ``name``."""
-
-    def add(backend: T) -> T:
-        _CONFIGS[name] = config
-        return backend
-
-    return add
-
-
 def backend_names() -> list[str]:
     """Returns the names of all backends."""
-    return sorted(_MODULES)
+    return sorted(_CONFIGS)
 
 
 def make_backend(name: str, folder: Path, **settings: Any) -> InferenceBackend:
@@ -238,8 +227,7 @@ def make_backend(name: str, folder: Path, **settings: Any) -> InferenceBackend:
         ConfigError: no such backend, or a setting it does not know.
         ModelError: the folder is not a model that the backend can run.
     """
-    backend: InferenceBackend = backend_config(name, settings).build(Path(folder))
-    return backend
+    return backend_config(name, settings).build(Path(folder))
 
 
 def backend_config(name: str, settings: Mapping[str, Any]) -> BackendConfig:
@@ -248,10 +236,10 @@ def backend_config(name: str, settings: Mapping[str, Any]) -> BackendConfig:
     Raises:
         ConfigError: no such backend, or a setting it does not know.
     """
-    if name not in _MODULES:
-        raise ConfigError(f"inference.backend: no backend is called {name!r}; expected {format_choices(_MODULES)}")
-    importlib.import_module(_MODULES[name])
-    config: BackendConfig = convert(settings, _CONFIGS[name], "inference")
+    if name not in _CONFIGS:
+        raise ConfigError(f"inference.backend: no backend is called {name!r}; expected {format_choices(_CONFIGS)}")
+    module, struct = _CONFIGS[name]
+    config: BackendConfig = convert(settings, getattr(importlib.import_module(module), struct), "inference")
     return config
 
 

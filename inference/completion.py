@@ -72,9 +72,7 @@ class CompletionBuilder:
 def check_request(request: Request, max_positions: int) -> None:
     """Check a request before it is queued.
 
-    Args:
-        request: The request.
-        max_positions: Longest prompt and completion together.
+    ``max_positions`` bounds prompt and completion together.
 
     Raises:
         ModelError: a prompt too long, invalid sampling parameters, or a constraint that allows nothing.

@@ -48,13 +48,7 @@ def is_loopback(host: str) -> bool:
 
 
 class RefusedError(Exception):
-    """A request that is not served.
-
-    Args:
-        status: Of HTTP.
-        message: Found and expected values.
-        field: The field of the request at fault, if it is one.
-    """
+    """A request that is not served: its status of HTTP, and the field of the request at fault, if it is one."""
 
     def __init__(self, status: int, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -67,12 +61,9 @@ ErrorStatuses = Sequence[tuple[type[Exception] | tuple[type[Exception], ...], in
 
 
 def to_refused(error: Exception, path: str, statuses: ErrorStatuses) -> RefusedError:
-    """Classify an error. This is the boundary for errors of one request: the server goes on.
+    """Classify an error by the statuses that the server knows.
 
-    Args:
-        error: Raised while the request was served.
-        path: Path of the request.
-        statuses: Statuses of the errors that the server knows.
+    This is the boundary for errors of one request, at ``path``: the server goes on.
     """
     if isinstance(error, RefusedError):
         return error

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from inference.base import BackendStats, Generation, Request, register, translate_out_of_memory
+from inference.base import BackendStats, Generation, Request, translate_out_of_memory
 from inference.completion import check_request
 from inference.engine import Engine
 from inference.lora_linear import PreparedWeights, prepare_weights
@@ -80,7 +80,6 @@ class LoadedAdapter(NamedTuple):
     """Memory of its weights, merged ones included."""
 
 
-@register("local", LocalConfig)
 class LocalBackend:
     """Samples from one base model and its adapters."""
 

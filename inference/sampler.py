@@ -46,13 +46,7 @@ class SampledTokens(NamedTuple):
 
 
 def sample_tokens(head_VD: Tensor, hidden_RD: Tensor, requests: Sequence[RowSampling]) -> SampledTokens:
-    """Draws a token for every row.
-
-    Args:
-        head_VD: The output head.
-        hidden_RD: Final hidden states.
-        requests: Allowed tokens and sampling parameters of each row.
-    """
+    """Draws a token for every row."""
     draws = SampledTokens([0] * len(requests), [0.0] * len(requests), {})
     free = [index for index, request in enumerate(requests) if request.choices is None]
     bound = [index for index, request in enumerate(requests) if request.choices is not None]

@@ -15,13 +15,12 @@ import msgspec
 
 from arena.constraints.constraint_slices import slice_constraint
 from arena.constraints.token_walk import Constraint
-from inference.base import BackendStats, Generation, Request, Timing, register
+from inference.base import BackendStats, Generation, Request, Timing
 from inference.completion import CompletionBuilder
 from inference.remote import CONTENT_TYPE, GENERATE, GenerateCall, GenerateReply
 from inference.remote.client import HttpRequest
-from inference.remote.load_balancer import LoadBalancer, RetryPolicy, ServerTable, affinity_key, check_urls
+from inference.remote.load_balancer import LoadBalancer, RemoteServersConfig, ServerTable, affinity_key
 from inference.statistics import RequestCounter
-from schemas.config.base import Table
 from schemas.errors import ModelError
 from schemas.ids import derive_seed
 from schemas.numbers import PositiveFloat, PositiveInt
@@ -33,9 +32,7 @@ class ResumedCompletion:
     def __init__(self, request: Request, places: int) -> None:
         """Check the request's constraint.
 
-        Args:
-            request: The request.
-            places: Places of its constraint that one call carries.
+        ``places`` of its constraint are carried by one call.
 
         Raises:
             ModelError: the constraint allows nothing.
@@ -73,9 +70,7 @@ class ResumedCompletion:
     def add_reply(self, reply: GenerateReply, seconds: float) -> None:
         """Append a reply, and the tokens that are forced behind the rim of its excerpt.
 
-        Args:
-            reply: The server's reply.
-            seconds: From the completion's beginning to the reply.
+        ``seconds`` are from the completion's beginning to the reply.
 
         Raises:
             ModelError: the reply does not fit the call.
@@ -115,34 +110,22 @@ class ResumedCompletion:
             self.finished = "length"
 
 
-class ServersConfig(Table, frozen=True):
+class ServersConfig(RemoteServersConfig, frozen=True):
     """Settings of the ``servers`` backend."""
 
     urls: tuple[str, ...] = ()
     """Fixed servers, besides those that the league announces: ``http://host:port``."""
-    timeout_s: PositiveFloat = 300.0
-    """For one request to one server; ``inference.request_timeout_s`` of a league."""
-    patience_s: PositiveFloat = 120.0
-    """How long a request waits for a server where none answers."""
-    tries: PositiveInt = 5
-    """Requests that a server failed to answer, until the completion fails."""
     silence_s: PositiveFloat = 30.0
     """A server that owes answers and is silent for so long is probed; if the probe fails for as long again, its
     requests go to others. A tenth of ``inference.request_timeout_s`` in a league."""
     places: PositiveInt = 1024
     """Places of a constraint that a request carries."""
-    sticky_tokens: PositiveInt = 256
-    """Tokens of a prompt; requests that agree in these and in the adapter go to the same server while it is up."""
-
-    def __post_init__(self) -> None:
-        check_urls(self.urls)
 
     def build(self, folder: Path) -> "ServersBackend":
         """The backend of the servers, which have the base model themselves."""
         return ServersBackend(self)
 
 
-@register("servers", ServersConfig)
 class ServersBackend:
     """Samples on whichever server is up and not overloaded."""
 
@@ -154,8 +137,7 @@ class ServersBackend:
             urls: Returns the servers besides those of the configuration, before each request.
         """
         self._config = config = config or ServersConfig()
-        limits = RetryPolicy(config.timeout_s, config.patience_s, config.tries, config.silence_s)
-        self._balancer = LoadBalancer(limits, lambda: (*config.urls, *urls()))
+        self._balancer = LoadBalancer(config, config.silence_s, lambda: (*config.urls, *urls()))
         self._adapters = dict[str, None]()
         self._counter = RequestCounter()
         self._closed = False

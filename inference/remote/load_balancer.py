@@ -11,12 +11,14 @@ import hashlib
 import math
 from array import array
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from inference.remote import token_headers
 from inference.remote.client import HttpRequest, ServerClient, ServerFailedError
 from inference.remote.health import CONNECT_S, ClientContext, ServerState, loop_time
+from schemas.config.base import Table
 from schemas.errors import ConfigError, NoServerError
+from schemas.numbers import PositiveFloat, PositiveInt
 
 if TYPE_CHECKING:
     import aiohttp
@@ -60,13 +62,7 @@ class ServerTable:
 
 
 def affinity_key(adapter: str | None, prompt_ids: Sequence[int], tokens: int) -> bytes:
-    """The key of requests that should go to the same server: adapter and beginning of the prompt.
-
-    Args:
-        adapter: Its digest.
-        prompt_ids: The prompt.
-        tokens: How many of its tokens count.
-    """
+    """The key of requests that should go to the same server: digest of the adapter, and the prompt's first tokens."""
     beginning = array("q", prompt_ids[:tokens]).tobytes()
     return hashlib.blake2b(beginning, key=(adapter or "").encode()[:64], digest_size=16).digest()
 
@@ -75,39 +71,40 @@ def _rank(server: ServerState, key: bytes) -> bytes:
     return hashlib.blake2b(server.url.encode(), key=key, digest_size=8).digest()
 
 
-def check_urls(urls: Iterable[str]) -> None:
-    """Raise ``ConfigError`` for an address that is not HTTP's."""
-    for url in urls:
-        if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"urls: {url!r}; expected one like 'http://host:8000'")
-
-
 _NO_SERVER = "none is known"
 _POLL_S = 0.25
 """Between two looks for new servers, where none is available."""
 
 
-class RetryPolicy(NamedTuple):
-    """Bounds on retries."""
+class RemoteServersConfig(Table, frozen=True):
+    """Addresses of servers, and bounds on retries: settings of every backend that computes elsewhere."""
 
-    timeout_s: float
-    """Of one request to one server."""
-    patience_s: float
+    urls: tuple[str, ...] = ()
+    timeout_s: PositiveFloat = 300.0
+    """For one request to one server; ``inference.request_timeout_s`` of a league."""
+    patience_s: PositiveFloat = 120.0
     """How long a request waits for a server where none answers."""
-    tries: int
-    """Most requests that servers may have worked on without an answer."""
-    silence_s: float
-    """Silence of a server that owes answers after which its health is checked, and the time-out of that check."""
+    tries: PositiveInt = 5
+    """Requests that a server failed to answer, until the completion fails."""
+    sticky_tokens: PositiveInt = 256
+    """Tokens of a prompt; requests that agree in these and in the adapter go to the same server while it is up."""
+
+    def __post_init__(self) -> None:
+        for url in self.urls:
+            if not url.startswith(("http://", "https://")):
+                raise ConfigError(f"urls: {url!r}; expected one like 'http://host:8000'")
 
 
 class LoadBalancer:
     """The connections of one process to all inference servers."""
 
-    def __init__(self, limits: RetryPolicy, urls: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, limits: RemoteServersConfig, silence_s: float, urls: Callable[[], Sequence[str]]) -> None:
         """Send nothing yet.
 
         Args:
             limits: Bounds on retries.
+            silence_s: Silence of a server that owes answers after which its health is checked, and the time-out of that
+                check.
             urls: Returns the servers, before each request.
         """
         self.routes = ServerTable()
@@ -118,9 +115,7 @@ class LoadBalancer:
         self._session: aiohttp.ClientSession | None = None
         self._tasks = set[asyncio.Task[Any]]()
         self._clients: dict[ServerState, ServerClient] = {}
-        self._shared = ClientContext(
-            self._get_session, self._spawn, self._is_known, self._notify_recovered, limits.silence_s
-        )
+        self._shared = ClientContext(self._get_session, self._spawn, self._is_known, self._notify_recovered, silence_s)
         self._recovered = asyncio.Event()
         """Set when a server that was down answers again."""
 

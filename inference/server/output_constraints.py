@@ -1,6 +1,7 @@
 """Constraints on completions: JSON schemas, regular expressions, choices, lists of tokens; stop strings."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -8,10 +9,10 @@ import msgspec
 from arena.constraints.grammars import GrammarCompiler, escape_literal
 from arena.constraints.tagged import UntilStopToken
 from arena.constraints.token_walk import ANY_TOKEN, Constraint
-from arena.constraints.vocabulary import Vocabulary, read_vocabulary
+from arena.constraints.vocabulary import read_vocabulary
 from arena.prompts import Template
 from inference.http_server import RefusedError
-from inference.server.openai_types import CommonRequest, Json, StructuredOutputs
+from inference.server.openai_types import CommonRequest, Json
 from models import Tokenizer
 
 
@@ -91,8 +92,7 @@ class TextCodec:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         file = (tokenizer.folder / "tokenizer.json").read_bytes()
-        self._vocabulary: Vocabulary = read_vocabulary(file, tokenizer.eos, tokenizer.encode_text)
-        self._grammars: GrammarCompiler | None = None
+        self._vocabulary = read_vocabulary(file, tokenizer.eos, tokenizer.encode_text)
 
     def read(self, ids: Sequence[int], body: CommonRequest) -> str:
         """A completion as text, without tokens that stand for none (the end, padding).
@@ -140,39 +140,34 @@ class TextCodec:
             return None
         if sum(value is not None for value in (limits.regex, limits.json, limits.choice)) != 1:
             raise RefusedError(400, "structured_outputs: expected one of 'choice', 'json' or 'regex'")
-        return self._structured_constraint(limits)
-
-    def _structured_constraint(self, limits: StructuredOutputs) -> Constraint:
         if limits.regex is not None:
-            return self._grammar_cache.compile_regex(limits.regex)
+            return self._grammars.compile_regex(limits.regex)
         if limits.json is not None:
-            return self._grammar_cache.compile_json_schema(_parse_schema(limits.json))
-        return self._grammar_cache.compile_regex("|".join(map(escape_literal, limits.choice or [])))
+            return self._grammars.compile_json_schema(_parse_schema(limits.json))
+        return self._grammars.compile_regex("|".join(map(escape_literal, limits.choice or [])))
 
     def _response_format(self, body: CommonRequest) -> Constraint | None:
         requested = body.response_format
         if requested is None or requested.type == "text":
             return None
         if requested.type == "json_object":
-            return self._grammar_cache.compile_json_schema(_ANY_OBJECT)
+            return self._grammars.compile_json_schema(_ANY_OBJECT)
         if requested.type != "json_schema" or requested.json_schema is None:
             raise RefusedError(
                 400,
                 f"response_format: {requested.type!r}; expected 'text', 'json_object', or 'json_schema' with a schema",
                 "response_format",
             )
-        return self._grammar_cache.compile_json_schema(requested.json_schema.schema)
+        return self._grammars.compile_json_schema(requested.json_schema.schema)
 
     def _allowed_tokens(self, body: CommonRequest) -> Constraint | None:
         if body.allowed_token_ids is None:
             return None
         return UntilStopToken(self.tokenizer.ends, sorted(set(body.allowed_token_ids)))
 
-    @property
-    def _grammar_cache(self) -> GrammarCompiler:
-        if self._grammars is None:
-            self._grammars = GrammarCompiler(self._vocabulary)
-        return self._grammars
+    @cached_property
+    def _grammars(self) -> GrammarCompiler:
+        return GrammarCompiler(self._vocabulary)
 
 
 def split_reasoning(turn: str, template: Template) -> tuple[str, str | None]:

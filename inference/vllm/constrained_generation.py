@@ -69,30 +69,43 @@ class CompletionSampler:
         model: ModelLimits,
         excerpt: Callable[[Constraint], ConstraintSlice] | None = None,
     ) -> None:
-        self.completion = CompletionBuilder()
-        self.cached = 0
+        self._completion = CompletionBuilder()
+        self._cached = 0
         """Prompt tokens that vLLM had cached from other requests."""
-        self.first_at = 0.0
+        self._first_at = 0.0
         """When vLLM's first tokens came, by ``time.monotonic``; several at once where it samples along an excerpt."""
-        self.request_count = 0
+        self._request_count = 0
         """Requests to vLLM."""
         self._client = ask
+        self._request = request
         self._prompt = list(request.prompt_ids)
-        self._constraint = request.constraint
         self._sampling = request.sampling
         self._max_tokens = min(request.sampling.max_tokens, model.limit - len(request.prompt_ids))
         self._rng = Random(request.sampling.seed)
         self._model = model
         self._excerpt = excerpt
 
-    async def run(self) -> str:
-        """Sample to the end; returns the finish reason."""
-        return await (self._sample_free() if self._constraint is None else self._sample_constrained(self._constraint))
+    async def run(self, counter: RequestCounter) -> Generation:
+        """Sample the completion, and count it.
+
+        Raises:
+            ModelError: vLLM refuses or fails, or answers without what training needs.
+        """
+        constraint = self._request.constraint
+        with counter.track() as began:
+            reason = await (self._sample_free() if constraint is None else self._sample_constrained(constraint))
+            timing = Timing(0.0, time.monotonic() - began, self._cached, max(self._first_at - began, 0.0))
+        if not self._completion.spans:
+            # A completion that was forced throughout was sampled by no adapter.
+            self._completion.add_span(0, self._request.adapter)
+        generation = self._completion.finish(reason, timing)
+        counter.add(self._request, generation)
+        return generation
 
     async def _sample_free(self) -> str:
-        while len(self.completion) < self._max_tokens:
-            left = self._max_tokens - len(self.completion)
-            drawn = await self._request(left, self._model.vocabulary, stops=self._model.ends)
+        while len(self._completion) < self._max_tokens:
+            left = self._max_tokens - len(self._completion)
+            drawn = await self._draw(left, self._model.vocabulary, stops=self._model.ends)
             for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True):
                 self._record(token, logprobs, [])
             if drawn.tokens and drawn.tokens[-1] in self._model.ends:
@@ -101,10 +114,10 @@ class CompletionSampler:
 
     async def _sample_constrained(self, place: Constraint) -> str:
         while allowed := place.allowed():
-            if len(self.completion) >= self._max_tokens:
+            if len(self._completion) >= self._max_tokens:
                 return "length"
             if len(allowed) == 1:
-                place, _ = self.completion.follow_forced(place, self._max_tokens, self._model.vocabulary)
+                place, _ = self._completion.follow_forced(place, self._max_tokens, self._model.vocabulary)
             elif allowed is ANY_TOKEN and (span := _stoppable_span(place)) is not None:
                 # What ends the span ends the request: nothing is sampled behind it.
                 place = await self._sample_free_stretch(place, span.room, tuple(span.breaks))
@@ -119,8 +132,8 @@ class CompletionSampler:
     async def _sample_free_stretch(self, place: Constraint, most: int, stops: tuple[int, ...] = ()) -> Constraint:
         """Sample a stretch of free text, and discard what is behind its end, which did not follow the constraint."""
         span = free_span_of(place)
-        tokens = min(most, self._max_tokens - len(self.completion), most if span is None else span.room)
-        drawn = await self._request(tokens, self._model.vocabulary, stops=stops)
+        tokens = min(most, self._max_tokens - len(self._completion), most if span is None else span.room)
+        drawn = await self._draw(tokens, self._model.vocabulary, stops=stops)
         for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True):
             if place.allowed() is not ANY_TOKEN:
                 break
@@ -131,7 +144,7 @@ class CompletionSampler:
     async def _sample_choice(self, place: Constraint, allowed: list[int]) -> Constraint:
         """Sample one of the allowed tokens."""
         check_token_ids(allowed[0], allowed[-1], self._model.vocabulary)
-        drawn = await self._request(1, len(allowed), allowed=allowed)
+        drawn = await self._draw(1, len(allowed), allowed=allowed)
         if not drawn.tokens:
             return place
         self._record(drawn.tokens[0], drawn.logprobs[0], allowed)
@@ -143,8 +156,8 @@ class CompletionSampler:
         check_token_ids(min(named, default=0), max(named, default=0), self._model.vocabulary)
         widest = self._model.vocabulary if excerpt.free_span else max(map(len, excerpt.allowed))
         stop = self._model.ends[0] if self._model.ends else self._model.vocabulary - 1
-        tokens = min(max_excerpt_tokens(excerpt) or self._max_tokens, self._max_tokens - len(self.completion))
-        drawn = await self._request(tokens, widest, excerpt=excerpt, stops=(stop,))
+        tokens = min(max_excerpt_tokens(excerpt) or self._max_tokens, self._max_tokens - len(self._completion))
+        drawn = await self._draw(tokens, widest, excerpt=excerpt, stops=(stop,))
         at = SliceState(excerpt)
         for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True):
             allowed = at.allowed()
@@ -164,22 +177,22 @@ class CompletionSampler:
             return {"logprobs": -1}
         return {"logprobs": min(NUCLEUS_TOKENS + NUCLEUS_TIES, choices), "top_k": NUCLEUS_TOKENS}
 
-    async def _request(self, tokens: int, choices: int, **limits: Any) -> VllmSample:
+    async def _draw(self, tokens: int, choices: int, **limits: Any) -> VllmSample:
         """Send a request in which at most ``choices`` tokens are allowed at any place."""
-        ids = [*self._prompt, *self.completion.completion_ids]
+        ids = [*self._prompt, *self._completion.completion_ids]
         seed = self._rng.getrandbits(62) if self._model.seeded else None
         limits |= self._nucleus_limits(choices)
         drawn = await self._client(VllmRequest(ids, tokens, seed, self._sampling, **limits))
         complete = all(token in logprobs for token, logprobs in zip(drawn.tokens, drawn.logprobs, strict=True))
         if not complete or not (drawn.tokens or drawn.cut):
             raise ModelError("inference: vLLM answered without tokens, or without the log-probabilities of its tokens")
-        if drawn.tokens and not self.first_at:
-            self.first_at = time.monotonic()
+        if drawn.tokens and not self._first_at:
+            self._first_at = time.monotonic()
         if drawn.tokens:
-            self.completion.add_span(len(self.completion) if self.completion.spans else 0, drawn.adapter)
-        if not self.request_count:
-            self.cached = min(drawn.cached, len(self._prompt))
-        self.request_count += 1
+            self._completion.add_span(len(self._completion) if self._completion.spans else 0, drawn.adapter)
+        if not self._request_count:
+            self._cached = min(drawn.cached, len(self._prompt))
+        self._request_count += 1
         return drawn
 
     def _record(self, token: int, logprobs: Mapping[int, float], allowed: list[int]) -> None:
@@ -192,30 +205,13 @@ class CompletionSampler:
                     f"inference: top_p is {self._sampling.top_p}, and {len(allowed)} or more tokens are among the "
                     f"{NUCLEUS_TOKENS} likeliest, since many are equally likely: the nucleus cannot be reported"
                 )
-        self.completion.append(token, logprobs[token], list(allowed))
+        self._completion.append(token, logprobs[token], list(allowed))
 
 
 def _stoppable_span(place: Constraint) -> FreeSpan | None:
     """The free span from a place, where few tokens end it, so that vLLM can stop at them."""
     span = free_span_of(place)
     return span if span is not None and 0 < len(span.breaks) <= MAX_STOP_TOKENS else None
-
-
-async def run_sampler(sampler: CompletionSampler, request: Request, counter: RequestCounter) -> Generation:
-    """Sample one completion, and count it.
-
-    Raises:
-        ModelError: vLLM refuses or fails, or answers without what training needs.
-    """
-    with counter.track() as began:
-        reason = await sampler.run()
-        timing = Timing(0.0, time.monotonic() - began, sampler.cached, max(sampler.first_at - began, 0.0))
-    if not sampler.completion.spans:
-        # A completion that was forced throughout was sampled by no adapter.
-        sampler.completion.add_span(0, request.adapter)
-    generation = sampler.completion.finish(reason, timing)
-    counter.add(request, generation)
-    return generation
 
 
 def check_vllm_request(request: Request, model: ModelLimits) -> None:

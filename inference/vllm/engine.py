@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from arena.constraints.constraint_slices import slice_constraint
-from inference.base import BackendStats, Generation, InferenceBackend, Request, register
+from inference.base import BackendStats, Generation, Request
 from inference.statistics import RequestCounter
 from inference.vllm import VllmRequest, VllmSample
-from inference.vllm.constrained_generation import CompletionSampler, ModelLimits, check_vllm_request, run_sampler
+from inference.vllm.constrained_generation import CompletionSampler, ModelLimits, check_vllm_request
 from inference.vllm.process import VllmEngine, translate_error
 from inference.vllm.settings import VllmConfig
 from models.adapters import check
@@ -48,15 +48,6 @@ class _AdapterAlias:
         self.dropped = False
 
 
-class VllmBackendConfig(VllmConfig, frozen=True, forbid_unknown_fields=True):
-    """Settings of the backend in this process."""
-
-    def build(self, folder: Path) -> InferenceBackend:
-        """See ``BackendConfig.build``."""
-        return VllmBackend(folder, self)
-
-
-@register("vllm", VllmBackendConfig)
 class VllmBackend:
     """Samples from one base model and its adapters with vLLM."""
 
@@ -141,7 +132,7 @@ class VllmBackend:
         adapter.users += 1
         try:
             sampler = CompletionSampler(partial(self._sample, adapter), request, self._model, self._excerpt)
-            return await run_sampler(sampler, request, self._counter)
+            return await sampler.run(self._counter)
         finally:
             adapter.users -= 1
             self._release(adapter)

@@ -13,7 +13,7 @@ import msgspec
 from arena.constraints.constraint_slices import ConstraintSlice
 from inference.base import SamplingParameters
 from inference.remote.client import HttpRequest
-from inference.remote.load_balancer import LoadBalancer, RetryPolicy
+from inference.remote.load_balancer import LoadBalancer, RemoteServersConfig
 from inference.vllm import VllmRequest, VllmSample
 from schemas.errors import ModelError
 
@@ -50,23 +50,22 @@ class VllmHttpClient:
     """Servers of one base model, any of which may answer. Use within one event loop.
 
     Args:
-        urls: Their addresses, at least one.
-        limits: Bounds on retries.
+        config: Their addresses, at least one, and bounds on retries.
         vocabulary: Size of the model's vocabulary.
         base: Name under which the base model is requested; None is its own.
     """
 
-    def __init__(self, urls: Sequence[str], limits: RetryPolicy, vocabulary: int, base: str | None = None) -> None:
+    def __init__(self, config: RemoteServersConfig, vocabulary: int, base: str | None = None) -> None:
         self._base = base
-        self._urls = [url.rstrip("/") for url in urls]
-        self._limits = limits
+        self._urls = [url.rstrip("/") for url in config.urls]
+        self._config = config
         self._vocabulary = vocabulary
         self._mask_support: dict[str, bool] = {}
         """Whether a server follows excerpts, for each that was probed."""
         self._next_probe_at = 0.0
         self._probe_task: asyncio.Task[None] | None = None
         self._first_answered = asyncio.Event()
-        self._balancer = LoadBalancer(limits, self._usable_urls)
+        self._balancer = LoadBalancer(config, config.timeout_s / 10, self._usable_urls)
 
     @property
     def waiting(self) -> int:
@@ -135,8 +134,9 @@ class VllmHttpClient:
             raise wrong or errors[0]
 
     async def _probe_server(self, url: str) -> None:
-        patience_s = PROBE_RETRY_S if len(self._urls) > 1 else self._limits.patience_s
-        dispatch = LoadBalancer(self._limits._replace(patience_s=patience_s), lambda: [url])
+        patience_s = PROBE_RETRY_S if len(self._urls) > 1 else self._config.patience_s
+        limits = msgspec.structs.replace(self._config, patience_s=patience_s)
+        dispatch = LoadBalancer(limits, limits.timeout_s / 10, lambda: [url])
         try:
             self._mask_support[url] = await _detect_mask_support(dispatch, url, self._vocabulary)
             self._first_answered.set()

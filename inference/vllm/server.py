@@ -10,23 +10,22 @@ from functools import partial
 from pathlib import Path
 
 from arena.constraints.constraint_slices import slice_constraint
-from inference.base import BackendStats, Generation, InferenceBackend, Request, register
-from inference.remote.load_balancer import RetryPolicy, affinity_key, check_urls
+from inference.base import BackendStats, Generation, InferenceBackend, Request
+from inference.remote.load_balancer import RemoteServersConfig, affinity_key
 from inference.statistics import RequestCounter
-from inference.vllm.constrained_generation import CompletionSampler, ModelLimits, check_vllm_request, run_sampler
+from inference.vllm.constrained_generation import CompletionSampler, ModelLimits, check_vllm_request
 from inference.vllm.http import VllmHttpClient
 from inference.vllm.serve import ZERO_ADAPTER
 from inference.vllm.settings import VllmConfig
 from models.adapters import check
 from models.model_config import read_model_shape
 from models.tokenizer import Tokenizer
-from schemas.config.base import Table
 from schemas.errors import ConfigError, ModelError
 from schemas.files import atomic_folder
-from schemas.numbers import Count, PositiveFloat, PositiveInt
+from schemas.numbers import Count, PositiveInt
 
 
-class VllmServerConfig(Table, frozen=True):
+class VllmServerConfig(RemoteServersConfig, frozen=True):
     """Settings of the ``vllm_server`` backend."""
 
     urls: tuple[str, ...] = ("http://127.0.0.1:8000",)
@@ -44,14 +43,6 @@ class VllmServerConfig(Table, frozen=True):
     adapters: str = ""
     """The folder of the servers' resolvers, into which adapters are copied; empty where those ask the
     league's broker."""
-    timeout_s: PositiveFloat = 300.0
-    """For one request to one server."""
-    patience_s: PositiveFloat = 120.0
-    """How long a request waits for a server where none answers."""
-    tries: PositiveInt = 5
-    """Requests that a server failed to answer, until the completion fails."""
-    sticky_tokens: PositiveInt = 256
-    """Of a prompt: requests that agree in these and in the adapter go to the same server while it is well."""
     mask_places: Count = 64
     """Places of a constraint that are sent with a request to servers that run ``mask``; at 0, and to others, each
     branch is a request."""
@@ -61,23 +52,20 @@ class VllmServerConfig(Table, frozen=True):
     def __post_init__(self) -> None:
         if not self.urls:
             raise ConfigError("urls: none; expected one or several like 'http://host:8000'")
-        check_urls(self.urls)
+        super().__post_init__()
 
     def build(self, folder: Path) -> InferenceBackend:
         """The backend of the base model in ``folder``."""
         return VllmServerBackend(folder, self)
 
 
-@register("vllm_server", VllmServerConfig)
 class VllmServerBackend:
     """Samples from a base model and its adapters by vLLM's servers."""
 
     def __init__(self, folder: Path, config: VllmServerConfig | None = None) -> None:
         """Read the model's shape; the servers are probed at the first request.
 
-        Args:
-            folder: The base model's directory, for its shape and its end token.
-            config: Settings.
+        The folder is the base model's, for its shape and its end token.
 
         Raises:
             ModelError: not a model directory.
@@ -90,11 +78,8 @@ class VllmServerBackend:
         self._model = ModelLimits(self._shape.vocab_size, Tokenizer(folder).ends, limit, own.is_seeded)
         self._known: set[str] = set()
         self._counter = RequestCounter()
-        limits = RetryPolicy(
-            self._config.timeout_s, self._config.patience_s, self._config.tries, silence_s=self._config.timeout_s / 10
-        )
         base = ZERO_ADAPTER if own.needs_zero_adapter else None
-        self._client = VllmHttpClient(self._config.urls, limits, self._model.vocabulary, base)
+        self._client = VllmHttpClient(self._config, self._model.vocabulary, base)
         self._closed = False
 
     def load_adapter(self, digest: str, folder: Path) -> None:
@@ -136,10 +121,8 @@ class VllmServerBackend:
         places = self._config.mask_places if await self._client.supports_masks() else 0
         key = affinity_key(request.adapter, request.prompt_ids, self._config.sticky_tokens)
         ask = partial(self._client.sample, request.adapter, key)
-        sampler = CompletionSampler(
-            ask, request, self._model, partial(slice_constraint, limit=places) if places else None
-        )
-        return await run_sampler(sampler, request, self._counter)
+        excerpt = partial(slice_constraint, limit=places) if places else None
+        return await CompletionSampler(ask, request, self._model, excerpt).run(self._counter)
 
     async def close(self) -> None:
         """Wait for the requests in flight, then close the connections; the servers go on."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from inference.base import InferenceBackend
 from schemas.config.base import Table
 from schemas.errors import ConfigError
 from schemas.numbers import Count, NonNegativeFloat, PositiveInt
@@ -64,6 +65,12 @@ class VllmConfig(Table, frozen=True):
             raise ConfigError(
                 f"max_cpu_loras: {self.max_cpu_loras}; expected at least max_loras, which is {self.max_loras}"
             )
+
+    def build(self, folder: Path) -> InferenceBackend:
+        """The backend of the base model in ``folder``; starts vLLM."""
+        from inference.vllm.engine import VllmBackend
+
+        return VllmBackend(folder, self)
 
     @property
     def needs_zero_adapter(self) -> bool:

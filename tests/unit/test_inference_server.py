@@ -688,7 +688,7 @@ def test_a_server_with_a_token_answers_those_that_send_it(base: Path, monkeypatc
             assert (await client.get("/stats", headers={"Authorization": "Bearer s3cret"})).status_code == 200
         # Our own clients send it.
         assert await detect_server_types([url]) == {url: ServerType.LEAGUE}
-        players = ServersBackend(ServersConfig((url,)), lambda: [url])
+        players = ServersBackend(ServersConfig(urls=(url,)), lambda: [url])
         sampling = SamplingParameters(1.0, 1, 4)
         assert (await players.generate(Request(PROMPT, None, None, sampling))).completion_ids
         await players.close()
