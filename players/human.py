@@ -143,12 +143,7 @@ class HumanSeat:
 
 
 class HumanPlayer(SeatPlayer):
-    """A person as a ``Player`` of a game.
-
-    Args:
-        person: The person.
-        words: The game in plain language.
-    """
+    """A person as a ``Player`` of a game."""
 
     def __init__(self, person: HumanSeat, words: Words) -> None:
         self._person = person

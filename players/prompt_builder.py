@@ -5,7 +5,7 @@ replies and their parsing are in ``reply_formats``. In free replies the action i
 a rule decides what is played without one: as for remote agents, legality is learnt from rewards, not from a constraint.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 import msgspec
@@ -24,7 +24,7 @@ from arena.prompts import (
     with_system_prompt,
 )
 from arena.prompts.extraction import INSTRUCTIONS, get_extractor, get_observation_template
-from inference.chat_template import AUTO, render_conversation, resolve_template
+from inference.chat_template import render_conversation, resolve_template
 from models.tokenizer import Tokenizer
 from players.reply_formats import BoundPrompt, GrammarPrompter, ParsedReply, PhrasePrompter, PromptEncoder, Prompter
 from schemas.config import PromptsConfig
@@ -44,12 +44,7 @@ class FreeTextPrompter:
     ) -> None:
         """Join a tokenizer to a game in words.
 
-        Args:
-            tokenizer: The model's, which has to know sub-words.
-            words: The game in plain language.
-            ask: Writes prompts.
-            template: That of the model's family; strips marks and thoughts from a reply.
-            config: Extractor, limit and rule for replies.
+        ``template`` is that of the model's family: it strips marks and thoughts from a reply.
         """
         self.reply_tokens: int | None = config.reply_tokens
         self.words = words
@@ -150,10 +145,7 @@ def make_constrained_prompter(tokenizer: Tokenizer, text: TextFormat, config: Pr
 def check_prompts_config(config: PromptsConfig, game: GameSpec, made: bool) -> None:
     """Check the configuration before there is a model.
 
-    Args:
-        config: Configuration of prompts and replies.
-        game: The game.
-        made: Whether the model is made for the game's pieces.
+    ``made`` is whether the model is made for the game's pieces.
 
     Raises:
         ConfigError: the game does not support it, or it has an unknown name; the message names the key.
@@ -207,20 +199,20 @@ def check_prompt_names(config: PromptsConfig) -> None:
     Raises:
         ConfigError: a name is unknown; the message names the key.
     """
-    _check_name("template", config.template, lambda name: None if name == AUTO else make_template(name))
-    _check_name("extractor", config.extractor, get_extractor)
-    _check_name("observation", config.observation, lambda name: get_observation_template(name) if name else None)
+    look_ups: dict[str, Callable[[str], object]] = {
+        "template": make_template,
+        "extractor": get_extractor,
+        "observation": get_observation_template,
+    }
+    for key, look_up in look_ups.items():
+        try:
+            if (name := getattr(config, key)) != getattr(PromptsConfig(), key):
+                look_up(name)
+        except UsageError as error:
+            raise ConfigError(f"prompts.{key}: {error}") from None
 
 
 _CONVERSATION_KEYS = ("reply", "template", "thinking", "system", "free_tokens", "reduced")
-
-
-def _check_name(key: str, name: str, look_up: object) -> None:
-    assert callable(look_up)
-    try:
-        look_up(name)
-    except UsageError as error:
-        raise ConfigError(f"prompts.{key}: {error}") from None
 
 
 def _resolve_text_format(game: GameSpec, config: PromptsConfig) -> TextFormat:

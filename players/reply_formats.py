@@ -123,11 +123,7 @@ class PhrasePrompter:
     def __init__(self, tokenizer: Tokenizer, text: TextFormat, ask: PromptEncoder, chat: Chat | None) -> None:
         """Join a tokenizer to a game's language.
 
-        Args:
-            tokenizer: The model's.
-            text: The game's language.
-            ask: Writes prompts.
-            chat: The text, where prompts are conversations.
+        ``chat`` is the text, where prompts are conversations.
         """
         self.text = text
         self.walks = get_token_walks(tokenizer, exact=chat is not None)
@@ -186,12 +182,7 @@ class GrammarPrompter:
     ) -> None:
         """Join a tokenizer to a game's language.
 
-        Args:
-            tokenizer: The model's.
-            text: The game's language.
-            ask: Writes prompts.
-            chat: The text, where prompts are conversations.
-            rule: The rule for illegal actions, ``prompts.invalid``.
+        ``chat`` is the text, where prompts are conversations; ``rule`` is ``prompts.invalid``.
         """
         self.text = text
         self.rule = rule
@@ -253,9 +244,7 @@ class GrammarPrompt(BoundPrompt[GrammarPrompter]):
 def get_token_walks(tokenizer: Tokenizer, exact: bool = False) -> PhraseCompiler:
     """The token walks of a tokenizer, shared by all players in this process.
 
-    Args:
-        tokenizer: The model's.
-        exact: Whether the game's pieces carry their own white space.
+    ``exact`` is whether the game's pieces carry their own white space.
     """
     encode = tokenizer.encode_unspaced if exact else tokenizer.encode_piece
     return PhraseCompiler(encode, end=tokenizer.eos)

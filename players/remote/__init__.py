@@ -90,16 +90,16 @@ def _token_count(value: Any) -> int | None:
 
 
 class RemoteUsageMeter:
-    """Meters the requests, tokens and cost of a seat."""
+    """Meters the requests, tokens and cost of a seat: base of a seat's player, or of its client."""
 
     def __init__(self, *counted: str) -> None:
-        """Start at zero; ``counted`` names further totals in ``counts``."""
-        self.counts = dict.fromkeys(("seconds", *counted), 0.0)
+        """Start at zero; ``counted`` names further totals in ``_counts``."""
+        self._counts = dict.fromkeys(("seconds", *counted), 0.0)
         self._total = RemoteUsage()
         self._unreported = RemoteUsage()
 
     @asynccontextmanager
-    async def measure(self) -> AsyncIterator[RemoteUsage]:
+    async def _measure(self) -> AsyncIterator[RemoteUsage]:
         """Totals for one request, added to the seat's also when it fails."""
         tally = RemoteUsage()
         try:
@@ -121,5 +121,5 @@ class RemoteUsageMeter:
         ``RemoteAsked``, ``remote_seconds`` of waiting, and the further counts.
         """
         usage = {name: float(getattr(self._total, name)) for name in RemoteUsage.__struct_fields__}
-        counted = {name: round(count, 3) for name, count in self.counts.items()}
+        counted = {name: round(count, 3) for name, count in self._counts.items()}
         return {REMOTE_METRICS + name: value for name, value in (usage | counted).items()}

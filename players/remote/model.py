@@ -130,10 +130,7 @@ class RemoteModel:
         A try that fails for a reason that may pass (the network, a time-out, 408, 409, 425, 429, 5xx, an answer that
         is no completion) is followed by another after a pause, or after as long as the server asks for.
 
-        Args:
-            rules: The system's message.
-            question: The user's message.
-            tally: Receives the usage, failed or not.
+        ``tally`` receives the usage, failed or not.
 
         Raises:
             RemoteError: no reply after ``tries`` requests, or a failure that another try does not mend, or the budget

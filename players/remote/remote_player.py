@@ -19,36 +19,21 @@ from arena.games.base import Action, Game
 from arena.games.texts import Words
 from arena.match import SeatPlayer
 from players.remote import RemoteUsage, RemoteUsageMeter
-from players.remote.model import RemoteModel, RemoteReply, resolve_api_key
+from players.remote.model import RemoteModel, resolve_api_key
 from schemas.config import AgentConfig, LeagueConfig, RemoteAgentConfig
 from schemas.episodes import Message, ModelResponse
 from schemas.errors import RemoteError, UsageError, format_choices
 
 
-class _MeteredSeat:
-    """A seat or its client, with a meter of its requests."""
-
-    def __init__(self, model: RemoteModel, *counted: str) -> None:
-        self._model = model
-        self._meter = RemoteUsageMeter(*counted)
-
-    def drain_usage(self) -> RemoteUsage:
-        """The usage since the last call."""
-        return self._meter.drain_usage()
-
-    def metrics(self) -> dict[str, float]:
-        """For ``SeatResult.metrics``: see ``RemoteUsageMeter.metrics``."""
-        return self._meter.metrics()
-
-
-class RemoteAgentClient(_MeteredSeat):
+class RemoteAgentClient(RemoteUsageMeter):
     """An ``InferenceClient`` over a remote agent, for one seat of one match, with texts only.
 
     Temperature and token limit are those that the agent is configured with, on which its price depends.
     """
 
     def __init__(self, model: RemoteModel) -> None:
-        super().__init__(model)
+        super().__init__()
+        self._model = model
         self.failure: RemoteError | None = None
         """Its last failure, if any."""
 
@@ -58,13 +43,13 @@ class RemoteAgentClient(_MeteredSeat):
         Raises:
             RemoteError: its server gave no reply, or its budget is spent.
         """
-        async with self._meter.measure() as tally:
+        async with self._measure() as tally:
             try:
                 reply = await self._model.chat(messages, tally)
             except RemoteError as error:
                 self.failure = error
                 raise
-        self._meter.counts["seconds"] += reply.seconds
+        self._counts["seconds"] += reply.seconds
         return ModelResponse(reply.text)
 
     async def get_policy_version(self) -> int:
@@ -76,17 +61,18 @@ _OVER_BUDGET_DELAY_S = 0.5
 """Before a match without budget fails: the matchmaker makes the next one at once, and may not know of it yet."""
 
 
-_SeatT = TypeVar("_SeatT", bound=_MeteredSeat)
+_SeatT = TypeVar("_SeatT", bound=RemoteUsageMeter)
 
 
-class RemotePlayer(_MeteredSeat, SeatPlayer):
+class RemotePlayer(RemoteUsageMeter, SeatPlayer):
     """A remote agent in one seat of one match.
 
     Its metrics add ``remote_choices`` that the agent had to make and ``remote_illegal`` that the game's default made.
     """
 
     def __init__(self, model: RemoteModel, words: Words) -> None:
-        super().__init__(model, "choices", "illegal")
+        super().__init__("choices", "illegal")
+        self._model = model
         self._words = words
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
@@ -95,17 +81,13 @@ class RemotePlayer(_MeteredSeat, SeatPlayer):
         Raises:
             RemoteError: its server gave no reply, or its budget is spent.
         """
-        reply = await self._request_reply(game, seat)
+        async with self._measure() as tally:
+            reply = await self._model.ask(self._words.rules(), self._words.question(game, seat), tally)
         understood = self._words.understand(game, seat, reply.text, random.Random(seed))
-        counted = self._meter.counts
-        counted["seconds"] += reply.seconds
-        counted["choices"] += understood.choices
-        counted["illegal"] += understood.illegal
+        self._counts["seconds"] += reply.seconds
+        self._counts["choices"] += understood.choices
+        self._counts["illegal"] += understood.illegal
         return understood.action
-
-    async def _request_reply(self, game: Game, seat: int) -> RemoteReply:
-        async with self._meter.measure() as tally:
-            return await self._model.ask(self._words.rules(), self._words.question(game, seat), tally)
 
 
 class RemoteAgents:
@@ -122,7 +104,7 @@ class RemoteAgents:
         self._budget_left = left
         self.add_agents(agents)
         self._models: dict[str, RemoteModel] = {}
-        self._by_match: dict[str, list[tuple[str, _MeteredSeat]]] = {}
+        self._by_match: dict[str, list[tuple[str, RemoteUsageMeter]]] = {}
 
     def add_agents(self, agents: Mapping[str, AgentConfig]) -> None:
         """Add the agents of the current configuration; known ones stay as they are."""
