@@ -101,10 +101,7 @@ def swiglu(gate_up: Tensor) -> Tensor:
 def rotary(x_LHK: Tensor, cos_LP: Tensor, sin_LP: Tensor) -> Tensor:
     """Rotate pairs (i, i + K/2) of every head by its position's angles (RoFormer eq. 34, in Hugging Face's order).
 
-    Args:
-        x_LHK: [..., L, H, K] queries or keys.
-        cos_LP: [..., L, P] cosines; ``rotary_tables`` makes them.
-        sin_LP: [..., L, P] sines.
+    Queries or keys are [..., L, H, K], cosines and sines [..., L, P], from ``rotary_tables``.
     """
     result: Tensor = _Rotary.apply(x_LHK, cos_LP, sin_LP)  # type: ignore[no-untyped-call]
     return result

@@ -102,9 +102,7 @@ class Tokenizer:
     def render_chat(self, messages: Sequence[Mapping[str, str]], thinking: bool = False) -> str:
         """Render a conversation with the folder's chat template, up to the start of the reply.
 
-        Args:
-            messages: Each with ``role`` and ``content``.
-            thinking: ``enable_thinking`` of templates that have the switch.
+        Messages have ``role`` and ``content``; ``thinking`` is ``enable_thinking`` of templates that have the switch.
 
         Raises:
             ModelError: the template cannot be read, or rejects the conversation (some have no system role).

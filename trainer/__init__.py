@@ -13,6 +13,7 @@ The path of a batch:
 - ``batch``            trajectories as flat arrays, minibatches and microbatches
 - ``loss_inputs``      log-probabilities and entropies that a loss needs; parity with a backend's
 - ``losses/``          objectives, most with a bound on the importance ratio
+- ``optimizer``        AdamW on a flat vector of parameters
 - ``critic``           a learned value function, for estimators that use one
 - ``backends/``        the libraries that run base model and adapter: one file each
 - ``learner``          gradient steps on one adapter; ``learner_config``: its settings

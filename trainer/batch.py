@@ -135,11 +135,7 @@ def truncate_choices(step: ModelCall, longest: int | None) -> ModelCall:
 def minibatches(batch: Batch, rng: np.random.Generator, sequences: int, tokens: int) -> list[Ints]:
     """Shuffle the sequences into minibatches of nearly equal count.
 
-    Args:
-        batch: the sequences.
-        rng: decides the order.
-        sequences: approximate sequences of a minibatch.
-        tokens: approximate upper bound on the tokens of a minibatch.
+    ``rng`` decides the order; ``sequences`` and ``tokens`` of a minibatch are approximate.
     """
     by_count = round(len(batch) / sequences)
     by_tokens = -(-int(batch.length_S.sum()) // tokens)

@@ -290,13 +290,13 @@ class CreditUnit(NamedTuple):
 
 def credit_units(rollouts: Sequence[Trajectory]) -> list[CreditUnit]:
     """The members of every trajectory, in order; a trajectory without members as it is."""
-    return [share for at, rollout in enumerate(rollouts) for share in _trajectory_units(at, rollout)]
-
-
-def _trajectory_units(at: int, rollout: Trajectory) -> list[CreditUnit]:
-    if not rollout.members:
-        return [CreditUnit(at, rollout, range(len(rollout.steps)))]
-    return [CreditUnit(at, _member_trajectory(rollout, member), member.steps) for member in rollout.members]
+    units = []
+    for at, rollout in enumerate(rollouts):
+        if rollout.members:
+            units += [CreditUnit(at, _member_trajectory(rollout, one), one.steps) for one in rollout.members]
+        else:
+            units.append(CreditUnit(at, rollout, range(len(rollout.steps))))
+    return units
 
 
 def _member_trajectory(rollout: Trajectory, member: RoleSegment) -> Trajectory:
@@ -319,10 +319,7 @@ def _member_trajectory(rollout: Trajectory, member: RoleSegment) -> Trajectory:
 def merge_units(of: Sequence[CreditUnit], values: Sequence[Array], rollouts: Sequence[Trajectory]) -> list[Array]:
     """Merge the values of units to [S] per trajectory; 0 for a step that no member has.
 
-    Args:
-        of: from ``credit_units`` of the trajectories.
-        values: [steps] of each unit.
-        rollouts: the batch.
+    The units are from ``credit_units`` of the same trajectories.
     """
     whole = [np.zeros(len(rollout.steps)) for rollout in rollouts]
     for share, values_S in zip(of, values, strict=True):

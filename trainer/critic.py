@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models import adapters
-from models.adamw import AdamW
 from models.adapters import Lora, LoraConfig
 from models.decoder import Decoder
 from models.forward import Weights, detach_weights, forward_rectangle
@@ -24,12 +23,12 @@ from models.packing import padded_rectangles
 from schemas.trajectories import Trajectory
 from trainer.advantages.base import CriticConfig
 from trainer.batch import run_starts
+from trainer.optimizer import FlatAdamW, OptimizerState
 from trainer.ranks import SINGLE_RANK, RankComm
-from trainer.state import MOMENTS
 
 Array = NDArray[np.float64]
-TENSORS = ("critic", "critic_exp_avg", "critic_exp_avg_sq")
-"""Names under which the parameters and AdamW's moments are saved."""
+TENSORS = {"critic": "flat", "critic_exp_avg": "exp_avg", "critic_exp_avg_sq": "exp_avg_sq"}
+"""Names under which the tensors of the optimiser's state are saved."""
 
 
 class Critic:
@@ -40,12 +39,7 @@ class Critic:
     ) -> None:
         """Initialise a critic that predicts 0 everywhere.
 
-        Args:
-            decoder: the base model, frozen.
-            config: rank, learning rate, epochs.
-            seed: seed of the adapter.
-            cells: tokens per forward pass, padding included.
-            ranks: ranks among which the minibatches of ``fit`` are divided.
+        ``cells`` are tokens per forward pass, padding included; ``ranks`` share the minibatches of ``fit``.
         """
         self.decoder = decoder
         self._ranks = ranks
@@ -54,13 +48,12 @@ class Critic:
         self._lora = adapters.create(decoder.shape, LoraConfig(config.rank, config.alpha), seed, decoder.device)
         head = torch.zeros(decoder.shape.hidden_size + 1, device=decoder.device)
         self.flat_C = torch.cat([self._lora.flat_P.detach(), head]).requires_grad_(True)
-        self._optimizer = AdamW([self.flat_C], lr=config.learning_rate)
+        self._optimizer = FlatAdamW(self.flat_C, config.grad_clip)
 
     @property
     def updates(self) -> int:
         """Number of optimiser updates so far."""
-        moments = self._optimizer.state.get(self.flat_C, {})
-        return int(moments["step"]) if moments else 0
+        return self._optimizer.updates
 
     @torch.no_grad()
     def predict_values(self, rollouts: Sequence[Trajectory]) -> list[Array]:
@@ -86,29 +79,21 @@ class Critic:
         before, errors = self.snapshot(), []
         for _ in range(self.config.epochs):
             for steps_S in np.array_split(rng.permutation(count), max(round(count / minibatch), 1)):
-                error, norm = self._accumulate(prompts, returns_S, steps_S)
-                if not math.isfinite(norm):
+                error = self._accumulate(prompts, returns_S, steps_S)
+                if not math.isfinite(self._optimizer.step(self.config.learning_rate, self._ranks)):
                     self.restore(*before)
                     return math.nan
-                self._optimizer.step()
                 errors.append(error)
         return float(np.mean(errors))
 
     def snapshot(self) -> tuple[dict[str, Tensor], int]:
         """Copies of all changing tensors, by the names of ``TENSORS``, and the number of updates."""
-        moments = self._optimizer.state.get(self.flat_C, {})
-        parts = [self.flat_C.detach(), *(moments.get(key, torch.zeros_like(self.flat_C)) for key in MOMENTS)]
-        return {name: part.clone() for name, part in zip(TENSORS, parts, strict=True)}, self.updates
+        state = self._optimizer.state()
+        return {name: state.tensors[key].clone() for name, key in TENSORS.items()}, state.updates
 
     def restore(self, tensors: dict[str, Tensor], updates: int) -> None:
         """Restore a ``snapshot``."""
-        flat, *moments = (tensors[name].to(self.decoder.device) for name in TENSORS)
-        with torch.no_grad():
-            self.flat_C.copy_(flat)
-        self._optimizer.state.clear()
-        if updates:
-            kept = {key: moment.clone() for key, moment in zip(MOMENTS, moments, strict=True)}
-            self._optimizer.state[self.flat_C] = kept | {"step": torch.tensor(float(updates))}
+        self._optimizer.load(OptimizerState(updates, {key: tensors[name] for name, key in TENSORS.items()}))
 
     def _adapter(self) -> Lora:
         own = self._lora
@@ -121,9 +106,9 @@ class Critic:
         head = self.flat_C[self._lora.flat_P.numel() :]
         return hidden_BD.to(head.dtype) @ head[:-1] + head[-1]
 
-    def _accumulate(self, prompts: "_Prompts", returns_S: Tensor, steps_S: NDArray[np.int64]) -> tuple[float, float]:
-        """Compute a minibatch's clipped gradient; return its mean squared error and the norm before clipping."""
-        self.flat_C.grad = None
+    def _accumulate(self, prompts: "_Prompts", returns_S: Tensor, steps_S: NDArray[np.int64]) -> float:
+        """Compute this rank's share of a minibatch's gradient; return the mean squared error of all of it."""
+        self._optimizer.zero_grad()
         shared, total = detach_weights(self.decoder.weights(self._adapter())), torch.zeros((), dtype=torch.float64)
         own_S = self._ranks.shard(steps_S, prompts.length_S)
         for chosen_B, ids_BL, last_B in prompts.chunks(own_S, self._cells):
@@ -132,9 +117,8 @@ class Critic:
             torch.autograd.backward(0.5 * loss)
             total += float(loss.detach())
         shared.backward()
-        self._ranks.all_reduce_gradient(self.flat_C)
         self._ranks.all_reduce_sum(total)
-        return float(total), float(torch.nn.utils.clip_grad_norm_([self.flat_C], self.config.grad_clip))
+        return float(total)
 
 
 class _Prompts:

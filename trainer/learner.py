@@ -23,13 +23,14 @@ from schemas.ids import derive_seed
 from schemas.trajectories import Trajectory
 from trainer import state
 from trainer.advantages.base import UsesCritic
-from trainer.backends import OptimizerState, TrainableAdapter
+from trainer.backends import TrainableAdapter
 from trainer.batch import Batch, Floats, Ints, flatten, flatten_experts, minibatches, rank_microbatches
 from trainer.credit import AdvantagePipeline, AdvantageState, CreditedBatch
 from trainer.critic import TENSORS, Critic
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import choice_logprobs
 from trainer.losses import LOSSES, CrossEntropy, LossInputs, LossValue
+from trainer.optimizer import OptimizerState
 from trainer.ranks import SINGLE_RANK, RankComm
 from trainer.report import StepReport, StepStatistics
 
@@ -172,9 +173,7 @@ class Learner:
     def load_adapter(self, folder: Path, steps: int) -> None:
         """Continue from an adapter alone, with fresh optimiser moments and estimator state.
 
-        Args:
-            folder: as written by ``save_adapter``.
-            steps: gradient steps that made it.
+        ``steps`` are the gradient steps that made it.
 
         Raises:
             ModelError: no adapter, or one of another shape than this learner's.

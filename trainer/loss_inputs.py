@@ -28,14 +28,7 @@ from trainer.ranks import SINGLE_RANK, RankComm
 def compute_loss_inputs(
     weights: Weights, chunk: Microbatch, recompute: bool = False, elements: int = PIECE_ELEMENTS
 ) -> LossInputs:
-    """Run the model on a rectangle and evaluate its choices.
-
-    Args:
-        weights: from ``Decoder.weights``.
-        chunk: the rectangle.
-        recompute: see ``forward_rectangle``.
-        elements: logits held at once; more of them are recomputed in the backward pass.
-    """
+    """Run the model on a rectangle and evaluate its choices."""
     hidden_BQD = forward_rectangle(weights, chunk.ids_BL, chunk.wanted_BQ, chunk.packed, recompute)
     hidden_WD = hidden_BQD.flatten(0, 1).index_select(0, chunk.cell_W)
     return evaluate_choices(weights.head_VD, hidden_WD, chunk, elements)
@@ -44,11 +37,7 @@ def compute_loss_inputs(
 def evaluate_choices(head_VD: Tensor, hidden_WD: Tensor, chunk: Microbatch, elements: int) -> LossInputs:
     """Evaluate the choices of a rectangle, given the final hidden states that predict them.
 
-    Args:
-        head_VD: the output head.
-        hidden_WD: final hidden states.
-        chunk: the rectangle.
-        elements: logits held at once; more of them are recomputed in the backward pass.
+    ``elements`` logits are held at once; more of them are recomputed in the backward pass.
     """
     return with_distribution(chunk, *_distribution(head_VD, hidden_WD, chunk, elements))
 
@@ -88,12 +77,7 @@ def full_vocabulary_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Log-probability and entropy [U] of choices over the whole vocabulary, without all their logits at once.
 
-    Args:
-        head_VD: the output head.
-        hidden_UD: final hidden states.
-        chosen_U: the sampled tokens.
-        temperature_U: sampling temperatures.
-        elements: logits held at once.
+    ``elements`` logits are held at once.
     """
     size = max(elements // len(head_VD), 1)
     if len(hidden_UD) <= size:
@@ -124,13 +108,7 @@ def choice_logprobs(
 ) -> Floats:
     """Log-probabilities [W] of a batch's choices, under fixed weights.
 
-    Args:
-        evaluate: the model, for one rectangle.
-        batch: all its choices, in its order.
-        device: the model's.
-        config: tokens and layout of a rectangle.
-        ranks: among which the sequences are sharded.
-        even: see ``rank_microbatches``.
+    The sequences are sharded among ``ranks``; for ``even`` see ``rank_microbatches``.
     """
     logprob_W = np.zeros(len(batch.position_W), np.float32)
     for chunk, counts in rank_microbatches(batch, np.arange(len(batch)), config, device, ranks, even):
@@ -161,11 +139,7 @@ def recompute_choices(
     The order depends on the steps' tokens and choices alone, so that results for the same steps under other masks are
     comparable element by element.
 
-    Args:
-        evaluate: the model, for one rectangle.
-        shape: of the model; the steps must fit it.
-        device: the model's.
-        steps: what was sampled.
+    ``evaluate`` is the model, for one rectangle; the steps must fit its shape.
 
     Raises:
         ModelError: the learner would refuse the steps.

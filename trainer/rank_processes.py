@@ -185,10 +185,7 @@ class RankGroup:
     def step(self, learner: Learner, rollouts: Sequence[Trajectory], progress: float) -> StepReport:
         """Take a step on all ranks.
 
-        Args:
-            learner: Rank 0's.
-            rollouts: See ``Learner.step``.
-            progress: See ``Learner.step``.
+        For the arguments see ``Learner.step``.
 
         Raises:
             ModelError: a rank ended, or holds other weights. The learner's state is of no use then.

@@ -53,12 +53,7 @@ class Gae(PluginStruct, frozen=True):
         return Estimate(self.estimate(rewards, [np.zeros(len(r.steps)) for r in rollouts]).advantages, state)
 
     def estimate(self, rewards: Sequence[Array], values: Sequence[Array]) -> CriticEstimate:
-        """Advantages and returns.
-
-        Args:
-            rewards: [S] per rollout.
-            values: [S] per rollout, the critic's, before each step.
-        """
+        """Advantages and returns, each [S] per rollout like the arguments; see ``UsesCritic``."""
         advantages = [self._discounted(r_S, v_S) for r_S, v_S in zip(rewards, values, strict=True)]
         returns = [a_S + v_S for a_S, v_S in zip(advantages, values, strict=True)]
         if self.normalize:

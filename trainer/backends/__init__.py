@@ -1,7 +1,7 @@
 """Learner backends: the library that runs the base model and its adapter; one file each beside this contract.
 
 A backend holds a frozen base model and makes adapters on it. Where it holds them in this process, all trainable
-parameters of an adapter are one flat vector, ``flat_P``, and ``native.FlatAdamW`` updates it. Where a server holds
+parameters of an adapter are one flat vector, ``flat_P``, and ``FlatAdamW`` updates it. Where a server holds
 them, the server's optimiser does.
 """
 
@@ -24,6 +24,7 @@ from trainer.batch import Microbatch
 from trainer.critic import Critic
 from trainer.learner_config import LearnerConfig
 from trainer.losses import LossInputs
+from trainer.optimizer import OptimizerState
 from trainer.ranks import RankComm
 
 
@@ -45,20 +46,6 @@ class AdapterLayout(NamedTuple):
     alpha: float
     sizes: Mapping[str, tuple[int, int]]
     """(out, in) of every adapted linear, by name; the order of the flat vector. Empty where a server holds them."""
-
-
-class OptimizerState(NamedTuple):
-    """Weights and moments of an adapter at one update."""
-
-    updates: int
-    tensors: Mapping[str, Tensor] = {}
-    """``flat``, ``exp_avg`` and ``exp_avg_sq``; none where a server keeps them."""
-    path: str = ""
-    """Where the server keeps them."""
-
-    def copy(self) -> "OptimizerState":
-        """The same with memory of its own."""
-        return self._replace(tensors={name: tensor.clone() for name, tensor in self.tensors.items()})
 
 
 class MemoryReport(NamedTuple):
@@ -90,9 +77,8 @@ _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 class AdapterOptimizer(Protocol):
     """AdamW on one adapter, where the backend holds the weights."""
 
-    @property
-    def weights(self) -> tuple[Tensor, ...]:
-        """The weights in this process: what all ranks must hold alike."""
+    weights: tuple[Tensor, ...]
+    """The weights in this process: what all ranks must hold alike."""
 
     @property
     def updates(self) -> int:
@@ -136,29 +122,19 @@ class ForwardPass(Protocol):
 class TrainableAdapter(Protocol):
     """One adapter on a frozen base."""
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether a rectangle is a request to a server: then a whole minibatch is one packed row."""
-
-    @property
-    def layout(self) -> AdapterLayout:
-        """Rank, alpha and adapted linears."""
-
-    @property
-    def shape(self) -> ModelShape:
-        """Sizes of the base model."""
+    is_remote: bool
+    """Whether a rectangle is a request to a server: then a whole minibatch is one packed row."""
+    is_sharded: bool
+    """Whether the ranks exchange weights of the base in every pass, so that all have to run equally many."""
+    layout: AdapterLayout
+    shape: ModelShape
+    """Sizes of the base model."""
+    dtype: torch.dtype
+    """Type of the base model's weights."""
 
     @property
     def device(self) -> torch.device:
-        """Device of base model and adapter."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the base model's weights."""
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether the ranks exchange weights of the base in every pass, so that all have to run equally many."""
+        """Device of base model and adapter; another one while the base is offloaded."""
 
     def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> ForwardPass:
         """Start a pass over a minibatch.
@@ -196,17 +172,12 @@ class TrainableAdapter(Protocol):
 class LearnerBackend(Protocol):
     """A frozen base model that adapters are trained on."""
 
-    @property
-    def shape(self) -> ModelShape:
-        """Sizes of the base model."""
-
-    @property
-    def base(self) -> nn.Module | None:
-        """The frozen base model; None where a server holds it."""
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether several ranks hold a part of the base each."""
+    shape: ModelShape
+    """Sizes of the base model."""
+    base: nn.Module | None
+    """The frozen base model; None where a server holds it."""
+    is_sharded: bool
+    """Whether several ranks hold a part of the base each."""
 
     def shard(self, device: str) -> None:
         """Keep this rank's part of the base, on its device; all ranks are connected, and no adapter exists yet.
@@ -268,9 +239,7 @@ class ChecksLeague(Protocol):
     def check_league(self, config: LeagueConfig, free_text: bool) -> None:
         """Check that the backend can compute what a league trains.
 
-        Args:
-            config: the league's.
-            free_text: whether models choose from the whole vocabulary.
+        ``free_text`` is whether models choose from the whole vocabulary.
 
         Raises:
             ConfigError: it cannot; the message names the key.

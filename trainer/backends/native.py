@@ -9,95 +9,30 @@ with 16. What the native decoder saves is in the first and the last layer, so de
 Shape suffixes: P parameters of the adapter.
 """
 
-import math
 from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import nn
 
 from models import adapters
-from models.adamw import AdamW
 from models.adapters import TARGETS, Lora, LoraConfig
 from models.decoder import Decoder
 from models.forward import detach_weights
-from models.model_config import DecoderShape, read_shape, unsupported_reason
+from models.model_config import ModelShape, read_shape, unsupported_reason
 from schemas.config import Plugin, TrainerConfig
 from schemas.errors import ConfigError, ModelError
 from schemas.plugins import PluginStruct
 from trainer.advantages.base import ADVANTAGES, CriticConfig, UsesCritic
-from trainer.backends import (
-    BACKENDS,
-    AdapterLayout,
-    AdapterSpec,
-    LearnerBackend,
-    MemoryReport,
-    OptimizerState,
-    report_memory,
-)
+from trainer.backends import BACKENDS, AdapterLayout, AdapterSpec, LearnerBackend, MemoryReport, report_memory
 from trainer.batch import Microbatch
 from trainer.critic import Critic
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import compute_loss_inputs
 from trainer.losses import LossInputs
+from trainer.optimizer import FlatAdamW
 from trainer.ranks import RankComm
-from trainer.state import MOMENTS
-
-
-class FlatAdamW:
-    """AdamW on the adapter's flat vector, an ``AdapterOptimizer`` for backends that hold the weights in this process.
-
-    Args:
-        flat_P: the parameters, changed in place.
-        config: weight decay and gradient clipping.
-    """
-
-    def __init__(self, flat_P: Tensor, config: LearnerConfig) -> None:
-        self.weights = (flat_P,)
-        self._flat_P = flat_P
-        self._bound = config.grad_clip
-        self._adamw = AdamW([flat_P], lr=config.learning_rate, weight_decay=config.weight_decay)
-
-    @property
-    def updates(self) -> int:
-        """See ``AdapterOptimizer.updates``."""
-        moments = self._adamw.state.get(self._flat_P, {})
-        return int(moments["step"]) if moments else 0
-
-    def zero_grad(self) -> None:
-        """See ``AdapterOptimizer.zero_grad``."""
-        self._flat_P.grad = None
-
-    def step(self, rate: float, ranks: RankComm, update: bool = True) -> float:
-        """See ``AdapterOptimizer.step``."""
-        ranks.all_reduce_gradient(self._flat_P)
-        norm = float(torch.nn.utils.clip_grad_norm_([self._flat_P], self._bound))
-        if update and math.isfinite(norm):
-            self._adamw.param_groups[0]["lr"] = rate
-            self._adamw.step()
-        return norm
-
-    def state(self) -> OptimizerState:
-        """See ``AdapterOptimizer.state``."""
-        moments = self._adamw.state.get(self._flat_P, {})
-        # Separate zeros for each moment: the file format refuses tensors that share memory.
-        tensors = {key: moments.get(key, torch.zeros_like(self._flat_P)) for key in MOMENTS}
-        return OptimizerState(self.updates, tensors | {"flat": self._flat_P.detach()})
-
-    def load(self, state: OptimizerState) -> None:
-        """See ``AdapterOptimizer.load``."""
-        own = {name: tensor.to(self._flat_P.device) for name, tensor in state.tensors.items()}
-        with torch.no_grad():
-            self._flat_P.copy_(own["flat"])
-        self.reset()
-        if state.updates:
-            moments = {key: own[key].clone() for key in MOMENTS}
-            self._adamw.state[self._flat_P] = moments | {"step": torch.tensor(float(state.updates))}
-
-    def reset(self) -> None:
-        """See ``AdapterOptimizer.reset``."""
-        self._adamw.state.clear()
 
 
 class NativeAdapter:
@@ -108,23 +43,16 @@ class NativeAdapter:
     def __init__(self, decoder: Decoder, lora: Lora) -> None:
         self.decoder = decoder
         self.lora = lora
-        self.layout = AdapterLayout(lora.rank, lora.alpha, lora.sizes)
-        self.shape: DecoderShape = decoder.shape
-
-    @property
-    def flat_P(self) -> Tensor:
+        self.flat_P = lora.flat_P
         """All trainable parameters, float32, in the order of ``layout``."""
-        return self.lora.flat_P
+        self.layout = AdapterLayout(lora.rank, lora.alpha, lora.sizes)
+        self.shape: ModelShape = decoder.shape
+        self.dtype = decoder.embed.dtype
 
     @property
     def device(self) -> torch.device:
         """See ``TrainableAdapter.device``."""
         return self.decoder.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """See ``TrainableAdapter.dtype``."""
-        return self.decoder.embed.dtype
 
     def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> "NativePass":
         """See ``TrainableAdapter.begin``; the adapter is applied once for the whole minibatch, without dropout."""
@@ -132,7 +60,7 @@ class NativeAdapter:
 
     def make_optimizer(self, config: LearnerConfig) -> FlatAdamW:
         """See ``TrainableAdapter.make_optimizer``."""
-        return FlatAdamW(self.lora.flat_P, config)
+        return FlatAdamW(self.flat_P, config.grad_clip, config.weight_decay)
 
     def make_critic(self, config: CriticConfig, seed: int, cells: int, ranks: RankComm) -> Critic:
         """See ``TrainableAdapter.make_critic``."""
@@ -184,12 +112,8 @@ class NativeBackend:
 
     def __init__(self, decoder: Decoder) -> None:
         self.decoder = decoder
-        self.shape: DecoderShape = decoder.shape
-
-    @property
-    def base(self) -> Decoder:
-        """See ``LearnerBackend.base``."""
-        return self.decoder
+        self.base: nn.Module | None = decoder
+        self.shape: ModelShape = decoder.shape
 
     def shard(self, device: str) -> None:
         """See ``LearnerBackend.shard``."""
@@ -198,7 +122,7 @@ class NativeBackend:
     def new_adapter(self, spec: AdapterSpec, seed: int) -> NativeAdapter:
         """See ``LearnerBackend.new_adapter``."""
         config = LoraConfig(spec.rank, spec.alpha, spec.targets or TARGETS)
-        lora = adapters.create(self.shape, config, seed, self.decoder.device)
+        lora = adapters.create(self.decoder.shape, config, seed, self.decoder.device)
         lora.rslora = spec.rslora
         return NativeAdapter(self.decoder, lora)
 

@@ -32,12 +32,12 @@ from schemas.errors import ConfigError, ModelError, format_choices
 from schemas.plugins import PluginStruct
 from trainer.advantages.base import CriticConfig
 from trainer.backends import BACKENDS, AdapterLayout, AdapterSpec, MemoryReport, report_memory
-from trainer.backends.native import FlatAdamW
 from trainer.batch import Microbatch
 from trainer.critic import Critic
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import evaluate_choices
 from trainer.losses import LossInputs
+from trainer.optimizer import FlatAdamW
 from trainer.ranks import RankComm
 
 PACKED_ATTENTION = "league_packed"
@@ -103,8 +103,10 @@ class PeftBackend:
 
     def __init__(self, model: Any, shape: ModelShape, settings: PeftSettings) -> None:
         self.model = model
+        self.base: nn.Module | None = model
         self.shape = shape
         self.settings = settings
+        self.is_sharded = settings.sharded
         self.peft_model: Any = None
         self.head_scale = _probe_head(model)
         self._attention = str(model.config._attn_implementation)
@@ -124,17 +126,6 @@ class PeftBackend:
         """The output head."""
         weight: Tensor = self.model.get_output_embeddings().weight
         return weight
-
-    @property
-    def base(self) -> nn.Module:
-        """See ``LearnerBackend.base``."""
-        module: nn.Module = self.model
-        return module
-
-    @property
-    def is_sharded(self) -> bool:
-        """See ``LearnerBackend.is_sharded``."""
-        return self.settings.sharded
 
     def shard(self, device: str) -> None:
         """See ``LearnerBackend.shard``: the layers and, where it is not the output head too, the embedding.
@@ -267,21 +258,8 @@ class PeftAdapter:
         _initialise(self._modules, name, seed)
         self.flat_P = torch.cat([p.detach().float().flatten() for p in self._parameters]).requires_grad_(True)
         self._point_into(self.flat_P)
-
-    @property
-    def device(self) -> torch.device:
-        """See ``TrainableAdapter.device``."""
-        return self.flat_P.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """See ``TrainableAdapter.dtype``."""
-        return self.backend.head_VD.dtype
-
-    @property
-    def is_sharded(self) -> bool:
-        """See ``TrainableAdapter.is_sharded``."""
-        return self.backend.is_sharded
+        self.device, self.dtype = self.flat_P.device, backend.head_VD.dtype
+        self.is_sharded = backend.is_sharded
 
     def begin(self, config: LearnerConfig, enabled: bool = True, dropout_seed: int | None = None) -> "PeftPass":
         """See ``TrainableAdapter.begin``."""
@@ -295,7 +273,7 @@ class PeftAdapter:
 
     def make_optimizer(self, config: LearnerConfig) -> FlatAdamW:
         """See ``TrainableAdapter.make_optimizer``."""
-        return FlatAdamW(self.flat_P, config)
+        return FlatAdamW(self.flat_P, config.grad_clip, config.weight_decay)
 
     def make_critic(self, config: CriticConfig, seed: int, cells: int, ranks: RankComm) -> Critic:
         """See ``TrainableAdapter.make_critic``."""

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models import adapters
 from models.adapters import CONFIG_FILE, TARGETS, WEIGHTS_FILE
@@ -34,20 +34,13 @@ from schemas.config import LeagueConfig
 from schemas.errors import ConfigError, ModelError
 from schemas.plugins import PluginStruct
 from trainer.advantages.base import ADVANTAGES, CriticConfig, UsesCritic
-from trainer.backends import (
-    BACKENDS,
-    AdapterLayout,
-    AdapterSpec,
-    MemoryReport,
-    OptimizerState,
-    read_adapter_spec,
-    report_memory,
-)
+from trainer.backends import BACKENDS, AdapterLayout, AdapterSpec, MemoryReport, read_adapter_spec, report_memory
 from trainer.batch import Microbatch
 from trainer.critic import Critic
 from trainer.learner_config import LearnerConfig
 from trainer.loss_inputs import with_distribution
 from trainer.losses import LOSSES, LossInputs, Objective
+from trainer.optimizer import OptimizerState
 from trainer.ranks import RankComm
 
 ALPHA = 32.0
@@ -148,7 +141,7 @@ class TinkerBackend:
     """A ``LearnerBackend`` on a server; nothing of the base model is in this process."""
 
     is_sharded = False
-    base = None
+    base: nn.Module | None = None
 
     def __init__(self, service: Any, shape: ModelShape, dtype: torch.dtype, settings: TinkerSettings) -> None:
         self.service = service

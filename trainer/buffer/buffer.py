@@ -140,10 +140,7 @@ class TrajectoryBuffer:
     def add(self, sequence: int, rollout: Trajectory, done: Ranges) -> None:
         """Add a valid trajectory.
 
-        Args:
-            sequence: of ``EXPERIENCE``.
-            rollout: as it was received.
-            done: its steps that recorded gradient steps have trained on.
+        ``done`` are its steps that recorded gradient steps have trained on.
         """
         self._mark_examined(sequence, rollout)
         steps = [step for step in trainable_steps(rollout) if not in_ranges(done, step)]
@@ -154,9 +151,11 @@ class TrajectoryBuffer:
         for one in (one for group in update.released for one in group):
             self._waiting[one.sequence] = one
         for reason, those in (("given_up", update.given_up), ("late", update.late)):
-            self._unsettled += [
-                DroppedItem(one.sequence, one.rollout.match_id, reason, one.rollout.seat) for one in those
-            ]
+            for one in those:
+                self._note_dropped(one, reason)
+
+    def _note_dropped(self, one: BufferedTrajectory | BatchItem, reason: str) -> None:
+        self._unsettled.append(DroppedItem(one.sequence, one.rollout.match_id, reason, one.rollout.seat))
 
     def advance(self, version: int) -> None:
         """Give up groups that have waited too long, or that cannot be completed before the next step.
@@ -204,7 +203,7 @@ class TrajectoryBuffer:
             reason = judge(one.rollout) or self._exhausted_reason(one)
             if reason is not None:
                 del self._waiting[sequence]
-                self._unsettled.append(DroppedItem(sequence, one.rollout.match_id, reason, one.rollout.seat))
+                self._note_dropped(one, reason)
 
     def _exhausted_reason(self, one: BufferedTrajectory) -> str | None:
         """Reason to drop a trajectory of which no step is left to draw, or None."""
@@ -253,7 +252,7 @@ class TrajectoryBuffer:
         """Drop trajectories of a batch that teach nothing, so that others can take their place."""
         for one in batch:
             del self._waiting[one.sequence]
-            self._unsettled.append(DroppedItem(one.sequence, one.rollout.match_id, "filtered", one.rollout.seat))
+            self._note_dropped(one, "filtered")
 
     def settle_batch(
         self, batch: Sequence[BatchItem], filtered: Sequence[int], refused: Sequence[int]
@@ -271,7 +270,7 @@ class TrajectoryBuffer:
             waiting = self._waiting[one.sequence]
             waiting.steps = [step for step in waiting.steps if step not in one.steps]
             if reason is not None:
-                self._unsettled.append(DroppedItem(one.sequence, one.rollout.match_id, reason, one.rollout.seat))
+                self._note_dropped(one, reason)
             else:
                 trained.append(one)
             if reason is not None or not one.left:
