@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from arena.prompts import Message, Template, make_template, merge_system_message, template_for, with_system_prompt
 from arena.prompts.extraction import get_observation_template
 from models.tokenizer import Tokenizer
@@ -46,12 +48,8 @@ def render_conversation(tokenizer: Tokenizer, messages: Sequence[Message], confi
     if config.template != AUTO or not tokenizer.has_chat_template:
         return resolve_template(tokenizer, config).render(conversation, config.thinking)
     try:
-        return tokenizer.render_chat(_to_chat_dicts(conversation), config.thinking)
+        return tokenizer.render_chat(msgspec.to_builtins(conversation), config.thinking)
     except ModelError:
         if conversation[0].role != "system":
             raise
-        return tokenizer.render_chat(_to_chat_dicts(merge_system_message(conversation)), config.thinking)
-
-
-def _to_chat_dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.content} for message in messages]
+        return tokenizer.render_chat(msgspec.to_builtins(merge_system_message(conversation)), config.thinking)

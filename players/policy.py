@@ -82,16 +82,9 @@ class PolicyPlayer(SeatPlayer):
     def _record_model_call(
         self, game: Game, seat: int, prompt_ids: list[int], version: int, generation: Generation, reply: ParsedReply
     ) -> None:
-        call = make_model_call(
-            prompt_ids,
-            generation,
-            version,
-            self._sampling.temperature,
-            clock=game.clock,
-            progress=game.progress(seat),
-            formatted=reply.formatted,
-            invalid=reply.invalid,
-        )
+        call = make_model_call(prompt_ids, generation, version, self._sampling.temperature)
+        outcome = {"formatted": reply.formatted, "invalid": reply.invalid}
+        call = msgspec.structs.replace(call, clock=game.clock, progress=game.progress(seat), **outcome)
         self.model_calls.append(call)
         # Behind the last part there may be an end token.
         self._action_parts.append([part for at in call.branches for part in reply.parts[at : at + 1]])
@@ -283,16 +276,7 @@ def make_conversation_encoder(tokenizer: Tokenizer, config: PromptsConfig) -> Co
     return ConversationEncoder(tokenizer, config)
 
 
-def make_model_call(
-    prompt_ids: list[int],
-    generation: Generation,
-    version: int,
-    temperature: float,
-    clock: int = 0,
-    progress: float = 0.0,
-    formatted: bool = True,
-    invalid: bool = False,
-) -> ModelCall:
+def make_model_call(prompt_ids: list[int], generation: Generation, version: int, temperature: float) -> ModelCall:
     """A sampled completion as the trainer learns from it; arguments as the fields of ``ModelCall``."""
     return ModelCall(
         prompt_ids=prompt_ids,
@@ -301,9 +285,7 @@ def make_model_call(
         logprobs=generation.logprobs,
         allowed=generation.allowed,
         version=version,
-        clock=clock,
-        progress=progress,
+        clock=0,
+        progress=0.0,
         temperature=temperature,
-        formatted=formatted,
-        invalid=invalid,
     )

@@ -185,7 +185,7 @@ class RemoteModel:
     def _make_body(self, messages: Sequence[Message]) -> dict[str, Any]:
         return {
             "model": self._config.model,
-            "messages": messages_to_json(messages),
+            "messages": list(messages),
             "temperature": self._config.temperature,
             self._config.limit_field: self._config.max_tokens,
             **self._config.extra,
@@ -269,11 +269,6 @@ def resolve_api_key(agent: str, config: RemoteAgentConfig) -> str:
     if not (key.isascii() and key.isprintable()):
         raise ConfigError(f"agents.{agent}.remote.key_variable: what {variable} holds is no key; expected one in ASCII")
     return key
-
-
-def messages_to_json(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """A conversation as OpenAI's interface takes it."""
-    return [{"role": message.role, "content": message.content} for message in messages]
 
 
 def parse_completion(data: bytes, kind: type[CompletionT]) -> CompletionT:

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from inference.remote import OWNER
-from players.remote.model import ChatCompletion, CompletionChoice, RemoteModel, messages_to_json, parse_completion
+from players.remote.model import ChatCompletion, CompletionChoice, RemoteModel, parse_completion
 from schemas.config import RemoteAgentConfig
 from schemas.episodes import Message, ModelResponse, unconstrained_model_call
 from schemas.errors import ConfigError, RemoteError
@@ -168,7 +168,7 @@ class OpenAIClient:
         """
         body = {
             "model": await self._resolve_model(),
-            "messages": messages_to_json(messages),
+            "messages": list(messages),
             "temperature": temperature,
             "max_tokens": max_tokens or self.config.max_tokens,
             "seed": seed & _LARGEST_SEED,
