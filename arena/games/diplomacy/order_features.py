@@ -1,7 +1,7 @@
 """Features of the provinces that a unit chooses among: what is to be gained there, who can come, what friends do.
 
-Shape suffixes: P province, S seat, R round of averaging, M map of what is to be gained, U unit, O option of a unit, all
-units after each other, F feature, C condition on what friendly units choose, J feature under a condition.
+Shape suffixes: P province, S seat, R round of averaging, M map of what is to be gained, G kind of goal, U unit, O option
+of a unit, all units after each other, F feature, C condition on what friendly units choose, J feature under a condition.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,11 +23,15 @@ MAPS = 4
 """Maps of what is to be gained: unowned centres, rivals' centres, the same by the rival's size, threatened own ones."""
 AUTUMN_MAPS = 8
 """Columns of the nearest rounds, which count anew in autumn, when centres change hands."""
+GOALS = 4
+"""Kinds of goals that moves are counted to: unowned centres, rivals' centres, either of them, threatened own ones."""
+UNREACHABLE, MOST_DETOUR = 9, 3
+"""Moves to what cannot be reached; moves more than by the unit's shortest way that are told apart."""
 PLACE_FEATURES = 13
 CONDITIONS = ("one friend", "two friends", "occupant stays", "occupant goes")
 """At least one or two friendly units choose the option too; a friendly unit stands there and stays, or goes."""
 JOINT_FEATURES = 11
-FEATURES = 2 * MAPS * len(ROUNDS) + AUTUMN_MAPS + PLACE_FEATURES + JOINT_FEATURES
+FEATURES = 2 * MAPS * len(ROUNDS) + AUTUMN_MAPS + 2 * GOALS + PLACE_FEATURES + JOINT_FEATURES
 LEAST_LOG = 0.01
 """Added to a gain relative to the best one before its logarithm is taken."""
 
@@ -108,7 +112,18 @@ def _averages() -> Floats:
     return np.array(operators)
 
 
-class _Board:
+@cache
+def _moves_between() -> Floats:
+    """Moves that an army or a fleet needs from one province to another, at most ``UNREACHABLE``; shape (2, P, P)."""
+    moves = np.full((2, len(board.PROVINCES), len(board.PROVINCES)), float(UNREACHABLE))
+    for unit in board.UNITS:
+        from_place = moves["AF".index(unit[0]), _INDEX[board.province(unit[2:])]]
+        for province, count in board.distances(unit).items():
+            from_place[_INDEX[province]] = min(from_place[_INDEX[province]], count)
+    return moves
+
+
+class PositionArrays:
     """A position as arrays over provinces."""
 
     def __init__(self, position: Position) -> None:
@@ -147,7 +162,7 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
     seats = [seat for seat in seats if position.units[seat]]
     if not seats:
         return {}
-    table = _Board(position)
+    table = PositionArrays(position)
     gains_SMP = np.array([table.gains(seat) for seat in seats])
     # One small product a matrix: large ones would wake the threads of the linear algebra library.
     spread = np.matmul(_averages(), gains_SMP.reshape(-1, len(board.PROVINCES)).T)
@@ -173,6 +188,10 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
     # Of each unit's options the best gain is 1: what is far away matters where nothing is near.
     best_UF = np.maximum.reduceat(spread_OF, starts[:-1])
     relative_OF = spread_OF / (np.repeat(best_UF, lengths, axis=0) + 1e-9)
+    is_unowned_SP, is_rivals_SP, _, is_threatened_SP = (gains_SMP > 0).swapaxes(0, 1)
+    goals_SGP = np.stack([is_unowned_SP, is_rivals_SP, is_unowned_SP | is_rivals_SP, is_threatened_SP], axis=1)
+    moves_OG = _moves_to_nearest(goals_SGP)[row_O, :, kind_O, at_O]
+    detour_OG = moves_OG - np.repeat(np.minimum.reduceat(moves_OG, starts[:-1]), lengths, axis=0)
     holder_O, owner_O = table.holder_P[at_O], table.owner_P[at_O]
     is_goal, is_rivals = (owner_O != seat_O) & (owner_O != _NO_CENTER), (holder_O >= 0) & (holder_O != seat_O)
     features_OF = np.column_stack(
@@ -180,6 +199,8 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
             relative_OF,
             np.log(LEAST_LOG + relative_OF),
             spread_OF[:, :AUTUMN_MAPS] * table.is_autumn,
+            detour_OG == 0,
+            np.minimum(detour_OG, MOST_DETOUR),
             np.minimum(own_O, 3),
             np.minimum(strongest_O, 3),
             np.minimum(rivals_O, 4),
@@ -201,6 +222,13 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
     for (_, seat, unit), option, (start, stop) in zip(units, options, pairwise(starts), strict=True):
         found[seat].append(UnitChoice(unit, option.provinces, features_OF[start:stop], joint_OCJ[start:stop]))
     return found
+
+
+def _moves_to_nearest(goals_SGP: NDArray[np.bool_]) -> Floats:
+    """Moves from each province to the nearest goal of a kind, for armies and fleets; shape (S, G, 2, P)."""
+    reachable = np.where(goals_SGP[:, :, None, None, :], _moves_between(), float(UNREACHABLE))
+    nearest: Floats = reachable.min(axis=-1)
+    return nearest
 
 
 def _joint_features(strongest_O: Floats, is_rivals: Floats, is_goal: Floats, stays_O: Floats) -> Floats:
