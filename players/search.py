@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from statistics import fmean, stdev
 
-from arena.games.base import Action, Game, GameSpec, OpponentModel, SupportsOpponentModel
+from arena.games.base import Action, Game, GameSpec, OpponentModel, SupportsOpponentModel, SupportsValueFunction
 from arena.match import BotPlayer, Player, SeatPlayer, decision_seed
 from players.policy import PolicyPlayer
 from schemas.config import SearchConfig
@@ -230,6 +230,8 @@ class Rollouts:
             if turn >= config.horizon > 0 and (game.clock != clock or not config.whole_rounds):
                 break
             actions = await self._act(game, game.to_move(), seed, turn)
+        if config.value == "fitted" and isinstance(self._spec, SupportsValueFunction) and game.to_move():
+            return self._spec.expected_value(game, self.seat)
         return position_value(game, self.seat, config.value)
 
     async def _act(self, game: Game, seats: Sequence[int], seed: int, turn: int) -> dict[int, Action]:
@@ -248,11 +250,12 @@ def position_value(game: Game, seat: int, value: str = "share") -> float:
 
     ``share``: its share of all seats' progress, or an even share of none; in a finished game its score.
     ``squares``: its share of the squares of progress; in a finished game half of that, and a half for the sole winner.
+    ``fitted``: that of a finished game.
     """
     over = not game.to_move()
     if over and value == "share":
         return game.outcome().scores[seat]
-    power = 2 if value == "squares" else 1
+    power = 1 if value == "share" else 2
     progress = [game.progress(other) ** power for other in range(len(game.seats))]
     share = progress[seat] / sum(progress) if sum(progress) > 0 else 1 / len(progress)
     return (share + (game.outcome().winner == seat)) / 2 if over else share
@@ -271,5 +274,7 @@ def check_searchable(game: GameSpec, config: SearchConfig) -> None:
             raise ConfigError(f"search.{key}: {game.name} has no bot {name!r}; expected one of {', '.join(game.bots)}")
     if config.opponent_model and not isinstance(game, SupportsOpponentModel):
         raise ConfigError(f"search.opponent_model: {game.name} has none; expected false, or a game such as diplomacy")
+    if config.value == "fitted" and not isinstance(game, SupportsValueFunction):
+        raise ConfigError(f"search.value: {game.name} has no value function; expected share or squares")
     if config.opponent_bots and not config.opponent_model:
         raise ConfigError("search.opponent_bots: expected opponent_model = true beside it, the model they are part of")

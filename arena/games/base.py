@@ -252,6 +252,14 @@ class SupportsOpponentModel(Protocol):
         """Returns a model that has seen nothing of a match yet; another seat may be one of the known bots, or none."""
 
 
+@runtime_checkable
+class SupportsValueFunction(Protocol):
+    """A ``GameSpec`` with a value function, fitted to finished games."""
+
+    def expected_value(self, game: Game, seat: int) -> float:
+        """Returns what the value of the seat's finished game will be, 0 to 1: ``squares`` of ``SearchConfig.value``."""
+
+
 def position_checksum(saved: bytes) -> str:
     """Returns eight hex digits that distinguish a saved position from nearly all others."""
     return digest(saved)[:8]

@@ -94,8 +94,9 @@ class SearchConfig(Table, frozen=True):
     """Turns of a rollout; 0 plays to the end. Positions before the end count by progress, as centres in Diplomacy."""
     whole_rounds: bool = False
     """Whether rollouts go on after ``horizon`` turns until the game's clock advances, in Diplomacy to the new year."""
-    value: Literal["share", "squares"] = "share"
-    """Value of a position: the seat's ``share`` of progress, or of its ``squares``, which counts who leads."""
+    value: Literal["share", "squares", "fitted"] = "share"
+    """Value of a position: the seat's ``share`` of progress, or of its ``squares``, which counts who leads; ``fitted``,
+    where the game has a value function, for what the squares will be at the end."""
     bot: str = ""
     """Scripted agent that plays all seats in rollouts; empty for the version itself, which is slow."""
     opponent_model: bool = False

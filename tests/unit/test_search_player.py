@@ -21,7 +21,7 @@ from lifecycle.config_checks import check_config
 from models import Tokenizer, make_base
 from players.policy import PolicyPlayer
 from players.prompt_builder import make_constrained_prompter
-from players.search import ApprenticePlayer, Rollouts, SearchPlayer, position_value
+from players.search import ApprenticePlayer, Rollouts, SearchPlayer, check_searchable, position_value
 from schemas.codec import decode_trajectory, encode_trajectory
 from schemas.config import LeagueConfig, SearchConfig, convert
 from schemas.errors import ConfigError
@@ -186,6 +186,17 @@ def test_squares_count_the_leader_and_the_winner(nim: GameSpec) -> None:
     assert [position_value(game, seat, "squares") for seat in (0, 1)] == [9 / 50, (16 / 25 + 1) / 2]
 
 
+def test_a_fitted_value_of_a_finished_game_is_its_squares_and_needs_a_value_function(nim: GameSpec) -> None:
+    spec, config = DiplomacySpec(Settings(max_year=1901)), SearchConfig(value="fitted", horizon=0, bot="greedy")
+    game, rng = spec.new(0), Random(0)
+    while moving := game.to_move():
+        game.apply({seat: game.random_action(seat, rng) for seat in moving})
+    assert position_value(game, 0, "fitted") == position_value(game, 0, "squares")
+    check_searchable(spec, config)
+    with pytest.raises(ConfigError, match=r"search\.value: nim has no value function; expected share or squares"):
+        check_searchable(nim, msgspec.structs.replace(config, bot="random_bot"))
+
+
 class Observed(DiplomacySpec):
     """Diplomacy that keeps the copies of positions that are played on."""
 
@@ -304,7 +315,7 @@ def league(game: str, search: dict[str, Any], tables: dict[str, Any] | None = No
         ("nim", {"bot": "kaos_bot"}, "agents.searcher.search.bot: nim has no bot 'kaos_bot'"),
         ("negotiation", {}, "agents.searcher.search: negotiation has no positions to copy; expected a game"),
         ("nim", {"proposals": ["kaos_bot"]}, "agents.searcher.search.proposals: nim has no bot 'kaos_bot'"),
-        ("nim", {"value": "cubes"}, "search.value: 'cubes'; expected 'share' or 'squares'"),
+        ("nim", {"value": "cubes"}, "search.value: 'cubes'; expected 'fitted', 'share' or 'squares'"),
         ("nim", {"policy": "other"}, "agents.searcher.search.policy: 'other'; expected 'main'"),
         ("nim", {"samples": 0}, "search.samples: 0; expected 1 or more"),
         ("nim", {"margin": -1}, "search.margin: -1"),

@@ -1,7 +1,8 @@
 """Features of the provinces that a unit chooses among: what is to be gained there, who can come, what friends do.
 
-Shape suffixes: P province, S seat, R round of averaging, M map of what is to be gained, G kind of goal, U unit, O option
-of a unit, all units after each other, F feature, C condition on what friendly units choose, J feature under a condition.
+Shape suffixes: P province, S seat, R round of averaging, M map of what is to be gained, G kind of goal, U unit, O
+option of a unit, all units after each other, F feature, C condition on what friendly units choose, J feature under a
+condition.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 
 from arena import bots
-from arena.games.base import Bot, GameSpec, OpponentModel, Recording, Turn
+from arena.games.base import Bot, Game, GameSpec, OpponentModel, Recording, Turn
 from arena.games.diplomacy import Settings
 from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
 from arena.games.diplomacy.game import DiplomacyGame, Record
@@ -18,6 +18,7 @@ from arena.games.diplomacy.position import Position, decode_position
 from arena.games.diplomacy.signposts import SignpostedText
 from arena.games.diplomacy.surroundings import SurroundingsText
 from arena.games.diplomacy.text import DiplomacyText
+from arena.games.diplomacy.value_function import expected_value
 from arena.games.diplomacy.words import DiplomacyWords
 from arena.games.texts import TextFormat, Words
 from schemas.errors import DecodeError
@@ -113,6 +114,10 @@ class DiplomacySpec(GameSpec):
         """See ``SupportsOpponentModel``; the prior is fitted once a process, which takes some seconds."""
         fitted = OrderModel(_bot_weights())
         return OpponentMixture(fitted, [self.bot(name) for name in known]) if known else fitted
+
+    def expected_value(self, game: Game, seat: int) -> float:
+        """See ``SupportsValueFunction``."""
+        return expected_value(cast(DiplomacyGame, game).position, seat, self.settings.max_year)
 
     def text(self) -> TextFormat:
         """Returns the text format that the settings select."""
