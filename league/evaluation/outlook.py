@@ -85,7 +85,7 @@ def make_outlook(state: LeagueState, seats: int | SeatCounts) -> EvaluationOutlo
         sequence=state.sequence,
         rule="off" if is_off else terms.rule,
         elite=list(state.elite),
-        contests=[_promotion_test(test) for test in promotion.promotion_tests(state).values()],
+        contests=[_promotion_test(test) for test in state.evaluation_table.tests.values()],
         waiting=_waiting_candidates(state, less),
         due=_forecast_events(state),
         requests=[request for request in plan_evaluations(state, seats) if request.suite == PROMOTION],
@@ -146,10 +146,7 @@ def _pairs_left(test: Evaluation, done: SprtProgress) -> int | None:
 
 
 def _waiting_candidates(state: LeagueState, less: list[CappedEvaluation]) -> list[WaitingCandidate]:
-    tested, prevented = (
-        promotion.promotion_tests(state),
-        {cut.agent for cut in less if cut.suite == PROMOTION and not cut.matches},
-    )
+    prevented = {cut.agent for cut in less if cut.suite == PROMOTION and not cut.matches}
     at_once = {getattr(event, "agent", "") for event in promotion.due_promotions(state)}
     return [
         WaitingCandidate(
@@ -160,7 +157,7 @@ def _waiting_candidates(state: LeagueState, less: list[CappedEvaluation]) -> lis
             why=_waiting_reason(candidate.agent, at_once, prevented),
         )
         for candidate in promotion.candidates(state)
-        if candidate.agent not in tested
+        if candidate.agent not in state.evaluation_table.tests
     ]
 
 

@@ -55,7 +55,7 @@ def candidates(state: LeagueState) -> list[Candidate]:
     """
     if state.config is None or not state.config.schedule.elite:
         return []
-    tests, elite = promotion_tests(state), set(state.elite)
+    tests, elite = state.evaluation_table.tests, set(state.elite)
     return [
         Candidate(agent, evaluation.verdict.rating, evaluation.verdict.best_other)
         for agent, evaluation in sorted(state.evaluation_table.high_scores.items(), key=_version_order)
@@ -76,17 +76,12 @@ def incumbent(state: LeagueState, candidate: str) -> str | None:
     return best.name if best is not None else None
 
 
-def promotion_tests(state: LeagueState) -> dict[str, Evaluation]:
-    """Promotion tests by candidate, in the order of their requests."""
-    return state.evaluation_table.tests
-
-
 def candidates_to_test(state: LeagueState) -> list[tuple[str, str]]:
     """Candidates whose test may be requested now, each with its incumbent.
 
     Empty during a test or while a promotion is due, as the next incumbent is not known then.
     """
-    tests = promotion_tests(state)
+    tests = state.evaluation_table.tests
     if (
         _promotion_config(state).rule != "sprt"
         or any(test.decision is None for test in tests.values())
@@ -130,7 +125,7 @@ def due_decisions(state: LeagueState) -> list[Decision]:
 
 def due_verdicts(state: LeagueState) -> list[PromotionDecided]:
     """Certificates of the tests that have reached a verdict."""
-    verdicts = [(test, sprt_progress(test)) for test in promotion_tests(state).values() if test.decision is None]
+    verdicts = [(test, sprt_progress(test)) for test in state.evaluation_table.tests.values() if test.decision is None]
     return [_make_certificate(test, done) for test, done in verdicts if done.verdict != "undecided"]
 
 
@@ -139,7 +134,7 @@ def due_promotions(state: LeagueState) -> list[CheckpointAdded | CheckpointPromo
 
     Under ``sprt``: those whose test promotes them, and those without an incumbent.
     """
-    tests = promotion_tests(state)
+    tests = state.evaluation_table.tests
     return [_make_promotion(state, c) for c in candidates(state) if _has_won(state, c, tests.get(c.agent))]
 
 

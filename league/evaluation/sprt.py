@@ -50,17 +50,15 @@ def initial_state(config: SprtConfig) -> SprtState:
     return SprtState(lower=lower, upper=upper)
 
 
-def match_share(own: Sequence[float], others: Sequence[float]) -> float:
+def match_share(own: Sequence[float], others: Sequence[float]) -> float | None:
     """The candidate's share of the points of one match, from the final scores of its seats and of the incumbent's.
 
     The mean over all pairs of a seat of each: 1 for a higher score, ½ for an equal one, 0 for a lower one. Elo is based
-    on the same comparison, so Elo differences give its expectation.
-
-    Raises:
-        UsageError: one of them has no seat, or a score is not finite.
+    on the same comparison, so Elo differences give its expectation. None where one of them has no seat, or a score is
+    not finite.
     """
     if not (own and others and all(map(isfinite, [*own, *others]))):
-        raise UsageError(f"sprt: scores {[*own]} against {[*others]}; expected finite ones, at least one on each side")
+        return None
     points = sum(1.0 if mine > theirs else 0.5 if mine == theirs else 0.0 for mine in own for theirs in others)
     return points / (len(own) * len(others))
 

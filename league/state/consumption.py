@@ -182,11 +182,8 @@ class ExperienceConsumption:
     def from_snapshot(cls, saved: ConsumptionSnapshot) -> "ExperienceConsumption":
         """Restores the fold from a snapshot."""
         fold = cls()
-        fold._fates, fold._consumed, fold._ended = (
-            dict(saved.fates),
-            dict(saved.consumed),
-            SeenIds.from_snapshot(saved.gone),
-        )
+        fold._fates, fold._consumed = dict(saved.fates), dict(saved.consumed)
+        fold._ended = SeenIds.from_snapshot(saved.gone)
         return fold
 
 

@@ -3,7 +3,6 @@
 import msgspec
 
 from league.evaluation.sprt import match_share
-from schemas.errors import UsageError
 from schemas.events import EvaluationFinished, EvaluationRequested, MatchFinished, PromotionDecided
 from schemas.events.rating import SprtConfig
 
@@ -125,10 +124,7 @@ def share_of(match: MatchFinished, candidate: str, opponents: list[str]) -> floa
     """The candidate's share of the points of a match against the incumbent; None when the scores cannot be compared."""
     own = [seat.score for seat in match.seats if seat.agent == candidate]
     others = [seat.score for seat in match.seats if seat.agent in opponents and seat.agent != candidate]
-    try:
-        return match_share(own, others)
-    except UsageError:
-        return None
+    return match_share(own, others)
 
 
 class EvaluationTable:

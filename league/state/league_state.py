@@ -311,12 +311,8 @@ class LeagueState:
             ConfigError: this version cannot read the snapshot's configuration.
         """
         state = cls()
-        state.sequence, state.league, state.model, state.failed = (
-            saved.sequence,
-            saved.league,
-            saved.model,
-            saved.failed,
-        )
+        state.sequence, state.failed = saved.sequence, saved.failed
+        state.league, state.model = saved.league, saved.model
         if saved.config is not None:
             state._configure(convert(saved.config, LeagueConfig, ""))
         state._config_fold = ConfigFold(opened=bool(saved.league), since=saved.config_sequence)
@@ -446,18 +442,12 @@ class LeagueState:
             self._activity[event.agent] = ActivityChange(last.sequence, resting=False)
         return self._update_agent(event.agent, reason="elite", active=True)
 
-    def _on_agent_retired(self, event: e.AgentRetired) -> bool:
-        return self._switch_activity(event, active=False, resting=event.resting)
-
-    def _on_agent_activated(self, event: e.AgentActivated) -> bool:
-        return self._switch_activity(event, active=True, resting=False)
-
-    def _switch_activity(self, event: e.AgentRetired | e.AgentActivated, active: bool, resting: bool) -> bool:
+    def _on_activity_changed(self, event: e.AgentRetired | e.AgentActivated) -> bool:
         # An event decided from an earlier change than the last one is a duplicate or too late.
         if event.agent not in self.agents or event.after != self.activity(event.agent).sequence:
             return False
-        self._activity[event.agent] = ActivityChange(self.sequence, resting)
-        return self._update_agent(event.agent, active=active)
+        self._activity[event.agent] = ActivityChange(self.sequence, isinstance(event, e.AgentRetired) and event.resting)
+        return self._update_agent(event.agent, active=isinstance(event, e.AgentActivated))
 
     def _update_agent(self, agent: str, **fields: Any) -> bool:
         self.agents[agent] = msgspec.structs.replace(self.agents[agent], **fields)
@@ -671,8 +661,8 @@ _HANDLERS: dict[type, Callable[[LeagueState, Any], bool]] = {
     e.CheckpointAdded: LeagueState._on_checkpoint_added,
     e.CheckpointPromoted: LeagueState._on_checkpoint_promoted,
     e.ExternalVersionAdded: LeagueState._on_external_version_added,
-    e.AgentRetired: LeagueState._on_agent_retired,
-    e.AgentActivated: LeagueState._on_agent_activated,
+    e.AgentRetired: LeagueState._on_activity_changed,
+    e.AgentActivated: LeagueState._on_activity_changed,
     e.OpponentsSampled: LeagueState._on_opponents_sampled,
     e.SessionOpened: LeagueState._on_session_opened,
     e.MatchFinished: LeagueState._on_match_finished,

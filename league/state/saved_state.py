@@ -228,7 +228,7 @@ class WorkerRegistry:
         if not self.keys.announce(event):
             return False
         self.workers[event.worker] = WorkerState(event)
-        self._recount_slots()
+        self._count_slots()
         return True
 
     def disconnect(self, event: e.WorkerLeft) -> bool:
@@ -237,7 +237,7 @@ class WorkerRegistry:
         if worker is None:
             return False
         self.workers[event.worker] = WorkerState(worker.joined, event.reason)
-        self._recount_slots()
+        self._count_slots()
         return True
 
     def has_left(self, name: str) -> bool:
@@ -273,11 +273,6 @@ class WorkerRegistry:
         worker = self._running_worker(event.worker, event.incarnation)
         if worker is not None:
             self.workers[event.worker] = msgspec.structs.replace(worker, **fields)
-
-    def _recount_slots(self) -> None:
-        # A worker that just joined has reported nothing, so the minimum stays None where no worker has.
-        if self.slots is not None:
-            self._count_slots()
 
     def _count_slots(self) -> None:
         running = [worker.slots for worker in self.workers.values() if worker.left is None]

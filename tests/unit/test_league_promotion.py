@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from league.auth.permissions import permissions
-from league.evaluation import promotion, sprt
+from league.evaluation import sprt
 from league.evaluation.outlook import make_outlook
 from league.evaluation.plan import evaluation_jobs, finished_evaluations, plan_evaluations
 from league.evaluation.promotion import (
@@ -273,7 +273,7 @@ def test_a_pair_waits_for_those_before_it() -> None:
     state, matches = under_test()
     for job in matches[2:]:
         apply_events(state, result(job, 300.0, Random(job.match_id)))
-    (test,) = promotion.promotion_tests(state).values()
+    (test,) = state.evaluation_table.tests.values()
     assert (sprt_progress(test).pairs, due_verdicts(state)) == ([], [])
     apply_events(state, result(matches[1], 300.0, Random(1)), result(matches[0], 300.0, Random(0)))
     assert [certificate.verdict for certificate in due_verdicts(state)] == ["promote"]
@@ -286,7 +286,7 @@ def test_a_pair_of_which_a_match_failed_was_voided_or_has_no_score_is_passed_ove
     voided = e.MatchVoided(match=good[3], match_sequence=1, reason="x")
     nan = played(matches[4].match_id, matches[4].seats, [float("nan")] * 7)
     apply_events(state, failed, *good[1:4], voided, nan, *good[5:8])
-    (test,) = promotion.promotion_tests(state).values()
+    (test,) = state.evaluation_table.tests.values()
     done = sprt_progress(test)
     assert (done.pairs, done.passed_over) == ([[matches[6].match_id, matches[7].match_id]], 3)
     shares = [share_of(match, "main@10", ["main@1"]) for match in good[6:8]]
@@ -316,7 +316,7 @@ def test_a_won_test_promotes_and_ends_the_evaluation_early() -> None:
     assert finished_evaluations(state) == [], "the verdict comes first"
     assert due_promotions(state) == []
     apply_events(state, certificate)
-    (test,) = promotion.promotion_tests(state).values()
+    (test,) = state.evaluation_table.tests.values()
     assert not test.waiting
     assert evaluation_jobs(state, test.requested, 7) == []
     (end,) = finished_evaluations(state)
@@ -354,7 +354,7 @@ def test_a_void_after_the_verdict_leaves_it_standing() -> None:
     apply_events(state, certificate)
     voided = result(matches[0], 400.0, Random(matches[0].match_id))
     apply_events(state, e.MatchVoided(match=voided, match_sequence=1, reason="x"))
-    (test,) = promotion.promotion_tests(state).values()
+    (test,) = state.evaluation_table.tests.values()
     assert test.decision == certificate
     assert [event.key for event in due_promotions(state)] == ["promoted:main@10"]
 
