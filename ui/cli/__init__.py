@@ -20,7 +20,7 @@
 - ``options``       options that several commands share
 
 A command parses its options, calls ``league.queries``, ``lifecycle`` or ``workers``, and prints the answer. To add one,
-write a function with typer's annotations, name it in ``COMMANDS``, and in ``PANELS`` to place it in the help.
+write a function or coroutine with typer's annotations, and name it in its panel of ``_PANELS``.
 
 Only the module of the command that is called is imported: groups list the others by their docstrings. What takes long
 to import and not all commands of a module need (torch, DuckDB, Matplotlib, prompt_toolkit, servers) is imported inside
@@ -53,110 +53,96 @@ GROUPS = {
 }
 """Groups of commands, with their help."""
 
-COMMANDS = {
-    "up": "machines:up",
-    "open": "machines:open_league",
-    "worker": "machines:worker",
-    "join": "machines:join",
-    "arena": "arena:arena",
-    "nats": "machines:nats",
-    "vllm": "models:vllm",
-    "status": "watch:status",
-    "metrics": "watch:metrics",
-    "web": "watch:web",
-    "site": "watch:site",
-    "dash": "watch:dash",
-    "play": "watch:play",
-    "pause": "control:pause",
-    "resume": "control:resume",
-    "leaderboard": "history:leaderboard",
-    "events": "history:events",
-    "forward": "history:forward",
-    "ledger": "history:ledger",
-    "sql": "sql:sql",
-    "export": "sql:export",
-    "replay": "replay:replay",
-    "void": "corrections:void",
-    "criteria": "evaluation:criteria",
-    "benchmark": "benchmark:benchmark",
-    "lineage": "provenance:lineage",
-    "payoff": "charts:payoff",
-    "plot": "charts:plot",
-    "promote": "evaluation:promote",
-    "release": "models:release",
-    "restore": "models:restore_league",
-    "branch": "runs:branch_league",
-    "compare": "runs:compare_run_folders",
-    "import": "runs:import_league",
-    "verify": "verify:verify",
-    "archive": "archive:archive",
-    "gc": "archive:gc",
-    "doctor": "config:doctor",
-    "parity": "models:parity",
-    "model init": "config:model_init",
-    "model merge": "models:model_merge",
-    "config init": "config:init",
-    "config cards": "config:cards",
-    "config families": "config:families",
-    "config check": "config:check",
-    "config set": "control:config_set",
-    "config show": "control:config_show",
-    "agent add": "control:agent_add",
-    "agent retire": "control:agent_retire",
-    "agent activate": "control:agent_activate",
-    "match show": "provenance:show",
-    "match explain": "provenance:explain",
-    "match resimulate": "provenance:resimulate_match",
-    "match request": "control:match_request",
-    "match export": "provenance:export_matches",
-    "match import": "runs:import_match_results",
-    "matchmaking audit": "provenance:audit_draws",
-    "workers audit": "corrections:audit",
-    "workers quarantine": "corrections:quarantine",
-    "auth init": "machines:init",
-    "auth add": "machines:add",
-    "auth revoke": "machines:revoke",
-    "auth list": "machines:list_users",
-    "dead-letters list": "corrections:list_letters",
-    "dead-letters show": "corrections:show",
-    "dead-letters retry": "corrections:retry",
-    "dead-letters drop": "corrections:drop",
+_PANELS = {
+    "Begin": {
+        "doctor": "config:doctor",
+        "config init": "config:init",
+        "config cards": "config:cards",
+        "config families": "config:families",
+        "config check": "config:check",
+        "config set": "control:config_set",
+        "config show": "control:config_show",
+        "up": "machines:up",
+        "arena": "arena:arena",
+    },
+    "Watch and play": {
+        "dash": "watch:dash",
+        "web": "watch:web",
+        "site": "watch:site",
+        "status": "watch:status",
+        "leaderboard": "history:leaderboard",
+        "events": "history:events",
+        "plot": "charts:plot",
+        "play": "watch:play",
+    },
+    "Steer": {
+        "pause": "control:pause",
+        "resume": "control:resume",
+        "agent add": "control:agent_add",
+        "agent retire": "control:agent_retire",
+        "agent activate": "control:agent_activate",
+        "promote": "evaluation:promote",
+        "void": "corrections:void",
+    },
+    "Ask the history": {
+        "sql": "sql:sql",
+        "criteria": "evaluation:criteria",
+        "benchmark": "benchmark:benchmark",
+        "match show": "provenance:show",
+        "match explain": "provenance:explain",
+        "match resimulate": "provenance:resimulate_match",
+        "match request": "control:match_request",
+        "match export": "provenance:export_matches",
+        "match import": "runs:import_match_results",
+        "lineage": "provenance:lineage",
+        "payoff": "charts:payoff",
+        "matchmaking audit": "provenance:audit_draws",
+        "ledger": "history:ledger",
+        "replay": "replay:replay",
+        "compare": "runs:compare_run_folders",
+        "export": "sql:export",
+    },
+    "More machines": {
+        "join": "machines:join",
+        "worker": "machines:worker",
+        "open": "machines:open_league",
+        "nats": "machines:nats",
+        "auth init": "machines:init",
+        "auth add": "machines:add",
+        "auth revoke": "machines:revoke",
+        "auth list": "machines:list_users",
+        "workers audit": "corrections:audit",
+        "workers quarantine": "corrections:quarantine",
+        "vllm": "models:vllm",
+        "dead-letters list": "corrections:list_letters",
+        "dead-letters show": "corrections:show",
+        "dead-letters retry": "corrections:retry",
+        "dead-letters drop": "corrections:drop",
+        "metrics": "watch:metrics",
+        "forward": "history:forward",
+    },
+    "Guard, mend and branch": {
+        "verify": "verify:verify",
+        "archive": "archive:archive",
+        "gc": "archive:gc",
+        "restore": "models:restore_league",
+        "branch": "runs:branch_league",
+        "import": "runs:import_league",
+    },
+    "Models": {
+        "model init": "config:model_init",
+        "model merge": "models:model_merge",
+        "release": "models:release",
+        "parity": "models:parity",
+    },
 }
+"""Module and function of every command, by panel and by the words that call it."""
+
+COMMANDS = {words: target for commands in _PANELS.values() for words, target in commands.items()}
 """Module and function of every command, by the words that call it."""
 
-PANELS = {
-    "Begin": ("doctor", "config", "up", "arena"),
-    "Watch and play": ("dash", "web", "site", "status", "leaderboard", "events", "plot", "play"),
-    "Steer": ("pause", "resume", "agent", "promote", "void"),
-    "Ask the history": (
-        "sql",
-        "criteria",
-        "benchmark",
-        "match",
-        "lineage",
-        "payoff",
-        "matchmaking",
-        "ledger",
-        "replay",
-        "compare",
-        "export",
-    ),
-    "More machines": (
-        "join",
-        "worker",
-        "open",
-        "nats",
-        "auth",
-        "workers",
-        "vllm",
-        "dead-letters",
-        "metrics",
-        "forward",
-    ),
-    "Guard, mend and branch": ("verify", "archive", "gc", "restore", "branch", "import"),
-    "Models": ("model", "release", "parity"),
-}
-"""Commands by panel. A command that is in none is listed after all of them."""
+PANELS = {panel: tuple(dict.fromkeys(words.split()[0] for words in commands)) for panel, commands in _PANELS.items()}
+"""Commands and groups by panel."""
 
 EPILOGUE = "\n".join(
     (
@@ -245,7 +231,8 @@ class LazyCommands(UserDict[str, Any]):
 def _docstrings(module: str) -> dict[str, str]:
     """Docstrings of a module's functions, read from its source: importing all of them takes far longer."""
     tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
-    return {node.name: ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.FunctionDef)}
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {function.name: ast.get_docstring(function) or "" for function in functions}
 
 
 class LeagueCommands(_ConvertsOnNeed, TyperGroup):
@@ -283,7 +270,7 @@ class LeaguePanels(LeagueCommands):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of the commands in the order of the panels."""
-        return list(dict.fromkeys([*self._panels, *self.commands]))
+        return list(self._panels)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command as help lists it, in its panel."""

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Annotated
 
 import typer
-import uvloop
 from rich.console import Console
 
 from league.blobs import ARCHIVE_AREA, BlobInfo
@@ -18,7 +17,7 @@ from league.run import DEFAULT_RUN, Run
 from lifecycle.maintenance import collect_garbage
 from schemas.config import HistoryConfig
 from schemas.errors import ConflictError, LogError, UsageError
-from ui.cli.options import JsonOption, NatsOption, RunOption, with_run_options
+from ui.cli.options import JsonOption, NatsOption, RunOption
 from ui.output import format_bytes, format_count, print_json, print_omitted
 from workers.progress import progress_callback, show_progress
 
@@ -26,8 +25,7 @@ _MAX_SHOWN = 20
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-@with_run_options
-def archive(
+async def archive(
     *,
     run: Run,
     copy_to: Annotated[
@@ -38,7 +36,7 @@ def archive(
     """Seal and archive everything up to the newest event; an archivist does so by itself, in larger pieces."""
     HistoryConfig(copy_to=copy_to)
     try:
-        uvloop.run(_archive(run, copy_to, as_json))
+        await _archive(run, copy_to, as_json)
     except ConflictError as error:
         raise LogError(f"an archivist is sealing or archiving this league just now ({error}); try again") from None
 
@@ -66,7 +64,7 @@ async def _archive(run: Run, copy_to: str, as_json: bool) -> None:
         print(f"copied up to event {copied.last:,} to {copied.where} ({added})")
 
 
-def gc(
+async def gc(
     run: RunOption = DEFAULT_RUN,
     nats: NatsOption = None,
     delete: Annotated[bool, typer.Option("--delete", help="Delete the unreferenced artifacts.")] = False,
@@ -78,7 +76,7 @@ def gc(
     if keep_snapshots < 1:
         raise UsageError(f"--keep-snapshots {keep_snapshots}: expected 1 or more")
     age_s = _parse_duration(older_than)
-    garbage = uvloop.run(collect_garbage(Run(run, nats=nats), delete, age_s, keep_snapshots))
+    garbage = await collect_garbage(Run(run, nats=nats), delete, age_s, keep_snapshots)
     if as_json:
         print_json(garbage)
         return

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from league.queries.text_table import number_columns, print_table
 from league.run import Run
-from ui.cli.options import JsonOption, with_run_options
+from ui.cli.options import JsonOption
 from ui.output import PLACEHOLDER, print_json, print_line
 from workers.progress import ProgressReporter, show_progress
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lifecycle.benchmark import BenchmarkOptions, BenchmarkReport, ReportGames
 
 
-@with_run_options
 def benchmark(
     game: Annotated[
         str, typer.Argument(metavar="[GAME]", help="The run's game, to be sure of it; by default any.")

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-import uvloop
 
 from league.run import Run
 from schemas.errors import UsageError, format_choices
-from ui.cli.options import AtOption, JsonOption, with_run_options
+from ui.cli.options import AtOption, JsonOption
 from ui.output import format_count, terminal_width, writing
 
 if TYPE_CHECKING:
@@ -27,17 +26,7 @@ class MatrixFormat(StrEnum):
     png = "png"
 
 
-class PayoffOptions(msgspec.Struct, frozen=True):
-    """Selection of matches and agents."""
-
-    game: str | None
-    purposes: list[str]
-    most: int
-    unmet_even: bool
-
-
-@with_run_options
-def payoff(
+async def payoff(
     *,
     run: Run,
     form: Annotated[
@@ -64,7 +53,15 @@ def payoff(
     """
     if form is MatrixFormat.png and (to is None or as_json):
         raise UsageError("--format png: expected -o FILE beside it, and not --json")
-    report = uvloop.run(_load_report(run, PayoffOptions(game, purposes or [], most, unmet_even)))
+    from league.analysis.payoff import make_payoff_report
+    from league.queries.tables import open_tables
+    from league.ratings.load import load_matches
+
+    async with open_tables(run) as tables:
+        configured = await tables.query("SELECT game FROM configurations ORDER BY sequence DESC LIMIT 1")
+        matches = load_matches(tables.connection)
+    game = game or (configured[0][0] if configured else "")
+    report = make_payoff_report(matches, game, purposes or [], most, unmet_even)
     if to is None:
         typer.echo(_payoff_text(report, form, as_json, terminal_width()), nl=False)
         return
@@ -80,18 +77,6 @@ def _write_file(report: "PayoffReport", form: MatrixFormat, as_json: bool, to: P
         draw_payoff(report.payoff, f"Payoffs in {report.game}: rows against columns", to)
     else:
         to.write_text(_payoff_text(report, form, as_json), encoding="utf-8")
-
-
-async def _load_report(run: Run, options: PayoffOptions) -> "PayoffReport":
-    from league.analysis.payoff import make_payoff_report
-    from league.queries.tables import open_run_tables
-    from league.ratings.load import load_matches
-
-    async with open_run_tables(run) as tables:
-        configured = await tables.query("SELECT game FROM configurations ORDER BY sequence DESC LIMIT 1")
-        game = options.game or (configured[0][0] if configured else "")
-        matches = load_matches(tables.connection)
-    return make_payoff_report(matches, game, options.purposes, options.most, options.unmet_even)
 
 
 def _payoff_text(report: "PayoffReport", form: MatrixFormat, as_json: bool, width: int | None = None) -> str:
@@ -207,8 +192,7 @@ _ALLOWED_OPTIONS = {
 }
 
 
-@with_run_options
-def plot(
+async def plot(
     kind: Annotated[
         PlotKind,
         typer.Argument(
@@ -241,7 +225,7 @@ def plot(
     from league.plots.render import to_printable, write_picture
     from league.queries.plots import PlotOptions, draw_picture
 
-    picture = uvloop.run(draw_picture(run, PlotOptions(kind.value, at, system, names, policy)))
+    picture = await draw_picture(run, PlotOptions(kind.value, at, system, names, policy))
     with writing(to):
         write_picture(picture, to)
     typer.echo(f"{to}: {to_printable(picture.title)}")

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 import typer
-import uvloop
 
 from league.integrity.snapshots import load_state_at
 from league.run import Run
@@ -13,7 +12,7 @@ from schemas.config import AgentConfig, SearchConfig, convert, to_builtins
 from schemas.config.base import parse_value
 from schemas.errors import UsageError, format_choices
 from schemas.events import AgentActivated, AgentRetired, Event, LeagueConfigured, LeaguePaused, LeagueResumed
-from ui.cli.options import JsonOption, with_run_options
+from ui.cli.options import JsonOption
 from ui.output import print_answer, print_json
 
 if TYPE_CHECKING:
@@ -24,26 +23,25 @@ ReasonOption = Annotated[str, typer.Option("--reason", help="Reason; recorded wi
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent.")]
 
 
-@with_run_options
-def pause(policy: PolicyOption = "", reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False) -> None:
+async def pause(policy: PolicyOption = "", reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False) -> None:
     """Stop a league from starting matches, evaluations and gradient steps; matches under way are completed."""
     from lifecycle import control
 
-    events = _record_decision(run, LeaguePaused, lambda state: control.pause(state, policy, reason.strip()))
+    events = await _record_decision(run, LeaguePaused, lambda state: control.pause(state, policy, reason.strip()))
     _print_result(events, as_json, f"{policy or 'the league'} pauses; resume it with: league resume", "paused already")
 
 
-@with_run_options
-def resume(policy: PolicyOption = "", reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False) -> None:
+async def resume(
+    policy: PolicyOption = "", reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False
+) -> None:
     """Resume a league, or a policy that was paused by itself."""
     from lifecycle import control
 
-    events = _record_decision(run, LeagueResumed, lambda state: control.resume(state, policy, reason.strip()))
+    events = await _record_decision(run, LeagueResumed, lambda state: control.resume(state, policy, reason.strip()))
     _print_result(events, as_json, f"{policy or 'the league'} goes on", "not paused")
 
 
-@with_run_options
-def config_set(
+async def config_set(
     settings: Annotated[
         list[str], typer.Argument(metavar="KEY=VALUE…", help="A setting, such as rollout.ahead_steps=1.5.")
     ],
@@ -67,7 +65,7 @@ def config_set(
             late.update(control.keys_needing_restart(state, event))  # type: ignore[arg-type]
         return events
 
-    events = _record_decision(run, LeagueConfigured, decide)
+    events = await _record_decision(run, LeagueConfigured, decide)
     if as_json:
         print_json({"changed": bool(events), "needs_new_processes": list(late), "roles": late})
         return
@@ -78,8 +76,7 @@ def config_set(
         print("running processes follow from their next decision on")
 
 
-@with_run_options
-def config_show(
+async def config_show(
     key: Annotated[
         str, typer.Argument(metavar="[KEY]", help="A table or key, such as rollout or trainer.learner.")
     ] = "",
@@ -87,7 +84,9 @@ def config_show(
     run: Run,
 ) -> None:
     """Print the settings in force, defaults included, as JSON."""
-    settings: Any = uvloop.run(_read_settings(run))
+    async with run.open_log() as history:
+        state = await load_state_at(history, run.open_blob_store(history.client))
+    settings: Any = to_builtins(state.config) if state.config is not None else {}
     for part in filter(None, key.split(".")):
         if not isinstance(settings, dict) or part not in settings:
             known = format_choices(settings) if isinstance(settings, dict) and settings else "no further key"
@@ -96,8 +95,7 @@ def config_show(
     print(msgspec.json.format(msgspec.json.encode(settings), indent=2).decode())
 
 
-@with_run_options
-def agent_add(
+async def agent_add(
     name: NameArgument,
     kind: Annotated[str, typer.Option("--kind", help="bot (one of the game's), remote, search or external.")] = "bot",
     rating: Annotated[
@@ -136,7 +134,7 @@ def agent_add(
     if kind == "external":
         if baseline or rating is not None:
             raise UsageError("--baseline, --rating: expected with --kind bot or remote")
-        events = _record_decision(run, None, lambda state: control.add_external_version(state, name, version))
+        events = await _record_decision(run, None, lambda state: control.add_external_version(state, name, version))
         _print_result(events, as_json, f"{name}@{version} entered the league", f"{name}@{version} was there before")
         return
     if version:
@@ -147,32 +145,31 @@ def agent_add(
     agent = AgentConfig(kind=cast(Any, kind), baseline=baseline, remote=remote, search=search)
     if rating is not None:
         agent = msgspec.structs.replace(agent, rating=rating)
-    events = _record_decision(run, LeagueConfigured, lambda state: control.add_agent(state, name, agent))
+    events = await _record_decision(run, LeagueConfigured, lambda state: control.add_agent(state, name, agent))
     _print_result(events, as_json, f"{name} entered the league", "")
 
 
-@with_run_options
-def agent_retire(name: NameArgument, reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False) -> None:
+async def agent_retire(name: NameArgument, reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False) -> None:
     """Retire an agent: samplers no longer draw it. Evaluations that name it still do, and its history stays."""
     from lifecycle import control
 
     if not reason.strip():
         raise UsageError("--reason: empty; expected the reason why the agent retires")
-    events = _record_decision(run, AgentRetired, lambda state: control.retire(state, name, reason.strip()))
+    events = await _record_decision(run, AgentRetired, lambda state: control.retire(state, name, reason.strip()))
     _print_result(events, as_json, f"{name} is drawn no more", f"{name} was retired before")
 
 
-@with_run_options
-def agent_activate(name: NameArgument, reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False) -> None:
+async def agent_activate(
+    name: NameArgument, reason: ReasonOption = "", *, run: Run, as_json: JsonOption = False
+) -> None:
     """Let samplers draw a retired agent again."""
     from lifecycle import control
 
-    events = _record_decision(run, AgentActivated, lambda state: control.activate(state, name, reason.strip()))
+    events = await _record_decision(run, AgentActivated, lambda state: control.activate(state, name, reason.strip()))
     _print_result(events, as_json, f"{name} is drawn again", f"{name} is active")
 
 
-@with_run_options
-def match_request(
+async def match_request(
     seats: Annotated[
         str,
         typer.Option("--seats", help="An agent for each seat, with commas; a policy stands for its newest version."),
@@ -191,12 +188,13 @@ def match_request(
     as_json: JsonOption = False,
 ) -> None:
     """Request matches between agents; evaluators play them when they are free."""
-    from lifecycle.control import PURPOSES
+    from lifecycle import control
 
-    if kind not in PURPOSES:
-        raise UsageError(f"--kind {kind}: expected {format_choices(PURPOSES)}")
+    if kind not in control.PURPOSES:
+        raise UsageError(f"--kind {kind}: expected {format_choices(control.PURPOSES)}")
     line_up = [agent.strip() for agent in seats.split(",")]
-    request = uvloop.run(_request_matches(run, line_up, count, kind, rotate))
+    async with run.open_log() as history:
+        request = await control.request_matches(run, history, line_up, count, kind, rotate)
     print_answer(request, as_json, _print_requested)
 
 
@@ -210,28 +208,11 @@ def _print_requested(requested: "RequestedMatches") -> None:
         print("no evaluator serves now: they wait for one (league up, or league worker evaluator)")
 
 
-async def _request_matches(run: Run, seats: list[str], count: int, purpose: str, rotate: bool) -> "RequestedMatches":
+async def _record_decision(run: Run, kind: type[Event] | None, decide: "DecideEvents") -> Sequence[Event]:
     from lifecycle import control
 
     async with run.open_log() as history:
-        return await control.request_matches(run, history, seats, count, purpose, rotate)
-
-
-async def _read_settings(run: Run) -> dict[str, Any]:
-    async with run.open_log() as history:
-        state = await load_state_at(history, run.open_blob_store(history.client))
-        return to_builtins(state.config) if state.config is not None else {}
-
-
-def _record_decision(run: Run, kind: type[Event] | None, decide: "DecideEvents") -> Sequence[Event]:
-    from lifecycle import control
-
-    async def work() -> Sequence[Event]:
-        async with run.open_log() as history:
-            return await control.append_decision(run, history, kind, decide)
-
-    events: Sequence[Event] = uvloop.run(work())
-    return events
+        return await control.append_decision(run, history, kind, decide)
 
 
 def _print_result(events: Sequence[Event], as_json: bool, done: str, otherwise: str) -> None:

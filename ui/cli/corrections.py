@@ -1,13 +1,13 @@
 """``league void``, ``workers`` and ``dead-letters``: results that should not count, and unreadable messages."""
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-import uvloop
 from rich.console import Console
 
 from league.auth.authority import Authority
@@ -16,7 +16,7 @@ from league.queries.status import dead_letter_fields
 from league.queries.text_table import number_columns, print_table
 from league.run import Run
 from schemas.errors import UsageError
-from ui.cli.options import JsonOption, with_run_options
+from ui.cli.options import JsonOption
 from ui.output import print_json, print_omitted
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ CONSPICUOUS_Z = 4.0
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print the consequences.")]
 
 
-@with_run_options
-def void(
+async def void(
     matches: Annotated[list[str] | None, typer.Argument(metavar="MATCH…", help="Ids of matches.")] = None,
     worker: Annotated[str | None, typer.Option("--worker", help="All matches of this worker.")] = None,
     since: Annotated[
@@ -61,13 +60,13 @@ def void(
         raise UsageError("void: --since and --until go with --worker")
     if not request.reason and not dry_run:
         raise UsageError("--reason: empty; expected the reason why these results are voided")
-    _void_and_print(run, request, as_json)
+    await _void_and_print(run, request, as_json)
 
 
-def _void_and_print(run: Run, request: "VoidRequest", as_json: bool) -> None:
+async def _void_and_print(run: Run, request: "VoidRequest", as_json: bool) -> None:
     from lifecycle.void_matches import execute_request
 
-    impact, moves = uvloop.run(execute_request(run, request))
+    impact, moves = await execute_request(run, request)
     if as_json:
         print_json({**msgspec.to_builtins(impact), "moves": moves, "dry_run": request.dry_run})
     else:
@@ -104,8 +103,7 @@ def _format_rating(rating: float | None) -> str:
     return "unrated" if rating is None else f"{rating:.2f}"
 
 
-@with_run_options
-def audit(
+async def audit(
     *,
     run: Run,
     folder: Annotated[
@@ -117,7 +115,7 @@ def audit(
     from league.queries.reports import audit_workers, unissued_keys
 
     users = [] if folder is None else Authority(folder).users
-    rows, keys = uvloop.run(audit_workers(run))
+    rows, keys = await audit_workers(run)
     strange = {} if folder is None else unissued_keys(keys, users)
     if as_json:
         print_json(
@@ -140,8 +138,7 @@ def _format_z(z: float | None) -> str:
     return "too few" if z is None else f"{z:+.1f}"
 
 
-@with_run_options
-def quarantine(
+async def quarantine(
     worker: Annotated[str, typer.Argument(help="Name of the worker.")],
     reason: Annotated[str, typer.Option("--reason", help="Reason; recorded with each match.")] = "",
     since: Annotated[str | None, typer.Option("--since", help="From a sequence or time on.")] = None,
@@ -155,24 +152,22 @@ def quarantine(
         raise UsageError("--reason: empty; expected the reason why this worker's results are voided")
     from lifecycle.void_matches import VoidRequest
 
-    _void_and_print(run, VoidRequest([], worker, since, None, reason.strip(), dry_run), as_json)
+    await _void_and_print(run, VoidRequest([], worker, since, None, reason.strip(), dry_run), as_json)
     if not as_json and not dry_run:
         print(f"new results of {worker} still count: `league auth revoke {worker}` revokes its credentials")
 
 
 _MAX_SHOWN_CHARS = 4_000
 
-T = TypeVar("T")
-
 NumberArgument = Annotated[int, typer.Argument(help="Number of the letter in the list.")]
 NumbersArgument = Annotated[list[int] | None, typer.Argument(metavar="NUMBER…", help="Numbers of letters in the list.")]
 AllOption = Annotated[bool, typer.Option("--all", help="All letters.")]
 
 
-@with_run_options
-def list_letters(*, run: Run, as_json: JsonOption = False) -> None:
+async def list_letters(*, run: Run, as_json: JsonOption = False) -> None:
     """List dead letters: message and stream, reason, time and number of tries."""
-    letters = _run_with_letters(run, lambda dead: dead.list_all())
+    async with _open_letters(run) as dead:
+        letters = await dead.list_all()
     if as_json:
         print_json([_letter_fields(letter) for letter in letters])
         return
@@ -195,15 +190,11 @@ def list_letters(*, run: Run, as_json: JsonOption = False) -> None:
     print_table(Console(), columns, rows, ("tries", "set aside (UTC)"))
 
 
-@with_run_options
-def show(number: NumberArgument, *, run: Run, as_json: JsonOption = False) -> None:
+async def show(number: NumberArgument, *, run: Run, as_json: JsonOption = False) -> None:
     """Show one letter and its message."""
-
-    async def look(dead: DeadLetters) -> tuple[DeadLetterEntry, bytes | None]:
+    async with _open_letters(run) as dead:
         letter = await dead.get(number)
-        return letter, await dead.original_message(letter.letter)
-
-    letter, message = _run_with_letters(run, look)
+        message = await dead.original_message(letter.letter)
     if as_json:
         print_json(_letter_fields(letter) | {"payload": message})
         return
@@ -212,38 +203,30 @@ def show(number: NumberArgument, *, run: Run, as_json: JsonOption = False) -> No
     print(f"message: {_message_text(message)}")
 
 
-@with_run_options
-def retry(numbers: NumbersArgument = None, everything: AllOption = False, *, run: Run) -> None:
+async def retry(numbers: NumbersArgument = None, everything: AllOption = False, *, run: Run) -> None:
     """Put jobs back on the work queue.
 
     The match gets a new id, since its evaluation has ended without it. With --all, letters about anything but jobs
     stay.
     """
-
-    async def again(dead: DeadLetters) -> None:
+    async with _open_letters(run) as dead:
         for letter in await _select_letters(dead, numbers, everything):
             if everything and not letter.letter.is_retriable:
                 continue
             match_id = await dead.retry(letter)
             print(f"{letter.number}: back on the queue" + (f" as match {match_id}" if match_id else ""))
 
-    _run_with_letters(run, again)
 
-
-@with_run_options
-def drop(numbers: NumbersArgument = None, everything: AllOption = False, *, run: Run) -> None:
+async def drop(numbers: NumbersArgument = None, everything: AllOption = False, *, run: Run) -> None:
     """Delete letters.
 
     A damaged event stays in the history; the next worker that reads it files a new letter.
     """
-
-    async def forget(dead: DeadLetters) -> int:
+    async with _open_letters(run) as dead:
         chosen = await _select_letters(dead, numbers, everything)
         for letter in chosen:
             await dead.delete(letter)
-        return len(chosen)
-
-    print(f"{_run_with_letters(run, forget):,} dropped")
+    print(f"{len(chosen):,} dropped")
 
 
 async def _select_letters(dead: DeadLetters, numbers: list[int] | None, everything: bool) -> list[DeadLetterEntry]:
@@ -252,13 +235,10 @@ async def _select_letters(dead: DeadLetters, numbers: list[int] | None, everythi
     return await dead.list_all() if everything else [await dead.get(number) for number in numbers or []]
 
 
-def _run_with_letters(run: Run, work: Callable[[DeadLetters], Awaitable[T]]) -> T:
-    async def main() -> T:
-        async with run.open_log() as history:
-            return await work(DeadLetters(history.client, history.league))
-
-    result: T = uvloop.run(main())
-    return result
+@contextlib.asynccontextmanager
+async def _open_letters(run: Run) -> AsyncIterator[DeadLetters]:
+    async with run.open_log() as history:
+        yield DeadLetters(history.client, history.league)
 
 
 def _letter_fields(letter: DeadLetterEntry) -> dict[str, object]:

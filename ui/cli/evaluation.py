@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
-import uvloop
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -24,7 +23,7 @@ from schemas.events import (
     PromotionDecided,
     RegressionNoticed,
 )
-from ui.cli.options import AtOption, JsonOption, with_run_options
+from ui.cli.options import AtOption, JsonOption
 from ui.output import PLACEHOLDER, format_percent, print_answer, print_json
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
     from league.success_criteria.training import Diversity, Stability
 
 
-@with_run_options
-def criteria(*, run: Run, at: AtOption = None, as_json: JsonOption = False) -> None:
+async def criteria(*, run: Run, at: AtOption = None, as_json: JsonOption = False) -> None:
     """Judge a run by the four success criteria, from its history alone; exits 1 unless all are met.
 
     The baseline is beaten; the hero was never below a baseline; opponents were drawn as the mix says; nothing failed.
@@ -47,7 +45,7 @@ def criteria(*, run: Run, at: AtOption = None, as_json: JsonOption = False) -> N
     """
     from league.queries.reports import judge_run
 
-    report = uvloop.run(judge_run(run, at))
+    report = await judge_run(run, at)
     print_answer(report, as_json, _print_criteria)
     raise typer.Exit(0 if report.passed else 1)
 
@@ -182,8 +180,7 @@ _MAX_SHOWN = 3
 """Number of tests with a recorded verdict to print; --json has all."""
 
 
-@with_run_options
-def promote(
+async def promote(
     *,
     run: Run,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Record nothing.")] = False,
@@ -197,18 +194,13 @@ def promote(
 
     A running rater records the same by itself. Promotion tests are requested here and played by evaluators.
     """
-    if check is None:
-        _promote(run, dry_run, as_json)
-        return
-    if dry_run:
-        raise UsageError("--check: records nothing anyway; expected it without --dry-run")
-    raise typer.Exit(uvloop.run(_check_certificates(run, None if check == ALL else check, as_json)))
-
-
-def _promote(run: Run, dry_run: bool, as_json: bool) -> None:
+    if check is not None:
+        if dry_run:
+            raise UsageError("--check: records nothing anyway; expected it without --dry-run")
+        raise typer.Exit(await _check_certificates(run, None if check == ALL else check, as_json))
     from lifecycle.control import apply_promotion_rules
 
-    outlook, recorded = uvloop.run(apply_promotion_rules(run, dry_run))
+    outlook, recorded = await apply_promotion_rules(run, dry_run)
     if as_json:
         print_json(msgspec.structs.asdict(outlook) | {"recorded": recorded})
     else:

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-import uvloop
+from rich.console import Console
 
 from league.log.base import RecordedEvent
 from league.run import Run
 from schemas.errors import UsageError
-from ui.cli.options import AtOption, EventTypeOption, JsonOption, check_event_types, with_run_options
-from ui.output import print_answer, terminal_width
+from ui.cli.options import AtOption, EventTypeOption, JsonOption, check_event_types
+from ui.output import print_json, terminal_width
 
 
 class GroupBy(StrEnum):
@@ -26,8 +26,7 @@ class GroupBy(StrEnum):
     kind = "kind"
 
 
-@with_run_options
-def leaderboard(
+async def leaderboard(
     *,
     run: Run,
     at: AtOption = None,
@@ -52,23 +51,15 @@ def leaderboard(
     """
     if no_intervals and draws is not None:
         raise UsageError("--no-intervals: expected without --draws")
-    from league.queries.leaderboard import (
-        LeaderboardCommand,
-        leaderboard_heading,
-        leaderboard_json,
-        leaderboard_text,
-        load_leaderboard,
-    )
+    from league.queries.leaderboard import leaderboard_heading, leaderboard_json, leaderboard_text, load_leaderboard
 
-    options = LeaderboardCommand(at, system, game, by.value, 0 if no_intervals else draws)
-    result = uvloop.run(load_leaderboard(run, options))
+    result = await load_leaderboard(run, at, system, game, by.value, 0 if no_intervals else draws)
     if as_json:
         print(leaderboard_heading(result), end="", file=sys.stderr)
     print(leaderboard_json(result) if as_json else leaderboard_text(result, terminal_width()), end="")
 
 
-@with_run_options
-def events(
+async def events(
     *,
     run: Run,
     follow: Annotated[bool, typer.Option("--follow", help="Continue with new events until Ctrl-C.")] = False,
@@ -77,10 +68,7 @@ def events(
     as_json: JsonOption = False,
 ) -> None:
     """Print the history, one event a line."""
-    uvloop.run(_print_events(run, set(check_event_types(kind)), first, follow, as_json))
-
-
-async def _print_events(run: Run, kinds: set[str], first: int, follow: bool, as_json: bool) -> None:
+    kinds = check_event_types(kind)
     async with run.open_log() as history:
         source = history.follow(first) if follow else history.read(first)
         async for recorded in source:
@@ -126,26 +114,7 @@ def _recorded_time(recorded: RecordedEvent) -> datetime:
     return datetime.fromtimestamp(recorded.time_ns / 1e9, tz=UTC)
 
 
-class LedgerRow(msgspec.Struct, frozen=True):
-    """Trajectories of one policy; the columns of the view ``ledger``."""
-
-    policy: str
-    generated: int
-    trained: int
-    stale: int
-    filtered: int
-    voided: int
-    refused: int
-    given_up: int
-    late: int
-    abandoned: int
-    pending: int
-    unrecorded: int
-    balanced: bool
-
-
-@with_run_options
-def ledger(*, run: Run, as_json: JsonOption = False) -> None:
+async def ledger(*, run: Run, as_json: JsonOption = False) -> None:
     """Print the use of every trajectory, per policy; exits 1 where the account does not balance.
 
     The generated ones were trained on, too old (stale), without a learning signal (filtered), of voided matches,
@@ -153,33 +122,26 @@ def ledger(*, run: Run, as_json: JsonOption = False) -> None:
     that this one branched from (abandoned), or still wait (pending). Unrecorded ones are among these: their match's
     result never reached the history.
     """
-    accounts = uvloop.run(_read_ledger(run))
-    print_answer(accounts, as_json, lambda rows: typer.echo(_ledger_text(rows), nl=False))
-    raise typer.Exit(0 if all(account.balanced for account in accounts) else 1)
+    from league.queries.tables import open_tables, row_dicts
+    from league.queries.text_table import number_columns, print_table
 
-
-async def _read_ledger(run: Run) -> list[LedgerRow]:
-    from league.queries.tables import open_run_tables
-
-    async with open_run_tables(run) as tables:
-        rows = await tables.query(f"SELECT {', '.join(LedgerRow.__struct_fields__)} FROM ledger")
-    return [LedgerRow(*row) for row in rows]
-
-
-def _ledger_text(accounts: list[LedgerRow]) -> str:
-    from league.queries.text_table import Column, number_columns, render_table
-
-    names = list(LedgerRow.__struct_fields__)
-    columns = [Column(names[0]), *number_columns(*names[1:-1]), Column(names[-1])]
-    return render_table(columns, [msgspec.structs.astuple(account) for account in accounts], terminal_width())
+    async with open_tables(run) as tables:
+        account_rows = tables.connection.execute("FROM ledger")
+        (policy, *counts, balanced) = [name for name, *_ in account_rows.description]
+        accounts = row_dicts(account_rows)
+    if as_json:
+        print_json(accounts)
+    else:
+        rows = [list(account.values()) for account in accounts]
+        print_table(Console(), [policy, *number_columns(*counts), balanced], rows)
+    raise typer.Exit(0 if all(account["balanced"] for account in accounts) else 1)
 
 
 _DRAIN_TIMEOUT_S = 5.0
 """Time for a batch that is on its way when the command is stopped."""
 
 
-@with_run_options
-def forward(
+async def forward(
     to: Annotated[str, typer.Option("--to", help="-, a file, or the address of a log platform: https://…")] = "-",
     *,
     run: Run,
@@ -204,20 +166,15 @@ def forward(
     Files and platforms are resumed after the last event that was sent. A platform gets arrays of events with a bearer
     token, in the format of Axiom; an event that is sent again has the same `id`.
     """
-    uvloop.run(_forward_events(run, to, token_variable, check_event_types(kind), first, again, follow))
-
-
-async def _forward_events(
-    run: Run, to: str, variable: str, kinds: list[str], first: int | None, again: bool, follow: bool
-) -> None:
     from workers.log_export import make_target
     from workers.log_export.forwarder import LogExporter
     from workers.log_export.lines import LogLineWriter
     from workers.tracker import history_identity
 
+    kinds = check_event_types(kind)
     async with run.open_log("forward") as history:
         writer = LogLineWriter(history.league, await history_identity(history))
-        target = make_target(to, variable, run.folder / "forwarding", writer.history)
+        target = make_target(to, token_variable, run.folder / "forwarding", writer.history)
         try:
             sent = await target.open(writer.history)
             begin = max(first or 1, 1 if again else sent + 1)

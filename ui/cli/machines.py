@@ -23,7 +23,7 @@ from league.run import DEFAULT_RUN, Run
 from schemas.config import load_config
 from schemas.errors import UsageError, format_choices
 from schemas.subjects import check_name
-from ui.cli.options import CaOption, JsonOption, LeagueOption, NatsOption, RunOption, with_run_options
+from ui.cli.options import CaOption, JsonOption, LeagueOption, NatsOption, RunOption
 from ui.output import print_json
 from workers.compatibility import POLICY_ROLES
 from workers.logs import configure_logging
@@ -42,7 +42,6 @@ ROLE_MODULES = {
 """Module of ``workers`` by role; each has a ``serve``."""
 
 
-@with_run_options
 def up(
     config: Annotated[
         list[Path] | None,
@@ -82,7 +81,6 @@ def open_league(
     console.print(f"league {settings.name!r} is open", highlight=False)
 
 
-@with_run_options
 def worker(
     role: Annotated[str, typer.Argument(help="rollout, evaluator, inference, rater, trainer, archivist or tracker.")],
     *,

@@ -15,7 +15,7 @@ from league.queries.text_table import number_columns, print_table
 from league.run import DEFAULT_RUN, Run
 from lifecycle.branch import RestoreResult, restore_run
 from schemas.errors import UsageError
-from ui.cli.options import JsonOption, LeagueOption, SealOption, check_seal, with_run_options
+from ui.cli.options import JsonOption, LeagueOption, SealOption, check_seal
 from ui.output import print_answer, print_json, print_line
 from workers.progress import show_progress
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lifecycle.parity import ParityReport, VariantResult
 
 
-@with_run_options
 def vllm(
     further: Annotated[list[str] | None, typer.Argument(help="After --: further options of vLLM's.")] = None,
     model: Annotated[
@@ -55,7 +54,6 @@ def vllm(
     raise typer.Exit(uvloop.run(run_vllm_server(run, options, partial(print_line, Console(stderr=True)))))
 
 
-@with_run_options
 def parity(
     *,
     run: Run,
@@ -107,7 +105,6 @@ def _parity_row(cell: "VariantResult") -> Iterator[str]:
     yield "within" if cell.within else "BEYOND"
 
 
-@with_run_options
 def release(
     to: Annotated[Path, typer.Option("--to", help="Folder to make; must not exist.")],
     agent: Annotated[
@@ -195,7 +192,6 @@ def _print_restored(result: RestoreResult, run: Path) -> None:
     print(f"it goes on with: league up --run {run}")
 
 
-@with_run_options
 def model_merge(
     agent: Annotated[str, typer.Argument(help="A checkpoint or published version such as main@20.")],
     out: Annotated[Path, typer.Option("--to", "--out", "-o", help="Folder to make; must not exist.")],

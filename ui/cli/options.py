@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import uvloop
 from typer.main import get_command
 
 from league.run import DEFAULT_RUN, Run
@@ -62,12 +63,7 @@ def check_seal(digest: str) -> None:
         raise UsageError(f"--expect {digest!r}: not the digest of a seal; expected 64 of 0-9 a-f")
 
 
-def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorates a command that takes ``run: Run``: gives it the options --run, --nats and --league in its place.
-
-    A command that takes ``runs: list[Run]`` has a ``--run`` that may be repeated.
-    """
-    signature = inspect.signature(command)
+def _with_run_options(command: Callable[..., Any], signature: inspect.Signature) -> Callable[..., Any]:
     several = "runs" in signature.parameters
     options = {
         "run": (RunsOption, (DEFAULT_RUN,)) if several else (RunOption, DEFAULT_RUN),
@@ -80,7 +76,7 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     ]
 
     @wraps(command)
-    def call(*, run: Path | list[Path], nats: str | None, league: str | None, **own: Any) -> None:
+    def call(*, run: Path | list[Path], nats: str | None, league: str | None, **own: Any) -> Any:
         if not isinstance(run, list):
             return command(run=Run(run, nats=nats, name=league), **own)
         if len(run) > 1 and nats is not None:
@@ -139,15 +135,28 @@ def _credential_options(
     """Carries the options; their values go into the environment."""
 
 
-def make_command(name: str, function: Callable[..., None]) -> Any:
-    """The command that calls a function, with the options of its annotations, and credentials beside ``--nats``."""
-    command = _parser_of(name, function)
+def make_command(name: str, function: Callable[..., Any]) -> Any:
+    """The command that calls a function, with the options of its annotations, and credentials beside ``--nats``.
+
+    A function that takes ``run: Run`` gets the options --run, --nats and --league in its place; one that takes
+    ``runs: list[Run]`` a ``--run`` that may be repeated. A coroutine is run to its end.
+    """
+    signature = inspect.signature(function)
+    if any(parameter.annotation in (Run, list[Run]) for parameter in signature.parameters.values()):
+        function = _with_run_options(function, signature)
+
+    @wraps(function)
+    def call(**options: Any) -> None:
+        if inspect.isawaitable(work := function(**options)):
+            uvloop.run(work)
+
+    command = _parser_of(name, call)
     if any(param.name == "nats" for param in command.params):
         command.params += _parser_of("credentials", _credential_options).params
     return command
 
 
-def _parser_of(name: str, function: Callable[..., None]) -> Any:
+def _parser_of(name: str, function: Callable[..., Any]) -> Any:
     alone = typer.Typer(add_completion=False)
     alone.command(name, cls=LeagueCommand)(function)
     return get_command(alone)

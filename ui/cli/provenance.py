@@ -1,12 +1,12 @@
 """``league match``, ``matchmaking audit`` and ``lineage``: the origins of a result, a draw and an agent; exports."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-import uvloop
 from rich.console import Console
 
 from league.log.jetstream import JetStreamLog
@@ -23,7 +23,7 @@ from league.queries.match_text import (
 from league.queries.matches import MatchEvents, find_match, load_record
 from league.run import Run
 from schemas.errors import UsageError, format_choices
-from ui.cli.options import JsonOption, with_run_options
+from ui.cli.options import JsonOption
 from ui.output import format_bytes, format_percent, print_answer, print_json, terminal_width, writing
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ RecordOption = Annotated[
 ]
 
 
-@with_run_options
-def show(
+async def show(
     match_id: IdArgument,
     *,
     run: Run,
@@ -55,33 +54,23 @@ def show(
     if to is not None:
         if to.suffix.lower() != ".html" or as_json:
             raise UsageError(f"-o {to}: expected a file that ends in '.html', and not --json")
-        _write_match(uvloop.run(_load_whole_match(run, match_id, record)), to)
+        from league.queries.live_league import open_live_league
+        from league.queries.pages.matches import load_whole_match
+
+        async with run.open_log() as history, open_live_league(run, history) as league:
+            _write_match(await load_whole_match(league, match_id, record), history.league, to)
         return
-
-    async def work(history: JetStreamLog, match: MatchEvents) -> int:
+    async with _open_match(run, match_id) as (history, match):
         turns, problem = await read_transcript(run, history, match, record)
-        if as_json:
-            print_json({**match_header(match), "turns": turns, "problem": problem})
-        else:
-            print_match(Console(), match, turns, problem)
-        return 0
-
-    _run_with_match(run, match_id, work)
+    if as_json:
+        print_json({**match_header(match), "turns": turns, "problem": problem})
+    else:
+        print_match(Console(), match, turns, problem)
 
 
-async def _load_whole_match(run: Run, match_id: str, record: Path | None) -> "tuple[WholeMatch, str]":
-    """A match, and the name of its league."""
-    from league.queries.live_league import open_live_league
-    from league.queries.pages.matches import load_whole_match
-
-    async with run.open_log() as history, open_live_league(run, history) as league:
-        return await load_whole_match(league, match_id, record), history.league
-
-
-def _write_match(exported: "tuple[WholeMatch, str]", to: Path) -> None:
+def _write_match(match: "WholeMatch", league: str, to: Path) -> None:
     from ui.web.offline.match_page import render_match
 
-    match, league = exported
     page = render_match(match, league).encode()
     with writing(to):
         to.write_bytes(page)
@@ -90,40 +79,31 @@ def _write_match(exported: "tuple[WholeMatch, str]", to: Path) -> None:
         typer.echo(f"no moves to show: {match.problem}", err=True)
 
 
-@with_run_options
-def explain(match_id: IdArgument, *, run: Run, as_json: JsonOption = False) -> None:
+async def explain(match_id: IdArgument, *, run: Run, as_json: JsonOption = False) -> None:
     """Explain a match: the eligible opponents and the random numbers that chose; exits 1 if the record disagrees."""
-
-    async def work(history: JetStreamLog, match: MatchEvents) -> int:
+    async with _open_match(run, match_id) as (history, match):
         explained = await explain_match(history, run.open_blob_store(history.client), match)
-        if as_json:
-            print_json({"match_id": match.match_id, "agrees": explained.agrees, **explained.to_builtins()})
-        else:
-            print_explanation(explained, Console())
-        return 0 if explained.agrees else 1
-
-    _run_with_match(run, match_id, work)
+    if as_json:
+        print_json({"match_id": match.match_id, "agrees": explained.agrees, **explained.to_builtins()})
+    else:
+        print_explanation(explained, Console())
+    raise typer.Exit(0 if explained.agrees else 1)
 
 
-@with_run_options
-def resimulate_match(
+async def resimulate_match(
     match_id: IdArgument, *, run: Run, record: RecordOption = None, as_json: JsonOption = False
 ) -> None:
     """Play a match again from its record and compare the results; exits 1 at the first difference."""
-
-    async def work(history: JetStreamLog, match: MatchEvents) -> int:
+    async with _open_match(run, match_id) as (history, match):
         outcome = await resimulate_from_record(run, history, match, record)
-        if as_json:
-            print_json({"match_id": match.match_id, "identical": outcome.identical, **msgspec.to_builtins(outcome)})
-        else:
-            print_resimulation(Console(), match, outcome)
-        return 0 if outcome.identical else 1
-
-    _run_with_match(run, match_id, work)
+    if as_json:
+        print_json({"match_id": match.match_id, "identical": outcome.identical, **msgspec.to_builtins(outcome)})
+    else:
+        print_resimulation(Console(), match, outcome)
+    raise typer.Exit(0 if outcome.identical else 1)
 
 
-@with_run_options
-def export_matches(
+async def export_matches(
     match_ids: Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of matches, such as rollout-1-0.")],
     form: Annotated[str, typer.Option("--format", help="kaggle (steps), or verifiers (traces).")],
     to: Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file instead of printing.")] = None,
@@ -135,7 +115,7 @@ def export_matches(
 
     if form not in FORMATS:
         raise UsageError(f"--format {form}: expected {format_choices(FORMATS)}")
-    lines = uvloop.run(_export_lines(run, match_ids, form))
+    lines = await _export_lines(run, match_ids, form)
     if to is None:
         print("\n".join(lines))
         return
@@ -160,19 +140,13 @@ async def _export_lines(run: Run, match_ids: list[str], form: str) -> list[str]:
     return lines
 
 
-def _run_with_match(run: Run, match_id: str, work: Callable[[JetStreamLog, MatchEvents], Awaitable[int]]) -> None:
-    """Find a match, process it, and exit with the code that ``work`` returns."""
-
-    async def main() -> int:
-        async with run.open_log() as history:
-            return await work(history, await find_match(run, history, match_id))
-
-    if code := uvloop.run(main()):
-        raise typer.Exit(code)
+@contextlib.asynccontextmanager
+async def _open_match(run: Run, match_id: str) -> AsyncIterator[tuple[JetStreamLog, MatchEvents]]:
+    async with run.open_log() as history:
+        yield history, await find_match(run, history, match_id)
 
 
-@with_run_options
-def audit_draws(
+async def audit_draws(
     *,
     run: Run,
     window: Annotated[int, typer.Option("--window", min=1, help="Gradient steps per line.")] = 10,
@@ -187,13 +161,9 @@ def audit_draws(
     Targets are computed again from the recorded standings. The distance is total variation, 0 to 1; next to it stands
     the distance to expect by chance when every pick follows its target.
     """
-    audit = uvloop.run(_run_audit(run, window, draws, policy))
-    print_answer(audit, as_json, _print_audit)
-
-
-async def _run_audit(run: Run, window: int, draws: int, policy: str | None) -> SamplingAudit:
     async with run.open_log() as history:
-        return await audit_sampling(history, window, draws, policy)
+        audit = await audit_sampling(history, window, draws, policy)
+    print_answer(audit, as_json, _print_audit)
 
 
 def _print_audit(audit: SamplingAudit) -> None:
@@ -228,8 +198,7 @@ def _format_distance(value: float | None) -> str | None:
 _MAX_OPPONENTS = 6
 
 
-@with_run_options
-def lineage(
+async def lineage(
     agent: Annotated[
         str,
         typer.Argument(
@@ -248,7 +217,7 @@ def lineage(
 
     if mermaid + steps + as_json > 1:
         raise UsageError("lineage: expected one of --steps, --mermaid and --json")
-    result = uvloop.run(load_lineage(run, agent))
+    result = await load_lineage(run, agent)
     if as_json:
         print_json(_lineage_dict(result))
     elif mermaid:

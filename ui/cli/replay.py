@@ -1,28 +1,25 @@
 """``league replay``: the history folded again, to inspect or verify it, or to rate it under other rules."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import uvloop
 
 from league.history.replay import ReplayReport, VerifyReport, replay_log, verify_log
-from league.log.jetstream import JetStreamLog
 from league.queries.tables import resolve_sequence
 from league.run import Run
 from schemas.errors import UsageError
-from ui.cli.options import JsonOption, with_run_options
+from ui.cli.options import JsonOption
 from ui.output import print_answer, terminal_width
 
 if TYPE_CHECKING:
     from league.history.counterfactual import RatingComparison, RatingShift
-    from league.queries.reports import ReplayOptions
 
 _MAX_DIFFERENCES = 20
 
 
-@with_run_options
-def replay(
+async def replay(
     *,
     run: Run,
     until: Annotated[
@@ -50,35 +47,25 @@ def replay(
     --verify compares the ratings with the recorded ones, exits 1 if they differ, and states its scope. --set, --system,
     --without-… and --exclude rate under other rules, and print how ranks and ratings differ. Nothing is written.
     """
-    from league.queries.reports import ReplayOptions
+    from league.queries.reports import ReplayOptions, compare_counterfactual
 
     options = ReplayOptions(settings or [], system, agents or [], workers or [], predicates or [])
     if check and options:
         raise UsageError("--verify: compares the history with itself; expected no other rules beside it")
-    raise typer.Exit(uvloop.run(_run_replay(run, until, check, options, as_json)))
-
-
-async def _run_replay(run: Run, until: str | None, check: bool, options: "ReplayOptions", as_json: bool) -> int:
     async with run.open_log() as history:
         place = (
             await history.last_sequence() if until is None else await resolve_sequence(run, history, until, "--until")
         )
+        report: Any
+        show: Callable[[Any], None]
         if check:
-            return await _print_verification(history, place, as_json)
-        if options:
-            from league.queries.reports import compare_counterfactual
-
-            comparison = await compare_counterfactual(run, history, place, options)
-            print_answer(comparison, as_json, _print_comparison)
+            report, show = await verify_log(history, place), _print_differences
+        elif options:
+            report, show = await compare_counterfactual(run, history, place, options), _print_comparison
         else:
-            print_answer(await replay_log(history, place), as_json, _print_report)
-    return 0
-
-
-async def _print_verification(history: JetStreamLog, until: int, as_json: bool) -> int:
-    report = await verify_log(history, until)
-    print_answer(report, as_json, _print_differences)
-    return 0 if report.is_identical else 1
+            report, show = await replay_log(history, place), _print_report
+    print_answer(report, as_json, show)
+    raise typer.Exit(1 if isinstance(report, VerifyReport) and not report.is_identical else 0)
 
 
 def _print_differences(report: VerifyReport) -> None:

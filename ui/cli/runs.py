@@ -17,7 +17,7 @@ from league.run import DEFAULT_RUN, Run
 from lifecycle.branch import BranchResult, make_branch
 from schemas.config import LeagueConfig, load_config
 from schemas.errors import UsageError
-from ui.cli.options import JsonOption, LeagueOption, with_run_options
+from ui.cli.options import JsonOption, LeagueOption
 from ui.output import PLACEHOLDER, format_number, print_answer, print_json, print_line
 from workers.progress import show_progress
 
@@ -103,7 +103,7 @@ def _print_curves(console: Console, comparison: RunComparison) -> None:
     print_table(console, columns, rows, title="Rating by gradient step")
 
 
-def branch_league(
+async def branch_league(
     at: Annotated[str, typer.Option("--at", help="Sequence of an event, or a time (ISO 8601, UTC by default).")],
     run: Annotated[Path, typer.Option("--run", help="Folder of the new run; it must not exist.")],
     source: Annotated[Path, typer.Option("--from", help="Folder of the run to branch from.")] = DEFAULT_RUN,
@@ -112,16 +112,12 @@ def branch_league(
     as_json: JsonOption = False,
 ) -> None:
     """Start a new run with a copy of another one's history up to an event; `league up --run NEW` continues it."""
-    console = Console(stderr=True)
-    made = uvloop.run(_run_branch(Run(source, nats=nats, name=league), at, run, console))
+    origin = Run(source, nats=nats, name=league)
+    async with origin.open_log("branch") as history:
+        place = await resolve_sequence(origin, history, at, "--at")
+        with show_progress(Console(stderr=True), "branching") as report:
+            made = await make_branch(origin, history, place, run, report)
     print_answer(made, as_json, lambda result: _print_branch(result, run))
-
-
-async def _run_branch(source: Run, at: str, target: Path, console: Console) -> BranchResult:
-    async with source.open_log("branch") as history:
-        place = await resolve_sequence(source, history, at, "--at")
-        with show_progress(console, "branching") as report:
-            return await make_branch(source, history, place, target, report)
 
 
 def _print_branch(result: BranchResult, run: Path) -> None:
@@ -196,7 +192,6 @@ def import_league(
     print(f"it goes on with: league up --run {run}")
 
 
-@with_run_options
 def import_match_results(
     file: Annotated[Path, typer.Argument(help="A JSON object a line: a game, or an episode of verifiers.")],
     form: Annotated[str, typer.Option("--format", help="textarena or verifiers.")],

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import uvloop
 
 from league.run import Run
 from schemas.errors import UsageError
-from ui.cli.options import JsonOption, with_run_options
+from ui.cli.options import JsonOption
 from ui.output import format_bytes, print_json, terminal_width
 
 
@@ -22,8 +21,7 @@ class RowFormat(StrEnum):
     json = "json"
 
 
-@with_run_options
-def sql(
+async def sql(
     statement: Annotated[
         str | None, typer.Argument(help="A query; `SHOW TABLES` lists the tables. Without one: a prompt.")
     ] = None,
@@ -31,7 +29,7 @@ def sql(
     run: Run,
     form: Annotated[RowFormat, typer.Option("--format", help="Format of the rows.")] = RowFormat.table,
     as_json: JsonOption = False,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a query may run.")] = 30.0,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds that a query may run.")] = 30.0,
     memory: Annotated[str, typer.Option("--memory", help="Memory that a query may use, e.g. 512MB or 4GB.")] = "1GB",
 ) -> None:
     """Query the history in SQL; read-only, over tables rebuilt from the events.
@@ -43,20 +41,19 @@ def sql(
     from league.queries.tables import query_run, unreadable_warning
     from league.queries.text_table import render_rows
 
-    how, limits = "json" if as_json else form.value, QueryLimits(timeout, memory)
+    how, limits = "json" if as_json else form.value, QueryLimits(timeout_s, memory)
     if statement is None:
         from ui.cli.sql_prompt import SqlPrompt
 
-        uvloop.run(SqlPrompt(run, how, limits).run(sys.stdin))
+        await SqlPrompt(run, how, limits).run(sys.stdin)
         return
-    result = uvloop.run(query_run(run, statement, limits))
+    result = await query_run(run, statement, limits)
     if text := unreadable_warning(result):
         print(text, file=sys.stderr)
     print(render_rows(result.columns, result.types, result.rows, how, terminal_width()), end="")
 
 
-@with_run_options
-def export(
+async def export(
     to: Annotated[Path, typer.Option("--to", help="Folder; empty or not existing yet.")],
     *,
     run: Run,
@@ -65,10 +62,6 @@ def export(
     """Write every table as partitioned Parquet files, for DuckDB or pandas."""
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise UsageError(f"--to {to}: is not empty; expected a folder that is empty or not there yet")
-    uvloop.run(_run_export(run, to, as_json))
-
-
-async def _run_export(run: Run, to: Path, as_json: bool) -> None:
     from league.projections.export import export_tables
     from league.queries.tables import update_projection
 

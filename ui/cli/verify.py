@@ -2,11 +2,10 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 import typer
-import uvloop
 from rich.console import Console
 
 from league.integrity.archive import newest_manifest
@@ -19,15 +18,14 @@ from league.queries.tables import recorded_position
 from league.run import Run
 from schemas.config import HistoryConfig
 from schemas.errors import ExitCode, LogError, UsageError
-from ui.cli.options import JsonOption, SealOption, check_seal, with_run_options
+from ui.cli.options import JsonOption, SealOption, check_seal
 from ui.output import format_bytes, format_count, print_answer, print_error, print_json, print_omitted
 from workers.progress import ProgressReporter, progress_callback, show_progress
 
 _MAX_SHOWN, _MAX_EVENTS = 20, 5
 
 
-@with_run_options
-def verify(
+async def verify(
     *,
     run: Run,
     expect: SealOption = "",
@@ -67,22 +65,14 @@ def verify(
     if reached < 0:
         raise UsageError(f"--reached {reached}: expected the sequence of an event, 1 or more")
     try:
-        outcome = uvloop.run(_verify(run, _VerifyOptions(expect, reached, blobs, reads, copy), as_json))
+        outcome = await _verify(run, expect, reached, blobs, reads, copy, as_json)
     except LogError as error:
         print_error(error)
         outcome = ExitCode.UNREADABLE
     raise typer.Exit(outcome)
 
 
-class _VerifyOptions(NamedTuple):
-    expect: str
-    reached: int
-    blobs: bool
-    reads: int
-    copy: str
-
-
-async def _verify(run: Run, options: _VerifyOptions, as_json: bool) -> ExitCode:
+async def _verify(run: Run, expect: str, reached: int, blobs: bool, reads: int, copy: str, as_json: bool) -> ExitCode:
     async with run.open_log() as history:
         artifacts = run.open_blob_store(history.client)
         manifest = await newest_manifest(history, artifacts)
@@ -91,13 +81,13 @@ async def _verify(run: Run, options: _VerifyOptions, as_json: bool) -> ExitCode:
             audit = await audit_integrity(
                 history,
                 artifacts,
-                options.expect,
+                expect,
                 progress_callback(report, "verified", await history.stored_count() + archived),
-                options.reads,
+                reads,
                 client=history.client,
-                scrubbed=_scrub_progress(report) if options.blobs else None,
-                known=_known_sequences(run, options.reached),
-                copy=options.copy,
+                scrubbed=_scrub_progress(report) if blobs else None,
+                known=_known_sequences(run, reached),
+                copy=copy,
             )
     if as_json:
         outcome = {"sound": audit.outcome is ExitCode.SUCCESS, "outcome": _OUTCOMES[audit.outcome]}

@@ -6,32 +6,30 @@ import sys
 import threading
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 import uvloop
 from rich.console import Console
 
 from league.integrity.snapshots import load_state_at
-from league.queries.status import LeagueStatus, read_status, with_alarms
+from league.queries.status import read_status, with_alarms
 from league.run import Run
 from schemas.errors import UsageError
-from ui.cli.options import JsonOption, with_run_options
+from ui.cli.options import JsonOption
 from ui.output import format_bytes, format_count, print_json
 
-if TYPE_CHECKING:
-    from ui.web.offline import SiteFolder
 
-
-@with_run_options
-def status(
+async def status(
     *,
     run: Run,
     include_left: Annotated[bool, typer.Option("--all", help="Include workers that have left.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the workers of a league: health, load and activity; and those that have been silent for too long."""
-    result = uvloop.run(_load_status(run, include_left))
+    async with run.open_log("status") as history:
+        state = await load_state_at(history, run.open_blob_store(history.client))
+        result = with_alarms(await read_status(history, state, include_left, run), state)
     if as_json:
         print_json(result)
     else:
@@ -40,13 +38,6 @@ def status(
         print_status(Console(), result)
 
 
-async def _load_status(run: Run, include_left: bool) -> LeagueStatus:
-    async with run.open_log("status") as history:
-        state = await load_state_at(history, run.open_blob_store(history.client))
-        return with_alarms(await read_status(history, state, include_left, run), state)
-
-
-@with_run_options
 def metrics(
     listen: Annotated[str, typer.Option("--listen", help="HOST:PORT to answer on; port 0 takes a free one.")] = (
         "127.0.0.1:9464"
@@ -73,7 +64,6 @@ def parse_address(listen: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-@with_run_options
 def dash(*, run: Run) -> None:
     """Show a league in the terminal, live or at an earlier event: ? lists the keys, q quits."""
     # The interface is drawn on standard error.
@@ -104,8 +94,7 @@ async def _run_dash(run: Run) -> int:
     return status or 0
 
 
-@with_run_options
-def site(
+async def site(
     to: Annotated[Path, typer.Option("--to", help="Folder: empty, not there yet, or of an earlier site.")],
     *,
     run: Run,
@@ -118,24 +107,18 @@ def site(
     They show ratings, benchmarks, criteria, agents and matches as of now, with a CSV file for every table. A folder
     that holds an earlier site is brought up to date; other files in it stay.
     """
-    from ui.web.offline import SiteFolder
-
-    folder = SiteFolder(to)
-    count, size = uvloop.run(_write_site(run, folder, matches))
-    typer.echo(f"{to}/index.html: {format_count(count, 'file')}, {format_bytes(size)}")
-
-
-async def _write_site(run: Run, folder: "SiteFolder", matches: int) -> tuple[int, int]:
     from league.queries.live_league import open_live_league
+    from ui.web.offline import SiteFolder
     from ui.web.offline.league_site import make_site
     from workers.progress import show_progress
 
+    folder = SiteFolder(to)
     async with run.open_log() as history, open_live_league(run, history) as league:
         with show_progress(Console(stderr=True), "site") as report:
-            return await folder.write(make_site(league, matches, report))
+            count, size = await folder.write(make_site(league, matches, report))
+    typer.echo(f"{to}/index.html: {format_count(count, 'file')}, {format_bytes(size)}")
 
 
-@with_run_options
 def web(
     listen: Annotated[str, typer.Option("--listen", help="HOST:PORT to answer on; port 0 takes a free one.")] = (
         "127.0.0.1:8080"
@@ -161,8 +144,7 @@ def web(
     uvloop.run(serve_web(runs, host, port, partial(print, flush=True), token))
 
 
-@with_run_options
-def play(
+async def play(
     agents: Annotated[
         str, typer.Option("--agents", help="Agents of the other seats, with commas; a single one takes all of them.")
     ] = "random_bot",
@@ -177,16 +159,12 @@ def play(
     A move is a number of the list or is written out; the end of input (Ctrl-D) leaves the game. Exits 1 if the game
     was not completed.
     """
-    if not uvloop.run(_run_play(run, seat, [name for name in agents.split(",") if name])):
-        raise typer.Exit(1)
-
-
-async def _run_play(run: Run, seat: str | None, agents: list[str]) -> bool:
     from ui.play.terminal import play_in_terminal
 
-    lines = _StdinReader()
+    names, lines = [name for name in agents.split(",") if name], _StdinReader()
     async with run.open_log("play") as history:
-        return await play_in_terminal(run, history, seat, agents, lambda text: print(text, flush=True), lines.ask)
+        has_result = await play_in_terminal(run, history, seat, names, partial(print, flush=True), lines.ask)
+    raise typer.Exit(0 if has_result else 1)
 
 
 class _StdinReader:
