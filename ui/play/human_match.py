@@ -134,6 +134,7 @@ class HumanMatch:
             await self.person.wait_for_change(since, timeout_s)
         self._last_viewed_at = time.monotonic()
         changes, question = self.person.changes, self.person.question
+        moves = await self._visible_moves()
         return HumanMatchView(
             match_id=self.job.match_id,
             game=self._spec.name,
@@ -145,9 +146,9 @@ class HumanMatch:
             rules=self._rules,
             changes=changes,
             stage=self.person.stage,
-            positions=await self._position_count(),
+            positions=len(moves) + 1 if self.record() else 0,
             question=None if question is None else msgspec.to_builtins(question),
-            moves=await self._visible_moves(),
+            moves=moves,
             outcome=None if self._outcome is None else msgspec.to_builtins(self._outcome),
             recorded=self._recorded,
             problem=self._problem,
@@ -158,9 +159,6 @@ class HumanMatch:
         """Returns the record of the match so far; empty before the first question."""
         game = self.person.game
         return self._record or (b"" if game is None else game.record())
-
-    async def _position_count(self) -> int:
-        return len(await self._visible_moves()) + 1 if self.record() else 0
 
     async def _visible_moves(self) -> list[Turn]:
         if not self.is_over and self._spec.name not in _OPEN_INFORMATION_GAMES:

@@ -85,9 +85,10 @@ class DashboardApp(App[None]):
             EventsView(),
         ]
         self._view_index = 0
-        self._as_of: int | None = None
+        self.as_of: int | None = None
+        """Sequence of the event at which the league is shown; None for the present."""
         self._search = ""
-        self._sort_orders: dict[int, tuple[int, bool]] = {}
+        self._sort_orders = [(0, False)] * len(self.views)
         self._help_visible = False
         self._view_data: Any = None
         self._view_error = ""
@@ -112,18 +113,12 @@ class DashboardApp(App[None]):
 
     def on_resize(self) -> None:
         """Redraws at the new size."""
-        self.call_after_refresh(self._update_body)
-        self.call_after_refresh(self._update_frame)
+        self.call_after_refresh(self._redraw)
 
     @property
     def view(self) -> View:
         """Returns the current view."""
         return self.views[self._view_index]
-
-    @property
-    def as_of(self) -> int | None:
-        """Returns the sequence of the event at which the league is shown; None for the present."""
-        return self._as_of
 
     # Refresh and drawing
 
@@ -151,21 +146,24 @@ class DashboardApp(App[None]):
             changed.cancel()
 
     async def _wait_for_events(self, viewer: Viewer) -> None:
-        if self._as_of is not None:
+        if self.as_of is not None:
             # The past does not change: wait for a key.
             await asyncio.Event().wait()
         await viewer.next_messages(_IDLE_REFRESH_S)
 
     async def _load_view(self) -> None:
-        view, at = self.view, self._as_of
+        view, at = self.view, self.as_of
         try:
             page, problem = await view.load(self._source, at), ""
         except LeagueError as error:
             page, problem = None, str(error)
-        if (view, at) == (self.view, self._as_of):
+        if (view, at) == (self.view, self.as_of):
             self._view_data, self._view_error = page, problem
-            self._update_body()
-            self._update_frame()
+            self._redraw()
+
+    def _redraw(self) -> None:
+        self._update_body()
+        self._update_frame()
 
     def _update_body(self) -> None:
         body = self.query_one("#body", VerticalScroll)
@@ -178,7 +176,7 @@ class DashboardApp(App[None]):
             return Text(single_line(self._view_error, 600))
         if self._view_data is None:
             return Text("loading …", "dim")
-        number, backwards = self._sort_orders.get(self._view_index, (0, False))
+        number, backwards = self._sort_orders[self._view_index]
         sort = ("", *self.view.sorts)[number]
         return self.view.draw(self._view_data, ViewOptions(max(width - 1, 20), height, self._search, sort, backwards))
 
@@ -193,10 +191,10 @@ class DashboardApp(App[None]):
         line = Text(f"{name}  ", "bold", no_wrap=True, overflow="ellipsis")
         if not league.log.client.is_connected:
             return line.append(" connection to the broker lost; reconnecting ", "reverse")
-        if self._as_of is None:
+        if self.as_of is None:
             return line.append(f"live  event {newest:,}", "not bold")
-        slider = share_bar(self._as_of / max(newest, 1), _SLIDER_WIDTH).replace(" ", "░")
-        return line.append(f"PAST  event {self._as_of:,} of {newest:,}  {slider}", "reverse")
+        slider = share_bar(self.as_of / max(newest, 1), _SLIDER_WIDTH).replace(" ", "░")
+        return line.append(f"PAST  event {self.as_of:,} of {newest:,}  {slider}", "reverse")
 
     def _tabs_text(self) -> Text:
         titles = [f"{number + 1} {view.title}" for number, view in enumerate(self.views)]
@@ -210,7 +208,7 @@ class DashboardApp(App[None]):
         return line
 
     def _footer_text(self) -> Text:
-        number, backwards = self._sort_orders.get(self._view_index, (0, False))
+        number, backwards = self._sort_orders[self._view_index]
         parts = [
             *([f"holding {single_line(self._search, 20)!r}"] if self._search else []),
             *([f"by {self.view.sorts[number - 1]}{', reversed' if backwards else ''}"] if number else []),
@@ -223,8 +221,7 @@ class DashboardApp(App[None]):
     def _reload_view(self) -> None:
         self._view_data, self._view_error, self._help_visible = None, "", False
         self._view_changed.set()
-        self._update_body()
-        self._update_frame()
+        self._redraw()
 
     def action_view(self, number: int) -> None:
         """Shows another view."""
@@ -244,13 +241,13 @@ class DashboardApp(App[None]):
     def action_event(self, by: int) -> None:
         """Moves by some events; the newest event is the present."""
         newest = self._source.league.position
-        at = max((self._as_of if self._as_of is not None else newest) + by, 1)
-        self._as_of = at if at < newest else None
+        at = max((self.as_of if self.as_of is not None else newest) + by, 1)
+        self.as_of = at if at < newest else None
         self._reload_view()
 
     def action_now(self) -> None:
         """Returns to the live view."""
-        self._as_of = None
+        self.as_of = None
         self._reload_view()
 
     def action_help(self) -> None:
@@ -260,17 +257,15 @@ class DashboardApp(App[None]):
 
     def action_sort(self) -> None:
         """Sorts by the next column; after the last one, by none."""
-        number, backwards = self._sort_orders.get(self._view_index, (0, False))
+        number, backwards = self._sort_orders[self._view_index]
         self._sort_orders[self._view_index] = (number + 1) % (len(self.view.sorts) + 1), backwards
-        self._update_body()
-        self._update_frame()
+        self._redraw()
 
     def action_backwards(self) -> None:
         """Reverses the order."""
-        number, backwards = self._sort_orders.get(self._view_index, (0, False))
+        number, backwards = self._sort_orders[self._view_index]
         self._sort_orders[self._view_index] = number, not backwards
-        self._update_body()
-        self._update_frame()
+        self._redraw()
 
     def action_search(self) -> None:
         """Opens the search box."""
@@ -289,8 +284,7 @@ class DashboardApp(App[None]):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filters rows by the text."""
         self._search = event.value
-        self._update_body()
-        self._update_frame()
+        self._redraw()
 
     def on_input_submitted(self) -> None:
         """Closes the search box and keeps the filter."""

@@ -1,6 +1,6 @@
 """Leaderboard, rating histories as curves of braille dots, head-to-head shares and opponents."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -11,19 +11,19 @@ from league.plots.braille import rating_chart, series_letter, series_style
 from league.queries.pages.ratings import payoff, query_leaderboard, ratings
 from league.queries.pages.training import matchmaking, matchmaking_audit
 from ui.output import PLACEHOLDER, format_number, format_percent
-from ui.terminal.views import Column, QuerySource, ViewOptions, make_table, share_bar, single_line
+from ui.terminal.views import Column, QuerySource, View, ViewOptions, make_table, share_bar, single_line
 
 _DRAWS = 40
-_COLUMNS = (
-    Column("#", number=True),
-    Column("agent", most=28),
-    Column("kind"),
-    Column("rating", number=True),
-    Column("95 %"),
-    Column("games", number=True),
-    Column("wins", number=True),
-)
-_COLUMNS_WITHOUT_INTERVAL = tuple(column for column in _COLUMNS if column.name != "95 %")
+_FIELDS: dict[Column, Callable[[dict[str, Any]], str]] = {
+    Column("#", number=True): lambda row: format_number(row["rank"]),
+    Column("agent", most=28): lambda row: single_line(row["agent"]),
+    Column("kind"): lambda row: single_line(row["kind"]),
+    Column("rating", number=True): lambda row: format_number(row["rating"]) + ("*" if row["one_sided"] else ""),
+    Column("95 %"): lambda row: PLACEHOLDER if row["low"] is None else f"{row['low']:.0f} … {row['high']:.0f}",
+    Column("games", number=True): lambda row: format_number(row["rated_games"]),
+    Column("wins", number=True): lambda row: format_number(row["wins"]),
+}
+"""Columns of a leaderboard, and the cells of a row in them."""
 _CELL_WIDTH = 4
 _NAME_WIDTH = 26
 _SHADES = (0, 80, 110, 140, 170)
@@ -33,29 +33,11 @@ def leaderboard_table(rows: Sequence[dict[str, Any]], data: dict[str, Any]) -> R
     """Renders the rows of a leaderboard, with intervals if it has any."""
     if not rows:
         return Text("no agents", "dim")
-    columns = _COLUMNS if data["draws"] else _COLUMNS_WITHOUT_INTERVAL
-    return make_table(columns, ([_cell(row, column.name) for column in columns] for row in rows))
+    fields = {column: cell for column, cell in _FIELDS.items() if data["draws"] or column.name != "95 %"}
+    return make_table(tuple(fields), ([cell(row) for cell in fields.values()] for row in rows))
 
 
-def _cell(row: dict[str, Any], name: str) -> str:
-    match name:
-        case "#":
-            return format_number(row["rank"])
-        case "agent":
-            return single_line(row["agent"])
-        case "kind":
-            return single_line(row["kind"])
-        case "rating":
-            return format_number(row["rating"]) + ("*" if row["one_sided"] else "")
-        case "95 %":
-            return PLACEHOLDER if row["low"] is None else f"{row['low']:.0f} … {row['high']:.0f}"
-        case "games":
-            return format_number(row["rated_games"])
-        case _:
-            return format_number(row["wins"])
-
-
-class LeaderboardView:
+class LeaderboardView(View):
     """The leaderboard with intervals."""
 
     title = "leaders"
@@ -77,12 +59,10 @@ class LeaderboardView:
         return Group(Text("; ".join(notes), "dim"), Text(), leaderboard_table(rows, data))
 
 
-class HeadToHeadView:
+class HeadToHeadView(View):
     """Shares of the points between pairs of agents."""
 
     title = "heads"
-    sorts = ()
-    pace_s = 1.0
 
     async def load(self, source: QuerySource, at: int | None) -> Any:
         """See ``View.load``: shares of the points between the agents with the most matches."""
@@ -138,7 +118,7 @@ _AGENT_COLUMNS = (
 )
 
 
-class OpponentsView:
+class OpponentsView(View):
     """Target and realised shares of the sampler, and the opponents that were drawn."""
 
     title = "opponents"
@@ -209,12 +189,10 @@ _MAX_AGENTS = 8
 _MIN_LINES = 5
 
 
-class RatingsView:
+class RatingsView(View):
     """Rating histories of the best agents."""
 
     title = "ratings"
-    sorts = ()
-    pace_s = 1.0
 
     async def load(self, source: QuerySource, at: int | None) -> Any:
         """See ``View.load``: the best agents, and the rating history of each."""

@@ -16,7 +16,7 @@ from schemas.config import StopConfig
 from ui.output import PLACEHOLDER, format_number, format_percent
 from ui.terminal.boards import leaderboard_table
 from ui.terminal.status import activity_text, health_text, process_figures
-from ui.terminal.views import Column, QuerySource, ViewOptions, format_clock, make_table, share_bar, single_line
+from ui.terminal.views import Column, QuerySource, View, ViewOptions, format_clock, make_table, share_bar, single_line
 from workers.monitoring.live_table import format_time_left
 
 _MAX_TAIL_EVENTS = 200
@@ -35,11 +35,10 @@ def events_table(events: Sequence[dict[str, Any]]) -> RenderableType:
     return make_table(_COLUMNS, cells, widest="what")
 
 
-class EventsView:
+class EventsView(View):
     """The newest events."""
 
     title = "events"
-    sorts = ()
     pace_s = 0.3
 
     async def load(self, source: QuerySource, at: int | None) -> Any:
@@ -58,7 +57,7 @@ _MAX_POLICIES = 4
 """Maximum number of policies shown; the workers view shows all."""
 
 
-class OverviewView:
+class OverviewView(View):
     """Policies, throughput, leaderboard and newest events."""
 
     title = "league"
@@ -81,7 +80,10 @@ class OverviewView:
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """See ``View.draw``: figures on top, then as many rows of leaderboard and events as fit."""
         policies = _policies_table(data["policies"])
-        figures = [*_match_counts(data["now"]), *_throughput_lines(data["rates"])]
+        figures = _throughput_lines(data["rates"])
+        if now := data["now"]:
+            matches = f"{now['training_matches']:,} training, {now['evaluation_matches']:,} evaluation"
+            figures.insert(0, Text(f"games     {matches}, {now['failed']:,} failed"))
         height = options.height - len(figures) - min(len(data["policies"]), _MAX_POLICIES) - 5
         ranked = options.select_rows(data["board"]["rows"], "agent", "kind")[: max(height // 2, 3)]
         matching = options.select_rows(data["events"], "type", "text", "agent", "match_id") if options.search else None
@@ -128,17 +130,6 @@ def _policies_table(data: list[dict[str, Any]]) -> RenderableType:
     )
 
 
-def _match_counts(now: dict[str, Any] | None) -> list[Text]:
-    if now is None:
-        return []
-    return [
-        Text(
-            f"games     {now['training_matches']:,} training, {now['evaluation_matches']:,} evaluation, "
-            f"{now['failed']:,} failed"
-        )
-    ]
-
-
 def _throughput_lines(data: dict[str, Any] | None) -> list[Text]:
     if data is None:
         return [Text("throughput is not recorded: press n for now", "dim")]
@@ -163,12 +154,11 @@ _WORKER_COLUMNS = (
 )
 
 
-class WorkersView:
+class WorkersView(View):
     """Workers of the league, including stopped ones."""
 
     title = "workers"
     sorts = ("worker", "role", "health", "host")
-    pace_s = 1.0
 
     async def load(self, source: QuerySource, at: int | None) -> Any:
         """See ``View.load``: the last heartbeats at any ``at``, since heartbeats are not recorded."""

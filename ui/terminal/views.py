@@ -1,8 +1,9 @@
 """The view interface, and tables, texts and bars that fit a terminal."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import RenderableType
@@ -10,10 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from league.queries.live_league import LiveLeague
-from league.queries.pages import RequestParams
+from league.queries.pages import QueryHandler, RequestParams
 from schemas.errors import escape_unprintable
-
-QueryHandler = Callable[[LiveLeague, RequestParams], Awaitable[Any]]
 
 
 class QuerySource:
@@ -59,21 +58,17 @@ class ViewOptions(NamedTuple):
         return selected
 
 
-class View(Protocol):
+class View(ABC):
     """A tab of the terminal application."""
 
-    @property
-    def title(self) -> str:
-        """Returns the title of the tab, one word."""
+    title: ClassVar[str]
+    """Title of the tab, one word."""
+    sorts: ClassVar[Sequence[str]] = ()
+    """Fields that rows can be sorted by."""
+    pace_s: ClassVar[float] = 1.0
+    """Minimum interval between two refreshes."""
 
-    @property
-    def sorts(self) -> Sequence[str]:
-        """Returns the fields that rows can be sorted by."""
-
-    @property
-    def pace_s(self) -> float:
-        """Returns the minimum interval between two refreshes."""
-
+    @abstractmethod
     async def load(self, source: QuerySource, at: int | None) -> Any:
         """Loads the data as of the event ``at``, or of now.
 
@@ -81,6 +76,7 @@ class View(Protocol):
             LeagueError: the data are not available.
         """
 
+    @abstractmethod
     def draw(self, data: Any, options: ViewOptions) -> RenderableType:
         """Renders the view."""
 

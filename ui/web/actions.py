@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -22,16 +21,6 @@ from ui.play.human_match import HumanMatchLobby
 
 ActionHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
-
-
-class ActionGroup(Protocol):
-    """Actions of one subject on one league."""
-
-    def routes(self) -> Mapping[str, ActionHandler]:
-        """Returns the handlers of ``POST`` by path below ``/api``."""
-
-    async def close(self) -> None:
-        """Ends open actions when the server stops."""
 
 
 async def decode_body(request: web.Request, kind: type[T]) -> T:
@@ -91,7 +80,7 @@ class PlayActions:
         self._wake_task: asyncio.Task[None] | None = None
 
     def routes(self) -> Mapping[str, ActionHandler]:
-        """See ``ActionGroup``."""
+        """Handlers of ``POST`` by path below ``/api``."""
         return {
             "/play/begin": self.start_game,
             "/play/look": self.poll_game,
@@ -101,7 +90,7 @@ class PlayActions:
         }
 
     async def close(self) -> None:
-        """See ``ActionGroup``: open matches fail."""
+        """Fails open matches when the server stops."""
         if self._lobby is not None:
             await self._lobby.close()
         if self._wake_task is not None:
@@ -177,11 +166,8 @@ class CancelRequest(msgspec.Struct, forbid_unknown_fields=True):
     page: str
 
 
-class PositionedResult(NamedTuple):
-    """A result, and the sequence of the last event that it includes."""
-
-    result: QueryResult
-    position: int
+PositionedResult = tuple[QueryResult, int]
+"""A result, and the sequence of the last event that it includes."""
 
 
 class SqlActions:
@@ -195,11 +181,11 @@ class SqlActions:
         self._running: dict[str, asyncio.Task[PositionedResult]] = {}
 
     def routes(self) -> Mapping[str, ActionHandler]:
-        """See ``ActionGroup``."""
+        """Handlers of ``POST`` by path below ``/api``."""
         return {"/sql": self.run_statement, "/sql/stop": self.cancel_statement}
 
     async def close(self) -> None:
-        """See ``ActionGroup``."""
+        """Cancels running statements when the server stops."""
         for task in self._running.values():
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
@@ -209,10 +195,9 @@ class SqlActions:
         """Runs a statement; answers with rows to show, or with a file."""
         body = await decode_body(request, SqlRequest)
         shown = body.form == "rows"
-        answer = await self._run_cancellable(body, MAX_ROWS if shown else MAX_FILE_ROWS)
+        result, position = await self._run_cancellable(body, MAX_ROWS if shown else MAX_FILE_ROWS)
         if shown:
-            return json_response(result_dict(answer, MAX_ROWS))
-        result = answer.result
+            return json_response(_result_dict(result, position))
         text = await asyncio.to_thread(render_rows, result.columns, result.types, result.rows[:MAX_FILE_ROWS], "csv")
         headers = {"Content-Disposition": 'attachment; filename="answer.csv"', "Cache-Control": "no-store"}
         if len(result.rows) > MAX_FILE_ROWS:
@@ -242,35 +227,25 @@ class SqlActions:
 
     async def _execute(self, statement: str, rows: int) -> PositionedResult:
         # One row more than the limit shows whether there are more.
-        query, position = await _open_query(await self._copy.latest(), QueryLimits(max_rows=rows + 1, cut=True))
+        path = await self._copy.latest()
+        query = QueryProcess(path, QueryLimits(max_rows=rows + 1, cut=True))
         try:
-            return PositionedResult(await asyncio.to_thread(query.run, statement), position)
+            position = await asyncio.to_thread(query.position)
+            if position is None:
+                raise BusyError(f"{path}: removed meanwhile; try again")
+            return await asyncio.to_thread(query.run, statement), position
         finally:
             query.close()
 
 
-async def _open_query(path: Path, limits: QueryLimits) -> tuple[QueryProcess, int]:
-    """Starts a query process on the file; returns it with the sequence of the last event in the file."""
-    query = QueryProcess(path, limits)
-    try:
-        position = await asyncio.to_thread(query.position)
-        if position is None:
-            raise BusyError(f"{path}: removed meanwhile; try again")
-    except BaseException:  # raised again; an interruption ends the process too
-        query.close()
-        raise
-    return query, position
-
-
-def result_dict(answer: PositionedResult, most: int) -> dict[str, Any]:
+def _result_dict(result: QueryResult, position: int) -> dict[str, Any]:
     """Converts a result for a page: values that JSON and browsers cannot represent become text."""
-    result = answer.result
     return {
         "columns": result.columns,
         "types": result.types,
-        "rows": [[_cell(value) for value in row] for row in result.rows[:most]],
-        "more": len(result.rows) > most,
-        "position": answer.position,
+        "rows": [[_cell(value) for value in row] for row in result.rows[:MAX_ROWS]],
+        "more": len(result.rows) > MAX_ROWS,
+        "position": position,
         "warning": unreadable_warning(result),
     }
 

@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,7 +22,7 @@ from league.queries.pages import EncodedResponse, RequestParams, Route, routes
 from league.queries.pages.matches import load_whole_match
 from league.run import Run
 from schemas.errors import BusyError, LeagueError, LogError, UsageError, format_choices
-from ui.web.actions import ActionGroup, ActionHandler, PlayActions, SqlActions
+from ui.web.actions import PlayActions, SqlActions
 from ui.web.offline.elements import document_policy
 from ui.web.offline.league_site import make_site
 from ui.web.offline.match_page import render_match
@@ -119,16 +119,20 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -
     )
     for route in (*routes(), *pages):
         app.router.add_get(_route_pattern(route.path), cache.handler(route))
-    groups: dict[str, list[ActionGroup]] = {
-        name: [PlayActions(league), SqlActions(league)] for name, league in leagues.items()
-    }
-    actions = {
-        name: {path: handler for group in made for path, handler in group.routes().items()}
-        for name, made in groups.items()
-    }
+    groups = {name: (PlayActions(league), SqlActions(league)) for name, league in leagues.items()}
+    actions = {name: {**play.routes(), **sql.routes()} for name, (play, sql) in groups.items()}
+
+    async def act(request: web.Request) -> web.StreamResponse:
+        return await actions[chosen(request)][request.path.removeprefix("/api")](request)
+
+    async def close(_: web.Application) -> None:
+        for play, sql in groups.values():
+            await play.close()
+            await sql.close()
+
     for path in next(iter(actions.values())):
-        app.router.add_post(f"/api{path}", _by_run(chosen, {name: own[path] for name, own in actions.items()}))
-    app.on_shutdown.extend(_shutdown_hook(group) for made in groups.values() for group in made)
+        app.router.add_post(f"/api{path}", act)
+    app.on_shutdown.append(close)
     app.router.add_get("/api/live", _sse_handler(lambda request: leagues[chosen(request)]))
     app.router.add_static("/static/", _STATIC)
     # Every other address is a page, for the router in the browser.
@@ -136,23 +140,9 @@ def make_application(leagues: Mapping[str, LiveLeague], guard: "RequestGuard") -
     return app
 
 
-def _by_run(choose: Callable[[web.Request], str], handlers: Mapping[str, ActionHandler]) -> ActionHandler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        return await handlers[choose(request)](request)
-
-    return handle
-
-
 def _route_pattern(path: str) -> str:
     """Returns a path pattern whose parts match any text: aiohttp's default pattern excludes braces."""
     return re.sub(r"\{(\w+)\}", r"{\1:[^/]+}", path)
-
-
-def _shutdown_hook(group: ActionGroup) -> Callable[[web.Application], Awaitable[None]]:
-    async def close(_: web.Application) -> None:
-        await group.close()
-
-    return close
 
 
 async def _serve_page(_: web.Request) -> web.StreamResponse:

@@ -47,6 +47,11 @@ def h(tag: str, attributes: Mapping[str, object] | None = None, *children: Child
     return Markup(f"<{tag}{rendered}>" if tag in _VOID else f"<{tag}{rendered}>{join(*children)}</{tag}>")
 
 
+def agent_link(name: str, links: Mapping[str, str]) -> Markup:
+    """An agent's name, with the address of its page among ``links`` if it has one."""
+    return h("a", {"href": links[name]}, name) if name in links else join(name)
+
+
 def join(*children: Child) -> Markup:
     """Children one after the other; None is nothing."""
     return Markup("".join(_inner(child) for child in children))

@@ -22,6 +22,7 @@ from ui.web.offline.elements import (
     Column,
     Markup,
     Table,
+    agent_link,
     draw_rating_curve,
     encode_csv,
     h,
@@ -192,7 +193,7 @@ def _rounded(ratings: Sequence[float]) -> Callable[[int], str]:
 def _benchmarks_table(rows: Sequence[BenchmarkRow], links: Mapping[str, str]) -> Table:
     columns = (
         Column("opponents", lambda row: row.opponent),
-        Column("agent", lambda row: row.agent, lambda row: _agent(row.agent, links)),
+        Column("agent", lambda row: row.agent, lambda row: agent_link(row.agent, links)),
         Column("games", lambda row: row.games, is_number=True),
         Column("won", lambda row: row.wins, is_number=True),
         *_interval_columns("share", lambda row: row.share, lambda row: (row.low, row.high), 3),
@@ -206,7 +207,7 @@ def _benchmarks_table(rows: Sequence[BenchmarkRow], links: Mapping[str, str]) ->
 def _leaderboard_table(board: Leaderboard, links: Mapping[str, str]) -> Table:
     columns = (
         Column("#", lambda row: row.rank, is_number=True),
-        Column("agent", lambda row: row.agent, lambda row: _agent(row.agent, links)),
+        Column("agent", lambda row: row.agent, lambda row: agent_link(row.agent, links)),
         Column("kind", lambda row: row.kind),
         *_interval_columns("rating", lambda row: row.rating, lambda row: (row.low, row.high), 1),
         Column("games", lambda row: row.rated_games, is_number=True),
@@ -250,7 +251,7 @@ def _matches_table(rows: Sequence[Mapping[str, Any]], links: Mapping[str, str], 
         Column("event", lambda row: row["sequence"], is_number=True),
         Column("time", lambda row: f"{row['time']:%Y-%m-%d %H:%M:%S}"),
         Column("purpose", lambda row: row["purpose"] + (", voided" if row["voided"] else "")),
-        Column("won by", _winner, lambda row: _agent(_winner(row), links)),
+        Column("won by", _winner, lambda row: agent_link(_winner(row), links)),
         Column("seats", lambda row: ", ".join(seat["agent"] for seat in row["seats"])),
     )
     return Table("Newest matches, and the newest of each benchmark", columns, rows, "matches")
@@ -286,7 +287,7 @@ def _agents(rows: Sequence[Mapping[str, Any]], links: Mapping[str, str]) -> tupl
     columns = (
         Column("agent", lambda row: row["agent"], named),
         Column("kind", lambda row: row["kind"]),
-        Column("parent", lambda row: row.get("parent"), lambda row: _agent(row.get("parent") or "", links)),
+        Column("parent", lambda row: row.get("parent"), lambda row: agent_link(row.get("parent") or "", links)),
         Column("first step", lambda row: row.get("first_step") if row.get("parent") else None, is_number=True),
         Column("last step", lambda row: row.get("version"), is_number=True),
         Column("reason", lambda row: row["reason"]),
@@ -301,7 +302,3 @@ def _agents(rows: Sequence[Mapping[str, Any]], links: Mapping[str, str]) -> tupl
 
 def _rating(value: float | None) -> str:
     return "" if value is None else f"{value:,.1f}"
-
-
-def _agent(name: str, links: Mapping[str, str]) -> Markup:
-    return h("a", {"href": links[name]}, name) if name in links else join(name)

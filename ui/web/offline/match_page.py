@@ -8,7 +8,7 @@ from league.queries.decisions import Decision
 from league.queries.pages.matches import WholeMatch
 from league.queries.replays import EpisodeNode
 from schemas.ids import digest
-from ui.web.offline.elements import Child, Column, Markup, Table, h, join, make_document, render_table
+from ui.web.offline.elements import Child, Column, Markup, Table, agent_link, h, join, make_document, render_table
 
 _MAX_PROMPT_CHARS = 500_000
 """Characters of all prompts in one file."""
@@ -90,9 +90,12 @@ def _winner(finished: Mapping[str, Any]) -> str:
 
 
 def _seats(finished: Mapping[str, Any], links: Mapping[str, str]) -> Markup:
+    def seated(seat: Mapping[str, Any]) -> Markup:
+        return join(agent_link(seat["agent"], links), " (trained on)" if seat["trainable"] else None)
+
     columns = (
         Column("seat", lambda seat: seat["role"] or f"seat {seat['seat']}"),
-        Column("agent", lambda seat: seat["agent"], lambda seat: _seated(seat, links)),
+        Column("agent", lambda seat: seat["agent"], seated),
         Column("score", lambda seat: f"{seat['score']:.2f}", is_number=True),
         Column("rank", lambda seat: seat["rank"], is_number=True),
         Column("metrics", lambda seat: ", ".join(f"{name} {value:g}" for name, value in seat["metrics"].items())),
@@ -100,20 +103,12 @@ def _seats(finished: Mapping[str, Any], links: Mapping[str, str]) -> Markup:
     return render_table(Table("Seats", columns, finished["seats"]))
 
 
-def _seated(seat: Mapping[str, Any], links: Mapping[str, str]) -> Markup:
-    return join(_agent(seat["agent"], links), " (trained on)" if seat["trainable"] else None)
-
-
-def _agent(name: str, links: Mapping[str, str]) -> Child:
-    return h("a", {"href": links[name]}, name) if name in links else name
-
-
 def _draw(details: Mapping[str, Any], links: Mapping[str, str]) -> Markup | None:
     sampled = details["sampled"]
     if sampled is None:
         return None
     picks = (
-        h("li", None, f"seat {pick['seat']}: ", _agent(pick["agent"], links), f" from {pick['bucket']}")
+        h("li", None, f"seat {pick['seat']}: ", agent_link(pick["agent"], links), f" from {pick['bucket']}")
         for pick in sampled["picks"]
     )
     about = (
