@@ -28,11 +28,11 @@ from league.history.lineage import LineageNode, resolve_agent, trace_lineage
 from league.log.base import RecordedEvent
 from league.log.jetstream import find_league
 from league.projections.query import QueryLimits
-from league.queries.leaderboard import LeaderboardCommand, leaderboard_columns, leaderboard_heading, load_leaderboard
+from league.queries.leaderboard import leaderboard_columns, leaderboard_heading, load_leaderboard
 from league.queries.matches import MatchEvents, find_match, load_record
 from league.queries.notebook import Match, Table, struct_table
 from league.queries.replays import MatchReplay, match_replay
-from league.queries.tables import open_run_tables, query_run
+from league.queries.tables import open_tables, query_run
 from league.run import DEFAULT_RUN, Run
 from schemas.config import LeagueConfig, to_builtins
 from schemas.config.base import toml_document
@@ -165,7 +165,7 @@ class RunReader:
         return struct_table(LeaderboardEntry, leaderboard.rows, leaderboard_columns(leaderboard), heading)
 
     def _leaderboard(self, at: At, system: str | None, by: Grouping = "agent", draws: int | None = None) -> Leaderboard:
-        return _wait(load_leaderboard(self._run, LeaderboardCommand(_place(at), system, None, by, draws)))
+        return _wait(load_leaderboard(self._run, _place(at), system, by=by, draws=draws))
 
     def elo(self, at: At = None, system: str | None = None) -> Table:
         """Rating by gradient step: a row per version in the league; agents without versions have no step.
@@ -249,7 +249,7 @@ class RunReader:
         return struct_table(LineageRow, rows)
 
     async def _trace_lineage(self, agent: str) -> list[LineageNode]:
-        async with open_run_tables(self._run) as tables:
+        async with open_tables(self._run) as tables:
             return (await trace_lineage(tables.query, await resolve_agent(tables.query, agent))).stations
 
 

@@ -12,7 +12,7 @@ from league.analysis.leaderboard import LeaderboardQuery, make_leaderboard
 from league.analysis.summary import wilson_interval
 from league.history.compare import config_differences
 from league.history.lineage import Lineage, LineageNode, resolve_agent, trace_lineage
-from league.queries.tables import TableReader, open_run_tables
+from league.queries.tables import TableReader, open_tables
 from league.run import Run
 from league.state import LeagueState
 from league.success_criteria.against_baselines import seat_shares
@@ -249,7 +249,7 @@ async def load_lineage(run: Run, agent: str) -> Lineage:
         UsageError: there is no such agent.
     """
     named = _name_or_digest(agent)
-    async with open_run_tables(run) as tables:
+    async with open_tables(run) as tables:
         return await trace_lineage(tables.query, await resolve_agent(tables.query, named))
 
 

@@ -21,7 +21,7 @@ from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog, find_league
 from league.matchmaking.schedule import stop_reason
 from league.plots.braille import training_chart
-from league.queries.leaderboard import LeaderboardCommand, leaderboard_text, load_leaderboard
+from league.queries.leaderboard import leaderboard_text, load_leaderboard
 from league.queries.text_table import number_columns, print_benchmarks, print_table, table_width
 from league.run import DEFAULT_RUN, Run
 from league.state import LeagueState
@@ -71,7 +71,7 @@ async def print_report(run: Run, history: JetStreamLog, console: Console, progre
     """Print the final report; return whether the replay was identical."""
     with show_progress(progress, "rebuilding the leaderboard from the events"):
         state = await load_state_at(history, run.open_blob_store(history.client))
-        board = await load_leaderboard(run, LeaderboardCommand(None, None, None, "agent", None))
+        board = await load_leaderboard(run)
     assert state.config is not None
     console.print("Leaderboard, rebuilt from the events", highlight=False)
     console.file.write(leaderboard_text(board, table_width(console)))

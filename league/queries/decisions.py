@@ -18,7 +18,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 
 from arena.games import make_game
 from arena.games.base import Action, Game, GameSpec
-from arena.games.texts import Phrases, SupportsWords, TextFormat, as_grammar_text
+from arena.games.texts import Phrases, SupportsWords, as_grammar_text
 from arena.prompts import Chat, build_game_messages
 from league.log.connection import translate_broker_errors
 from league.log.queues import trajectory_label
@@ -26,6 +26,7 @@ from league.run import Run
 from models.tokenizer import Tokenizer
 from schemas.codec import decode_trajectory
 from schemas.config import LeagueConfig
+from schemas.episodes import Message
 from schemas.errors import DecodeError, ModelError, UsageError
 from schemas.subjects import EXPERIENCE_STREAM, experience_subject
 from schemas.trajectories import ModelCall, Trajectory
@@ -125,14 +126,16 @@ def reconstruct_decision(moment: DecisionPoint, seat: int, config: LeagueConfig 
         return _free_text_decision(moment, seat)
     text = moment.spec.text()
     is_made = config is None or config.model.base == "made"
-    prompt = _chat_prompt(text, moment.game, seat) if isinstance(text, Chat) and not is_made else None
-    prompt_text = prompt if prompt is not None else " ".join(text.prompt(moment.game, seat))
+    if isinstance(text, Chat) and not is_made:
+        prompt = _messages_text(text.messages(moment.game, seat))
+    else:
+        prompt = " ".join(text.prompt(moment.game, seat))
     if (language := as_grammar_text(text)) is not None:
         reply = language.write_reply(moment.game, seat, moment.action)
-        return Decision(prompt_text, reply, [], "record", _WITHOUT_CHOICES)
+        return Decision(prompt, reply, [], "record", _WITHOUT_CHOICES)
     pieces = text.write(moment.game, seat, moment.action)
     choices = _choice_points(text.completions(moment.game, seat), pieces)
-    return Decision(prompt_text, " ".join(pieces), choices, "record", _WITHOUT_PROBABILITIES)
+    return Decision(prompt, " ".join(pieces), choices, "record", _WITHOUT_PROBABILITIES)
 
 
 _WITHOUT_PROBABILITIES = (
@@ -149,15 +152,12 @@ _WITHOUT_REPLY = (
 def _free_text_decision(moment: DecisionPoint, seat: int) -> Decision:
     if not isinstance(moment.spec, SupportsWords):
         return Decision("", "; ".join(moment.action), [], "record", _WITHOUT_REPLY)
-    messages = build_game_messages(moment.spec.words(), moment.game, seat)
-    prompt = "\n\n".join(f"[{message.role}]\n{message.content}" for message in messages)
+    prompt = _messages_text(build_game_messages(moment.spec.words(), moment.game, seat))
     return Decision(prompt, "; ".join(moment.action), [], "record", _WITHOUT_REPLY)
 
 
-def _chat_prompt(text: TextFormat, game: Game, seat: int) -> str | None:
-    if not isinstance(text, Chat):
-        return None
-    return "\n\n".join(f"[{message.role}]\n{message.content}" for message in text.messages(game, seat))
+def _messages_text(messages: Sequence[Message]) -> str:
+    return "\n\n".join(f"[{message.role}]\n{message.content}" for message in messages)
 
 
 def _choice_points(place: Phrases, pieces: Sequence[str]) -> list[Choice]:

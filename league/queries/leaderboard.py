@@ -6,12 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from league.analysis.leaderboard import LIKELIHOOD_MODELS, Leaderboard, LeaderboardQuery, make_leaderboard
 from league.analysis.roster import Grouping, LeaderboardEntry
 from league.projections.query import QueryResult
-from league.queries.tables import open_reader, open_run_reader, resolve_sequence, unreadable_warning
+from league.queries.tables import open_reader, resolve_sequence, unreadable_warning
 from league.queries.text_table import Column, number_columns, render_rows, render_table
 from league.ratings.rating_history import MIN_GAMES
 from league.run import Run
@@ -23,38 +21,34 @@ Field = tuple[Column, Callable[[LeaderboardEntry], Any]]
 """A column, and the value of a row in it."""
 
 
-class LeaderboardCommand(msgspec.Struct, frozen=True):
-    """The options of ``league leaderboard``; see ``LeaderboardQuery`` for the last four."""
-
-    at: str | None
-    """A sequence or a time; None for now."""
-    system: str | None
-    game: str | None
-    by: Grouping
-    draws: int | None
-
-
-async def load_leaderboard(run: Run, options: LeaderboardCommand) -> Leaderboard:
+async def load_leaderboard(
+    run: Run,
+    at: str | None = None,
+    system: str | None = None,
+    game: str | None = None,
+    by: Grouping = "agent",
+    draws: int | None = None,
+) -> Leaderboard:
     """The leaderboard of a run, from tables that are brought up to its newest event.
+
+    ``at`` is a sequence or a time; None for now. See ``LeaderboardQuery`` for the others.
 
     Raises:
         UsageError: there is no such sequence, system or game; or the matches do not suffice for a likelihood.
         BusyError: another process has held the tables for a minute.
     """
-    if options.at is None:
-        tables, upto = await open_run_reader(run), None
+    if at is None:
+        tables, upto = await open_reader(run), None
     else:
         async with run.open_log() as history:
-            upto = await _resolve_place(run, history, options.at)
+            upto = await _resolve_place(run, history, at)
             tables = await open_reader(run, history)
     with contextlib.closing(tables.connection) as connection:
         skipped = "SELECT coalesce(type, 'no event'), events FROM unreadable_events ORDER BY ALL"
         if text := unreadable_warning(QueryResult([], [], [], tuple(connection.execute(skipped).fetchall()))):
             print(text, file=sys.stderr)
         upto = upto or connection.execute("SELECT sequence FROM position").fetchall()[0][0]
-        return make_leaderboard(
-            connection, LeaderboardQuery(upto, options.system, options.game, options.by, options.draws)
-        )
+        return make_leaderboard(connection, LeaderboardQuery(upto, system, game, by, draws))
 
 
 async def _resolve_place(run: Run, history: "JetStreamLog", at: str) -> int:

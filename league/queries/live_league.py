@@ -19,7 +19,7 @@ from league.log.jetstream import JetStreamLog
 from league.projections.export import copy_projection
 from league.projections.projection import Projection
 from league.projections.tables import RECORDED_EVENTS
-from league.queries.tables import load_projection
+from league.queries.tables import load_projection, row_dicts
 from league.run import Run
 from league.state import LeagueState
 from schemas import events as e
@@ -275,12 +275,6 @@ class LiveLeague:
             "paused": state.pauses.active_pause(policy) is not None,
             "finished": state.training_finished(policy) is not None,
         }
-
-
-def row_dicts(columns: Any) -> list[dict[str, Any]]:
-    """The rows of a DuckDB result as dicts by column."""
-    names = [column[0] for column in columns.description]
-    return [dict(zip(names, row, strict=True)) for row in columns.fetchall()]
 
 
 async def _await_shielded(work: "asyncio.Task[Any]") -> None:

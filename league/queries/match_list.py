@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from league.log.base import RecordedEvent
-from league.queries.live_league import LiveLeague, row_dicts
+from league.queries.live_league import LiveLeague
 from league.queries.matches import MatchEvents, event_position, find_match_events, void_fields
 from league.queries.pages import MAX_INTEGER, RequestParams
+from league.queries.tables import row_dicts
 from schemas.errors import UsageError
 from schemas.ids import HUMAN
 
@@ -139,6 +140,7 @@ async def load_match(league: LiveLeague, match_id: str) -> MatchEvents:
 
 async def match_details(league: LiveLeague, match: MatchEvents) -> dict[str, Any]:
     """A match for its page, without the record."""
+    seats = match.result.seats if match.result is not None else ()
     return {
         "match_id": match.match_id,
         "finished": _event_fields(match.finished),
@@ -146,8 +148,11 @@ async def match_details(league: LiveLeague, match: MatchEvents) -> dict[str, Any
         "sampled": _event_fields(match.sampled),
         "voided": void_fields(match),
         "used": await _training_use(league, match),
-        "ratings": await _rating_changes(league, match),
-        "kinds": _agent_kinds(league, match),
+        "ratings": await league.rows(
+            "SELECT system, agent, before, after FROM ratings WHERE match_id = ? ORDER BY sequence, agent",
+            match.match_id,
+        ),
+        "kinds": {agent: agent_kind(league, agent) for agent in sorted({seat.agent for seat in seats})},
     }
 
 
@@ -171,19 +176,6 @@ async def _training_use(league: LiveLeague, match: MatchEvents) -> list[dict[str
         match.match_id,
         match.match_id,
     )
-
-
-async def _rating_changes(league: LiveLeague, match: MatchEvents) -> list[dict[str, Any]]:
-    """The ratings that the match changed, by system and agent."""
-    return await league.rows(
-        "SELECT system, agent, before, after FROM ratings WHERE match_id = ? ORDER BY sequence, agent", match.match_id
-    )
-
-
-def _agent_kinds(league: LiveLeague, match: MatchEvents) -> dict[str, str]:
-    """The kind of each agent in its seats."""
-    names = {seat.agent for seat in match.result.seats} if match.result is not None else set()
-    return {name: agent_kind(league, name) for name in sorted(names)}
 
 
 def agent_kind(league: LiveLeague, name: str) -> str:

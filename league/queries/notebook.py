@@ -75,11 +75,8 @@ class Table:
             import pandas
         except ImportError:
             raise _missing("to_pandas", "pandas") from None
-        frame: pd.DataFrame
-        if self._result.arrow is not None:
-            frame = self._result.arrow.to_pandas()
-        else:
-            frame = pandas.DataFrame(self._result.rows, columns=self.columns)
+        arrow, rows = self._result.arrow, self._result.rows
+        frame: pd.DataFrame = pandas.DataFrame(rows, columns=self.columns) if arrow is None else arrow.to_pandas()
         return frame
 
     def to_polars(self) -> "pl.DataFrame":
@@ -92,11 +89,11 @@ class Table:
             import polars
         except ImportError:
             raise _missing("to_polars", "polars") from None
-        frame: pl.DataFrame
-        if self._result.arrow is not None:
-            frame = polars.from_arrow(self._result.arrow)
-        else:
-            frame = polars.DataFrame(self._result.rows, self.columns, orient="row", infer_schema_length=None)
+        frame: pl.DataFrame = (
+            polars.DataFrame(self._result.rows, self.columns, orient="row", infer_schema_length=None)
+            if self._result.arrow is None
+            else polars.from_arrow(self._result.arrow)
+        )
         return frame
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

@@ -227,6 +227,12 @@ def unreadable_warning(result: QueryResult) -> str:
 T = TypeVar("T")
 
 
+def row_dicts(columns: Any) -> list[dict[str, Any]]:
+    """The rows of a DuckDB result as dicts by column."""
+    names = [column[0] for column in columns.description]
+    return [dict(zip(names, row, strict=True)) for row in columns.fetchall()]
+
+
 class TableReader:
     """A read-only connection to the tables of a run, as they are at one moment."""
 
@@ -240,8 +246,10 @@ class TableReader:
 
 
 @contextlib.asynccontextmanager
-async def open_tables(run: Run, history: "JetStreamLog") -> AsyncIterator[TableReader]:
+async def open_tables(run: Run, history: "JetStreamLog | None" = None) -> AsyncIterator[TableReader]:
     """A run's tables, brought up to the newest event; waits for other processes on the same file.
+
+    Without a ``history``, the run's broker is connected only if the tables may be out of date, and not longer.
 
     Raises:
         BusyError: another process has held the file for a minute.
@@ -253,23 +261,19 @@ async def open_tables(run: Run, history: "JetStreamLog") -> AsyncIterator[TableR
         tables.connection.close()
 
 
-@contextlib.asynccontextmanager
-async def open_run_tables(run: Run) -> AsyncIterator[TableReader]:
-    """Like ``open_tables``; the run's broker is connected only if the tables may be out of date."""
-    tables = await open_run_reader(run)
-    try:
-        yield tables
-    finally:
-        tables.connection.close()
+async def open_reader(run: Run, history: "JetStreamLog | None" = None) -> TableReader:
+    """Like ``open_tables``; the caller closes the connection, and may let go of the broker before."""
 
+    async def connect() -> TableReader:
+        return TableReader(run)
 
-async def open_run_reader(run: Run) -> TableReader:
-    """Like ``open_run_tables``; the caller closes the connection."""
-    tables = _reader_if_current(run)
-    if tables is None:
-        async with run.open_log() as history:
-            tables = await open_reader(run, history)
-    return tables
+    if history is None:
+        if (tables := _reader_if_current(run)) is not None:
+            return tables
+        async with run.open_log() as own:
+            return await open_reader(run, own)
+    await _retry_while_busy(lambda: update_projection(run, history))
+    return await _retry_while_busy(connect)
 
 
 def _reader_if_current(run: Run) -> TableReader | None:
@@ -285,16 +289,6 @@ def _reader_if_current(run: Run) -> TableReader | None:
         return tables
     tables.connection.close()
     return None
-
-
-async def open_reader(run: Run, history: "JetStreamLog") -> TableReader:
-    """Like ``open_tables``; the caller closes the connection, and may let go of the broker before."""
-
-    async def connect() -> TableReader:
-        return TableReader(run)
-
-    await _retry_while_busy(lambda: update_projection(run, history))
-    return await _retry_while_busy(connect)
 
 
 async def _retry_while_busy(attempt: Callable[[], Awaitable[T]]) -> T:

@@ -282,14 +282,11 @@ async def query_leaderboard(league: LiveLeague, params: RequestParams) -> Any:
         query = LeaderboardQuery(min(at or league.position, league.position), system, game, "agent", draws)
         return msgspec.to_builtins(await league.read(lambda connection: make_leaderboard(connection, query)))
 
-    if draws == 0 and _is_recorded(league, system):
+    config = league.state.config
+    is_recorded = system is None or (config is not None and system in [each.name for each in config.ratings.systems])
+    if draws == 0 and is_recorded:
         return await work()
     return await run_single_flight(league, ("leaderboard", at, system, game, draws), work)
-
-
-def _is_recorded(league: LiveLeague, system: str | None) -> bool:
-    config = league.state.config
-    return system is None or (config is not None and system in [plugin.name for plugin in config.ratings.systems])
 
 
 _MAX_GRAPH_AGENTS = 5_000
