@@ -180,9 +180,9 @@ class RunReader:
         # Imported here: Matplotlib takes long to load.
         with translate_missing_package():
             from league.plots.render import png_bytes
-            from league.queries.plots import PlotOptions, draw_picture
+            from league.queries.plots import draw_picture
 
-        picture = _wait(draw_picture(self._run, PlotOptions(kind, _place(at), system, [], None)))
+        picture = _wait(draw_picture(self._run, kind, _place(at), system))
         # A notebook shows it even where pyplot, which would see to that, was not imported.
         picture.figure.__dict__["_repr_png_"] = partial(png_bytes, picture)
         return picture.figure

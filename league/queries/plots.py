@@ -1,5 +1,6 @@
 """Pictures of a league's history, as ``league plot`` draws them. Importing this module imports Matplotlib."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -23,50 +24,47 @@ _PFSP_WINDOWS = 16
 PlotKind = Literal["elo", "winrate", "payoff", "pfsp", "throughput"]
 
 
-class PlotOptions(msgspec.Struct, frozen=True):
-    """Options of a plot."""
-
-    kind: PlotKind
-    at: str | None
-    """Sequence or time of the newest event to include; None for all events."""
-    system: str | None
-    """Rating system; None for the official one."""
-    agents: list[str]
-    """Names of the agents; empty for all."""
-    policy: str | None
-    """A trained policy; None for all."""
-
-
-async def draw_picture(run: Run, options: PlotOptions) -> Picture:
+async def draw_picture(
+    run: Run,
+    kind: PlotKind,
+    at: str | None = None,
+    system: str | None = None,
+    agents: Sequence[str] = (),
+    policy: str | None = None,
+) -> Picture:
     """Draw a picture of a league.
+
+    ``at`` is the sequence or time of the newest event to include, ``system`` a rating system, ``agents`` are names and
+    ``policy`` is a trained policy: None or empty for all events, the official system, all agents and all policies.
 
     Raises:
         UsageError: the league has no such policy or agent, or nothing to draw.
     """
     async with run.open_log() as history:
-        place = await resolve_sequence(run, history, options.at, "--at") if options.at is not None else None
+        place = await resolve_sequence(run, history, at, "--at") if at is not None else None
         async with open_tables(run, history) as tables:
             roster = Roster(tables.connection, place or await history.last_sequence())
             policies = policies_at(tables.connection, roster.upto)
-            if options.policy is not None and options.policy not in policies:
+            if policy is not None and policy not in policies:
                 raise UsageError(
-                    f"--policy {options.policy}: no version of it was published; "
-                    f"expected {format_choices(policies, options.policy)}"
+                    f"--policy {policy}: no version of it was published; expected {format_choices(policies, policy)}"
                 )
-            chosen = policies if options.policy is None else [options.policy]
-            if options.kind == "pfsp":
-                return await _pfsp_picture(history, roster, options.policy)
-            _check_agents(roster, options.agents)
-            draw = {
-                "elo": _elo_picture,
-                "winrate": _winrate_picture,
-                "payoff": _payoff_picture,
-                "throughput": _throughput_picture,
-            }
-            return draw[options.kind](roster, options, chosen)
+            chosen = policies if policy is None else [policy]
+            _check_agents(roster, agents)
+            match kind:
+                case "elo":
+                    return _elo_picture(roster, system, agents, chosen)
+                case "winrate":
+                    return _winrate_picture(roster, agents, chosen)
+                case "payoff":
+                    return _payoff_picture(roster, agents)
+                case "pfsp":
+                    return await _pfsp_picture(history, roster, policy)
+                case "throughput":
+                    return throughput_picture(measure_throughput(roster.connection, roster.upto, chosen), roster.upto)
 
 
-def _check_agents(roster: Roster, agents: list[str]) -> None:
+def _check_agents(roster: Roster, agents: Sequence[str]) -> None:
     for name in agents:
         if name not in roster.agents:
             raise UsageError(
@@ -75,31 +73,31 @@ def _check_agents(roster: Roster, agents: list[str]) -> None:
             )
 
 
-def _elo_picture(roster: Roster, options: PlotOptions, policies: list[str]) -> Picture:
-    board = make_leaderboard(roster.connection, LeaderboardQuery(roster.upto, options.system))
+def _elo_picture(roster: Roster, system: str | None, agents: Sequence[str], policies: list[str]) -> Picture:
+    board = make_leaderboard(roster.connection, LeaderboardQuery(roster.upto, system))
 
     def is_drawn(agent: str) -> bool:
         named = split_agent(agent)
-        return agent in options.agents if options.agents else named is None or named[0] in policies
+        return agent in agents if agents else named is None or named[0] in policies
 
     rows = [row for row in board.rows if row.rating is not None and is_drawn(row.agent)]
     if not rows:
         raise UsageError(f"elo: no such agent has a rating at event {roster.upto:,}; expected rated matches")
-    return ratings_picture(msgspec.structs.replace(board, rows=rows), options.agents)
+    return ratings_picture(msgspec.structs.replace(board, rows=rows), agents)
 
 
-def _winrate_picture(roster: Roster, options: PlotOptions, policies: list[str]) -> Picture:
-    rates = win_rates(roster.connection, roster.upto, roster.game, policies, options.agents)
+def _winrate_picture(roster: Roster, agents: Sequence[str], policies: list[str]) -> Picture:
+    rates = win_rates(roster.connection, roster.upto, roster.game, policies, agents)
     if not rates:
         raise UsageError(f"winrate: no such game of a policy's version up to event {roster.upto:,}; expected matches")
     return wins_picture(rates, roster.game, roster.upto)
 
 
-def _payoff_picture(roster: Roster, options: PlotOptions, _: list[str]) -> Picture:
+def _payoff_picture(roster: Roster, agents: Sequence[str]) -> Picture:
     matches = roster.matches
-    if options.agents:
-        matches = matches.exclude_agents([name for name in matches.agents if name not in options.agents])
-    report = make_payoff_report(matches, roster.game, most=max(len(options.agents), _MAX_PAYOFF_AGENTS))
+    if agents:
+        matches = matches.exclude_agents([name for name in matches.agents if name not in agents])
+    report = make_payoff_report(matches, roster.game, most=max(len(agents), _MAX_PAYOFF_AGENTS))
     return payoff_picture(report.payoff, roster.game, roster.upto)
 
 
@@ -112,7 +110,3 @@ async def _pfsp_picture(history: JetStreamLog, roster: Roster, policy: str | Non
     )
     audit = await audit_sampling(history, -(-(last + 1) // _PFSP_WINDOWS), policy=policy, until=roster.upto)
     return shares_picture(audit, roster.upto, policy)
-
-
-def _throughput_picture(roster: Roster, _: PlotOptions, policies: list[str]) -> Picture:
-    return throughput_picture(measure_throughput(roster.connection, roster.upto, policies), roster.upto)

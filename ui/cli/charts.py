@@ -223,9 +223,9 @@ async def plot(
     names = [name for name in (agents or "").split(",") if name]
     _check_options(kind, {"system": system, "agents": names, "policy": policy})
     from league.plots.render import to_printable, write_picture
-    from league.queries.plots import PlotOptions, draw_picture
+    from league.queries.plots import draw_picture
 
-    picture = await draw_picture(run, PlotOptions(kind.value, at, system, names, policy))
+    picture = await draw_picture(run, kind.value, at, system, names, policy)
     with writing(to):
         write_picture(picture, to)
     typer.echo(f"{to}: {to_printable(picture.title)}")
