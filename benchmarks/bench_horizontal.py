@@ -72,7 +72,7 @@ class BotWorker:
         """Play until told to stop."""
         models = await ModelManager.load(context)
         matches = MatchExecutor(context, between_agents(context, models))
-        sampler = make_sampler(context.config.matchmaking.sampler)
+        seat_count, sampler = len(matches.environment.seats), make_sampler(context.config.matchmaking.sampler)
         following = context.state.next_match_index(context.name)
 
         async def play_on() -> None:
@@ -80,10 +80,10 @@ class BotWorker:
             while not context.stopping.is_set():
                 number, following = following, following + 1
                 drawn, sampled = make_match(
-                    context.state.standings(), context.config, sampler, context.name, number, matches.seat_count
+                    context.state.standings(), context.config, sampler, context.name, number, seat_count
                 )
                 recording = asyncio.create_task(context.append(sampled))
-                played = await matches.run(msgspec.structs.replace(drawn, seats=[BOT] * matches.seat_count))
+                played = await matches.run(msgspec.structs.replace(drawn, seats=[BOT] * seat_count))
                 await recording
                 assert played is not None, "a match of bots failed"
                 await matches.append_result(played)

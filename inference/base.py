@@ -51,22 +51,22 @@ class Timing(msgspec.Struct, frozen=True):
 class BackendStats(msgspec.Struct, frozen=True):
     """Load of a backend, and its totals since it started."""
 
-    queued: int
-    running: int
-    requests: int
+    queued: int = 0
+    running: int = 0
+    requests: int = 0
     """Finished or failed."""
-    prompt_tokens: int
-    cached_tokens: int
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
     """Prompt tokens that came from a cache."""
-    sampled_tokens: int
-    forced_tokens: int
-    seconds: float
+    sampled_tokens: int = 0
+    forced_tokens: int = 0
+    seconds: float = 0.0
     """Spent computing."""
-    adapters: int
+    adapters: int = 0
     """Loaded now."""
-    slots: int
+    slots: int = 0
     """Adapters that one batch can hold; 0 for no bound."""
-    swaps: int
+    swaps: int = 0
     """Adapters that were loaded, or replaced in place."""
     passes: int = 0
     """Forward passes; 0 where a backend does not know, as in the next field."""

@@ -34,9 +34,9 @@ async def serve(context: Context) -> None:
     await context.work_queue.bind()
     models = await ModelManager.load(context, routed=True)
     evaluator = Evaluator(context, models)
-    async with beside(evaluator.plan(), evaluator.extend_leases(), evaluator.report_costs()):
+    async with beside(evaluator.plan(), evaluator.extend_leases(), evaluator.executor.report_costs()):
         await evaluator.play_jobs()
-    await evaluator.close()
+    await evaluator.executor.close()
     await models.close()
 
 
@@ -45,18 +45,10 @@ class Evaluator:
 
     def __init__(self, context: Context, models: ModelManager) -> None:
         self._context = context
-        self._executor = MatchExecutor(context, between_agents(context, models))
+        self.executor = MatchExecutor(context, between_agents(context, models))
         self._in_flight: dict[asyncio.Task[None], ClaimedJob] = {}
         self._logged_cuts: set[evaluations.CappedEvaluation] = set()
         """Capped evaluations that have been logged."""
-
-    async def close(self) -> None:
-        """Release the resources of its matches."""
-        await self._executor.close()
-
-    async def report_costs(self) -> None:
-        """Append the costs of running matches at intervals; runs until cancelled."""
-        await self._executor.report_costs()
 
     async def plan(self) -> None:
         """Append requested and finished evaluations; runs until cancelled."""
@@ -71,7 +63,7 @@ class Evaluator:
                 await self._context.wait_for_sequence(await self._context.append(finished))
             self._log_cuts()
             for requested in (
-                evaluations.plan_evaluations(state, self._executor.evaluation_seat_counts)
+                evaluations.plan_evaluations(state, self.executor.evaluation_seat_counts)
                 if state.pauses.active_pause() is None
                 else []
             ):
@@ -99,13 +91,13 @@ class Evaluator:
                 await self._submit(evaluation.requested)
 
     def _log_cuts(self) -> None:
-        for cut in evaluations.capped_evaluations(self._context.state, self._executor.evaluation_seat_counts):
+        for cut in evaluations.capped_evaluations(self._context.state, self.executor.evaluation_seat_counts):
             if cut not in self._logged_cuts:
                 self._logged_cuts.add(cut)
                 log.info("a cap of evaluations leaves less", **msgspec.structs.asdict(cut))
 
     async def _submit(self, requested: EvaluationRequested) -> None:
-        for job in evaluations.evaluation_jobs(self._context.state, requested, self._executor.evaluation_seat_counts):
+        for job in evaluations.evaluation_jobs(self._context.state, requested, self.executor.evaluation_seat_counts):
             await self._context.persistently(partial(self._context.work_queue.submit, job))
 
     async def play_jobs(self) -> None:
@@ -137,8 +129,8 @@ class Evaluator:
         if self._is_needed(job):
             if claim.delivery_count > self._context.config.evaluation.tries:
                 await self._give_up(claim)
-            elif (played := await self._executor.run(job)) is not None:
-                await self._executor.append_result(played)
+            elif (played := await self.executor.run(job)) is not None:
+                await self.executor.append_result(played)
         await claim.acknowledge()
 
     def _is_needed(self, job: PlayMatch) -> bool:
@@ -158,7 +150,7 @@ class Evaluator:
         if isinstance(last, WorkerLeft):
             why += f"; the last worker that left was {last.worker}: {last.reason}"
         await self._context.persistently(lambda: self._context.work_queue.dead_letter(claim, why))
-        await self._executor.append_failure(claim.job, f"given up: {why}")
+        await self.executor.append_failure(claim.job, f"given up: {why}")
 
     async def extend_leases(self) -> None:
         """Extend the queue's leases on running matches; runs until cancelled."""

@@ -5,7 +5,7 @@ One class owns a process's adapter slots: who may be evicted depends on every ma
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 from arena.bots import bot_names
@@ -86,19 +86,7 @@ class _AbsentBackend:
         pass
 
     def stats(self) -> BackendStats:
-        return BackendStats(
-            queued=0,
-            running=0,
-            requests=0,
-            prompt_tokens=0,
-            cached_tokens=0,
-            sampled_tokens=0,
-            forced_tokens=0,
-            seconds=0.0,
-            adapters=0,
-            slots=0,
-            swaps=0,
-        )
+        return BackendStats()
 
     async def generate(self, request: Request) -> Generation:
         raise ModelError("a model was asked to play; this process has only bots and remote agents")
@@ -224,20 +212,8 @@ class ModelManager:
             ArtifactError: the adapter is missing or damaged.
             ModelError: it does not fit the base model, or there is no memory for it.
         """
-        if self._remote is not None:
-            # Servers load adapters by digest, and hold them for the length of each request.
-            return
-        await self._adapter_cache.ensure([adapter], leases)
-
-    async def ensure_all(self, adapters: Sequence[str], leases: contextlib.ExitStack) -> None:
-        """Load all adapters of a match, as ``ensure`` does; none if there is not enough memory for all.
-
-        Raises:
-            ArtifactError: an adapter is missing or damaged.
-            ModelError: an adapter does not fit the base model, or there is not enough memory for all.
-        """
         if self._remote is None:
-            await self._adapter_cache.ensure(adapters, leases)
+            await self._adapter_cache.ensure([adapter], leases)
 
     @property
     def loaded_adapters(self) -> list[str]:
@@ -274,37 +250,48 @@ class ModelManager:
             return known.kind
         return "bot" if agent in bot_names(self._context.config.game.name) else "checkpoint"
 
-    def resolve_fixed_versions(
+    @contextlib.asynccontextmanager
+    async def hold_versions(
         self, job: PlayMatch, live: Collection[int], people: Collection[int] = ()
-    ) -> dict[int, PublishedVersion]:
-        """Returns the versions, by seat, that play the whole match, whatever is published meanwhile.
+    ) -> AsyncIterator[dict[int, PublishedVersion]]:
+        """Yield the versions, by seat, that play a whole match; their adapters are not evicted during the block.
+
+        None of them is loaded if there is not enough memory for all. Servers load adapters by digest, and hold them
+        for the length of each request.
 
         Args:
             job: The match and its seats.
-            live: Seats in which a policy's newest version acts.
+            live: Seats in which a policy's newest version acts, whatever is published meanwhile.
             people: Seats of human players.
 
         Raises:
             UsageError: a seat's agent is neither registered nor a published version.
+            ArtifactError: an adapter is missing or damaged.
+            ModelError: an adapter does not fit the base model, or there is not enough memory for all.
         """
-        fixed = {}
-        for seat, agent in enumerate(job.seats):
-            version = split_agent(agent)
-            is_live = version is not None and seat in live
-            if seat in people or is_live:
-                continue
-            if (search := search_config(self._context.config, agent)) is not None:
-                if (newest := find_searched_version(self._context, search)) is not None:
-                    fixed[seat] = newest
-                continue
-            if self.agent_kind(agent) != "checkpoint":
-                continue
-            policy, number = version or ("", 0)
-            published = self._context.state.published.get(policy, {}).get(number)
-            if published is None:
-                raise UsageError(f"seat of {agent!r}: no such agent; expected a registered one or a published version")
-            fixed[seat] = published
-        return fixed
+        versions = {
+            seat: version
+            for seat, agent in enumerate(job.seats)
+            if seat not in people and (version := self._fixed_version(agent, seat in live)) is not None
+        }
+        with contextlib.ExitStack() as leases:
+            if self._remote is None:
+                await self._adapter_cache.ensure([version.adapter for version in versions.values()], leases)
+            yield versions
+
+    def _fixed_version(self, agent: str, is_live: bool) -> PublishedVersion | None:
+        version = split_agent(agent)
+        if version is not None and is_live:
+            return None
+        if (search := search_config(self._context.config, agent)) is not None:
+            return find_searched_version(self._context, search)
+        if self.agent_kind(agent) != "checkpoint":
+            return None
+        policy, number = version or ("", 0)
+        published = self._context.state.published.get(policy, {}).get(number)
+        if published is None:
+            raise UsageError(f"seat of {agent!r}: no such agent; expected a registered one or a published version")
+        return published
 
     def make_adapter_provider(self, agent: str, fixed: PublishedVersion | None) -> AdapterProvider:
         """Provides the fixed version; without one, the base model or the newest version of the agent's policy."""

@@ -39,9 +39,9 @@ async def serve(context: Context, policy: str | None = None) -> None:
         return
     await models.load_newest()
     worker = RolloutWorker(context, models, policy)
-    async with beside(models.follow(), worker.report_costs()):
+    async with beside(models.follow(), worker.executor.report_costs()):
         await asyncio.gather(*(worker.play_matches() for _ in range(context.config.rollout.games_in_flight)))
-    await worker.close()
+    await worker.executor.close()
     await models.close()
 
 
@@ -52,7 +52,7 @@ class RolloutWorker:
         self._context = context
         self._policy = policy
         self._models = models
-        self._executor = MatchExecutor(context, between_agents(context, models))
+        self.executor = MatchExecutor(context, between_agents(context, models))
         self._next_match_index = context.state.next_match_index(context.name)
         self._sampler_plugin = sampler_of(context.config, policy)
         self._sampler = make_sampler(self._sampler_plugin)
@@ -70,7 +70,7 @@ class RolloutWorker:
 
     async def play_training_match(self) -> None:
         """Sample opponents, run the match, publish the hero's trajectory, append the result."""
-        context, executor, sampler = self._context, self._executor, self._current_sampler()
+        context, executor, sampler = self._context, self.executor, self._current_sampler()
         job, sampled = make_match(
             context.state.standings(),
             context.config,
@@ -162,15 +162,10 @@ class RolloutWorker:
         return self._context.state.pauses.active_pause(self._policy) is not None
 
     def _log_slot_shortage(self) -> None:
-        opponents, max_distinct = self._executor.seat_count - 1, self._sampler_plugin.settings.get("max_distinct")
+        opponents, max_distinct = (
+            len(self.executor.environment.seats) - 1,
+            self._sampler_plugin.settings.get("max_distinct"),
+        )
         free = free_slots(self._context.config, self._context.state.standings())
         if free < min(opponents, max_distinct or opponents):
             log.info("fewer adapter slots than opponents: checkpoints are cloned over seats", slots=free)
-
-    async def report_costs(self) -> None:
-        """See ``MatchExecutor.report_costs``."""
-        await self._executor.report_costs()
-
-    async def close(self) -> None:
-        """Close the connections to remote agents."""
-        await self._executor.close()

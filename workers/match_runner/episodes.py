@@ -1,7 +1,8 @@
 """Episodes as matches of the league: agents play the roles of their seats."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 from math import isfinite
 from random import Random
 from typing import NamedTuple
@@ -25,7 +26,6 @@ from arena.training_records import (
     make_tombstone,
     to_trajectory,
 )
-from league.state.saved_state import PublishedVersion
 from players.remote.remote_player import RemoteAgents
 from schemas.episodes import EpisodeRequest, GenerateResult
 from schemas.errors import ConfigError, EpisodeError
@@ -36,7 +36,7 @@ from schemas.trajectories import Trajectory
 from workers.logs import logs_episodes
 from workers.match_runner.episode_requests import Curriculum, EpisodeRequestStream, resolve_group_share
 from workers.match_runner.role_clients import HumanClientLookup, RoleClientFactory, RoleClients
-from workers.match_runner.runner import AgentMatchRunner, CompletedMatch
+from workers.match_runner.runner import CompletedMatch
 from workers.policy_weights import ModelManager
 from workers.runtime import Context
 
@@ -51,15 +51,6 @@ class _TrainingArena(NamedTuple):
     arena: Arena
     requests: EpisodeRequestStream
     curriculum: Curriculum
-
-
-class OpenEpisode(NamedTuple):
-    """An episode that is about to be generated."""
-
-    arena: Arena
-    request: EpisodeRequest
-    additions: Sequence[ArtifactStored] = ()
-    """Additions to the arena's stores; the list grows during the episode."""
 
 
 class CompletedEpisode(CompletedMatch, frozen=True, kw_only=True):
@@ -92,7 +83,7 @@ class CompletedEpisode(CompletedMatch, frozen=True, kw_only=True):
         return self.clients.metrics(seat) | {UNTRAINED_PREFIX + why: float(count) for why, count in untrained.items()}
 
 
-class EpisodeRunner(AgentMatchRunner[OpenEpisode, RoleClients, GenerateResult]):
+class EpisodeRunner:
     """Plays an arena's episodes in this process.
 
     Training matches share one arena, whose stores grow with the history (``Curriculum``). Their episodes are drawn from
@@ -125,7 +116,8 @@ class EpisodeRunner(AgentMatchRunner[OpenEpisode, RoleClients, GenerateResult]):
             ConfigError: seats and roles do not match.
             ModelError: the model cannot hold a conversation.
         """
-        super().__init__(context, models)
+        self._context = context
+        self._models = models
         self._spec = spec
         self._evaluation_spec = evaluation_spec(spec)
         self._episode_timeout_s = context.config.episodes.episode_s if people is None else None
@@ -163,8 +155,31 @@ class EpisodeRunner(AgentMatchRunner[OpenEpisode, RoleClients, GenerateResult]):
             self._training_arena = _TrainingArena(arena, requests, curriculum)
         return self._training_arena
 
-    def open_position(self, job: PlayMatch, leases: contextlib.ExitStack) -> OpenEpisode:
+    async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedEpisode:
+        """See ``MatchRunner.play``."""
+        started = time.monotonic()
+        with self._open_episode(job) as (arena, request, additions):
+            async with self._models.hold_versions(job, live, self._human_seats(job)) as versions:
+                clients = await self._client_factory.make_role_clients(job, versions)
+                result = await self._generate(job, arena, request, clients)
+        spec = self._spec if job.purpose == TRAINING else self._evaluation_spec
+        return CompletedEpisode(
+            job=job,
+            outcome=make_outcome(spec, result),
+            record=zstandard.compress(encode_record(spec.name, result)),
+            seconds=time.monotonic() - started,
+            tokens=count_completion_tokens(result),
+            additions=additions,
+            spec=spec,
+            result=result,
+            clients=clients,
+        )
+
+    @contextlib.contextmanager
+    def _open_episode(self, job: PlayMatch) -> Iterator[tuple[Arena, EpisodeRequest, Sequence[ArtifactStored]]]:
         """The next episode in training; in evaluation, one drawn with the match's seed.
+
+        Additions to the arena's stores are collected during the block: the list grows.
 
         Raises:
             EpisodeError: the arena has no episode to play.
@@ -173,30 +188,21 @@ class EpisodeRunner(AgentMatchRunner[OpenEpisode, RoleClients, GenerateResult]):
             training = self._get_training_arena()
             training.curriculum.catch_up()
             request = self._training_requests[job.match_id] = training.requests.next()
-            additions = leases.enter_context(training.curriculum.collect_additions(job.match_id))
-            return OpenEpisode(training.arena, request, additions)
+            with training.curriculum.collect_additions(job.match_id) as additions:
+                yield training.arena, request, additions
+            return
         arena = self._open_arena(job.match_id, derive_seed(job.seed, "arena"))
         batch = self._spec.evaluation_batch(arena)
         if not batch:
             raise EpisodeError(f"{self._spec.name}: its evaluation_batch is empty; expected at least one episode")
-        return OpenEpisode(arena, Random(derive_seed(job.seed, "request")).choice(batch))
+        yield arena, Random(derive_seed(job.seed, "request")).choice(batch), ()
 
-    def human_seats(self, job: PlayMatch) -> list[int]:
-        """Seats of human players."""
+    def _human_seats(self, job: PlayMatch) -> list[int]:
         return [seat for seat in range(len(job.seats)) if self._client_factory.get_human_client(job, seat) is not None]
 
-    async def seat_players(self, job: PlayMatch, versions: Mapping[int, PublishedVersion]) -> RoleClients:
-        """See ``RoleClientFactory.make_role_clients``."""
-        return await self._client_factory.make_role_clients(job, versions)
-
-    async def play_to_end(self, job: PlayMatch, position: OpenEpisode, players: RoleClients) -> GenerateResult:
-        """Generate the episode.
-
-        Raises:
-            EpisodeError: there is no episode of the requested type, or it failed.
-            RemoteError: it failed because a remote agent did not reply.
-        """
-        arena, request = position.arena, position.request
+    async def _generate(
+        self, job: PlayMatch, arena: Arena, request: EpisodeRequest, clients: RoleClients
+    ) -> GenerateResult:
         if request.episode_type not in arena.episodes:
             raise EpisodeError(f"{self._spec.name}: no episode {request.episode_type!r}")
         version = max((named[1] for agent in job.seats if (named := split_agent(agent))), default=0)
@@ -205,36 +211,15 @@ class EpisodeRunner(AgentMatchRunner[OpenEpisode, RoleClients, GenerateResult]):
             seed=job.seed,
             policy_version=version,
             is_trainable=request.is_trainable,
-            role_clients=players.clients,
+            role_clients=clients.clients,
         )
         with structlog.contextvars.bound_contextvars(match=job.match_id):
             result = await arena.episodes[request.episode_type].generate(arena, request, context)
             if self._verbose is not None:
                 self._verbose.log_result(result)
         if result.failure:
-            raise players.find_remote_error(result.failure) or EpisodeError(f"{request.episode_type}: {result.failure}")
+            raise clients.find_remote_error(result.failure) or EpisodeError(f"{request.episode_type}: {result.failure}")
         return result
-
-    def complete(
-        self, job: PlayMatch, position: OpenEpisode, players: RoleClients, result: GenerateResult, seconds: float
-    ) -> CompletedEpisode:
-        """The scored episode.
-
-        Raises:
-            EpisodeError: the arena's scores or metrics are not usable.
-        """
-        spec = self._spec if job.purpose == TRAINING else self._evaluation_spec
-        return CompletedEpisode(
-            job=job,
-            outcome=make_outcome(spec, result),
-            record=zstandard.compress(encode_record(spec.name, result)),
-            seconds=seconds,
-            tokens=count_completion_tokens(result),
-            additions=position.additions,
-            spec=spec,
-            result=result,
-            clients=players,
-        )
 
     def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
         """See ``MatchRunner.make_tombstone``."""

@@ -1,7 +1,7 @@
 """Games between agents."""
 
-import contextlib
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import zstandard
@@ -20,7 +20,7 @@ from schemas.ids import digest
 from schemas.jobs import PlayMatch
 from schemas.sketches import make_sketch
 from schemas.trajectories import Trajectory
-from workers.match_runner.runner import AgentMatchRunner, CompletedMatch
+from workers.match_runner.runner import CompletedMatch
 from workers.policy_weights import ModelManager
 from workers.runtime import Context
 
@@ -93,11 +93,12 @@ class _Variant(NamedTuple):
     prompter: Prompter
 
 
-class GameRunner(AgentMatchRunner[Game, list[SeatPlayer], Outcome]):
+class GameRunner:
     """Plays a game between agents in this process."""
 
     def __init__(self, context: Context, models: ModelManager, game: GameSpec, remotes: RemoteAgents) -> None:
-        super().__init__(context, models)
+        self._context = context
+        self._models = models
         self._remotes = remotes
         self._variants = {canonical_json({}): self._make_variant(game)}
         """By the settings that replace the league's."""
@@ -120,20 +121,22 @@ class GameRunner(AgentMatchRunner[Game, list[SeatPlayer], Outcome]):
         """None: the group of a game's trajectory has no fixed size, so the trainer does not wait for it."""
         return None
 
-    def open_position(self, job: PlayMatch, leases: contextlib.ExitStack) -> Game:
-        """A new game; evaluation may use another ``GameSpec``."""
-        return self._find_game(job).new(job.seed)
+    async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedGame:
+        """See ``MatchRunner.play``."""
+        started, variant = time.monotonic(), self._find_variant(job)
+        spec = variant.game if job.purpose == "training" else variant.evaluation_game
+        game = spec.new(job.seed)
+        async with self._models.hold_versions(job, live) as versions:
+            players = [
+                await self._make_player(job, seat, versions.get(seat), variant, spec) for seat in range(len(job.seats))
+            ]
+            outcome = await play(game, players, job.seed)
+        return CompletedGame.from_game(variant.game, job, game, players, outcome, time.monotonic() - started)
 
-    def _find_game(self, job: PlayMatch) -> GameSpec:
-        variant = self._find_variant(job)
-        return variant.game if job.purpose == "training" else variant.evaluation_game
-
-    async def seat_players(self, job: PlayMatch, versions: Mapping[int, PublishedVersion]) -> list[SeatPlayer]:
-        """A bot, a remote agent or a model for each seat."""
-        return [await self._make_player(job, seat, versions.get(seat)) for seat in range(len(job.seats))]
-
-    async def _make_player(self, job: PlayMatch, seat: int, version: PublishedVersion | None) -> SeatPlayer:
-        agent, variant = job.seats[seat], self._find_variant(job)
+    async def _make_player(
+        self, job: PlayMatch, seat: int, version: PublishedVersion | None, variant: _Variant, spec: GameSpec
+    ) -> SeatPlayer:
+        agent = job.seats[seat]
         kind = self._models.agent_kind(agent)
         if kind == "bot":
             return BotPlayer(variant.game.bot(agent))
@@ -142,14 +145,4 @@ class GameRunner(AgentMatchRunner[Game, list[SeatPlayer], Outcome]):
         if seat == job.hero and version is None:
             return self._models.make_hero(agent, variant.prompter, variant.game)
         temperature = self._context.config.inference.temperature if job.purpose == "training" else None
-        return self._models.make_player(agent, version, variant.prompter, self._find_game(job), temperature)
-
-    async def play_to_end(self, job: PlayMatch, position: Game, players: list[SeatPlayer]) -> Outcome:
-        """See ``arena.match.play``."""
-        return await play(position, players, job.seed)
-
-    def complete(
-        self, job: PlayMatch, position: Game, players: list[SeatPlayer], result: Outcome, seconds: float
-    ) -> CompletedGame:
-        """See ``CompletedGame.from_game``."""
-        return CompletedGame.from_game(self._find_variant(job).game, job, position, players, result, seconds)
+        return self._models.make_player(agent, version, variant.prompter, spec, temperature)

@@ -1,6 +1,7 @@
 """The inference clients of an episode's roles: the models, bots and remote agents of the seats, and the judge."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from arena.clients import InferenceClient
 from arena.clients.improviser import Improviser
@@ -17,25 +18,23 @@ from workers.runtime import Context
 HumanClientLookup = Callable[[PlayMatch, int], InferenceClient | None]
 """Returns the client of the human player in a seat of a match; None for an agent's seat."""
 
-_JUDGE_SEAT = -1
-"""The judge's key among clients by seat."""
 
-
-class RoleClients:
+class RoleClients(NamedTuple):
     """The inference clients of one match."""
 
-    def __init__(self, clients: Mapping[str, InferenceClient], remotes: Mapping[int, RemoteAgentClient]) -> None:
-        self.clients = clients
-        """By role id; the judge's under ``JUDGE``."""
-        self._remotes = remotes
+    clients: Mapping[str, InferenceClient]
+    """By role id; the judge's under ``JUDGE``."""
+    spec: ArenaSpec
 
     def metrics(self, seat: int) -> dict[str, float]:
         """Requests and costs of the remote agent in a seat; empty where there is none."""
-        return self._remotes[seat].metrics() if seat in self._remotes else {}
+        # All roles of a seat have its agent.
+        client = next((self.clients[role] for role in self.spec.roles_in(seat)), None)
+        return client.metrics() if isinstance(client, RemoteAgentClient) else {}
 
     def find_remote_error(self, failure: str) -> RemoteError | None:
         """The error of a remote agent's server that made an episode fail, if one did."""
-        errors = (remote.failure for remote in self._remotes.values())
+        errors = (client.failure for client in self.clients.values() if isinstance(client, RemoteAgentClient))
         return next((error for error in errors if error is not None and str(error) == failure), None)
 
 
@@ -86,20 +85,13 @@ class RoleClientFactory:
             RemoteError: a remote agent's budget is spent.
         """
         clients: dict[str, InferenceClient] = {}
-        remotes: dict[int, RemoteAgentClient] = {}
         for seat, agent in enumerate(job.seats):
-            roles = self._spec.roles_in(seat)
-            if (person := self.get_human_client(job, seat)) is not None:
+            roles, person = self._spec.roles_in(seat), self.get_human_client(job, seat)
+            if person is not None:
                 clients |= dict.fromkeys(roles, person)
-                continue
-            seat_clients = await self._make_seat_clients(agent, roles, job, fixed.get(seat))
-            clients |= seat_clients
-            if isinstance(client := next(iter(seat_clients.values()), None), RemoteAgentClient):
-                remotes[seat] = client
-        judge = await self._make_judge_client(job)
-        if isinstance(judge, RemoteAgentClient):
-            remotes[_JUDGE_SEAT] = judge
-        return RoleClients(clients | {JUDGE: judge}, remotes)
+            else:
+                clients |= await self._make_seat_clients(agent, roles, job, fixed.get(seat))
+        return RoleClients(clients | {JUDGE: await self._make_judge_client(job)}, self._spec)
 
     def get_human_client(self, job: PlayMatch, seat: int) -> InferenceClient | None:
         """The client of the human player in a seat; None for an agent's seat."""

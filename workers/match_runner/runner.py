@@ -1,11 +1,9 @@
 """Runs matches of any environment: seats the players, plays, and appends results and failures."""
 
 import asyncio
-import contextlib
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -14,7 +12,6 @@ from arena.games.base import Outcome
 from arena.games.texts import evaluation_spec, seat_counts
 from inference.statistics import RateMeter
 from league.blobs import open_blobs
-from league.state.saved_state import PublishedVersion
 from players.remote.remote_player import RemoteAgents
 from schemas.errors import LeagueError, LogError, MemoryShortError, RemoteError, describe_error
 from schemas.events import ArtifactStored, MatchFailed, MatchFinished, SeatResult
@@ -23,7 +20,6 @@ from schemas.jobs import PlayMatch
 from schemas.loggers import get_logger
 from schemas.metrics import MatchMetrics
 from schemas.trajectories import Trajectory
-from workers.policy_weights import ModelManager
 from workers.runtime import Context, RemoteUsageRecorder
 
 log = get_logger()
@@ -86,56 +82,6 @@ class MatchRunner(Protocol):
 MatchRunnerFactory = Callable[[EnvironmentSpec, RemoteAgents], MatchRunner]
 """Makes the runner of an environment, given the process's remote agents."""
 
-_PositionT = TypeVar("_PositionT")
-_PlayersT = TypeVar("_PlayersT")
-_ResultT = TypeVar("_ResultT")
-
-
-class AgentMatchRunner(ABC, Generic[_PositionT, _PlayersT, _ResultT]):
-    """A ``MatchRunner`` whose seats are taken by the league's agents."""
-
-    def __init__(self, context: Context, models: ModelManager) -> None:
-        self._context = context
-        self._models = models
-
-    async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedMatch:
-        """See ``MatchRunner.play``."""
-        started = time.monotonic()
-        # Matches that run beside this one do not evict its adapters while they are held.
-        with contextlib.ExitStack() as leases:
-            position = self.open_position(job, leases)
-            versions = self._models.resolve_fixed_versions(job, live, self.human_seats(job))
-            await self._models.ensure_all([published.adapter for published in versions.values()], leases)
-            players = await self.seat_players(job, versions)
-            result = await self.play_to_end(job, position, players)
-        return self.complete(job, position, players, result, time.monotonic() - started)
-
-    def human_seats(self, job: PlayMatch) -> Collection[int]:
-        """Seats of human players; by default none."""
-        return ()
-
-    @abstractmethod
-    def open_position(self, job: PlayMatch, leases: contextlib.ExitStack) -> _PositionT:
-        """The position that the match starts from; its resources are released by ``leases``."""
-
-    @abstractmethod
-    async def seat_players(self, job: PlayMatch, versions: Mapping[int, PublishedVersion]) -> _PlayersT:
-        """Players for all seats; ``versions`` are those that do not change during the match, by seat."""
-
-    @abstractmethod
-    async def play_to_end(self, job: PlayMatch, position: _PositionT, players: _PlayersT) -> _ResultT:
-        """Play from a position to a result.
-
-        Raises:
-            LeagueError: the match has no result; the message gives the reason.
-        """
-
-    @abstractmethod
-    def complete(
-        self, job: PlayMatch, position: _PositionT, players: _PlayersT, result: _ResultT, seconds: float
-    ) -> CompletedMatch:
-        """The completed match; ``seconds`` is its duration."""
-
 
 class MatchExecutor:
     """Runs matches in this process, counts them, and appends their results, failures and costs.
@@ -165,11 +111,6 @@ class MatchExecutor:
         rate = round(self._match_rate.rate(self._played), 3)
         stored = self._record_bytes, round(self._record_s, 3)
         return MatchMetrics(self._in_flight, self._played, self._failed, rate, *stored)
-
-    @property
-    def seat_count(self) -> int:
-        """Number of seats of the environment; of several, of the one with the most."""
-        return len(self.environment.seats)
 
     async def run(self, job: PlayMatch, live: Collection[int] = ()) -> CompletedMatch | None:
         """Run a match; None when it failed, which is then recorded.
