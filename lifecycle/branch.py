@@ -6,7 +6,6 @@ A restoration rebuilds a league from its archive and what a damaged broker still
 import contextlib
 import os
 import secrets
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from league.blobs import (
 )
 from league.history.branch import (
     CopyReport,
-    ProgressCallback,
     TrainerStart,
     check_league_open,
     copy_blobs,
@@ -54,7 +52,7 @@ from schemas.errors import LogError, LogUnavailableError, UsageError
 from schemas.events import LeagueBranched
 from schemas.files import atomic_folder
 from schemas.subjects import BLOB_BUCKET
-from workers.progress import ProgressReporter
+from workers.progress import ProgressReporter, progress_callback
 
 PRODUCER = "branch"
 
@@ -140,9 +138,7 @@ async def copy_league(
     consumed = max((step.experience_to for step in steps), default=0)
     await ensure_streams(client.jetstream(), state.config.experience, consumed)
     target, last = JetStreamLog(client, history.league, PRODUCER), state.sequence
-    events, references = await copy_history(
-        history, target, last, _progress_callback(report, "copying events", last), archive
-    )
+    events, references = await copy_history(history, target, last, progress_callback(report, "copying", last), archive)
     broker, locations = BrokerBlobStore(client, history.league), await find_locations(history, last)
     locations.branch(f"{history.league}-{secrets.token_hex(6)}")
 
@@ -153,25 +149,13 @@ async def copy_league(
         references,
         stores,
         TieredBlobStore(broker, branched),
-        _progress_callback(report, "copying artifacts", len(references)),
+        progress_callback(report, "copying", len(references), "artifacts"),
         broker,
     )
     copied.events = events
     folder = locations.current.folder if locations.current is not None else ""
     await target.append(LeagueBranched(origin=name, at=last, digest=state.digest(), blobs=folder))
     return copied
-
-
-def _progress_callback(report: ProgressReporter, label: str, total: int) -> ProgressCallback:
-    """Returns a callback that reports the number done of ``total``, the rate and the time left."""
-    began = time.monotonic()
-
-    def update(done: int) -> None:
-        rate = done / max(time.monotonic() - began, 1e-3)
-        left_s = max(total - done, 0) / rate if rate else 0.0
-        report(f"{label}, {done:,} of {total:,} ({rate:,.0f}/s, {left_s:.0f} s left)", min(done / max(total, 1), 1.0))
-
-    return update
 
 
 def origin_name(source: Run) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,14 +25,7 @@ from workers.autoscaler import WorkerBounds
 from workers.compatibility import check_rules, check_versions, older_deciders, resolve_policy
 from workers.discover_servers import uses_inference_servers
 from workers.logs import configure_logging
-from workers.process import (
-    WorkerIdentities,
-    WorkerProcess,
-    WorkerSpec,
-    lock_folder,
-    read_credentials,
-    read_machine_token,
-)
+from workers.process import WorkerProcess, WorkerSpec, lock_folder, read_credentials, read_machine_token
 from workers.progress import show_progress
 from workers.runtime import Context, beside
 from workers.supervisor import Supervisor, make_announcer, stop_on_signals
@@ -68,22 +61,49 @@ class ModelFootprint(NamedTuple):
 
 
 class ConnectedWorkerPool:
-    """Workers of one role, run until there is no work left for them."""
+    """Workers of one role, run until there is no work left for them.
 
-    def __init__(self, role: str, policy: str | None, identities: WorkerIdentities, bounds: WorkerBounds) -> None:
+    Args:
+        role: The role of all of them.
+        policy: Their policy; None for the league's main policy.
+        creds: Credentials by worker name; None where workers need none.
+        token: Part of generated names, different on every machine.
+        bounds: Bounds on their number.
+
+    Raises:
+        UsageError: there are credentials for fewer workers than to start with.
+    """
+
+    def __init__(
+        self, role: str, policy: str | None, creds: Mapping[str, Path] | None, token: str, bounds: WorkerBounds
+    ) -> None:
         self.policy = policy
-        self.initial_specs = identities.first_specs(bounds.workers)
         self._role = role
-        self._identities = identities
+        self._creds = creds
+        self._token = token
         self._worker_bounds = bounds
+        self.initial_specs: list[WorkerSpec] = []
+        for _ in range(bounds.workers):
+            self.initial_specs.append(self.next_spec(role, {spec.name for spec in self.initial_specs}))
 
     def bounds(self, config: LeagueConfig) -> dict[str, WorkerBounds]:
         """See ``WorkerPool.bounds``."""
         return {self._role: self._worker_bounds} if self._role in _SCALABLE_ROLES else {}
 
     def next_spec(self, role: str, names: Collection[str]) -> WorkerSpec:
-        """Returns a worker with the next credentials, or the next generated name."""
-        return self._identities.next_spec(names)
+        """A worker with the next credentials, or the next generated name.
+
+        Raises:
+            UsageError: there are no further credentials.
+        """
+        if self._creds is not None:
+            for name, path in self._creds.items():
+                if name not in names:
+                    return WorkerSpec(role, name, self.policy, path)
+            raise UsageError(f"--creds: credentials for {len(self._creds)} workers; expected one more")
+        kind = role if self.policy is None else f"{role}-{self.policy}"
+        generated = (f"{kind}-{self._token}-{number}" for number in range(1, len(names) + 2))
+        return WorkerSpec(role, next(name for name in generated if name not in names), self.policy)
 
     def is_done(self, children: Collection[WorkerProcess]) -> bool:
         """Whether all workers have ended by themselves."""
@@ -139,9 +159,9 @@ async def _connect_workers(
         print_check("league", f"{context.log.league}, {context.state.sequence:,} events")
         loaded = await _check_machine(context, options, print_check, console)
         context.refuses_newer = False
-        identities = WorkerIdentities(options.role, options.policy, creds, read_machine_token(context.run.folder))
-        bounds = _resolve_bounds(options, loaded, identities.max_count)
-        pool = ConnectedWorkerPool(options.role, options.policy, identities, bounds)
+        bounds = _resolve_bounds(options, loaded, None if creds is None else len(creds))
+        token = read_machine_token(context.run.folder)
+        pool = ConnectedWorkerPool(options.role, options.policy, creds, token, bounds)
         console.print(
             f"{_format_workers(bounds)} {options.role}; logs in {context.run.logs}", highlight=False, soft_wrap=True
         )

@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -230,54 +230,6 @@ class WorkerProcess:
         self._stopping = True
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
-
-
-class WorkerIdentities:
-    """Names for the workers of a role on this machine.
-
-    Args:
-        role: The role of all of them.
-        policy: Their policy; None for the league's main policy.
-        creds: Credentials by worker name; None where workers need none.
-        token: Part of generated names, different on every machine.
-    """
-
-    def __init__(self, role: str, policy: str | None, creds: Mapping[str, Path] | None, token: str) -> None:
-        self._role = role
-        self._policy = policy
-        self._creds = creds
-        self._token = token
-
-    @property
-    def max_count(self) -> int | None:
-        """The number of workers with credentials; None for no limit."""
-        return None if self._creds is None else len(self._creds)
-
-    def next_spec(self, taken: Collection[str]) -> WorkerSpec:
-        """The first worker whose name is not taken.
-
-        Raises:
-            UsageError: there are no further credentials.
-        """
-        if self._creds is not None:
-            for name, path in self._creds.items():
-                if name not in taken:
-                    return WorkerSpec(self._role, name, self._policy, path)
-            raise UsageError(f"--creds: credentials for {len(self._creds)} workers; expected one more")
-        kind = self._role if self._policy is None else f"{self._role}-{self._policy}"
-        names = (f"{kind}-{self._token}-{number}" for number in range(1, len(taken) + 2))
-        return WorkerSpec(self._role, next(name for name in names if name not in taken), self._policy)
-
-    def first_specs(self, count: int) -> list[WorkerSpec]:
-        """The first ``count`` workers.
-
-        Raises:
-            UsageError: there are credentials for fewer workers.
-        """
-        specs: list[WorkerSpec] = []
-        for _ in range(count):
-            specs.append(self.next_spec({process.name for process in specs}))
-        return specs
 
 
 def read_credentials(path: Path, role: str) -> dict[str, Path]:

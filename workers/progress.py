@@ -35,13 +35,13 @@ def _progress_line(text: str, share: float | None) -> str:
     return text if share is None else f"{text} {100 * share:.0f} %"
 
 
-def progress_callback(report: ProgressReporter, verb: str, total: int) -> Callable[[int], None]:
-    """Reports how many events are done, with rate and time left."""
+def progress_callback(report: ProgressReporter, verb: str, total: int, unit: str = "events") -> Callable[[int], None]:
+    """Reports how many events or other units are done, with rate and time left."""
     started = time.monotonic()
 
     def update(done: int) -> None:
         rate = done / max(time.monotonic() - started, 1e-6)
         left = timedelta(seconds=round(max(total - done, 0) / max(rate, 1.0)))
-        report(f"{verb} {done:,} of {total:,} events, {rate:,.0f}/s, {left} left,", min(done / max(total, 1), 1.0))
+        report(f"{verb} {done:,} of {total:,} {unit}, {rate:,.0f}/s, {left} left,", min(done / max(total, 1), 1.0))
 
     return update

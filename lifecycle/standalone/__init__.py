@@ -12,6 +12,7 @@ import msgspec
 
 from arena.environments import ArenaSpec, make_arena
 from schemas.config import AgentConfig, EpisodesConfig, LeagueConfig, ModelConfig, Plugin, TrainerConfig
+from schemas.config.base import assign_setting
 from schemas.errors import ConfigError, UsageError, format_choices
 
 SAME_MODEL = "same"
@@ -131,19 +132,14 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
     Raises:
         UsageError: a pair without a key or a value.
+        ConfigError: a part of a key has a value already, and is no table.
     """
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
             raise UsageError(f"--settings {pair}: expected KEY=VALUE")
-        table = settings
-        *tables, last = key.split(".")
-        for name in tables:
-            table = table.setdefault(name, {})
-            if not isinstance(table, dict):
-                raise UsageError(f"--settings {pair}: {name} has a value already; expected a table")
-        table[last] = _parse_value(value)
+        assign_setting(settings, key.split("."), _parse_value(value), f"--settings {pair}")
     return settings
 
 

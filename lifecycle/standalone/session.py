@@ -26,8 +26,6 @@ from workers.progress import show_progress
 
 if TYPE_CHECKING:  # torch is slow to import
     from lifecycle.standalone.trainee import TrainablePolicy
-    from trainer.report import StepReport
-
 
 _LOCAL_CONCURRENCY, _REMOTE_CONCURRENCY = 64, 8
 """Concurrent episodes: a model in this process is called in batches; of servers, the seed document asks 8."""
@@ -142,25 +140,6 @@ class ArenaStepReport(msgspec.Struct, frozen=True, kw_only=True):
     """Estimated time to the end of the last step."""
 
 
-class StepTimer:
-    """Duration of steps, and an estimate of the time left."""
-
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
-        self._started_at = self._last_step_at = time.monotonic()
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the last step was finished."""
-        return time.monotonic() - self._last_step_at
-
-    def finish_step(self, steps: int) -> tuple[float, float]:
-        """Returns the seconds that the last step took, and the estimated seconds left for all others."""
-        now = time.monotonic()
-        seconds, self._last_step_at = now - self._last_step_at, now
-        return seconds, (now - self._started_at) / steps * (self._steps - steps)
-
-
 def format_step(step: ArenaStepReport) -> Iterator[str]:
     """Format a step for people: rewards, trainable trajectories, training metrics, rate, time left and failures."""
     rewards = ", ".join(f"{name} {value:+.3f}" for name, value in step.rewards.items()) or "no rewards"
@@ -221,35 +200,33 @@ def _observe_arena(options: ArenaRunOptions, arena: Arena) -> Iterator[None]:
 async def _run_steps(
     options: ArenaRunOptions, arena: Arena, clients: ArenaClients, on_step: Callable[[ArenaStepReport], None]
 ) -> None:
-    pace, trained, tokens = StepTimer(options.steps), False, 0
+    started_at = last_at = time.monotonic()
+    trained, tokens = False, 0
     async with aclosing(arena.run(options.steps, clients.concurrency, options.examples)) as batches:
         async for batch in batches:
-            rate = (clients.sampled_tokens - tokens) / max(pace.elapsed_s, 1e-9)
+            rate = (clients.sampled_tokens - tokens) / max(time.monotonic() - last_at, 1e-9)
+            tokens = clients.sampled_tokens
             report = None
             if options.is_training and clients.trainee is not None:
                 report = await clients.trainee.train(batch, batch.step / options.steps)
                 trained = trained or not report.skipped
-            on_step(_make_step_report(batch, report, options.steps, rate, pace.finish_step(batch.step + 1)))
-            tokens = clients.sampled_tokens
+            now, done = time.monotonic(), batch.step + 1
+            step = ArenaStepReport(
+                step=batch.step,
+                of=options.steps,
+                policy_version=batch.policy_version,
+                counts=batch.counts,
+                rewards=batch.rewards,
+                failures=batch.failures,
+                training={} if report is None else report.metrics(),
+                skipped="" if report is None else report.skipped,
+                tokens_per_s=round(rate, 1),
+                seconds=round(now - last_at, 3),
+                left_s=round((now - started_at) / done * (options.steps - done), 1),
+            )
+            last_at = now
+            on_step(step)
             _check_results(batch, trained)
-
-
-def _make_step_report(
-    batch: TrainingBatch, report: "StepReport | None", steps: int, rate: float, pace: tuple[float, float]
-) -> ArenaStepReport:
-    return ArenaStepReport(
-        step=batch.step,
-        of=steps,
-        policy_version=batch.policy_version,
-        counts=batch.counts,
-        rewards=batch.rewards,
-        failures=batch.failures,
-        training={} if report is None else report.metrics(),
-        skipped="" if report is None else report.skipped,
-        tokens_per_s=round(rate, 1),
-        seconds=round(pace[0], 3),
-        left_s=round(pace[1], 1),
-    )
 
 
 def _check_results(batch: TrainingBatch, trained: bool) -> None:

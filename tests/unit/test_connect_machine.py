@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from league.auth.authority import Authority
-from lifecycle.connect_machine import ModelFootprint, default_folder, worker_capacity
+from lifecycle.connect_machine import ConnectedWorkerPool, ModelFootprint, default_folder, worker_capacity
 from schemas.errors import AccessError, UsageError
 from ui.cli.machines import parse_worker_range
-from workers.process import WorkerIdentities, lock_folder, read_credentials, read_machine_token
+from workers.autoscaler import WorkerBounds
+from workers.process import lock_folder, read_credentials, read_machine_token
 
 GB = 1_000_000_000
 
@@ -63,12 +64,11 @@ def test_what_is_no_credentials_says_so(authority: Authority, tmp_path: Path) ->
 
 def test_every_worker_has_credentials_of_its_own_as_long_as_there_are_some(tmp_path: Path) -> None:
     creds = {"a": tmp_path / "a", "b": tmp_path / "b"}
-    identities = WorkerIdentities("rollout", None, creds, "x")
-    assert [(process.name, process.creds) for process in identities.first_specs(2)] == list(creds.items())
-    assert identities.next_spec({"a"}).name == "b"
-    assert identities.max_count == 2
+    pool = ConnectedWorkerPool("rollout", None, creds, "x", WorkerBounds(2))
+    assert [(process.name, process.creds) for process in pool.initial_specs] == list(creds.items())
+    assert pool.next_spec("rollout", {"a"}).name == "b"
     with pytest.raises(UsageError, match="credentials for 2 workers"):
-        identities.next_spec({"a", "b"})
+        pool.next_spec("rollout", {"a", "b"})
 
 
 def test_made_up_names_differ_by_machine_and_stay_after_a_restart(tmp_path: Path) -> None:
@@ -76,12 +76,11 @@ def test_made_up_names_differ_by_machine_and_stay_after_a_restart(tmp_path: Path
     (tmp_path / "b").mkdir()
     here, there = read_machine_token(tmp_path / "a"), read_machine_token(tmp_path / "b")
     assert here == read_machine_token(tmp_path / "a") != there
-    identities = WorkerIdentities("rollout", "exploiter", None, here)
-    names = [process.name for process in identities.first_specs(2)]
+    pool = ConnectedWorkerPool("rollout", "exploiter", None, here, WorkerBounds(2))
+    names = [process.name for process in pool.initial_specs]
     assert names == [f"rollout-exploiter-{here}-1", f"rollout-exploiter-{here}-2"]
-    assert identities.next_spec({names[1]}).name == names[0]
-    assert identities.next_spec({names[0]}) == identities.first_specs(2)[1]
-    assert identities.max_count is None
+    assert pool.next_spec("rollout", {names[1]}).name == names[0]
+    assert pool.next_spec("rollout", {names[0]}) == pool.initial_specs[1]
 
 
 def test_one_folder_has_one_machine_s_workers_of_a_role(tmp_path: Path) -> None:

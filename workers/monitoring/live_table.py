@@ -2,8 +2,8 @@
 
 import time
 from collections import deque
+from collections.abc import Iterator
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -62,27 +62,24 @@ class Dashboard:
         elif isinstance(event, e.GradientStepTaken):
             self._steps.add(1)
 
-    def collect_figures(self) -> "DashboardFigures":
-        """The current metrics."""
-        standings = self._state.standings()
+    def _metrics(self) -> dict[str, str]:
+        """The hero's and the league's current metrics as text."""
+        state = self._state
+        standings, step = state.standings(), state.last_step(self._policy)
         live = standings.live.get(self._policy)
         baselines = [agent.rating for agent in standings.agents.values() if agent.baseline]
         checkpoints = [agent.rating for agent in standings.agents.values() if agent.kind == "checkpoint"]
-        step = self._state.last_step(self._policy)
-        return DashboardFigures(
-            step=step.step if step else 0,
-            checkpoints=len(checkpoints),
-            training_games=self._state.finished_matches("training"),
-            evaluation_games=self._state.finished_matches("evaluation"),
-            failed=self._state.failed,
-            games_s=self._games.per_second(),
-            tokens_s=self._tokens.per_second(),
-            score=self._mean_score(self._policy),
-            hero_elo=live.rating if live else None,
-            baseline_elo=max(baselines, default=None),
-            best_elo=max(checkpoints, default=None),
-            training_s=self._state.training_seconds(self._policy),
-        )
+        return {
+            "step": f"{step.step if step else 0}",
+            "games": f"{state.finished_matches('training')}",
+            "games/s": f"{self._games.per_second():.1f}",
+            "tokens/s": f"{self._tokens.per_second():,.0f}",
+            "score": f"{self._mean_score(self._policy):.2f}",
+            "hero": _format_elo(live.rating if live else None),
+            "baselines": _format_elo(max(baselines, default=None)),
+            "past best": _format_elo(max(checkpoints, default=None)),
+            "checkpoints": f"{len(checkpoints)}",
+        }
 
     def _count_workers(self) -> str:
         """Number of workers that have loaded and joined."""
@@ -90,58 +87,54 @@ class Dashboard:
         return f"{joined} running" if joined else "starting"
 
     def _mean_score(self, policy: str) -> float:
+        """Mean of a policy's last training matches."""
         scores = self._scores.get(policy, ())
         return sum(scores) / len(scores) if scores else 0.0
 
-    def collect_other_policies(self) -> "list[OtherPolicy]":
-        """The current metrics of the policies other than the hero's."""
+    def _other_policies(self) -> Iterator[dict[str, str]]:
+        """The current metrics of the policies other than the hero's, as text by the table's columns."""
         config, state = self._state.config, self._state
         if config is None:
-            return []
+            return
         standings = state.standings()
-        return [
-            OtherPolicy(
-                policy=policy,
-                role=role.role,
-                step=step.step if (step := state.last_step(policy)) else 0,
-                resets=len(state.resets(policy)),
-                score=self._mean_score(policy),
-                taken=exploiter_points_share(standings, config, policy),
-                elo=live.rating if (live := standings.live.get(policy)) else None,
-            )
-            for policy, role in config.trained_policies.items()
-            if policy != self._policy
-        ]
+        for policy, role in config.trained_policies.items():
+            if policy != self._policy:
+                step, live = state.last_step(policy), standings.live.get(policy)
+                # The share of points that its next reset depends on; None if it is never reset or has too few results.
+                taken = exploiter_points_share(standings, config, policy)
+                yield {
+                    "policy": policy,
+                    "role": role.role,
+                    "steps": f"{step.step if step else 0}",
+                    "resets": f"{len(state.resets(policy))}",
+                    "score": f"{self._mean_score(policy):.2f}",
+                    "points taken": "–" if taken is None else f"{100 * taken:.0f} %",
+                    "Elo": _format_elo(live.rating if live else None),
+                }
 
     def render_line(self, stop: StopConfig) -> str:
         """Render the metrics as one line, for logs and pipes."""
-        f = self.collect_figures()
+        m = self._metrics()
         return (
-            f"step {f.step} · {f.training_games} games · {f.games_s:.1f} games/s · {f.tokens_s:,.0f} tokens/s · "
-            f"score {f.score:.2f} · Elo hero {_format_elo(f.hero_elo)} baselines {_format_elo(f.baseline_elo)} "
-            f"past best {_format_elo(f.best_elo)} · {f.checkpoints} checkpoints · "
-            f"{format_time_left(self._state, self._policy, stop)}"
+            f"step {m['step']} · {m['games']} games · {m['games/s']} games/s · {m['tokens/s']} tokens/s · "
+            f"score {m['score']} · Elo hero {m['hero']} baselines {m['baselines']} past best {m['past best']} · "
+            f"{m['checkpoints']} checkpoints · {format_time_left(self._state, self._policy, stop)}"
             + "".join(
-                f" · {o.policy} step {o.step} Elo {_format_elo(o.elo)} resets {o.resets}"
-                for o in self.collect_other_policies()
+                f" · {o['policy']} step {o['steps']} Elo {o['Elo']} resets {o['resets']}"
+                for o in self._other_policies()
             )
         )
 
     def render(self, stop: StopConfig) -> RenderableType:
         """Render the metrics as a table, for a terminal."""
-        f = self.collect_figures()
+        m, evaluated = self._metrics(), self._state.finished_matches("evaluation")
         table = Table.grid(padding=(0, 3))
         for row in (
-            ("steps", f"{f.step}", "games", f"{f.training_games} training, {f.evaluation_games} evaluation"),
-            ("games/s", f"{f.games_s:.1f}", "tokens/s", f"{f.tokens_s:,.0f}"),
-            ("score", f"{f.score:.2f}", "checkpoints", f"{f.checkpoints}"),
-            (
-                "Elo hero",
-                _format_elo(f.hero_elo),
-                "baselines / past best",
-                f"{_format_elo(f.baseline_elo)} / {_format_elo(f.best_elo)}",
-            ),
-            ("failed", f"{f.failed}", "time left", format_time_left(self._state, self._policy, stop)),
+            ("steps", m["step"], "games", f"{m['games']} training, {evaluated} evaluation"),
+            ("games/s", m["games/s"], "tokens/s", m["tokens/s"]),
+            ("score", m["score"], "checkpoints", m["checkpoints"]),
+            ("Elo hero", m["hero"], "baselines / past best", f"{m['baselines']} / {m['past best']}"),
+            ("failed", f"{self._state.failed}", "time left", format_time_left(self._state, self._policy, stop)),
             ("elapsed", f"{time.monotonic() - self._started:.0f} s", "workers", self._count_workers()),
         ):
             table.add_row(Text(row[0], "dim"), row[1], Text(row[2], "dim"), row[3])
@@ -149,49 +142,15 @@ class Dashboard:
         return Group(table, *self._render_other_policies(), bar)
 
     def _render_other_policies(self) -> list[RenderableType]:
-        others = self.collect_other_policies()
+        others = list(self._other_policies())
         if not others:
             return []
         table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
-        for column in ("policy", "role", "steps", "resets", "score", "points taken", "Elo"):
+        for column in others[0]:
             table.add_column(column, justify="left" if column in ("policy", "role") else "right")
-        for o in others:
-            taken = "–" if o.taken is None else f"{100 * o.taken:.0f} %"
-            table.add_row(o.policy, o.role, f"{o.step}", f"{o.resets}", f"{o.score:.2f}", taken, _format_elo(o.elo))
+        for other in others:
+            table.add_row(*other.values())
         return [table]
-
-
-class DashboardFigures(msgspec.Struct, frozen=True):
-    """The metrics of the hero and the league; ratings are None until there is one."""
-
-    step: int
-    checkpoints: int
-    training_games: int
-    evaluation_games: int
-    failed: int
-    games_s: float
-    tokens_s: float
-    score: float
-    """Mean of the hero's last training matches."""
-    hero_elo: float | None
-    baseline_elo: float | None
-    """Elo rating of the strongest baseline."""
-    best_elo: float | None
-    training_s: float
-
-
-class OtherPolicy(msgspec.Struct, frozen=True):
-    """The metrics of a policy other than the hero's."""
-
-    policy: str
-    role: str
-    step: int
-    resets: int
-    score: float
-    """Mean of its last training matches."""
-    taken: float | None
-    """The share of points that its next reset depends on; None if it is never reset or has too few results."""
-    elo: float | None
 
 
 def format_time_left(state: LeagueState, policy: str, stop: StopConfig) -> str:
