@@ -1,6 +1,6 @@
 """Checks of a whole configuration before anything is started, every plugin's own settings included."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,38 +79,29 @@ def check_config(config: LeagueConfig) -> None:
     for plugin in config.tracker.sinks:
         make_sink(plugin)
     for target in config.tracker.forward:
-        for kind in sorted(set(target.types) - set(EVENT_TYPES)):
-            raise ConfigError(
-                f"tracker.forward.types: {kind!r}: no such event; expected {format_choices(EVENT_TYPES, kind)}"
-            )
+        _check_known("tracker.forward.types", target.types, EVENT_TYPES, ": no such event")
     _check_remotes(config, contest)
     _check_reward(config, contest)
     if isinstance(contest, ArenaSpec):
         _check_episodes(config)
     else:
         check_prompts_config(config.prompts, contest, made=config.model.base == "made")
-        if config.model.clone_bot not in contest.bots:
-            raise ConfigError(
-                f"model.clone_bot: {config.model.clone_bot!r}; "
-                f"expected {format_choices(contest.bots, config.model.clone_bot)}"
-            )
-    for key, names in {
-        "evaluation.gatekeepers": set(config.evaluation.gatekeepers) - {"previous_best", "recent"},
-        "evaluation.benchmark_opponents": set(config.evaluation.benchmark_opponents),
-    }.items():
-        for unknown in sorted(names - set(config.agents)):
-            raise ConfigError(
-                f"{key}: {unknown!r} is no agent of this league; expected {format_choices(config.agents, unknown)}"
-            )
+        _check_known("model.clone_bot", [config.model.clone_bot], contest.bots)
+    gatekeepers = set(config.evaluation.gatekeepers) - {"previous_best", "recent"}
+    for key, names in ("gatekeepers", gatekeepers), ("benchmark_opponents", config.evaluation.benchmark_opponents):
+        _check_known(f"evaluation.{key}", names, config.agents, " is no agent of this league")
+
+
+def _check_known(key: str, names: Iterable[str], known: Collection[str], problem: str = "") -> None:
+    """Check that the names in a value exist; in the message, ``problem`` follows one that does not."""
+    for name in sorted(set(names).difference(known)):
+        raise ConfigError(f"{key}: {name!r}{problem}; expected {format_choices(known, name)}")
 
 
 def _check_seats(config: LeagueConfig, contest: EnvironmentSpec) -> None:
     fewest = min(seats.seats for seats in seat_counts(contest).environments)
+    _check_known("matchmaking.seats", config.matchmaking.seats, config.trained_policies)
     for policy, seat in config.matchmaking.seats.items():
-        if policy not in config.trained_policies:
-            raise ConfigError(
-                f"matchmaking.seats: {policy!r}; expected {format_choices(config.trained_policies, policy)}"
-            )
         if not 0 <= seat < fewest:
             raise ConfigError(f"matchmaking.seats.{policy}: {seat}; expected 0 to {fewest - 1}, a seat of every match")
 
@@ -173,10 +164,8 @@ def _check_episodes(config: LeagueConfig) -> None:
         if (value := getattr(config.prompts, key)) != getattr(PromptsConfig(), key):
             raise ConfigError(f"prompts.{key}: {value!r}, which is for games; expected the default in an arena")
     check_prompt_names(config.prompts)
-    if config.episodes.judge not in ("", *config.agents):
-        raise ConfigError(
-            f"episodes.judge: {config.episodes.judge!r}; expected one of the agents {format_choices(config.agents)}"
-        )
+    if config.episodes.judge:
+        _check_known("episodes.judge", [config.episodes.judge], config.agents, " is no agent of this league")
 
 
 def _check_backend(config: LeagueConfig, contest: EnvironmentSpec) -> None:
@@ -240,16 +229,11 @@ def _check_sampler(config: LeagueConfig, policy: str) -> None:
             else "matchmaking.sampler"
         )
         raise ConfigError(str(error).replace("matchmaking.sampler", own, 1)) from None
-    for name in plugin.settings.get("policies", ()) if plugin.name == "policies" else ():
-        if name not in config.trained_policies:
-            raise ConfigError(
-                f"policies.{policy}.sampler.settings.policies: {name!r}; "
-                f"expected {format_choices(config.trained_policies, name)}"
-            )
-    if plugin.name == "main_exploiter" and plugin.settings.get("against", "main") not in config.trained_policies:
-        raise ConfigError(
-            f"policies.{policy}.sampler.settings.against: expected {format_choices(config.trained_policies)}"
-        )
+    where, settings = f"policies.{policy}.sampler.settings", plugin.settings
+    if plugin.name == "policies":
+        _check_known(f"{where}.policies", settings.get("policies", ()), config.trained_policies)
+    if plugin.name == "main_exploiter":
+        _check_known(f"{where}.against", [settings.get("against", "main")], config.trained_policies)
 
 
 def _check_remotes(config: LeagueConfig, contest: EnvironmentSpec) -> None:

@@ -19,7 +19,7 @@ from schemas.errors import ConflictError, LeagueError, StoreFullError
 from schemas.events import HistoryArchived, HistorySealed, SnapshotTaken
 from schemas.loggers import get_logger
 from schemas.subjects import event_type_filter
-from workers.runtime import Context, beside
+from workers.runtime import Context, SequenceProgress, beside
 
 log = get_logger()
 
@@ -40,7 +40,7 @@ async def serve(context: Context) -> None:
         while not context.stopping.is_set():
             await archivist.run_due()
             await context.wait_for_event(timeout_s=1.0)
-        await archivist.wait_for_sequence(await context.log.last_sequence())
+        await archivist.progress.wait_for_sequence(await context.log.last_sequence())
         await archivist.run_due()
         await archivist.seal_rest()
 
@@ -55,7 +55,7 @@ class Archivist:
         self._sealer = Sealer(context.log.league)
         self._state = LeagueState()
         self._ratings = RatingFold()
-        self._sequence = 0
+        self.progress = SequenceProgress()
         self._unarchived_seals: dict[int, int] = {}
         """Events in each unarchived seal, by the seal's last sequence."""
         self._snapshots = event_type_filter(context.log.league, SnapshotTaken)
@@ -65,7 +65,6 @@ class Archivist:
         self._archive_after = self._copy_after = 0.0
         self._is_copied = False
         """Whether the copy of the archive, if there is to be one, holds all of it."""
-        self._folded = asyncio.Condition()
 
     async def resume(self) -> None:
         """Restore progress from the history."""
@@ -80,23 +79,16 @@ class Archivist:
         self._state, self._ratings = await snapshots.load_folds(history, artifacts)
         taken = await history.last_sequence(event_type_filter(history.league, SnapshotTaken))
         self._snapshot = (taken, self._state.sequence)
-        self._sequence = min(self._sealer.sequence, self._state.sequence)
+        self.progress.sequence = min(self._sealer.sequence, self._state.sequence)
 
     async def follow(self) -> None:
         """Fold the history; runs until cancelled."""
-        async for recorded in self._context.log.follow(self._sequence + 1):
+        async for recorded in self._context.log.follow(self.progress.sequence + 1):
             self.apply(recorded)
-            async with self._folded:
-                self._folded.notify_all()
-
-    async def wait_for_sequence(self, sequence: int) -> None:
-        """Wait until the event at ``sequence`` has been folded."""
-        async with self._folded:
-            await self._folded.wait_for(lambda: self._sequence >= sequence)
+            await self.progress.advance(recorded.sequence)
 
     def apply(self, recorded: RecordedEvent) -> None:
         """Fold one event."""
-        self._sequence = recorded.sequence
         self._sealer.apply(recorded)
         self._state.apply(recorded.sequence, recorded.event)
         self._ratings.apply(recorded.sequence, recorded.event)

@@ -24,7 +24,7 @@ from schemas.events import Event, MatchFinished, PromotionDecided, RegressionNot
 from schemas.loggers import get_logger
 from schemas.standings import Standings
 from workers.membership import SilenceRecorder
-from workers.runtime import Context, beside
+from workers.runtime import Context, SequenceProgress, beside
 
 log = get_logger()
 
@@ -38,11 +38,11 @@ async def serve(context: Context) -> None:
     silence = SilenceRecorder(context)
     async with beside(rater.follow(), silence.run()):
         # Not before: half-way through, old matches look unrated and old voids uncorrected.
-        await rater.wait_for_sequence(await context.log.last_sequence())
+        await rater.progress.wait_for_sequence(await context.log.last_sequence())
         while not context.stopping.is_set():
             await rater.record_due()
             await context.wait_for_event(timeout_s=1.0)
-        await rater.wait_for_sequence(await context.log.last_sequence())
+        await rater.progress.wait_for_sequence(await context.log.last_sequence())
         while await rater.record_ratings():
             pass
         await rater.record_decisions()
@@ -62,7 +62,7 @@ class Rater:
         self._newest_foreign = 0
         """Sequence of the newest undecodable message on the subject of the ratings."""
         self._facts = FactIndex(_MAX_FACTS)
-        self._folded = asyncio.Condition()
+        self.progress = SequenceProgress(self._fold.sequence)
         self._pool_standings: Standings | None = None
 
     async def follow(self) -> None:
@@ -80,13 +80,7 @@ class Rater:
             self._signature_audit.observe(recorded, is_over)
             if self._signature_audit.is_full:
                 await self._signature_audit.check_waiting()
-            async with self._folded:
-                self._folded.notify_all()
-
-    async def wait_for_sequence(self, sequence: int) -> None:
-        """Wait until the event at ``sequence`` has been folded."""
-        async with self._folded:
-            await self._folded.wait_for(lambda: self._fold.sequence >= sequence)
+            await self.progress.advance(recorded.sequence)
 
     async def record_due(self) -> None:
         """Append the ratings that are due, then the decisions that follow from them."""
@@ -98,7 +92,7 @@ class Rater:
         """Append the ratings or corrections that are due and fold them; False if none are due."""
         if self._fold.pending_corrections:
             # Voids come in batches, and the fold may have seen only part of one: a single correction covers all.
-            await self.wait_for_sequence(await self._context.log.last_sequence())
+            await self.progress.wait_for_sequence(await self._context.log.last_sequence())
         if await self._void_forged():
             return True
         # The newest known before the refold: an update by another rater in the meantime makes ours a conflict.
@@ -116,7 +110,7 @@ class Rater:
             self._newest_foreign = await skip_undecodable(self._context.log, expected)
             await asyncio.sleep(0.2)
             return True
-        await self.wait_for_sequence(max(sequences))
+        await self.progress.wait_for_sequence(max(sequences))
         await self._context.wait_for_sequence(max(sequences))
         return True
 
@@ -128,7 +122,7 @@ class Rater:
         voids = await self._signature_audit.collect_voids(self._fold)
         if voids:
             done = await self._context.persistently(lambda: append_in_batches(self._context.log, voids))
-            await self.wait_for_sequence(max(done))
+            await self.progress.wait_for_sequence(max(done))
         return bool(voids)
 
     async def record_decisions(self) -> None:

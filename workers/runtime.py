@@ -283,6 +283,25 @@ class RemoteUsageRecorder:
             self._remotes.mark_recorded(agent, usage.cost)
 
 
+class SequenceProgress:
+    """The sequence up to which the history has been folded, or exported to a destination."""
+
+    def __init__(self, sequence: int = 0) -> None:
+        self.sequence = sequence
+        self._moved = asyncio.Condition()
+
+    async def advance(self, sequence: int) -> None:
+        """Record progress and wake waiters."""
+        async with self._moved:
+            self.sequence = max(sequence, self.sequence)
+            self._moved.notify_all()
+
+    async def wait_for_sequence(self, sequence: int) -> None:
+        """Wait until ``sequence`` has been reached."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self.sequence >= sequence)
+
+
 @contextlib.asynccontextmanager
 async def beside(*jobs: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Run coroutines in the background of a block: they are cancelled at its end; if one fails, the block fails.

@@ -23,7 +23,7 @@ from schemas.metrics import Heartbeat
 from schemas.retry import Backoff
 from workers.log_export import LogExports
 from workers.log_export.lines import LogLineWriter
-from workers.runtime import Context, beside, run_in_daemon_thread
+from workers.runtime import Context, SequenceProgress, beside, run_in_daemon_thread
 from workers.trackers import ChartFold
 from workers.trackers.sinks import Place, Sink, make_sink
 
@@ -103,10 +103,10 @@ class SinkFeed:
         self._live_from = live_from
         self._backoff = Backoff(retry_s, _MAX_RETRY_S)
         self._position: int | None = None
-        self._sequence = 0
         self._is_idle = True
         """Whether no thread is calling the sink."""
-        self._moved = asyncio.Condition()
+        self.progress = SequenceProgress()
+        """Sequence up to which events have been folded and their rows written."""
 
     async def follow(self, history: EventLog) -> None:
         """Fold the history and write the rows that the sink does not have; runs until cancelled."""
@@ -120,14 +120,7 @@ class SinkFeed:
                 while row.sequence > await self._ensure_open():
                     if await self._try_call(lambda row=row, now=now: self._sink.write(row, now)):  # type: ignore[misc]
                         self._position = row.sequence
-            self._sequence = recorded.sequence
-            async with self._moved:
-                self._moved.notify_all()
-
-    async def wait_for_sequence(self, sequence: int) -> None:
-        """Wait until the event at ``sequence`` has been folded and its row written."""
-        async with self._moved:
-            await self._moved.wait_for(lambda: self._sequence >= sequence)
+            await self.progress.advance(recorded.sequence)
 
     async def close(self) -> None:
         """Close the sink, unless it hangs."""
@@ -199,7 +192,7 @@ async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
         _collect_heartbeats(context, feeds), forwards.run(context.log), *(f.follow(context.log) for f in feeds)
     ):
         await context.stopping.wait()
-        await _wait_for_sinks([*feeds, forwards], await context.log.last_sequence())
+        await _wait_for_sinks([*(feed.progress for feed in feeds), forwards], await context.log.last_sequence())
     for feed in feeds:
         await feed.close()
 
@@ -209,7 +202,7 @@ def _select_sinks(context: Context, sinks: Sequence[str]) -> list[Plugin]:
     return [configured.get(name) or Plugin(name=name) for name in sinks or configured]
 
 
-async def _wait_for_sinks(feeds: Sequence[SinkFeed | LogExports], sequence: int) -> None:
+async def _wait_for_sinks(feeds: Sequence[SequenceProgress | LogExports], sequence: int) -> None:
     try:
         async with asyncio.timeout(_FINISH_TIMEOUT_S):
             await asyncio.gather(*(feed.wait_for_sequence(sequence) for feed in feeds))

@@ -25,8 +25,9 @@ from schemas.errors import ConfigError, RemoteError, UsageError
 from schemas.events import EVENT_TYPES, AgentRegistered, Event, LeagueOpened
 from ui.cli import app
 from workers.log_export import LogExports
-from workers.log_export.forwarder import ExportProgress, LogExporter
+from workers.log_export.forwarder import LogExporter
 from workers.log_export.lines import FileTarget, LogLine, LogLineWriter
+from workers.runtime import SequenceProgress
 
 Start = Callable[..., Any]
 WRITER = LogLineWriter("league", "0123456789abcdef")
@@ -269,7 +270,7 @@ def test_a_destination_that_hangs_keeps_few_events_in_memory(broker: str, histor
     add(broker, agents(2_000))
 
     async def body(log: JetStreamLog) -> None:
-        slow, progress = Slow(), ExportProgress()
+        slow, progress = Slow(), SequenceProgress()
         forwarder = LogExporter(slow, WRITER, [], 1, progress)
         running = asyncio.create_task(forwarder.run(log, 2_300))
         await asyncio.sleep(0.5)

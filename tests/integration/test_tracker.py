@@ -210,7 +210,7 @@ def test_a_sink_that_fails_is_tried_again_and_holds_nobody_up(broker: str, tmp_p
             feeds = [SinkFeed("test", sink, place, newest, retry_s=0.01) for sink in (good, bad)]
             tasks = [asyncio.create_task(feed.follow(log)) for feed in feeds]
             async with asyncio.timeout(300):
-                await feeds[0].wait_for_sequence(newest)
+                await feeds[0].progress.wait_for_sequence(newest)
             await until(bad.hangs.is_set)
             for task in tasks:
                 task.cancel()

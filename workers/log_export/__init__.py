@@ -16,6 +16,7 @@ import ipaddress
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from league.log.base import EventLog
@@ -24,8 +25,9 @@ from schemas.errors import ConfigError, UsageError
 from schemas.ids import digest
 from schemas.loggers import get_logger
 from schemas.retry import Backoff
-from workers.log_export.forwarder import ExportProgress, LogExporter
+from workers.log_export.forwarder import LogExporter
 from workers.log_export.lines import ExportTarget, FileTarget, LogLineWriter, StdoutTarget
+from workers.runtime import SequenceProgress
 
 TOKEN_VARIABLE = "LEAGUE_FORWARD_TOKEN"
 """The environment variable with a platform's token where no other is named."""
@@ -107,44 +109,43 @@ class LogExports:
     def __init__(
         self, configs: Sequence[LogExportConfig], folder: Path, writer: LogLineWriter, retry_s: float = _RETRY_S
     ) -> None:
-        self._exports = [_LogExport(config, folder, writer, retry_s) for config in configs]
-
-    async def run(self, history: EventLog) -> None:
-        """Export to all destinations until cancelled. A failed one is retried and does not delay the others."""
-        await asyncio.gather(*(one.run(history) for one in self._exports))
-
-    async def wait_for_sequence(self, sequence: int) -> None:
-        """Wait until all destinations have the event at ``sequence``."""
-        await asyncio.gather(*(one.progress.wait_for_sequence(sequence) for one in self._exports))
-
-
-class _LogExport:
-    def __init__(self, config: LogExportConfig, folder: Path, writer: LogLineWriter, retry_s: float) -> None:
-        self._config = config
+        self._exports = [_LogExport(config, SequenceProgress()) for config in configs]
         self._folder = folder
         self._writer = writer
         self._retry_s = retry_s
-        self.progress = ExportProgress()
 
     async def run(self, history: EventLog) -> None:
+        """Export to all destinations until cancelled. A failed one is retried and does not delay the others."""
+        await asyncio.gather(*(self._run(history, export) for export in self._exports))
+
+    async def wait_for_sequence(self, sequence: int) -> None:
+        """Wait until all destinations have the event at ``sequence``."""
+        await asyncio.gather(*(export.progress.wait_for_sequence(sequence) for export in self._exports))
+
+    async def _run(self, history: EventLog, export: "_LogExport") -> None:
         backoff = Backoff(self._retry_s, _MAX_RETRY_S)
         while True:
             pause_s = backoff.next_s()
-            before = self.progress.sequence
+            before = export.progress.sequence
             try:
-                await self._export_once(history)
+                await self._export_once(history, *export)
             except Exception as error:  # a destination's failure concerns only itself
                 log.warning("events are not forwarded, trying again", error=str(error), retry_s=pause_s)
             await asyncio.sleep(pause_s)
-            if self.progress.sequence > before:
+            if export.progress.sequence > before:
                 backoff.reset()
 
-    async def _export_once(self, history: EventLog) -> None:
-        config, folder = self._config, self._folder
+    async def _export_once(self, history: EventLog, config: LogExportConfig, progress: SequenceProgress) -> None:
+        folder, name = self._folder, self._writer.history
         to = config.to if "://" in config.to else str(folder / config.to)
-        target = make_target(to, config.token_variable, folder / "forwarding", self._writer.history, _CONFIG_KEY)
+        target = make_target(to, config.token_variable, folder / "forwarding", name, _CONFIG_KEY)
         try:
-            first = max(await target.open(self._writer.history) + 1, config.first)
-            await LogExporter(target, self._writer, config.types, first, self.progress).run(history)
+            first = max(await target.open(name) + 1, config.first)
+            await LogExporter(target, self._writer, config.types, first, progress).run(history)
         finally:
             await target.close()
+
+
+class _LogExport(NamedTuple):
+    config: LogExportConfig
+    progress: SequenceProgress

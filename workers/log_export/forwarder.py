@@ -13,6 +13,7 @@ import msgspec
 from league.log.base import EventLog, RecordedEvent
 from schemas.errors import BusyError, LeagueError, UsageError
 from workers.log_export.lines import ExportTarget, LogLine, LogLineWriter
+from workers.runtime import SequenceProgress
 
 MAX_BATCH_EVENTS = 500
 """Maximum events in a batch."""
@@ -25,25 +26,6 @@ _MAX_READ_EVENTS = 5_000
 """Maximum events read for a batch, where most are filtered out."""
 _MAX_READ_AHEAD = 1_000
 """Maximum events read while a batch is sent."""
-
-
-class ExportProgress:
-    """The sequence up to which a destination has all selected events."""
-
-    def __init__(self) -> None:
-        self.sequence = 0
-        self._moved = asyncio.Condition()
-
-    async def advance(self, sequence: int) -> None:
-        """Record progress and wake waiters."""
-        async with self._moved:
-            self.sequence = max(sequence, self.sequence)
-            self._moved.notify_all()
-
-    async def wait_for_sequence(self, sequence: int) -> None:
-        """Wait until the destination has reached ``sequence``."""
-        async with self._moved:
-            await self._moved.wait_for(lambda: self.sequence >= sequence)
 
 
 class LogExporter:
@@ -59,13 +41,13 @@ class LogExporter:
         writer: LogLineWriter,
         kinds: Collection[str],
         first: int,
-        progress: "ExportProgress | None" = None,
+        progress: SequenceProgress | None = None,
     ) -> None:
         self._target = target
         self._writer = writer
         self._kinds = frozenset(kinds)
         self._first = max(first, 1)
-        self._progress = progress or ExportProgress()
+        self._progress = progress or SequenceProgress()
         self._read_ahead = _ReadAhead()
         self._stopped = False
 
@@ -160,23 +142,17 @@ class _ReadAhead:
     async def peek(self, until: float | None = None) -> RecordedEvent | None:
         """The next event, not consumed; None at the end, or if none arrives until a time of the event loop."""
         if self._next is None and not self._ended:
-            if self._waiting.empty() and until is not None:
-                try:
-                    async with asyncio.timeout_at(until):
-                        self._set_next(await self._waiting.get())
-                except TimeoutError:
-                    return None
-            else:
-                self._set_next(await self._waiting.get())
-        return self._next
-
-    def _set_next(self, recorded: RecordedEvent | None) -> None:
-        self._ended = self._ended or recorded is None
-        self._next = None if self._ended else recorded
+            try:
+                async with asyncio.timeout_at(until):
+                    self._next = await self._waiting.get()
+            except TimeoutError:
+                return None
+            self._ended = self._ended or self._next is None
+        return None if self._ended else self._next
 
     def end(self) -> None:
         """End the queue; later additions are ignored."""
-        self._ended, self._next = True, None
+        self._ended = True
         with contextlib.suppress(asyncio.QueueFull):
             # Wakes a waiting ``peek``; where the queue is full, none waits.
             self._waiting.put_nowait(None)
