@@ -161,11 +161,7 @@ async def _play_missing(context: Context, benchmarks: Sequence[BenchmarkGames], 
 
 @contextlib.contextmanager
 def _claim(run: Run) -> Iterator[None]:
-    """Lock out other benchmarks of this folder during a block.
-
-    Raises:
-        UsageError: one does; the message names it.
-    """
+    """Lock out other benchmarks of this folder during a block."""
     run.make_folder()
     try:
         with hold_lock(run.folder / "benchmark.lock"):
@@ -179,7 +175,10 @@ async def _wait_for_evaluators(context: Context, jobs: Sequence[PlayMatch], repo
     if await _has_worker(context, "evaluator"):
         for job in jobs:
             await context.work_queue.submit(job)
-    while await _has_worker(context, "evaluator") and (ended := _count_ended(context, jobs)) < len(jobs):
+    while await _has_worker(context, "evaluator"):
+        ended = sum(context.state.has_match_ended(job.match_id) for job in jobs)
+        if ended == len(jobs):
+            return
         report(ended, len(jobs))
         await asyncio.sleep(_POLL_INTERVAL_S)
 
@@ -190,10 +189,6 @@ async def _has_worker(context: Context, role: str) -> bool:
     alive = {received.heartbeat.incarnation for received in newest.values()}
     workers = [worker for worker in context.state.workers.values() if worker.left is None]
     return any(worker.joined.role == role and worker.joined.incarnation in alive for worker in workers)
-
-
-def _count_ended(context: Context, jobs: Sequence[PlayMatch]) -> int:
-    return sum(context.state.has_match_ended(job.match_id) for job in jobs)
 
 
 async def _play_here(context: Context, jobs: Sequence[PlayMatch], report: ReportGames) -> None:

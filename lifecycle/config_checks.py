@@ -172,7 +172,10 @@ def _check_backend(config: LeagueConfig, contest: EnvironmentSpec) -> None:
     """Check the learner backend, and that names of linears are those of the native decoder where it trains."""
     backend = BACKENDS.build(config.trainer.backend)
     if isinstance(backend, ChecksLeague):
-        backend.check_league(config, _has_free_text(config, contest))
+        prompts = config.prompts
+        # Replies then have tokens of the models' own choosing.
+        is_free = isinstance(contest, ArenaSpec) or prompts.reply == "free" or bool(prompts.free_tokens)
+        backend.check_league(config, is_free)
     if config.model.base == "made" or config.trainer.backend.name == "native":
         LoraConfig(config.model.lora_rank, config.model.lora_alpha, config.model.lora_targets or TARGETS)
 
@@ -210,11 +213,6 @@ def _check_colocation(config: LeagueConfig) -> None:
         )
     if isinstance(ADVANTAGES.build(trainer.advantage), UsesCritic):
         raise ConfigError(f"{place}: trainer.advantage has a critic, which is used between steps; expected one without")
-
-
-def _has_free_text(config: LeagueConfig, contest: EnvironmentSpec) -> bool:
-    """Whether replies have tokens of the models' own choosing."""
-    return isinstance(contest, ArenaSpec) or config.prompts.reply == "free" or bool(config.prompts.free_tokens)
 
 
 def _check_sampler(config: LeagueConfig, policy: str) -> None:

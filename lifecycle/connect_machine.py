@@ -119,7 +119,10 @@ async def connect_machine(
         LeagueError: the machine cannot work for the league; the message says why.
     """
     creds = read_credentials(options.creds, options.role) if options.creds is not None else None
-    _check_count(options, creds)
+    if options.workers is not None and creds is not None and options.workers[1] > len(creds):
+        raise UsageError(
+            f"--workers {options.workers[1]}: found credentials for {len(creds)}; expected a file for each worker"
+        )
     first = next(iter(creds.items())) if creds else None
     access = BrokerCredentials(first[1] if first is not None else None, ca)
     name = first[0] if first is not None else "join"
@@ -136,13 +139,6 @@ async def connect_machine(
             run = Run(folder, nats=nats, name=resolved, access=access)
             context = Context(run, client, JetStreamLog(client, resolved, name), name)
             return await _connect_workers(context, options, creds, print_check, console)
-
-
-def _check_count(options: ConnectOptions, creds: dict[str, Path] | None) -> None:
-    if options.workers is not None and creds is not None and options.workers[1] > len(creds):
-        raise UsageError(
-            f"--workers {options.workers[1]}: found credentials for {len(creds)}; expected a file for each worker"
-        )
 
 
 async def _connect_workers(

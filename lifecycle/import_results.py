@@ -70,7 +70,9 @@ async def import_results(run: Run, file: ResultsFile, dry_run: bool = False) -> 
     results = parse_results(data, file.path.name, file.format)
     async with run.open_log(PRODUCER) as history:
         state = await load_state_at(history, run.open_blob_store(history.client))
-        _check_origin(file.origin, state)
+        check_name("--origin", file.origin)
+        if file.origin in state.workers:
+            raise UsageError(f"--origin {file.origin}: a worker of the league has that name; expected another one")
         agents = resolve_agents(results, file.agents, state)
         ends = [_external_event(result, file.origin, file.game, agents) for result in results]
         async with open_tables(run, history) as tables:
@@ -170,12 +172,6 @@ def _external_event(
 def _version_added(agent: str, origin: str) -> ExternalVersionAdded:
     policy, version = split_agent(agent) or (agent, 0)
     return ExternalVersionAdded(agent=agent, policy=policy, version=version, worker=origin)
-
-
-def _check_origin(origin: str, state: LeagueState) -> None:
-    check_name("--origin", origin)
-    if origin in state.workers:
-        raise UsageError(f"--origin {origin}: a worker of the league has that name; expected another one")
 
 
 _KnownEnds = dict[str, dict[int, tuple[str, float]]]

@@ -106,7 +106,11 @@ def make_base_model(folder: Path, config: LeagueConfig, report: ProgressReporter
     cloning = convert(taught, CloningConfig, "model.cloning")
 
     def update(progress: CloningProgress) -> None:
-        report(_progress_text(progress), progress.sequences / max(progress.total, 1))
+        text = (
+            f"teaching the base model {progress.sequences:,} of {progress.total:,} examples "
+            f"({progress.rate:,.0f}/s, {progress.seconds_left:.0f} s left)"
+        )
+        report(text, progress.sequences / max(progress.total, 1))
 
     with atomic_folder(folder) as draft:
         if isinstance(contest, ArenaSpec):
@@ -116,13 +120,6 @@ def make_base_model(folder: Path, config: LeagueConfig, report: ProgressReporter
             examples = bot_decisions(contest, Tokenizer(draft), settings.clone_bot, seed)
             clone_behaviour(draft, examples, cloning, update)
     return folder
-
-
-def _progress_text(progress: CloningProgress) -> str:
-    return (
-        f"teaching the base model {progress.sequences:,} of {progress.total:,} examples "
-        f"({progress.rate:,.0f}/s, {progress.seconds_left:.0f} s left)"
-    )
 
 
 def bot_decisions(game: GameSpec, tokenizer: Tokenizer, bot: str, seed: int) -> Iterator[Example]:

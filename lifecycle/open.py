@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -21,9 +20,8 @@ from lifecycle.league_models import make_base_model
 from lifecycle.reconfigure import check_change, configuration_event, with_later_agents
 from models import load_base
 from models.adapter_bundle import pack_folder
-from models.model_config import unsupported_reason
 from schemas.config import LeagueConfig, to_builtins
-from schemas.errors import ConfigError, ConflictError, UsageError
+from schemas.errors import ConflictError, UsageError
 from schemas.events import HistoryImported, LeagueOpened
 from schemas.loggers import get_logger
 from workers.progress import ProgressReporter
@@ -91,7 +89,6 @@ async def _locate_base_model(
     """Returns the source from which workers load the base model; a model made here reaches them through the broker."""
     if config.model.base != "made":
         base = await _report_from_thread(partial(load_base, config.model.base), report)
-        _check_sampling(config, base.folder)
         # Checked here rather than by the first workers: the game's words may be missing in the model's vocabulary.
         check_tokenizer(base.tokenizer, config)
         return config.model.base
@@ -111,13 +108,6 @@ async def _add_missing_model(run: Run, history: JetStreamLog, report: ProgressRe
     if not state.model and state.config is not None:
         model = await _locate_base_model(run, history.client, state.config, report, make_model=True)
         await history.append(configuration_event(state, state.config, model))
-
-
-def _check_sampling(config: LeagueConfig, folder: Path) -> None:
-    """Reject a model that workers could not sample from."""
-    reason = unsupported_reason(folder)
-    if reason is not None and config.inference.backend == "local" and not config.inference.urls:
-        raise ConfigError(f"inference.backend: 'local' does not compute this model; expected 'vllm' ({reason})")
 
 
 async def _report_from_thread(get_model: Callable[[ProgressReporter], Model], report: ProgressReporter) -> Model:

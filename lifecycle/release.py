@@ -96,7 +96,12 @@ def _write_documents(
 ) -> None:
     """Write the documents on the weights, which are in the draft already."""
     parts = _release_contents(draft, target.resolve().name, facts.chosen, config, games)
-    _write(draft / SETTINGS_FILE, _settings_file(facts, config))
+    settings = (
+        f"# Every setting of league {facts.league!r} at event {facts.sequence:,}. `league import` takes them with the\n"
+        "# agents of league.json; `league up --config` trains with them from the beginning.\n"
+        f"{render_settings(config)}"
+    )
+    _write(draft / SETTINGS_FILE, settings)
     _write(draft / REGISTRY_FILE, _as_json(_registry_dict(facts, config, base)))
     lineage = {"agent": facts.chosen.agent, "opponents": facts.opponents, "stations": facts.segments}
     _write(draft / "lineage.json", _as_json(lineage))
@@ -189,14 +194,6 @@ def _release_contents(
         raise ModelError(f"{chosen.agent}: its adapter does not fit the league's base model: {error}") from None
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return ReleaseContents(name, parameters, lora.flat_P.numel(), lora.rank, games)
-
-
-def _settings_file(facts: ReleaseFacts, config: LeagueConfig) -> str:
-    return (
-        f"# Every setting of league {facts.league!r} at event {facts.sequence:,}. `league import` takes them with the\n"
-        "# agents of league.json; `league up --config` trains with them from the beginning.\n"
-        f"{render_settings(config)}"
-    )
 
 
 def _registry_dict(facts: ReleaseFacts, config: LeagueConfig, base: str | None) -> dict[str, Any]:

@@ -104,6 +104,8 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
     config = _require_config(state)
     lineage = await trace_lineage(tables.query, chosen.agent)
     benchmarks = _benchmarks(tables, chosen.agent, config.base_agent)
+    policy, version = config.trainer.policy, chosen.version
+    [(seconds,)] = _query_rows(tables, _TRAINING_TIME_SQL, policy, state.training_start(policy, version), version)
     board = make_leaderboard(tables.connection, LeaderboardQuery(state.sequence))
     row = next((row for row in board.rows if row.agent == chosen.agent), None)
     others = {row.agent: row.rating for row in board.rows if row.agent in config.agents and row.rating is not None}
@@ -114,9 +116,7 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
         last_event=_query_time(
             tables, "SELECT time FROM events WHERE sequence <= ? ORDER BY sequence DESC", state.sequence
         ),
-        published=_query_time(
-            tables, "SELECT time FROM policies WHERE policy = ? AND version = ?", config.trainer.policy, chosen.version
-        ),
+        published=_query_time(tables, "SELECT time FROM policies WHERE policy = ? AND version = ?", policy, version),
         chosen=chosen,
         rating=state.rating(chosen.agent),
         system=board.system,
@@ -127,9 +127,9 @@ async def gather_facts(tables: TableReader, state: LeagueState, chosen: ReleaseV
         benchmarks=[one for one in benchmarks if one.agent == chosen.agent],
         before=[one for one in benchmarks if one.agent == config.base_agent],
         segments=[_lineage_segment(station) for station in lineage.stations],
-        opponents=_opponent_seats(lineage, config.trainer.policy),
-        training_s=_training_s(tables, state, config.trainer.policy, chosen.version),
-        changes=_setting_changes(tables, config.trainer.policy, chosen.version),
+        opponents=_opponent_seats(lineage, policy),
+        training_s=float(seconds or 0.0),
+        changes=_setting_changes(tables, policy, version),
         ahead=_stronger_opponents(tables, chosen.agent),
     )
 
@@ -142,11 +142,6 @@ def _query_rows(tables: TableReader, statement: str, *parameters: Any) -> Sequen
 def _query_time(tables: TableReader, statement: str, *parameters: Any) -> str:
     rows = _query_rows(tables, f"{statement} LIMIT 1", *parameters)
     return f"{rows[0][0]:%Y-%m-%dT%H:%M:%SZ}" if rows and rows[0][0] is not None else ""
-
-
-def _training_s(tables: TableReader, state: LeagueState, policy: str, version: int) -> float:
-    [(seconds,)] = _query_rows(tables, _TRAINING_TIME_SQL, policy, state.training_start(policy, version), version)
-    return float(seconds or 0.0)
 
 
 def _benchmarks(tables: TableReader, *agents: str) -> list[Benchmark]:

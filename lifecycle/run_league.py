@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from rich.console import Console
 
 from arena.environments import make_environment
-from league.analysis.summary import RatingCurve, benchmark_rows, rating_curve
+from league.analysis.summary import benchmark_rows, rating_curve
 from league.history.replay import verify_log
 from league.integrity.snapshots import load_state_at
 from league.log.jetstream import JetStreamLog, find_league
@@ -88,7 +88,10 @@ async def print_report(run: Run, history: JetStreamLog, console: Console, progre
         report = await verify_log(history, on_progress=count)
     console.print(f"replay --verify: {report.summary()}", highlight=False)
     with show_progress(progress, "drawing the curve"):
-        await asyncio.to_thread(_draw_curve, curve, run.plot)
+        # Imported late: matplotlib takes long to load, and only the report draws.
+        from league.plots.render import draw_rating_curve
+
+        await asyncio.to_thread(draw_rating_curve, curve, run.plot)
     console.print(f"Elo over training: {run.plot}", highlight=False, soft_wrap=True)
     where = f" --run {run.folder}" if run.folder != DEFAULT_RUN.resolve() else ""
     console.print("Try next:", highlight=False)
@@ -101,13 +104,6 @@ async def print_report(run: Run, history: JetStreamLog, console: Console, progre
     ):
         console.print(f"  {command}", highlight=False, soft_wrap=True)
     return report.is_identical
-
-
-def _draw_curve(curve: RatingCurve, path: Path) -> None:
-    # Imported late: matplotlib takes long to load, and only the report draws.
-    from league.plots.render import draw_rating_curve
-
-    draw_rating_curve(curve, path)
 
 
 def _find_command() -> str:
@@ -157,11 +153,7 @@ async def run_league(run: Run, stages: Sequence[LeagueConfig], console: Console)
 
 @contextlib.contextmanager
 def _claim_folder(run: Run) -> Iterator[None]:
-    """Lock out any other ``league up`` of a folder during a block.
-
-    Raises:
-        UsageError: one does; the message names it.
-    """
+    """Lock out any other ``league up`` of a folder during a block."""
     try:
         with hold_lock(run.folder / "up.lock"):
             for folder in (run.folder, run.folder.parent):

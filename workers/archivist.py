@@ -42,7 +42,8 @@ async def serve(context: Context) -> None:
             await context.wait_for_event(timeout_s=1.0)
         await archivist.progress.wait_for_sequence(await context.log.last_sequence())
         await archivist.run_due()
-        await archivist.seal_rest()
+        if archivist.sealer.has_events_to_seal:
+            await archivist.seal(MAX_EVENTS)
 
 
 class Archivist:
@@ -52,7 +53,7 @@ class Archivist:
         self._context = context
         self._settings = context.config.history
         self._blobs = context.run.open_blob_store(context.client, context.log.league, ARCHIVE_AREA)
-        self._sealer = Sealer(context.log.league)
+        self.sealer = Sealer(context.log.league)
         self._state = LeagueState()
         self._ratings = RatingFold()
         self.progress = SequenceProgress()
@@ -72,14 +73,14 @@ class Archivist:
         manifest = await newest_manifest(history, artifacts)
         archived = manifest.last if manifest is not None else 0
         async for recorded in history.read(only=HistorySealed):
-            self._sealer.observe_seal(recorded)
+            self.sealer.observe_seal(recorded)
             if isinstance(recorded.event, HistorySealed) and recorded.event.first > archived:
                 self._unarchived_seals[recorded.event.last] = recorded.event.events
-        self._sealer.sequence = self._sealer.first - 1
+        self.sealer.sequence = self.sealer.first - 1
         self._state, self._ratings = await snapshots.load_folds(history, artifacts)
         taken = await history.last_sequence(event_type_filter(history.league, SnapshotTaken))
         self._snapshot = (taken, self._state.sequence)
-        self.progress.sequence = min(self._sealer.sequence, self._state.sequence)
+        self.progress.sequence = min(self.sealer.sequence, self._state.sequence)
 
     async def follow(self) -> None:
         """Fold the history; runs until cancelled."""
@@ -89,7 +90,7 @@ class Archivist:
 
     def apply(self, recorded: RecordedEvent) -> None:
         """Fold one event."""
-        self._sealer.apply(recorded)
+        self.sealer.apply(recorded)
         self._state.apply(recorded.sequence, recorded.event)
         self._ratings.apply(recorded.sequence, recorded.event)
         event = recorded.event
@@ -106,10 +107,10 @@ class Archivist:
     async def run_due(self) -> None:
         """Seal, take a snapshot and archive, where due."""
         every = min(self._settings.seal_events, MAX_EVENTS)
-        while self._sealer.pending_count >= every and self._is_my_turn():
-            if not await self._seal(every):
+        while self.sealer.pending_count >= every and self._is_my_turn():
+            if not await self.seal(every):
                 return
-        if self._sealer.pending_count < every:
+        if self.sealer.pending_count < every:
             self._due_since = None
         if not self._is_active():
             return
@@ -123,13 +124,8 @@ class Archivist:
         if self._context.config.history.copy_to and not self._is_copied and time.monotonic() >= self._copy_after:
             await self._copy()
 
-    async def seal_rest(self) -> None:
-        """Seal the remaining events, unless only seals remain."""
-        if self._sealer.has_events_to_seal:
-            await self._seal(MAX_EVENTS)
-
     def _is_active(self) -> bool:
-        return self._sealer.newest_producer in ("", self._context.name)
+        return self.sealer.newest_producer in ("", self._context.name)
 
     def _is_my_turn(self) -> bool:
         if self._is_active():
@@ -138,11 +134,12 @@ class Archivist:
             self._due_since = time.monotonic()
         return time.monotonic() - self._due_since > STANDBY_DELAY_S
 
-    async def _seal(self, events: int) -> bool:
+    async def seal(self, events: int) -> bool:
+        """Seal the next ``events`` events; False if another archivist has."""
         try:
-            seal = await self._context.persistently(lambda: self._sealer.record_seal(self._context.log, events))
+            seal = await self._context.persistently(lambda: self.sealer.record_seal(self._context.log, events))
         except ConflictError:
-            log.info("another archivist has sealed this", first=self._sealer.first)
+            log.info("another archivist has sealed this", first=self.sealer.first)
             await asyncio.sleep(0.5)
             return False
         log.info("history sealed", last=seal.last if seal is not None else 0)

@@ -124,7 +124,7 @@ class ModelManager:
         self._adapter_cache = AdapterCache(
             backend,
             lambda: context.config.inference.max_adapters,
-            self._pinned,
+            lambda: {adapter for _, adapter in self._live.values() if adapter is not None},
             self._fetch,
             self._record_slots_reduced,
         )
@@ -223,9 +223,6 @@ class ModelManager:
     def unload(self, adapter: str) -> bool:
         """Unload an adapter; False if it is live or held."""
         return self._adapter_cache.unload(adapter)
-
-    def _pinned(self) -> set[str]:
-        return {adapter for _, adapter in self._live.values() if adapter is not None}
 
     async def _fetch(self, adapter: str, folder: Path) -> None:
         unpack_folder(await self._context.blobs.get(adapter), folder)

@@ -17,7 +17,7 @@ import msgspec
 from league.log.access import BrokerCredentials
 from league.run import Run
 from schemas.errors import DiskError, ExitCode, LeagueError, StoreFullError, UsageError, escape_unprintable
-from schemas.events import WorkerJoined, WorkerLeft
+from schemas.events import WorkerLeft
 from schemas.files import LockedError, hold_lock
 from schemas.loggers import get_logger
 from schemas.retry import Backoff
@@ -76,12 +76,8 @@ class WorkerProcess:
         self._announce = announce
         self._context = context
         self._process: asyncio.subprocess.Process | None = None
-        self._stopping = False
-
-    @property
-    def is_stopping(self) -> bool:
+        self.is_stopping = False
         """Whether a stop was requested."""
-        return self._stopping
 
     async def supervise(self) -> None:
         """Run the worker; restart it when it fails, after a pause that grows with each failure.
@@ -91,10 +87,10 @@ class WorkerProcess:
         """
         restarts = Backoff(_FIRST_BACKOFF_S, _MAX_BACKOFF_S)
         restarts.next_s()
-        while not self._stopping:
+        while not self.is_stopping:
             started = time.monotonic()
             code = await self._run()
-            if self._stopping or code == ExitCode.REFUSED:
+            if self.is_stopping or code == ExitCode.REFUSED:
                 self._mark_ended(refused=code == ExitCode.REFUSED)
                 return
             if code == 0 and await self._is_work_done():
@@ -144,8 +140,8 @@ class WorkerProcess:
     async def _has_more_work(self) -> bool:
         """Wait, after the end of training, until a new configuration lets it go on; False once all work has ended."""
         context = self._context
-        await context.wait_until(lambda: self._stopping or not self._is_training_finished())
-        self.has_ended = self._stopping or context.stopping.is_set()
+        await context.wait_until(lambda: self.is_stopping or not self._is_training_finished())
+        self.has_ended = self.is_stopping or context.stopping.is_set()
         if not self.has_ended:
             log.info("training goes on under a new configuration, starting the worker again", name=self.name)
         return not self.has_ended
@@ -170,6 +166,9 @@ class WorkerProcess:
             command += ["--nats", run.nats]
         if self.policy is not None:
             command += ["--policy", self.policy]
+        creds = {} if self._creds is None else {"LEAGUE_CREDS": str(self._creds)}
+        # Otherwise the threads of numeric libraries compete for the cores of a machine with several workers.
+        environment = {"OMP_NUM_THREADS": "1", **os.environ, **creds}
         run.logs.mkdir(parents=True, exist_ok=True)
         with (run.logs / f"{self.name}.out").open("ab") as output:
             # Its own session: Ctrl-C at the terminal reaches us alone, and we stop the workers in order.
@@ -182,19 +181,16 @@ class WorkerProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env=self._environment(),
+                env=environment,
             )
         return await self._process.wait()
 
-    def _environment(self) -> dict[str, str]:
-        own = {} if self._creds is None else {"LEAGUE_CREDS": str(self._creds)}
-        # Otherwise the threads of numeric libraries compete for the cores of a machine with several workers.
-        return {"OMP_NUM_THREADS": "1", **os.environ, **own}
-
     async def _record_departure(self, code: int) -> None:
         """Append ``WorkerLeft`` for a worker that was killed before it could; not for another process of its name."""
-        known = self._context.state.workers.get(self.name)
-        if known is None or known.left is not None or not self._is_own(known.joined):
+        known, process = self._context.state.workers.get(self.name), self._process
+        if known is None or known.left is not None or process is None:
+            return
+        if (known.joined.pid, known.joined.host) != (process.pid, platform.node()):
             return
         left = WorkerLeft(self.name, known.joined.incarnation, f"ended with code {code}")
         with contextlib.suppress(LeagueError):
@@ -208,12 +204,9 @@ class WorkerProcess:
             async with own.open_log(self.name) as history:
                 await history.append(left)
 
-    def _is_own(self, joined: WorkerJoined) -> bool:
-        return self._process is not None and (joined.pid, joined.host) == (self._process.pid, platform.node())
-
     async def stop(self) -> None:
         """Tell the worker to finish its work in progress; kill it if that takes too long."""
-        self._stopping = True
+        self.is_stopping = True
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -227,7 +220,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kill the worker."""
-        self._stopping = True
+        self.is_stopping = True
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 

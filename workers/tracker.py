@@ -185,29 +185,24 @@ async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
     # Play and training have priority on a machine whose cores are all busy.
     os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     place, newest = await make_place(context), await context.log.last_sequence()
-    feeds = [SinkFeed(plugin.name, make_sink(plugin), place, newest) for plugin in _select_sinks(context, sinks)]
+    configured = {plugin.name: plugin for plugin in context.config.tracker.sinks}
+    plugins = [configured.get(name) or Plugin(name=name) for name in sinks or configured]
+    feeds = [SinkFeed(plugin.name, make_sink(plugin), place, newest) for plugin in plugins]
     exports = [] if sinks else context.config.tracker.forward
     forwards = LogExports(exports, context.run.folder, LogLineWriter(place.league, place.identity))
     async with beside(
         _collect_heartbeats(context, feeds), forwards.run(context.log), *(f.follow(context.log) for f in feeds)
     ):
         await context.stopping.wait()
-        await _wait_for_sinks([*(feed.progress for feed in feeds), forwards], await context.log.last_sequence())
+        last = await context.log.last_sequence()
+        progress: list[SequenceProgress | LogExports] = [*(feed.progress for feed in feeds), forwards]
+        try:
+            async with asyncio.timeout(_FINISH_TIMEOUT_S):
+                await asyncio.gather(*(each.wait_for_sequence(last) for each in progress))
+        except TimeoutError:
+            log.warning("not all rows were taken; the next tracker goes on from there", waited_s=_FINISH_TIMEOUT_S)
     for feed in feeds:
         await feed.close()
-
-
-def _select_sinks(context: Context, sinks: Sequence[str]) -> list[Plugin]:
-    configured = {plugin.name: plugin for plugin in context.config.tracker.sinks}
-    return [configured.get(name) or Plugin(name=name) for name in sinks or configured]
-
-
-async def _wait_for_sinks(feeds: Sequence[SequenceProgress | LogExports], sequence: int) -> None:
-    try:
-        async with asyncio.timeout(_FINISH_TIMEOUT_S):
-            await asyncio.gather(*(feed.wait_for_sequence(sequence) for feed in feeds))
-    except TimeoutError:
-        log.warning("not all rows were taken; the next tracker goes on from there", waited_s=_FINISH_TIMEOUT_S)
 
 
 async def _collect_heartbeats(context: Context, feeds: Sequence[SinkFeed]) -> None:

@@ -42,19 +42,15 @@ class LogLine(msgspec.Struct, frozen=True):
     """The history's name, as in the line's ``id``."""
 
 
-def external_name(kind: str) -> str:
-    """The external name of an event type, such as ``league.checkpoint_added``; ``LeagueOpened`` is ``league.opened``.
-
-    Names in the project's seed document (its "Axiom events") keep the spelling there.
-    """
-    return _PRESCRIBED_NAMES.get(kind) or f"league.{_WORD_START.sub('_', kind).lower().removeprefix('league_')}"
-
-
 _PRESCRIBED_NAMES = {"OpponentsSampled": "league.opponent_sampled"}
+"""Names in the project's seed document (its "Axiom events"), which keep their spelling there."""
 _ELO_NAME = "league.elo_updated"
 """The name of Elo ratings; those of other systems are ``league.rating_updated``."""
 
-EXTERNAL_NAMES = {kind: external_name(kind) for kind in EVENT_TYPES}
+EXTERNAL_NAMES = {
+    kind: f"league.{_WORD_START.sub('_', kind).lower().removeprefix('league_')}" for kind in EVENT_TYPES
+} | _PRESCRIBED_NAMES
+"""The external name of an event type, such as ``league.checkpoint_added``; ``LeagueOpened`` is ``league.opened``."""
 
 
 class LogLineWriter:

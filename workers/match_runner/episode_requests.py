@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from arena.arena import Arena
-from arena.model_call import EpisodeContext, current_episode
+from arena.model_call import current_episode
 from league.log.base import MAX_BATCH
 from league.state.artifacts import MAX_ARTIFACT_BYTES, size_of
 from schemas.episodes import Artifact, ArtifactAdded, EpisodeRequest
@@ -176,7 +176,9 @@ class Curriculum:
 
     def _on_added(self, added: ArtifactAdded) -> None:
         running = current_episode()
-        match_id = "" if running is None else _root_episode_id(running.context)
+        place = None if running is None else running.context
+        # The top-level episode has the match's id.
+        match_id = "" if place is None else place.id.rsplit(".", place.depth)[0]
         additions = self._pending_additions.get(match_id)
         if additions is None:
             raise UsageError(f"store {added.store!r}: an addition outside of a match; expected them within episodes")
@@ -207,8 +209,3 @@ class Curriculum:
                 worker=self._worker,
             )
         )
-
-
-def _root_episode_id(place: EpisodeContext) -> str:
-    """Id of the top-level episode, which is the match's."""
-    return place.id.rsplit(".", place.depth)[0]

@@ -171,11 +171,10 @@ def make_application(context: Context) -> web.Application:
         status = with_alarms(await read_status(context.log, context.state, run=context.run), context.state)
         return metrics_response(league_metrics(status))
 
+    def render_error(_: web.Request, refused: RefusedError) -> web.Response:
+        return web.Response(status=refused.status, text=f"{refused}\n")
+
     # Prometheus records a failed scrape; the next one may succeed.
-    app = web.Application(middlewares=[error_boundary([(LeagueError, 503)], _render_error)], client_max_size=1024)
+    app = web.Application(middlewares=[error_boundary([(LeagueError, 503)], render_error)], client_max_size=1024)
     app.router.add_get("/metrics", answer)
     return app
-
-
-def _render_error(_: web.Request, refused: RefusedError) -> web.Response:
-    return web.Response(status=refused.status, text=f"{refused}\n")

@@ -130,7 +130,10 @@ class GpuMonitor:
                 return
             async with asyncio.timeout(self._timeout_s):
                 path = shutil.which(self._command)
-                self._latest = await _query_torch() if path is None else await _query_driver(path)
+                if path is not None:
+                    self._latest = await _query_driver(path)
+                else:
+                    self._latest = await asyncio.to_thread(_query_torch) if _torch_uses_gpu() else []
             self._seen_at = time.monotonic()
         except Exception as error:  # a failed measurement must not end a worker
             self._failed_at = time.monotonic()
@@ -177,12 +180,8 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
             await process.wait()
 
 
-async def _query_torch() -> list[GpuMetrics]:
+def _query_torch() -> list[GpuMetrics]:
     """The GPU that torch computes on, where the driver's tool is missing; utilisation is unknown."""
-    return await asyncio.to_thread(_query_current_device) if _torch_uses_gpu() else []
-
-
-def _query_current_device() -> list[GpuMetrics]:
     cuda = sys.modules["torch"].cuda
     # Querying another device would initialise it, for hundreds of megabytes.
     device = cuda.current_device()

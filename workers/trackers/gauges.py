@@ -8,7 +8,7 @@ import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from league.matchmaking.audit import total_variation
 from league.matchmaking.roles import sampler_of
@@ -18,8 +18,10 @@ from schemas.config import Plugin
 from schemas.errors import DecodeError, LeagueError
 from schemas.events import GradientStepTaken, MatchFinished, OpponentsSampled, SeatResult
 from schemas.ids import split_agent
-from schemas.sketches import Sketch, decode_sketch, hash_limit
+from schemas.sketches import decode_sketch, hash_limit
 from schemas.standings import Agent
+
+T = TypeVar("T")
 
 LIVE_KIND = "live"
 """Kind of an opponent that is a policy's live version, not an agent in the league."""
@@ -114,22 +116,16 @@ class RollingMeans:
         number = finite_or_none(value)
         if number is None:
             return
-        values = self._values.setdefault(name, deque())
-        values.append(number)
-        while len(values) > size:
-            values.popleft()
+        _append_bounded(self._values.setdefault(name, deque()), number, size)
         self._touched[name] = None
         self._prefixes.add(name.partition("/")[0])
 
     def add_all(self, prefix: str, values: Mapping[str, float], size: int) -> None:
         """Add custom values: names that begin with a known prefix are kept, others get ``prefix``."""
         for name, value in values.items():
-            is_path = name.startswith(f"{prefix}/") or self.has_prefix(name)
+            first, slash, _ = name.partition("/")
+            is_path = name.startswith(f"{prefix}/") or (slash and first in self._prefixes)
             self.add(name if is_path else f"{prefix}/{name}", value, size)
-
-    def has_prefix(self, name: str) -> bool:
-        """Whether a name begins with a known prefix."""
-        return "/" in name and name.partition("/")[0] in self._prefixes
 
     def collect(self) -> dict[str, float]:
         """Means of the names with new values since the last call."""
@@ -162,8 +158,9 @@ class NgramWindow:
             return
         self._changed = True
         trained = {seat.seat for seat in match.seats if seat.trainable}
-        _append_bounded(self._all, sketch, range(len(sketch.seats)), size)
-        _append_bounded(self._trained, sketch, (seat for seat in range(len(sketch.seats)) if seat in trained), size)
+        _append_bounded(self._all, (sketch.level, tuple(sketch.seats)), size)
+        own = tuple(hashes for seat, hashes in enumerate(sketch.seats) if seat in trained)
+        _append_bounded(self._trained, (sketch.level, own), size)
 
     def collect(self) -> dict[str, float]:
         """Metrics of all seats and of the trained ones; empty if no match was added since the last call."""
@@ -175,8 +172,9 @@ class NgramWindow:
         )
 
 
-def _append_bounded(window: deque[SeatHashes], hashes: Sketch, seats: Iterable[int], size: int) -> None:
-    window.append((hashes.level, tuple(hashes.seats[seat] for seat in seats)))
+def _append_bounded(window: deque[T], value: T, size: int) -> None:
+    """Append a value and drop those before the newest ``size``, which a new configuration may have changed."""
+    window.append(value)
     while len(window) > size:
         window.popleft()
 
@@ -317,9 +315,8 @@ class OpponentDrawWindow:
         those that the draw was made from; ``league matchmaking audit`` uses the latter.
         """
         target = self._compute_target(state) if self._count % TARGET_INTERVAL == 0 else None
-        self._draws.append(_OpponentDraw(tuple(pick.bucket for pick in event.picks), target))
-        while len(self._draws) > size:
-            self._draws.popleft()
+        draw = _OpponentDraw(tuple(pick.bucket for pick in event.picks), target)
+        _append_bounded(self._draws, draw, size)
         self._count += 1
         self._changed = True
 
