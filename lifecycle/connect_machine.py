@@ -63,12 +63,8 @@ class ModelFootprint(NamedTuple):
 class ConnectedWorkerPool:
     """Workers of one role, run until there is no work left for them.
 
-    Args:
-        role: The role of all of them.
-        policy: Their policy; None for the league's main policy.
-        creds: Credentials by worker name; None where workers need none.
-        token: Part of generated names, different on every machine.
-        bounds: Bounds on their number.
+    Names come with ``creds``, the credentials by worker name; where workers need none, they are generated with a
+    ``token``, which is different on every machine.
 
     Raises:
         UsageError: there are credentials for fewer workers than to start with.
@@ -184,11 +180,7 @@ async def _resolve_league(client: Client, nats: str, name: str | None) -> str:
 async def _check_machine(
     context: Context, options: ConnectOptions, print_check: Callable[[str, str], None], console: Console
 ) -> ModelFootprint | None:
-    """Check whether workers of the role can run here; return the footprint of one, if it loads a model.
-
-    Raises:
-        LeagueError: they cannot.
-    """
+    """Check whether workers of the role can run here; return the footprint of one, if it loads a model."""
     config = context.config
     check_versions(context.name, older_deciders(context.state, context.name))
     check_rules(context.state, options.role, context.name)

@@ -58,12 +58,7 @@ class ExternalResult(msgspec.Struct, frozen=True):
 
 
 def parse_results(data: bytes, source: str, form: str) -> list[ExternalResult]:
-    """The matches of a file, in its order.
-
-    Args:
-        data: Contents of the file.
-        source: Its name, for messages.
-        form: A name of ``FORMATS``.
+    """The matches of a file in a format of ``FORMATS``, in its order; messages name the ``source``.
 
     Raises:
         UsageError: no such format, no results, or a line that is not one; the message has file and line.

@@ -110,12 +110,9 @@ def _check_weights(config: LeagueConfig, base: Path) -> None:
 
 
 def check_first_adapter(config: LeagueConfig, folder: Path, base: Path | None) -> None:
-    """Check that training can begin with an adapter (``model.adapter``).
+    """Check that training can begin with an adapter in PEFT's format (``model.adapter``).
 
-    Args:
-        config: The league's.
-        folder: The adapter's, in PEFT's format.
-        base: The base model's; None if it is not on this machine yet.
+    ``base`` is the base model's folder, None if it is not on this machine yet.
 
     Raises:
         ConfigError: its rank or alpha is not the configured one.

@@ -98,11 +98,7 @@ def _base_shape(run: Run, config: LeagueConfig) -> ModelShape | None:
 
 
 def _copy_base_model(source: Path, folder: Path, expected: str | None, config: LeagueConfig) -> None:
-    """Copy a base model to the place of a made one, and check that the league can use it.
-
-    Raises:
-        ModelError: not a model, not the digest of the registry, or the game's words are not in its vocabulary.
-    """
+    """Copy a base model to the place of a made one, and check that the league can use it."""
     if not source.is_dir():
         raise ModelError(f"{source}: no such folder; expected the base model that league.json names")
     folder.mkdir()
@@ -164,11 +160,7 @@ def _check_digest(checkpoint: ImportedCheckpoint, path: Path, data: bytes) -> No
 
 
 def _read_adapter(path: Path, shape: ModelShape) -> _PackedAdapter:
-    """Read an adapter from its folder, its weights file, or an archive.
-
-    Raises:
-        ModelError: none of these, or not an adapter of this base model.
-    """
+    """Read an adapter of the base model from its folder, its weights file, or an archive."""
     with tempfile.TemporaryDirectory() as workshop:
         folder = Path(workshop) / "adapter"
         source = path.parent if path.name == WEIGHTS_FILE else path
@@ -188,11 +180,7 @@ def _read_adapter(path: Path, shape: ModelShape) -> _PackedAdapter:
 
 
 def _check_newest_adapter(adapters: Mapping[str, _PackedAdapter], config: LeagueConfig) -> None:
-    """Reject a newest adapter that training could not continue from.
-
-    Raises:
-        UsageError: its rank or alpha is not the configured one.
-    """
+    """Reject a newest adapter that training could not continue from."""
     if not adapters:
         return
     name, newest = list(adapters)[-1], list(adapters.values())[-1]

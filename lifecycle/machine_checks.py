@@ -73,11 +73,9 @@ def _find_base(config: LeagueConfig) -> Path | None:
 
 
 async def find_shortcomings(config: LeagueConfig, free_gb: float = 0.0) -> list[Shortcoming]:
-    """What this machine lacks to run a configuration that is right in itself; nothing stays of what is tried.
+    """What this machine lacks to run a configuration that ``config_checks`` accepts; nothing stays of what is tried.
 
-    Args:
-        config: The configuration (see ``config_checks``).
-        free_gb: Disk space that a folder of blobs should have left.
+    A folder of blobs should have ``free_gb`` of disk space left.
     """
     stores = [
         ("blobs.url", BlobLocation(config.blobs.url, "", config.blobs.endpoint, config.blobs.region)),
@@ -191,12 +189,7 @@ def _missing_trainer_packages(backend: Plugin) -> Iterator[str]:
 
 
 async def _try_store(place: BlobLocation, size: int, free_gb: float) -> None:
-    """Store, read and delete a blob in a place of its own.
-
-    Raises:
-        LogError: the store cannot be reached, refuses it, or has no room.
-        ArtifactError: it does not give back what was stored.
-    """
+    """Store, read and delete a blob in a place of its own."""
     if place.url.startswith("s3://"):
         if find_spec("obstore") is None:
             return
@@ -220,12 +213,7 @@ async def _try_blob(store: BlobStore, size: int) -> None:
 
 @contextlib.contextmanager
 def _draft_folder(folder: Path, free_gb: float) -> Iterator[Path]:
-    """Yield a temporary folder in a folder, or in the nearest one above it that there is.
-
-    Raises:
-        ArtifactError: there is no place for it.
-        LogError: it cannot be made, or has less room than ``free_gb``.
-    """
+    """Yield a temporary folder in a folder, or in the nearest one above it that there is."""
     above = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     where = f"{above}, where it would be made" if above != folder else str(folder)
     if not above.is_dir():

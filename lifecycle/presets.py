@@ -36,11 +36,7 @@ class PresetOptions(msgspec.Struct, frozen=True):
 
 
 def _hardware(answers: PresetOptions) -> Hardware:
-    """The hardware that settings are written for.
-
-    Raises:
-        UsageError: the card's model is not known, or does not fit.
-    """
+    """The hardware that settings are written for."""
     if answers.card_gb is None:
         return HARDWARE[answers.hardware]
     model, gb = known_model(answers.model), answers.card_gb

@@ -46,12 +46,7 @@ def restart_keys(old: LeagueConfig, new: LeagueConfig) -> dict[str, tuple[str, .
 
 
 def older_deciders(state: LeagueState, name: str) -> list[WorkerJoined]:
-    """Connected deciders that cannot read the events that this worker writes.
-
-    Args:
-        state: The folded history.
-        name: This worker's name; an earlier process of that name is ignored.
-    """
+    """Connected deciders that cannot read this worker's events, except for an earlier process of its ``name``."""
     running = [
         worker.joined for other, worker in sorted(state.workers.items()) if other != name and worker.left is None
     ]

@@ -26,12 +26,7 @@ from workers.runtime import Context, beside
 
 
 class LeagueModels:
-    """The models of a league, according to its history.
-
-    Args:
-        context: Must follow the history.
-        models: Loaded for all policies, and kept up to date by ``ModelManager.follow``.
-    """
+    """The models of a league, according to its history; ``ModelManager.follow`` keeps them up to date."""
 
     def __init__(self, context: Context, models: ModelManager) -> None:
         self.backend = models.backend
@@ -101,10 +96,7 @@ log = get_logger()
 async def serve(context: Context, port: int = 0, host: str | None = None) -> None:
     """Serve until the worker is stopped; then finish running requests and refuse new ones.
 
-    Args:
-        context: of the worker.
-        port: 0 for a free one.
-        host: address to listen on; None for ``inference.host``.
+    Port 0 takes a free one; without a ``host`` it is ``inference.host``.
 
     Raises:
         UsageError: address or port is not available, or other machines reach it and there is no token.

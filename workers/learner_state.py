@@ -113,15 +113,7 @@ TakeStep = Callable[[Learner, Sequence[Trajectory], float], StepReport]
 
 
 class LearnerFactory:
-    """Makes the learners of one policy.
-
-    Args:
-        context: Of the worker.
-        backend: Holds the base model.
-        policy: The policy.
-        ranks: Share each step of the learners.
-        take_step: Takes a step with all ranks; None for those of a single one.
-    """
+    """Makes the learners of one policy. ``take_step`` takes a step with all ``ranks``; None for a single one."""
 
     def __init__(
         self,

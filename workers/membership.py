@@ -44,13 +44,7 @@ _LISTENERS = ("rater", "trainer")
 
 
 class Membership:
-    """The membership of this process, from joining to leaving.
-
-    Args:
-        context: Its state must be kept up to date.
-        role: The worker's role.
-        policy: The policy that it works for; empty for none.
-    """
+    """The membership of this process, from joining to leaving; without a ``policy`` it works for none."""
 
     def __init__(self, context: Context, role: str, policy: str = "") -> None:
         self._context = context
@@ -223,11 +217,7 @@ _MAX_BATCH = 100
 
 
 class SilenceDetector:
-    """Counts, per process, the observer's own heartbeats since the process's last one.
-
-    Args:
-        observer: Incarnation of the observing process.
-    """
+    """Counts, per process, the heartbeats of the observer, an incarnation, since the process's last one."""
 
     def __init__(self, observer: str) -> None:
         self._observer = observer

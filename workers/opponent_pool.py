@@ -49,9 +49,7 @@ T = TypeVar("T")
 class LeagueOpponents:
     """Sessions against the agents of a league; see ``inference.server.opponent_pool.OpponentPool``.
 
-    Args:
-        context: Follows the history, up to its end at this moment.
-        models: Act in agents that search.
+    The context's state must be at the end of the history at this moment.
     """
 
     def __init__(self, context: Context, models: ModelManager) -> None:

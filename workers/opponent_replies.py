@@ -34,13 +34,7 @@ from workers.runtime import Context, RemoteUsageRecorder
 
 
 class OpponentReplies:
-    """The bots, the agents that search and the remote agents of a league, asked by chat requests.
-
-    Args:
-        context: Follows the history.
-        spec: The game or environment of the league.
-        models: Act in agents that search.
-    """
+    """The bots, the agents that search and the remote agents of a league, asked by chat requests."""
 
     def __init__(self, context: Context, spec: EnvironmentSpec, models: ModelManager) -> None:
         self._context = context
@@ -53,10 +47,7 @@ class OpponentReplies:
     def eligible(self, game: str, position: bool, choices: bool) -> frozenset[str]:
         """Bots, remote agents and agents that search, as far as they can answer the requests of a session.
 
-        Args:
-            game: Name of the session's game.
-            position: Whether the requests carry the position.
-            choices: Whether they carry the legal replies.
+        ``position`` and ``choices`` are whether the requests carry the position and the legal replies.
         """
         config, spec = self._context.config, self._spec
         is_own = game == config.game.name

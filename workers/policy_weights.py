@@ -100,13 +100,7 @@ class ModelManager:
 
     With ``follow`` in the background, the newest version of the served policy is loaded as it is published; running
     matches look it up at each decision, so a new version acts from the next decision on. Versions of other policies
-    take a slot only when a match seats them.
-
-    Args:
-        context: Its state provides the published versions.
-        backend: Has the base model loaded.
-        tokenizer: The base model's.
-        policy: The served policy; None for every policy.
+    take a slot only when a match seats them. Without a ``policy`` every policy is served.
     """
 
     def __init__(
@@ -202,11 +196,7 @@ class ModelManager:
         return live is None or self._attempted.get(policy) == live.version
 
     async def ensure(self, adapter: str, leases: contextlib.ExitStack | None = None) -> None:
-        """Load an adapter unless it is loaded.
-
-        Args:
-            adapter: Its digest.
-            leases: Until this is closed the adapter is not evicted, whatever ``inference.max_adapters`` is.
+        """Load an adapter unless it is loaded; it is not evicted until ``leases`` are closed.
 
         Raises:
             ArtifactError: the adapter is missing or damaged.
@@ -254,12 +244,8 @@ class ModelManager:
         """Yield the versions, by seat, that play a whole match; their adapters are not evicted during the block.
 
         None of them is loaded if there is not enough memory for all. Servers load adapters by digest, and hold them
-        for the length of each request.
-
-        Args:
-            job: The match and its seats.
-            live: Seats in which a policy's newest version acts, whatever is published meanwhile.
-            people: Seats of human players.
+        for the length of each request. Seats of ``people`` have none, nor do those in ``live``, in which a policy's
+        newest version acts.
 
         Raises:
             UsageError: a seat's agent is neither registered nor a published version.
@@ -306,15 +292,7 @@ class ModelManager:
         game: GameSpec,
         temperature: float | None = None,
     ) -> SeatPlayer:
-        """The player of an agent that is a model, with search where the agent searches.
-
-        Args:
-            agent: Its name.
-            version: See ``make_adapter_provider``.
-            prompter: Of the base model and the game.
-            game: Restores the positions that are searched.
-            temperature: By default that of evaluation.
-        """
+        """The player of an agent that is a model, with search where the agent searches; by default as in evaluation."""
         if temperature is None:
             temperature = self._context.config.inference.evaluation_temperature
         player = self._make_policy_player(agent, version, prompter, temperature)
@@ -322,13 +300,7 @@ class ModelManager:
         return player if search is None else SearchPlayer(player, game, search)
 
     def make_hero(self, agent: str, prompter: Prompter, game: GameSpec) -> SeatPlayer:
-        """The player of the seat that is trained on: a live policy, with an expert where search is imitated.
-
-        Args:
-            agent: The policy at a version.
-            prompter: Of the base model and the game.
-            game: Restores the positions that the expert searches.
-        """
+        """The player of the seat that is trained on: a live policy, with an expert where search is imitated."""
         config = self._context.config
         imitation, search = config.trainer.imitation, search_config(config, config.trainer.imitation.agent)
         player, expert = (

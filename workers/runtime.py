@@ -254,12 +254,7 @@ class Context:
 
 
 class RemoteUsageRecorder:
-    """Appends the usage of remote agents as ``RemoteAsked``, numbered within this process.
-
-    Args:
-        context: Appends the events.
-        remotes: Take note of what is recorded.
-    """
+    """Appends the usage of remote agents as ``RemoteAsked``, numbered within this process."""
 
     def __init__(self, context: Context, remotes: RemoteAgents) -> None:
         self._context = context

@@ -107,11 +107,8 @@ class LeagueWorkerPool:
 class Supervisor:
     """Runs the workers of one machine.
 
-    Args:
-        context: Its state must be kept up to date.
-        crew: The workers to run.
-        announce: Called with one line when a worker ends unexpectedly, and for alarms.
-        alarms: Whether to watch for the league's alarms; one machine should.
+    ``announce`` is called with one line when a worker ends unexpectedly, and for the league's ``alarms``, which one
+    machine should watch for.
     """
 
     def __init__(self, context: Context, pool: WorkerPool, announce: Announce, alarms: bool = True) -> None:

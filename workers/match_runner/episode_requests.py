@@ -51,7 +51,7 @@ def resolve_group_share(worker: str, spread: int) -> GroupShare:
 
 
 class EpisodeRequestStream:
-    """An endless stream of a worker's episode requests."""
+    """An endless stream of a worker's episode requests; ``draw`` is the arena's ``get_batch``."""
 
     def __init__(
         self,
@@ -59,13 +59,6 @@ class EpisodeRequestStream:
         prefix: str,
         share: GroupShare = GroupShare(),  # noqa: B008
     ) -> None:
-        """Start at the first request.
-
-        Args:
-            draw: The arena's ``get_batch``.
-            prefix: Prefix of group names.
-            share: This worker's share of the groups.
-        """
         self._draw = draw
         self._prefix = prefix
         self._share = share
@@ -136,13 +129,7 @@ class Curriculum:
     """
 
     def __init__(self, context: Context, arena: Arena, sharing: int = 1) -> None:
-        """Own the arena's stores.
-
-        Args:
-            context: Its state holds the additions.
-            arena: Newly opened.
-            sharing: Number of workers that share groups.
-        """
+        """Own the stores of a newly opened arena; so many workers are ``sharing`` groups."""
         self._worker = context.name
         self._artifacts = context.state.artifacts
         self._stores = list(arena.stores.values())

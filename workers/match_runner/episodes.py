@@ -103,14 +103,7 @@ class EpisodeRunner:
         remotes: RemoteAgents,
         people: HumanClientLookup | None = None,
     ) -> None:
-        """Check the arena's seats against its roles.
-
-        Args:
-            context: Its configuration sets the episodes' limits.
-            models: The agents' models.
-            spec: The arena.
-            remotes: The league's remote agents.
-            people: Finds the clients of human players, if there are any. Their episodes have no time limit.
+        """Check the arena's seats against its roles; episodes of ``people`` have no time limit.
 
         Raises:
             ConfigError: seats and roles do not match.
@@ -180,9 +173,6 @@ class EpisodeRunner:
         """The next episode in training; in evaluation, one drawn with the match's seed.
 
         Additions to the arena's stores are collected during the block: the list grows.
-
-        Raises:
-            EpisodeError: the arena has no episode to play.
         """
         if job.purpose == TRAINING:
             training = self._get_training_arena()

@@ -75,11 +75,7 @@ class RoleClientFactory:
         """The clients of all roles and of the judge.
 
         In training each role has its own temperature; in evaluation all but the judge are sampled at
-        ``inference.evaluation_temperature``.
-
-        Args:
-            job: The match and its seats.
-            fixed: Versions that do not change during the match, by seat.
+        ``inference.evaluation_temperature``. ``fixed`` versions, by seat, do not change during the match.
 
         Raises:
             RemoteError: a remote agent's budget is spent.

@@ -62,11 +62,7 @@ class MatchRunner(Protocol):
     """Plays the matches of one environment in this process."""
 
     async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedMatch:
-        """Play a match.
-
-        Args:
-            job: The match and its seats.
-            live: Seats in which a policy's newest version acts, looked up at each decision.
+        """Play a match; in ``live`` seats a policy's newest version acts, looked up at each decision.
 
         Raises:
             LeagueError: the match has no result; the message gives the reason.
@@ -113,13 +109,9 @@ class MatchExecutor:
         return MatchMetrics(self._in_flight, self._played, self._failed, rate, *stored)
 
     async def run(self, job: PlayMatch, live: Collection[int] = ()) -> CompletedMatch | None:
-        """Run a match; None when it failed, which is then recorded.
+        """Run a match (see ``MatchRunner.play``); None when it failed, which is then recorded.
 
         This is the boundary for the errors of one match: each is recorded once, and other matches go on.
-
-        Args:
-            job: The match and its seats.
-            live: Seats in which a policy's newest version acts, looked up at each decision.
         """
         self._remote_agents.add_agents(self._context.config.agents)
         self._in_flight += 1

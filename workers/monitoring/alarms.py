@@ -86,17 +86,6 @@ async def watch_alarms(context: "Context", announce: Callable[[str], None]) -> N
             sending.cancel()
 
 
-class WebhookPayload(msgspec.Struct, frozen=True):
-    """The JSON body of a webhook request."""
-
-    league: str
-    state: str
-    """``began`` or ``over``."""
-    alarm: str
-    text: str
-    """One paragraph; chat servers show a field of this name."""
-
-
 _MAX_QUEUED = 100
 """Queue length; while it is full, new notices are dropped."""
 _MAX_PAUSE_S = 60.0
@@ -136,12 +125,14 @@ class Webhook:
         self._league = league
         self._tries = tries
         self._first_pause_s = first_pause_s
-        self._queue: asyncio.Queue[WebhookPayload] = asyncio.Queue(_MAX_QUEUED)
+        self._queue: asyncio.Queue[dict[str, str]] = asyncio.Queue(_MAX_QUEUED)
 
     def enqueue(self, state: str, alarm: Alarm) -> None:
         """Queue a notice; returns at once."""
         try:
-            self._queue.put_nowait(WebhookPayload(self._league, state, alarm.name, f"{self._league}: {alarm.text}"))
+            # Chat servers show a field named text.
+            text = f"{self._league}: {alarm.text}"
+            self._queue.put_nowait({"league": self._league, "state": state, "alarm": alarm.name, "text": text})
         except asyncio.QueueFull:
             log.warning("an alarm is not posted: too many wait", host=self._host, alarm=alarm.name)
 
@@ -154,7 +145,7 @@ class Webhook:
         finally:
             await client.close()
 
-    async def _post(self, client: HttpClient, notice: WebhookPayload) -> None:
+    async def _post(self, client: HttpClient, notice: dict[str, str]) -> None:
         backoff, why = Backoff(self._first_pause_s, _MAX_PAUSE_S), ""
         for tried in range(1, self._tries + 1):
             try:
@@ -168,4 +159,4 @@ class Webhook:
                 why = type(error).__name__
             if tried < self._tries:
                 await asyncio.sleep(backoff.next_s())
-        log.warning("an alarm could not be posted", host=self._host, alarm=notice.alarm, tries=self._tries, why=why)
+        log.warning("an alarm could not be posted", host=self._host, alarm=notice["alarm"], tries=self._tries, why=why)
