@@ -53,9 +53,9 @@ class VoidRequest(msgspec.Struct, frozen=True):
     matches: list[str]
     worker: str | None
     since: str | None
-    """Sequence or time of the worker's first match to void."""
+    """Sequence or time of the worker's first match to void; None is no limit."""
     until: str | None
-    """Sequence or time of the worker's last match to void."""
+    """Sequence or time of the worker's last match to void; None is no limit."""
     reason: str
     dry_run: bool
     """Whether to compute the consequences only."""
@@ -65,63 +65,53 @@ async def execute_request(run: Run, request: VoidRequest) -> tuple[VoidImpact, l
     """Void matches; return the consequences, and how ratings move.
 
     Raises:
-        UsageError: there are no such matches.
+        UsageError: there is no such match, worker, sequence or time, or a match was not finished.
     """
     async with run.open_log() as history:
         async with open_tables(run, history) as tables:
-            if request.worker is None:
-                impact = await find_by_id(tables.query, request.matches)
-            else:
-                impact = await find_by_worker(tables.query, history, request.worker, request.since, request.until)
-            before = await read_ratings(tables.query)
+            find = _condition_by_id if request.worker is None else _condition_by_worker
+            impact = await _find_matches(tables.query, await find(tables.query, history, request))
+            before = await _read_ratings(tables.query)
             if request.dry_run:
                 without = Counterfactual(without_matches=impact.sequences)
                 return impact, compare_ratings(tables.connection, await history.last_sequence(), without).moves
         await void_matches(run, history, impact, request.reason)
         async with open_tables(run, history) as tables:
-            return impact, rating_shifts(before, await read_ratings(tables.query))
+            return impact, rating_shifts(before, await _read_ratings(tables.query))
 
 
-async def find_by_id(query: QueryFunction, names: Sequence[str]) -> VoidImpact:
-    """Find matches by id.
-
-    Raises:
-        UsageError: one of them is not in the history, or was not finished.
-    """
-    listed = ", ".join(sql_literal(name) for name in names)
-    matches = await find_matches(query, f"match_id IN ({listed})")
-    rows = await query(f"SELECT match_id FROM matches WHERE match_id IN ({listed})")
-    if unknown := sorted(set(names) - {name for (name,) in rows}):
+async def _condition_by_id(query: QueryFunction, history: JetStreamLog, request: VoidRequest) -> str:
+    condition = f"match_id IN ({', '.join(sql_literal(name) for name in request.matches)})"
+    rows = await query(f"SELECT match_id FROM matches WHERE {condition}")
+    if unknown := sorted(set(request.matches) - {name for (name,) in rows}):
         more = f" and {len(unknown) - _MAX_NAMED:,} more" if len(unknown) > _MAX_NAMED else ""
         raise UsageError(
             f"void: {', '.join(map(repr, unknown[:_MAX_NAMED]))}{more}: no such match was played to "
             "its end; expected ids "
             'such as `league sql "SELECT match_id FROM matches"` lists'
         )
-    return matches
+    return condition
 
 
-async def find_by_worker(
-    query: QueryFunction, history: JetStreamLog, worker: str, since: str | None, until: str | None
-) -> VoidImpact:
-    """Find a worker's matches between two sequences or times, both included; None is no limit.
-
-    Raises:
-        UsageError: no such worker, sequence, or time.
-    """
-    rows = await query("SELECT DISTINCT worker FROM matches ORDER BY worker")
+async def _condition_by_worker(query: QueryFunction, history: JetStreamLog, request: VoidRequest) -> str:
+    rows, worker = await query("SELECT DISTINCT worker FROM matches ORDER BY worker"), request.worker or ""
     if worker not in {name for (name,) in rows}:
         raise UsageError(
             f"--worker {worker}: finished no match; expected {format_choices(name for (name,) in rows[:20])}"
         )
     conditions = [f"worker = {sql_literal(worker)}"]
-    for option, text, comparison in (("--since", since, ">="), ("--until", until, "<=")):
-        if text is not None:
-            conditions.append(await _bound_condition(history, option, text, comparison))
-    return await find_matches(query, " AND ".join(conditions))
+    for option, text, comparison in (("--since", request.since, ">="), ("--until", request.until, "<=")):
+        if text is None:
+            continue
+        if is_sequence(text):
+            conditions.append(f"sequence {comparison} {await parse_sequence(history, text, option)}")
+        else:
+            moment = sql_literal(parse_time(text, option).isoformat())
+            conditions.append(f"time {comparison} TIMESTAMPTZ {moment} AT TIME ZONE 'UTC'")
+    return " AND ".join(conditions)
 
 
-async def find_matches(query: QueryFunction, condition: str) -> VoidImpact:
+async def _find_matches(query: QueryFunction, condition: str) -> VoidImpact:
     """Find the matches that satisfy a condition on ``matches``."""
     rows = await query(f"SELECT match_id, sequence, voided_sequence FROM matches WHERE {condition}")
     fresh = sorted((sequence, name) for name, sequence, voided in rows if voided is None)
@@ -173,16 +163,9 @@ async def void_matches(run: Run, history: JetStreamLog, impact: VoidImpact, reas
     await record_pending(history, ratings)
 
 
-async def read_ratings(query: QueryFunction) -> list[AgentRating]:
+async def _read_ratings(query: QueryFunction) -> list[AgentRating]:
     """Current rating of every agent, as recorded."""
     return [AgentRating(*row) for row in await query("SELECT agent, rating, rated_games FROM current_ratings")]
-
-
-async def _bound_condition(history: JetStreamLog, option: str, text: str, comparison: str) -> str:
-    if is_sequence(text):
-        return f"sequence {comparison} {await parse_sequence(history, text, option)}"
-    moment = parse_time(text, option)
-    return f"time {comparison} TIMESTAMPTZ {sql_literal(moment.isoformat())} AT TIME ZONE 'UTC'"
 
 
 async def _read_results(history: JetStreamLog, sequences: Sequence[int]) -> list[tuple[int, MatchFinished]]:

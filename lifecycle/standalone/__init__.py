@@ -166,14 +166,13 @@ def make_item_settings(arena: str, items: Sequence[str], questions: str) -> dict
         raise UsageError(f"league arena {arena}: it is not played about a list; expected neither ITEMS nor --questions")
     if items and questions:
         raise UsageError(f"league arena {arena}: ITEMS and --questions both; expected one of them")
-    return {name: list(items) if items else [_rename_ground_truth(one) for one in _parse_list(questions)]}
-
-
-def _parse_list(questions: str) -> list[Any]:
+    if items:
+        return {name: list(items)}
     try:
-        return msgspec.json.decode(questions.encode(), type=list[Any])
+        parsed = msgspec.json.decode(questions.encode(), type=list[Any])
     except msgspec.MsgspecError as error:
         raise UsageError(f"--questions: {error}; expected a JSON list") from None
+    return {name: [_rename_ground_truth(one) for one in parsed]}
 
 
 def _rename_ground_truth(one: Any) -> Any:

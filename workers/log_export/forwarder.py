@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import fcntl
 import os
 from collections.abc import Collection
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from league.log.base import EventLog, RecordedEvent
 from schemas.errors import BusyError, LeagueError, UsageError
+from schemas.files import try_lock
 from workers.log_export.lines import ExportTarget, LogLine, LogLineWriter
 from workers.runtime import SequenceProgress
 
@@ -199,13 +199,12 @@ class ExportPosition:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = self.path.with_suffix(".lock").open("ab")
+            is_locked = try_lock(self._lock)
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be written ({error.strerror}); expected a folder that can") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not is_locked:
             self.close()
-            raise BusyError(f"{self.path}: another process forwards to {self._to} from here") from None
+            raise BusyError(f"{self.path}: another process forwards to {self._to} from here")
         try:
             return max(msgspec.json.decode(self.path.read_bytes(), type=_SavedPosition).sequence, 0)
         except FileNotFoundError:

@@ -1,7 +1,6 @@
 """Events as lines of JSON, the interface of a destination, and the destinations standard output and file."""
 
 import asyncio
-import fcntl
 import json
 import os
 import re
@@ -16,6 +15,7 @@ import msgspec
 from league.log.base import RecordedEvent
 from schemas.errors import BusyError, LeagueError, UsageError
 from schemas.events import EVENT_TYPES, Event, RatingUpdated
+from schemas.files import try_lock
 from workers.runtime import run_in_daemon_thread
 
 UNREADABLE_NAME = "league.unreadable"
@@ -210,13 +210,12 @@ class FileTarget:
             if self._path.exists() and not self._path.is_file():
                 raise UsageError(f"{self._path}: no file; expected one, or a name that is free")
             self._file = self._path.open("a+b", buffering=0)
+            is_locked = try_lock(self._file)
         except OSError as error:
             raise UsageError(f"{self._path}: cannot be written ({error.strerror}); expected a file that can") from None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not is_locked:
             self._close()
-            raise BusyError(f"{self._path}: another process forwards to it") from None
+            raise BusyError(f"{self._path}: another process forwards to it")
         data, end = _last_line(self._file)
         last = self._parse_last_sequence(data, history) if data else 0
         self._file.truncate(end)

@@ -19,50 +19,46 @@ def league_metrics(status: LeagueStatus) -> list[Metric]:
 
 
 def _league_totals(status: LeagueStatus) -> Iterator[Metric]:
+    def single(name: str, kind: str, described: str, value: float | None) -> Metric:
+        return Metric(name, kind, described, [] if value is None else [Sample({}, value)])
+
     yield Metric("league_info", "gauge", "The league.", [Sample({"league": status.league, "game": status.game}, 1)])
-    yield _make_counter("league_events_total", "Sequence of the newest event.", status.sequence)
+    yield single("league_events_total", "counter", "Sequence of the newest event.", status.sequence)
     games = [Sample({"purpose": purpose}, count) for purpose, count in status.games.items()]
     yield Metric("league_matches_total", "counter", "Completed matches.", games)
-    yield _make_counter("league_matches_failed_total", "Matches that could not be completed.", status.failed)
-    yield _make_counter("league_matches_voided_total", "Matches whose results were voided.", status.voided)
-    dead = [Sample({}, status.dead_letters)]
-    yield Metric("league_dead_letters", "gauge", "Messages that could not be decoded.", dead)
+    yield single("league_matches_failed_total", "counter", "Matches that could not be completed.", status.failed)
+    yield single("league_matches_voided_total", "counter", "Matches whose results were voided.", status.voided)
+    yield single("league_dead_letters", "gauge", "Messages that could not be decoded.", status.dead_letters)
     alarms = [Sample({"alarm": alarm.name}, 1) for alarm in status.alarms]
     yield Metric("league_alarm", "gauge", "An active alarm.", alarms)
-    jobs = [Sample({}, status.jobs)]
-    yield Metric("league_jobs_pending", "gauge", "Requested matches that have not been played.", jobs)
-    lag = [Sample({}, status.lag)]
-    yield Metric("league_lag_events", "gauge", "Events that the slowest worker has not read yet.", lag)
+    yield single("league_jobs_pending", "gauge", "Requested matches that have not been played.", status.jobs)
+    yield single("league_lag_events", "gauge", "Events that the slowest worker has not read yet.", status.lag)
     paused = [Sample({"policy": policy}, 1) for policy in status.paused]
     yield Metric("league_paused", "gauge", "A paused policy; the whole league under the empty name.", paused)
-    since = [] if status.since_step_s is None else [Sample({}, status.since_step_s)]
-    yield Metric("league_since_step_seconds", "gauge", "Seconds since the newest gradient step of any policy.", since)
-    share = [] if status.store_share is None else [Sample({}, status.store_share)]
-    yield Metric("league_store_share", "gauge", "Used share of the broker's store.", share)
+    since_s = status.since_step_s
+    yield single("league_since_step_seconds", "gauge", "Seconds since the newest gradient step of any policy.", since_s)
+    yield single("league_store_share", "gauge", "Used share of the broker's store.", status.store_share)
     ratings = [Sample({"agent": agent.agent, "kind": agent.kind}, agent.rating) for agent in status.agents]
     yield Metric("league_agent_rating", "gauge", "Official rating of an active agent.", ratings)
     costs = [Sample({"agent": agent}, cost) for agent, cost in status.costs.items()]
     yield Metric("league_remote_cost_total", "counter", "Cost of a remote agent so far.", costs)
 
 
-def _make_counter(name: str, described: str, value: float) -> Metric:
-    return Metric(name, "counter", described, [Sample({}, value)])
-
-
 _POLICY = {
-    "version": "Newest published version.",
-    "step": "Newest gradient step.",
-    "rating": "Official rating of the last evaluated version.",
-    "ahead": "Training matches begun and not trained on yet.",
-    "pending": "Trajectories waiting for the trainer.",
-    "wait_share": "Share of the last step's time that the trainer waited for trajectories.",
+    "version": ("league_policy_version", "Newest published version."),
+    "step": ("league_policy_step", "Newest gradient step."),
+    "rating": ("league_policy_rating", "Official rating of the last evaluated version."),
+    "ahead": ("league_policy_ahead", "Training matches begun and not trained on yet."),
+    "pending": ("league_experience_pending", "Trajectories waiting for the trainer."),
+    "wait_share": (
+        "league_trainer_wait_share",
+        "Share of the last step's time that the trainer waited for trajectories.",
+    ),
 }
-_POLICY_NAMES = {"pending": "league_experience_pending", "wait_share": "league_trainer_wait_share"}
 
 
 def _policy_metrics(status: LeagueStatus) -> Iterator[Metric]:
-    for field, described in _POLICY.items():
-        name = _POLICY_NAMES.get(field, f"league_policy_{field}")
+    for field, (name, described) in _POLICY.items():
         samples = [Sample({"policy": policy.policy}, getattr(policy, field)) for policy in status.policies]
         yield Metric(name, "gauge", described, samples)
     metrics = [

@@ -3,7 +3,6 @@
 To add a sink: a file beside this one, with ``@SINKS.register("name")``.
 """
 
-import fcntl
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 
 from schemas.config import Plugin
 from schemas.errors import BusyError
+from schemas.files import try_lock
 from schemas.plugins import Registry
 from workers.trackers import Row
 
@@ -114,11 +114,9 @@ class JsonlSink:
         place.folder.mkdir(parents=True, exist_ok=True)
         path = place.folder / f"{place.league}-{place.identity[:8]}.jsonl"
         self._file = path.open("a+b", buffering=0)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not try_lock(self._file):
             self.close()
-            raise BusyError(f"{path}: another tracker is writing it; this one waits for it to end") from None
+            raise BusyError(f"{path}: another tracker is writing it; this one waits for it to end")
         self._file.seek(0)
         position = self._end = 0
         for line, end in _whole(self._file):
