@@ -54,6 +54,7 @@ def test_a_sole_leader_has_half_of_the_value_of_a_finished_game() -> None:
     assert final_values(np.array([2.0, 2.0, 0.0])).tolist() == pytest.approx([0.25, 0.25, 0])
 
 
-def test_positions_of_fewer_powers_and_of_long_games_have_values() -> None:
-    game = DiplomacyGame(Settings(max_year=1935, powers=["AUSTRIA", "TURKEY"]), 0)
-    assert 0 <= expected_value(game.position, 0, 1935) <= 1
+def test_more_than_four_years_before_the_end_squares_of_centres_count() -> None:
+    austria_turkey = DiplomacyGame(Settings(max_year=1935, powers=["AUSTRIA", "TURKEY"]), 0)
+    assert expected_value(austria_turkey.position, 0, 1935) == 0.5
+    assert expected_value(austria_turkey.position, 0, 1904) != 0.5

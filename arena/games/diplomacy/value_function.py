@@ -20,7 +20,7 @@ from arena.games.diplomacy.order_features import Floats, PositionArrays
 from arena.games.diplomacy.position import Position
 
 MOST_YEARS = 4
-"""Years left; a position with more is valued by what will be then."""
+"""Years left; a position with more counts by its share of the squares of centres."""
 WEIGHTS_FILE = Path(__file__).with_name("value_weights.json")
 BOTS = {"mover": 1, "greedy": 4, "tactician": 4, "convoyer": 1}
 """Bots whose games are fitted to, and how often each is drawn."""
@@ -32,7 +32,10 @@ DIGITS = 5
 
 def expected_value(position: Position, seat: int, max_year: int) -> float:
     """Expected ``final_values`` of a seat when ``max_year`` ends, 0 to 1."""
-    years = min(max(max_year - position.year + 1, 1), MOST_YEARS)
+    years = max(max_year - position.year + 1, 1)
+    if years > MOST_YEARS:
+        sizes_S = np.array([len(owned) for owned in position.centers], float)
+        return float(sizes_S[seat] ** 2 / (sizes_S**2).sum())
     return float(np.clip(_weights()[years - 1] @ features(position, seat), 0, 1))
 
 
