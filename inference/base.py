@@ -3,9 +3,9 @@
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -208,6 +208,19 @@ class BackendConfig(Protocol):
 
     def build(self, folder: Path) -> InferenceBackend:
         """Builds the backend for the base model in ``folder``."""
+
+
+T = TypeVar("T")
+
+
+def register(name: str, config: type[Any]) -> Callable[[T], T]:
+    """Registers the ``BackendConfig`` of a backend outside of this package."""
+
+    def add(backend: T) -> T:
+        _CONFIGS[name] = (config.__module__, config.__name__)
+        return backend
+
+    return add
 
 
 def backend_names() -> list[str]:

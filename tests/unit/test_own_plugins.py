@@ -5,10 +5,12 @@ import os
 import warnings
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from arena.environments import arena_names, make_environment
 from arena.games import game_names
+from inference.base import _CONFIGS, backend_config, backend_names, register
 from league.ratings.base import make_rating_system
 from league.samplers import SAMPLERS
 from schemas import plugins
@@ -112,3 +114,16 @@ def test_known_settings_are_read_without_scanning_the_folders_again(monkeypatch:
     make_rating_system(Plugin(name="elo"))
     monkeypatch.setattr(plugins, "plugin_modules", lambda package: pytest.fail(f"scanned {package}"))
     make_rating_system(Plugin(name="elo"))
+
+
+class _OwnBackend(msgspec.Struct, forbid_unknown_fields=True):
+    rows: int = 1
+
+
+def test_a_backend_of_ones_own_is_registered_beside_those_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_CONFIGS, "own", ("", ""))
+    register("own", _OwnBackend)(object)
+    assert "own" in backend_names()
+    assert backend_config("own", {"rows": 3}) == _OwnBackend(3)
+    with pytest.raises(ConfigError, match="inference"):
+        backend_config("own", {"row": 3})
