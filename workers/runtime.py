@@ -1,4 +1,7 @@
-"""Shared parts of all workers: connections, stores, the folded history, background work, costs of remote agents."""
+"""Shared parts of all workers: connections, stores, the folded history, background work, costs of remote agents.
+
+One module, since a worker opens and closes all of these together.
+"""
 
 import asyncio
 import concurrent.futures
