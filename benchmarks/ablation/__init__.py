@@ -14,6 +14,7 @@ history; ``report DIR`` computes all figures and charts from what was kept.
 - ``trials``    where a game has no tree: what versions of a finished run are put to
 - ``exploiters``  what a policy takes that is trained against a run's frozen one
 - ``heldout``   what a run's policy takes from scripted bots that nobody met in training
+- ``examination``  how many fixed questions the students of a run with teachers answer
 - ``measures``  exploitability of a run's newest policy and of its population, step by step
 - ``intervals``  means over seeds
 - ``tables``    tables and charts

@@ -43,8 +43,10 @@ def plan_jobs(arguments: argparse.Namespace) -> list[TrainingJob]:
 def _predict(arguments: argparse.Namespace) -> None:
     from benchmarks.ablation.prediction import ablation_table, log_table
 
+    # Teachers and students are no opponents.
+    contests = [game for game, bench in BENCHMARKS.items() if bench.config is None]
     tables = [
-        ablation_table(arguments.folder, game, arguments.seeds or FIVE_SEEDS) for game in arguments.games or BENCHMARKS
+        ablation_table(arguments.folder, game, arguments.seeds or FIVE_SEEDS) for game in arguments.games or contests
     ] + [log_table(one) for one in arguments.logs]
     print("\n\n".join(filter(None, tables)))
 

@@ -1,5 +1,6 @@
 """What differs between runs: who is met, and by whom. Everything else is the game's, for all arms alike."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -22,8 +23,11 @@ from schemas.config import (
     StopConfig,
     TrainerConfig,
 )
+from schemas.errors import UsageError
 
 MAIN = "main"
+STUDENTS, TEACHERS = (MAIN, "student"), ("teacher", "tutor")
+"""The policies of populations; an arm with one pair has the first of each."""
 UNLIMITED = 1_000_000
 SEARCH = SearchConfig(samples=4, rollouts=4, horizon=0, bot="random_bot")
 """That is imitated: the policy's samples, played on to the end of the game at random."""
@@ -52,6 +56,7 @@ class Setting(msgspec.Struct, frozen=True):
 SETTINGS = {
     "plain": Setting("no entropy bonus", 0.0),
     "entropy": Setting("entropy bonus 0.1", 0.1),
+    "slow": Setting("no entropy bonus, learning rate 0.001", 0.0, 1e-3),
     "annealed": Setting("entropy bonus 0.1, learning rate falling from 0.001", 0.1, 1e-3, "linear"),
 }
 
@@ -73,16 +78,27 @@ class Arm(msgspec.Struct, frozen=True):
     """Makes the offspring that replaces the population's weakest member; without one no member is replaced."""
     imitation: bool = False
     """Whether the policy learns from what search would have played, and from nothing else."""
+    pairs: int = 0
+    """Of a student and a teacher, all trained out of the same budget; the main policy is the first student."""
+    replaced: bool = False
+    """Whether a student or teacher that earns less than the other is replaced, as the game's configuration has it."""
 
     @property
     def share(self) -> float:
         """Of the run's steps that the main policy takes, about."""
+        if self.pairs:
+            return 1 / (2 * self.pairs)
         return self.workers / (self.workers + 2) if self.exploiters or self.population else 1.0
 
 
 _ALPHASTAR = Plugin("win_rate", {"weighting": "squared", "mirror": 0.35})
 _CROSSOVER = Plugin("crossover", {"method": "average", "noise": 0.02})
 _MUTATION = Plugin("mutation", {"noise": 0.02})
+
+
+def _met(policies: Sequence[str]) -> Plugin:
+    return Plugin("policies", {"policies": [*policies]})
+
 
 ARMS = {
     "mirror": Arm("mirror self-play", Plugin("mirror")),
@@ -95,6 +111,9 @@ ARMS = {
     "crossover": Arm("population, crossovers", _ALPHASTAR, rated=True, population=True, operator=_CROSSOVER),
     "mutation": Arm("population, mutations", _ALPHASTAR, rated=True, population=True, operator=_MUTATION),
     "imitation": Arm("imitation of search", Plugin("mirror"), imitation=True),
+    "pair": Arm("one student, one teacher", _met(TEACHERS[:1]), pairs=1),
+    "pairs": Arm("two students, two teachers", _met(TEACHERS), pairs=2),
+    "replaced": Arm("two and two, the weaker replaced", _met(TEACHERS), pairs=2, replaced=True),
 }
 
 
@@ -110,7 +129,14 @@ def run_config(bench: GameBenchmark, arm: Arm, seed: int, setting: Setting) -> L
         arm: Who is met.
         seed: Master seed: of the base model, the first adapter, every deal and every draw.
         setting: Of the learner.
+
+    Raises:
+        UsageError: the game has teachers and students and the arm none, or the other way round.
     """
+    if (bench.config is None) != (arm.pairs == 0):
+        raise UsageError(f"{arm.title}: found {bench.title}; expected teachers and students in both or in neither")
+    if bench.config is not None:
+        return _populations_config(bench, bench.config, arm, seed, setting)
     return LeagueConfig(
         name="ablation",
         seed=seed,
@@ -169,3 +195,32 @@ def _other_policies(bench: GameBenchmark, arm: Arm) -> dict[str, PolicyConfig]:
         "hunter": PolicyConfig(role="main_exploiter", against=MAIN, reset_steps=steps),
         "rogue": PolicyConfig(role="league_exploiter", reset_steps=steps),
     }
+
+
+def _populations_config(
+    bench: GameBenchmark, config: LeagueConfig, arm: Arm, seed: int, setting: Setting
+) -> LeagueConfig:
+    """As configured; without what the arm has not, and with the run's seed, budget and learner's setting."""
+    students, teachers = STUDENTS[: arm.pairs], TEACHERS[: arm.pairs]
+    seats = {policy: config.matchmaking.seats[policy] for policy in (*students, *teachers)}
+    kept = {
+        policy: PolicyConfig(role="main", sampler=_met(students if policy in teachers else teachers))
+        for policy in seats
+        if policy != MAIN
+    }
+    replace = msgspec.structs.replace
+    return replace(
+        config,
+        seed=seed,
+        model=replace(config.model, cloning={**config.model.cloning, "sequences": bench.cloned}),
+        inference=replace(config.inference, max_adapters=256),
+        matchmaking=replace(config.matchmaking, sampler=arm.sampler, seats=seats),
+        trainer=replace(
+            config.trainer,
+            loss=Plugin(config.trainer.loss.name, {**config.trainer.loss.settings, "entropy": setting.entropy}),
+            learner={**config.trainer.learner, "learning_rate": setting.learning_rate, "schedule": setting.schedule},
+        ),
+        policies={policy: config.policies[policy] for policy in kept} if arm.replaced else kept,
+        history=HistoryConfig(records="digest"),
+        stop=StopConfig(games=bench.games),
+    )

@@ -154,6 +154,8 @@ async def _first_failure(league: LocalLeague) -> str:
 class _RationedRolloutWorker(RolloutWorker):
     """Of a policy that has fewer workers than the main one: it takes as many fewer steps.
 
+    Policies with seats of their own begin equally many matches, since those of one seat take longer than another's.
+
     Elsewhere that comes about by itself. Here all play in one process, and whoever waits for its trainer leaves the
     others more of it.
     """
@@ -164,12 +166,19 @@ class _RationedRolloutWorker(RolloutWorker):
         self._ration = 1.0 if role is None else role.rollout_workers / context.config.rollout.workers
 
     def _has_room(self) -> bool:
-        return super()._has_room() and (self._ration >= 1 or self._is_behind())
+        is_next = self._is_even() if self._context.config.matchmaking.seats else self._ration >= 1 or self._is_behind()
+        return super()._has_room() and is_next
 
     def _is_behind(self) -> bool:
         state, hero = self._context.state, self._context.config.trainer.policy
         own, main = (step.step if step else 0 for step in map(state.last_step, (self._policy, hero)))
         return own <= self._ration * main
+
+    def _is_even(self) -> bool:
+        """Whether it has begun less than a step's matches more than any other policy."""
+        state, config = self._context.state, self._context.config
+        fewest = min(map(state.next_match_index, config.trained_policies))
+        return self._next_match_index < fewest + config.trainer.rollouts_per_step
 
 
 async def _save_run(league: LocalLeague, folder: Path, trained: Iterable[str]) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import permutations, product
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ import numpy as np
 from arena.games import kuhn_poker, leduc_poker, make_game
 from benchmarks.ablation.trees import GameTree
 from benchmarks.sizes import size
-from schemas.config import Plugin
+from schemas.config import LeagueConfig, Plugin, load_config
 from schemas.errors import UsageError
 
 MINIATURE_GAMES = 128
@@ -50,6 +51,10 @@ class GameBenchmark(msgspec.Struct, frozen=True, kw_only=True):
     """Whether one's gain is the other's loss."""
     held_out_games: int = 0
     """Matches against each of them; a multiple of the seats, since all are played from equally often."""
+    config: LeagueConfig | None = None
+    """Of populations of teachers and students: all but the arm's and the learner's setting. None makes an own one."""
+    attempts: int = 0
+    """At fixed questions, by each student of a finished run."""
     early_share: float = 1 / 3
     """After this share of the steps an arm without exploiters is measured too: the main policy of the league that it is
     compared with takes about so many."""
@@ -134,6 +139,9 @@ FRANCE_AUSTRIA = {
 SOUTHERN_THREE = {**FRANCE_AUSTRIA, "powers": ["AUSTRIA", "ITALY", "TURKEY"], "max_year": 1903}
 """Three whose home centres lie within two moves of each other, around the same Balkan centres: two can turn on the
 third in the first year, and Austria lies between the others. Three years hold the opening and its consequences."""
+
+TEACHING = load_config(Path(__file__).parents[2] / "configs" / "proposer-solver-populations.toml")
+"""Two teachers who write sums, and two students who try them."""
 
 BENCHMARKS = {
     "rps": GameBenchmark(
@@ -238,5 +246,15 @@ BENCHMARKS = {
         held_out=("random_bot", "mover", "greedy"),
         held_out_games=size(96, MINIATURE_GAMES // 3 * 3),
         early_share=2 / 3,
+    ),
+    "sums": GameBenchmark(
+        title="Sums that teachers ask students",
+        game=TEACHING.game,
+        config=TEACHING,
+        unit="right answers",
+        games=size(4_400, MINIATURE_GAMES),
+        batch=TEACHING.trainer.rollouts_per_step,
+        cloned=size(TEACHING.model.cloning["sequences"], MINIATURE_GAMES),
+        attempts=size(1_024, 64),
     ),
 }

@@ -12,6 +12,7 @@ import uvloop
 
 from benchmarks.ablation.arms import ARMS, SETTINGS, run_config
 from benchmarks.ablation.driver import DONE, ensure_base_model, train_run
+from benchmarks.ablation.examination import examinations
 from benchmarks.ablation.exploiters import exploiter_trials
 from benchmarks.ablation.games import BENCHMARKS
 from benchmarks.ablation.heldout import held_out_trials
@@ -48,7 +49,7 @@ class TrainingJob(msgspec.Struct, frozen=True):
     def trials(self) -> list[Trial]:
         """What it is still to be put to, once it is trained."""
         of = BENCHMARKS[self.game], ARMS[self.arm], SETTINGS[self.setting], self.seed, self.folder
-        return [one for one in (*exploiter_trials(*of), *held_out_trials(*of)) if not one.is_done]
+        return [one for one in (*exploiter_trials(*of), *held_out_trials(*of), *examinations(*of)) if not one.is_done]
 
     @property
     def is_done(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from benchmarks.ablation import exploiters, heldout
+from benchmarks.ablation import examination, exploiters, heldout
 from benchmarks.ablation.arms import ARMS, BASELINE_ARM, SETTINGS
 from benchmarks.ablation.driver import DONE
 from benchmarks.ablation.games import BENCHMARKS
@@ -196,7 +196,8 @@ def write_report(folder: Path, to: Path, images: Path) -> None:
     images.mkdir(parents=True, exist_ok=True)
     for game, bench in BENCHMARKS.items():
         if bench.deals is None:
-            texts += [*exploiters.render_tables(folder, game), *heldout.render_tables(folder, game)]
+            for measure in (exploiters, heldout, examination):
+                texts += measure.render_tables(folder, game)
             continue
         reader = MeasureReader(folder / "models", game)
         found = {setting: read_measures(folder, game, setting, reader) for setting in SETTINGS}

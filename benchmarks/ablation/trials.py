@@ -1,7 +1,7 @@
 """What versions of a finished run are put to where no tree says how good they are: each in a league of its own."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.ablation.arms import ARMS, BASELINE_ARM, MAIN, Arm
@@ -25,16 +25,17 @@ class Trial(ABC):
 
     Args:
         run: Folder of the run.
-        version: ``FINAL_VERSION`` or ``EARLY_VERSION``.
+        version: ``FINAL_VERSION`` or ``EARLY_VERSION``; where each of several policies is tried, the policy.
         steps: Of the run, that the version may have at most.
         config: Of the league.
+        policy: Whose version it is.
     """
 
     kind: str
     """How its folder's name begins."""
 
-    def __init__(self, run: Path, version: str, steps: int, config: LeagueConfig) -> None:
-        self.run, self.version, self.steps, self.config = run, version, steps, config
+    def __init__(self, run: Path, version: str, steps: int, config: LeagueConfig, policy: str = MAIN) -> None:
+        self.run, self.version, self.steps, self.config, self.policy = run, version, steps, config, policy
 
     @property
     def folder(self) -> Path:
@@ -47,11 +48,11 @@ class Trial(ABC):
         return (self.folder / DONE).exists()
 
     def frozen_policy(self) -> FrozenPolicy:
-        """The newest kept version of the main policy with no more steps than asked for."""
-        published = [e for e in read_events(self.run) if isinstance(e, PolicyPublished) and e.policy == MAIN]
+        """The newest kept version of the policy with no more steps than asked for."""
+        published = [e for e in read_events(self.run) if isinstance(e, PolicyPublished) and e.policy == self.policy]
         kept = [e for e in published if e.version <= self.steps and (self.run / ADAPTERS / e.adapter).exists()]
         newest = max(kept, key=lambda event: event.version)
-        return FrozenPolicy(MAIN, newest.version, (self.run / ADAPTERS / newest.adapter).read_bytes())
+        return FrozenPolicy(self.policy, newest.version, (self.run / ADAPTERS / newest.adapter).read_bytes())
 
     @abstractmethod
     async def run_trial(self, model: Path) -> RunCost:
@@ -75,11 +76,13 @@ def _early_steps(bench: GameBenchmark) -> int:
     return int(bench.steps * bench.early_share + 1e-9)
 
 
-def finished_trials(folder: Path, game: str, setting: str, kind: str) -> dict[tuple[str, str], list[Path]]:
+def finished_trials(
+    folder: Path, game: str, setting: str, kind: str, versions: Sequence[str] = (FINAL_VERSION, EARLY_VERSION)
+) -> dict[tuple[str, str], list[Path]]:
     """Folders of the finished trials of a kind, by arm and version; only of those there are any of."""
     found = {}
     for arm in ARMS:
-        for version in (FINAL_VERSION, EARLY_VERSION):
+        for version in versions:
             done = sorted((folder / game / setting / arm).glob(f"*/{kind}-{version}/{DONE}"))
             if done:
                 found[arm, version] = [one.parent for one in done]
