@@ -73,7 +73,7 @@ def examinations(bench: GameBenchmark, arm: Arm, setting: Setting, seed: int, ru
 
 
 def recent_reward(run: Path, policy: str) -> float:
-    """The mean reward of a policy in its newest training matches, of whatever version, in which it was asked."""
+    """The mean reward of a policy in its newest matches that it was trained on, whatever its version; 0 without any."""
     earned = [
         seat.score
         for event in read_events(run)
@@ -81,7 +81,7 @@ def recent_reward(run: Path, policy: str) -> float:
         for seat in event.seats
         if seat.trainable and (split_agent(seat.agent) or ("", 0))[0] == policy
     ]
-    return statistics.fmean(earned[-REWARDED_MATCHES:])
+    return statistics.fmean(earned[-REWARDED_MATCHES:] or [0.0])
 
 
 def answered_shares(folder: Path) -> tuple[float, float]:
