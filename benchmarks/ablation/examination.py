@@ -154,8 +154,8 @@ def render_table(game: str, setting: str, runs: Mapping[str, Mapping[int, Examin
         f"**{bench.title}, {SETTINGS[setting].title}** (share of {bench.attempts:,} fixed questions; {bench.games:,} "
         "matches a run)",
         "",
-        f"| arm | seeds | {' | '.join(columns.values())} | steps of students | of teachers | CPU s |",
-        "|---|" + "---|" * (len(columns) + 4),
+        f"| arm | seeds | {' | '.join(columns.values())} | matches | steps of students | of teachers | CPU s |",
+        "|---|" + "---|" * (len(columns) + 5),
         *(_arm_line(arm, of_arm, [*columns]) for arm, of_arm in runs.items()),
         "",
     ]
@@ -179,14 +179,14 @@ def render_table(game: str, setting: str, runs: Mapping[str, Mapping[int, Examin
 
 def _arm_line(arm: str, runs: Mapping[int, Examined], measures: Sequence[str]) -> str:
     shares = " | ".join(str(mean_interval([run.shares[measure] for run in runs.values()])) for measure in measures)
-    students, teachers = (
-        statistics.fmean(
-            sum(n for name, n in run.steps.items() if (name in STUDENTS) == asked) for run in runs.values()
-        )
-        for asked in (True, False)
-    )
-    cost = statistics.fmean(run.seconds for run in runs.values())
-    return f"| {ARMS[arm].title} | {len(runs)} | {shares} | {students:.0f} | {teachers:.0f} | {cost:.0f} |"
+    counts = [f"{statistics.fmean(one):,.0f}" for one in zip(*map(_counts, runs.values()), strict=True)]
+    return f"| {ARMS[arm].title} | {len(runs)} | {shares} | {' | '.join(counts)} |"
+
+
+def _counts(run: Examined) -> tuple[float, ...]:
+    """Matches, gradient steps of students and of teachers, and processor seconds."""
+    of_students = sum(steps for policy, steps in run.steps.items() if policy in STUDENTS)
+    return run.matches, of_students, sum(run.steps.values()) - of_students, run.seconds
 
 
 def render_tables(folder: Path, game: str) -> Sequence[str]:
