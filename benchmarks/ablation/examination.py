@@ -26,15 +26,18 @@ REWARDED_MATCHES = 64
 MEASURES = {"best": "best student by its training rewards", "mean": "mean of the students", "main": "first student"}
 BASE = "base"
 """What the base model answers, beside the measures."""
+HALF = "half"
+"""The version of an only student after as many steps as each of two takes."""
 
 
 class Examination(Trial):
-    """The questions, put to the newest version of a student and to the base model."""
+    """The questions, put to a version of a student, the newest one or ``HALF``, and to the base model."""
 
     kind = "examined"
 
-    def __init__(self, bench: GameBenchmark, arm: Arm, setting: Setting, seed: int, run: Path, student: str) -> None:
-        super().__init__(run, student, bench.steps, run_config(bench, arm, seed, setting), student)
+    def __init__(self, bench: GameBenchmark, arm: Arm, setting: Setting, seed: int, run: Path, version: str) -> None:
+        steps, student = (bench.steps // 4, MAIN) if version == HALF else (bench.steps, version)
+        super().__init__(run, version, steps, run_config(bench, arm, seed, setting), student)
         self._attempts = bench.attempts
 
     async def run_trial(self, model: Path) -> RunCost:
@@ -67,9 +70,11 @@ class Examined(msgspec.Struct, frozen=True):
 
 
 def examinations(bench: GameBenchmark, arm: Arm, setting: Setting, seed: int, run: Path) -> list[Examination]:
-    """One of each student of a run: none where nobody is asked."""
-    students = STUDENTS[: arm.pairs] if bench.attempts else ()
-    return [Examination(bench, arm, setting, seed, run, student) for student in students]
+    """One of each student of a run, of an only one two: none where nobody is asked."""
+    if not bench.attempts:
+        return []
+    versions = (MAIN, HALF) if arm.pairs == 1 else STUDENTS[: arm.pairs]
+    return [Examination(bench, arm, setting, seed, run, version) for version in versions]
 
 
 def recent_reward(run: Path, policy: str) -> float:
@@ -147,6 +152,23 @@ def differences(runs: Mapping[str, Mapping[int, Examined]], measure: str) -> dic
     }
 
 
+def equal_steps_lines(folder: Path, game: str, setting: str, runs: Mapping[str, Mapping[int, Examined]]) -> list[str]:
+    """The best of two students minus an only one after as many steps, seed by seed: a paragraph, or none."""
+    halves = finished_trials(folder, game, setting, Examination.kind, (HALF,))
+    lines = []
+    for (one, _), folders in halves.items():
+        shares = {seed_of(of_half): answered_shares(of_half)[0] for of_half in folders}
+        compared = [
+            f"{ARMS[other].title} {mean_interval([runs[other][seed].shares['best'] - shares[seed] for seed in both])}"
+            for other in runs
+            if other != one and (both := sorted({*runs[other]} & {*shares}))
+        ]
+        share = mean_interval([*shares.values()])
+        title = f"{ARMS[one].title}, after half of its steps: {share}"
+        lines += [f"By equal steps of a student ({title}), best student, seed by seed: {'; '.join(compared)}.", ""]
+    return lines
+
+
 def render_table(game: str, setting: str, runs: Mapping[str, Mapping[int, Examined]]) -> str:
     """A game's tables in Markdown: the arms, and their differences seed by seed."""
     bench, columns = BENCHMARKS[game], {**MEASURES, BASE: "base model"}
@@ -192,4 +214,8 @@ def _counts(run: Examined) -> tuple[float, ...]:
 def render_tables(folder: Path, game: str) -> Sequence[str]:
     """Of each setting that has finished runs."""
     found = {setting: read_runs(folder, game, setting) for setting in SETTINGS}
-    return [render_table(game, setting, one) for setting, one in found.items() if one]
+    return [
+        "\n".join([render_table(game, setting, one), *equal_steps_lines(folder, game, setting, one)])
+        for setting, one in found.items()
+        if one
+    ]

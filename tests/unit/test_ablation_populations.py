@@ -10,7 +10,15 @@ import uvloop
 from benchmarks.ablation import examination, games
 from benchmarks.ablation.arms import ARMS, MAIN, SETTINGS, STUDENTS, TEACHERS, run_config
 from benchmarks.ablation.driver import ensure_base_model, train_run
-from benchmarks.ablation.examination import BASE, answered_shares, differences, examinations, read_runs, recent_reward
+from benchmarks.ablation.examination import (
+    BASE,
+    HALF,
+    answered_shares,
+    differences,
+    examinations,
+    read_runs,
+    recent_reward,
+)
 from benchmarks.ablation.exports import export_runs, unpack_export
 from benchmarks.ablation.games import BENCHMARKS
 from benchmarks.ablation.measures import read_events
@@ -89,8 +97,9 @@ def test_every_policy_plays_equally_many_training_matches(folder: Path, arm: str
 
 def test_every_student_and_the_base_model_answer_the_same_questions(folder: Path):
     asked = []
-    for arm, student in (("pair", MAIN), ("pairs", MAIN), ("pairs", "student")):
-        events = read_events(job(folder, arm).folder / f"examined-{student}")
+    for arm, version in (("pair", MAIN), ("pair", HALF), ("pairs", MAIN), ("pairs", "student")):
+        student = MAIN if version == HALF else version
+        events = read_events(job(folder, arm).folder / f"examined-{version}")
         matches = [event for event in events if isinstance(event, MatchFinished)]
         assert Counter(policy_of(match.seats[0].agent) for match in matches) == {student: 16, "base_model": 16}
         asked += [sorted(m.seed for m in matches if m.seats[0].agent.startswith(who)) for who in (student, "base")]
@@ -123,8 +132,12 @@ def test_the_report_compares_later_arms_with_earlier_ones_seed_by_seed(
     said = capsys.readouterr().out
     assert "| one student, one teacher | 1 |" in said
     assert "| two students, two teachers, minus one student, one teacher |" in said
+    assert "By equal steps of a student (one student, one teacher, after half of its steps: " in said
     runs = read_runs(folder, "sums", "slow")
     assert runs["pair"][1].shares[BASE] == runs["pairs"][1].shares[BASE]
+    (whole, half) = examinations(BENCH, ARMS["pair"], SLOW, 1, job(folder, "pair").folder)
+    assert (whole.steps, half.steps) == (8, 2), "each of two students has a quarter of all steps"
+    assert half.frozen_policy().policy == MAIN
     found = differences({"pair": {1: runs["pair"][1]}, "pairs": {2: runs["pairs"][1]}}, "best")
     assert found == {}, "no seed that both have"
     both = differences(runs, "best")["pair", "pairs"]
