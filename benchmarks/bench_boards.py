@@ -75,6 +75,8 @@ def check_coverage() -> bool:
             matches = simulate_ranked_matches(truth, 250, SEATS, seed)
             for row in fit_strengths(matches, options=FitOptions(model=model, draws=LEAGUE_DRAWS, seed=seed)).agents:
                 true = truth[int(row.name.removeprefix("agent"))]
+                assert row.low is not None
+                assert row.high is not None
                 inside["clustered"] += row.low <= true <= row.high
                 inside["naive"] += row.naive_low <= true <= row.naive_high
         share = {name: count / (LEAGUES * len(truth)) for name, count in inside.items()}

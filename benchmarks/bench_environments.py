@@ -265,7 +265,7 @@ async def play_in_verifiers(taskset: str, seats: Sequence[str], replies: Sequenc
 
     left = iter(replies)
 
-    class ReplyingClient(vf.Client):
+    class ReplyingClient(vf.Client):  # type: ignore[misc]
         async def get_response(self, dialect: Any, body: Any, *_: Any, **unused: Any) -> Any:
             message = {"role": "assistant", "content": next(left)}
             raw = {

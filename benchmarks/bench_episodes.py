@@ -49,15 +49,8 @@ class RunTiming(NamedTuple):
 class Debate(AlternatingRolesEpisode):
     """Two sides in turn."""
 
-    @property
-    def episode_type(self) -> str:
-        """What it is called."""
-        return "debate"
-
-    @property
-    def rubric(self) -> Rubric:
-        """Zero-sum."""
-        return RUBRIC
+    episode_type = "debate"
+    rubric = Rubric([lambda rollout, arena: {"Aff": float(rollout.artifact % 2), "Neg": -float(rollout.artifact % 2)}])
 
     def get_initial_prompt(self, arena: Arena, artifact: Any, state: EpisodeState) -> str:
         """The motion."""
@@ -66,9 +59,6 @@ class Debate(AlternatingRolesEpisode):
     def get_observation(self, state: EpisodeState, arena: Arena, artifact: Any) -> str:
         """Something private."""
         return f"You have {TURNS - state.turn} turns left."
-
-
-RUBRIC = Rubric([lambda rollout, arena: {"Aff": float(rollout.artifact % 2), "Neg": -float(rollout.artifact % 2)}])
 
 
 async def run_bare_loop(client: ScriptedClient, episodes: int) -> int:

@@ -18,7 +18,7 @@ import time
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event as Signal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import psutil
@@ -39,7 +39,7 @@ from workers.run_worker import run_worker
 from workers.runtime import Context
 
 BOT = "random_bot"
-GAMES = {"diplomacy": {"max_year": 1905}, "nim": {"seats": 3, "heaps": [2, 3]}}
+GAMES: dict[str, dict[str, Any]] = {"diplomacy": {"max_year": 1905}, "nim": {"seats": 3, "heaps": [2, 3]}}
 
 
 class RoundResult(msgspec.Struct):
@@ -109,7 +109,7 @@ async def open_bench_league(folder: Path, config: LeagueConfig) -> None:
         await history.append(PolicyPublished(policy=config.trainer.policy, version=0, adapter="", parent=""))
 
 
-def league_config(game: str, records: str) -> LeagueConfig:
+def league_config(game: str, records: Literal["digest", "keep"]) -> LeagueConfig:
     """The smallest league that plays a game."""
     return LeagueConfig(
         name=game,
@@ -146,10 +146,10 @@ def play_round(folder: Path, game: str, processes: int, options: argparse.Namesp
     before = now()
     time.sleep(options.seconds)
     seconds, games, workers_s, broker_s = (after - b for after, b in zip(now(), before, strict=True))
-    for process, _ in started:
-        process.terminate()
-    for process, _ in started:
-        process.join(60)
+    for child, _ in started:
+        child.terminate()
+    for child, _ in started:
+        child.join(60)
     games = max(int(games), 1)
     return RoundResult(
         game, processes, games, seconds, 1e3 * workers_s / games, 1e3 * broker_s / games, os.getloadavg()[0]

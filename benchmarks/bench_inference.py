@@ -14,7 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -48,10 +48,13 @@ Rates = dict[str, list[RunTiming]]
 """By who sampled: the least time, by the clock and of processors, with each line-up."""
 
 
+DType = Literal["float32", "bfloat16", "float16"]
+
+
 class LocalSampler:
     """The local engine."""
 
-    def __init__(self, folder: Path, case: InferenceCase, adapters: int, device: str, dtype: str) -> None:
+    def __init__(self, folder: Path, case: InferenceCase, adapters: int, device: str, dtype: DType) -> None:
         self._case = case
         self.backend = LocalBackend(folder / "base", LocalConfig(device=device, dtype=dtype))
         for name in adapter_names(adapters):
@@ -165,7 +168,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         folder = make_models(Path(name), case, adapters, RANKS if options.ranks else RANKS[:1])
-        dtype = options.dtype or ("float32" if on_cpu else "bfloat16")
+        dtype: DType = options.dtype or ("float32" if on_cpu else "bfloat16")
         ours = LocalSampler(folder, case, adapters, options.device, dtype)
         samplers: dict[str, Sampler] = {LOCAL_ENGINE: ours.sample_run}
         with vllm_peer(folder if "vllm" in options.peers else None, options.shape, adapters, options.device) as vllm:

@@ -103,7 +103,8 @@ def trajectories(case: MemoryCase) -> list[Trajectory]:
     for game in range(max(2 * case.tokens // case.length, 2)):
         ids = rng.integers(1, case.vocabulary, size=case.length).tolist()
         prompt, completion = ids[:prompted], ids[prompted:]
-        logprobs, allowed = [-float(np.log(case.vocabulary))] * len(every), [[] for _ in every]
+        logprobs = [-float(np.log(case.vocabulary))] * len(every)
+        allowed: list[list[int]] = [[] for _ in every]
         call = ModelCall(prompt, completion, every, logprobs, allowed, 0, 1, 0.0)
         found.append(Trajectory(f"m{game}", "game", "main", 0, "A", "A", [call], 2, float(game % 3), 0.5, 1))
     return found

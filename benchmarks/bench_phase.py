@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,10 @@ def profile_decisions() -> Iterator[DecisionProfile]:
         yield parts
 
 
+def _first_version(adapter: str) -> tuple[int, str]:
+    return 0, adapter
+
+
 async def play_games(backend: LocalBackend, folder: Path, spec: GameSpec, games: int, phases: int) -> None:
     """All seats of all games by the backend's adapters, for so many phases."""
     prompting = make_constrained_prompter(Tokenizer(folder), spec.text())
@@ -91,7 +96,7 @@ async def play_games(backend: LocalBackend, folder: Path, spec: GameSpec, games:
     async def one(seed: int) -> None:
         players = [
             PolicyPlayer(
-                backend, prompting, lambda name=names[(seed + seat) % ADAPTERS]: (0, name), SamplingParameters()
+                backend, prompting, partial(_first_version, names[(seed + seat) % ADAPTERS]), SamplingParameters()
             )
             for seat in range(7)
         ]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -88,7 +89,7 @@ def compare_sharded(base: Path, rollouts: Sequence[Trajectory], write: Callable[
 
 def _gradient(learner: Learner, step: Callable[[], object]) -> torch.Tensor:
     step()
-    gradient = learner.adapter.flat_P.grad
+    gradient: torch.Tensor | None = cast(Any, learner.adapter).flat_P.grad
     assert gradient is not None
     return gradient.clone()
 

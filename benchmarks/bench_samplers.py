@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -138,6 +139,10 @@ def copy_standings(table: Standings) -> Standings:
     return Standings(table.sequence, dict(table.agents), dict(table.live), records)
 
 
+def _sample_anew(sample: Callable[..., object], table: Standings, rng: Random) -> object:
+    return sample(copy_standings(table), "main", SEATS, rng)
+
+
 def measure_draws(agents: int) -> None:
     """Six opponents from many agents, by every sampler, beside the specification's own."""
     table, rng = make_standings(agents), Random(3)
@@ -146,11 +151,9 @@ def measure_draws(agents: int) -> None:
     print(f"\n{f'six opponents from {agents:,} agents':<34}{'median':>10}{'first draw':>20}")
     print(f"{'  specification, plain Python':<34}{seed_us:>7.0f} µs{seed_us:>17,.0f} µs")
     for name in SAMPLERS.names():
-        sampler = make_sampler(Plugin(name=name))
-        first = median_us(
-            lambda sampler=sampler: sampler.sample(copy_standings(table), "main", SEATS, rng), FIRST_DRAWS
-        )
-        again = median_us(lambda sampler=sampler: sampler.sample(table, "main", SEATS, rng), DRAWS)
+        sample = make_sampler(Plugin(name=name)).sample
+        first = median_us(partial(_sample_anew, sample, table, rng), FIRST_DRAWS)
+        again = median_us(partial(sample, table, "main", SEATS, rng), DRAWS)
         print(f"  {name:<32}{again:>7.1f} µs{first:>17,.0f} µs   {seed_us / again:>6.0f}×")
 
 

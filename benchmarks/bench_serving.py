@@ -130,7 +130,7 @@ def measure(
     """For each crowd, what all requests took and this process's share of processors; after one run that warms up."""
 
     async def body() -> list[tuple[RunTiming, float]]:
-        found = []
+        found: list[tuple[RunTiming, float]] = []
         await sample_requests(backend, requests[:WARM_UP_REQUESTS], 8)
         for at_once in CONCURRENCIES:
             watch, own = RunTimer(children), time.process_time()
@@ -139,7 +139,8 @@ def measure(
         await backend.close()
         return found
 
-    return uvloop.run(body())
+    timings: list[tuple[RunTiming, float]] = uvloop.run(body())
+    return timings
 
 
 def cpu_ms_per_request(do: Callable[[Request], object], requests: Sequence[Request]) -> float:

@@ -96,7 +96,7 @@ def hugging_face_rate(model: Any, tokenizer: Tokenizer, rollouts: Sequence[Traje
     began, done = time.perf_counter(), 0
     while time.perf_counter() - began < PEER_SECONDS:
         at = done % (len(texts) - rows)
-        hugging_face_loss(model, tokenizer, texts[at : at + rows]).backward()
+        torch.autograd.backward(hugging_face_loss(model, tokenizer, texts[at : at + rows]))
         done += rows
         if done % 200 < rows:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -77,8 +77,17 @@ def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
 def make_match(match_id: str, record: str) -> MatchFinished:
     """An exhibition with a record."""
     return MatchFinished(
-        **{"match_id": match_id, "game": "nim", "purpose": "exhibition", "worker": "people", "seed": 0, "seats": []},
-        **{"winner": None, "reason": "", "length": 1, "seconds": 0.0, "record": record},
+        match_id=match_id,
+        game="nim",
+        purpose="exhibition",
+        worker="people",
+        seed=0,
+        seats=[],
+        winner=None,
+        reason="",
+        length=1,
+        seconds=0.0,
+        record=record,
     )
 
 

@@ -20,7 +20,7 @@ import msgspec
 import torch
 
 import league
-from benchmarks.bench_inference import LocalSampler
+from benchmarks.bench_inference import DType, LocalSampler
 from benchmarks.inference_cases import (
     CASES,
     InferenceCase,
@@ -94,7 +94,7 @@ def measure_parity(backend: LearnerBackend, sampler: LocalSampler, case: Inferen
     async def generate() -> list[ModelCall]:
         found = await asyncio.gather(*map(sampler.backend.generate, requests))
         return [
-            ModelCall(request.prompt_ids, one.completion_ids, one.branches, one.logprobs, one.allowed, 0, 1, 0.0)
+            ModelCall(list(request.prompt_ids), one.completion_ids, one.branches, one.logprobs, one.allowed, 0, 1, 0.0)
             for request, one in zip(requests, found, strict=True)
         ]
 
@@ -175,7 +175,8 @@ def measure_swap(folder: Path, case: InferenceCase, sampler: LocalSampler) -> Ro
 
 def measure_shape(shape: str, device: str) -> list[Row]:
     """Everything about one shape, in this process."""
-    case, dtype = CASES[shape], "float32" if device == "cpu" else "bfloat16"
+    case = CASES[shape]
+    dtype: DType = "float32" if device == "cpu" else "bfloat16"
     with tempfile.TemporaryDirectory() as name:
         folder = make_models(Path(name), case, max(LINE_UPS))
         learner_rows = [

@@ -267,7 +267,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         base = options.base or Path(folder) / "base"
         if not base.is_dir():
-            make_base_model(base, config, lambda text, share=None: None)
+            make_base_model(base, config, lambda *_: None)
         bench = PolicyTraining(config, base, Path(folder) / "adapters", options.start)
         write({"config": str(options.config), "changes": options.set, "seed": config.seed})
         asyncio.run(train_and_benchmark(bench, options, write))

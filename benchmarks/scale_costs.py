@@ -47,7 +47,8 @@ def measure_costs() -> ServiceTimes:
         costs = uvloop.run(_measure_single_broker(server.url, broker))
     with tempfile.TemporaryDirectory() as folder, start_cluster(Path(folder), SYNC_ALWAYS) as url:
         cluster_ms = uvloop.run(_measure_cluster(url))
-    return msgspec.structs.replace(costs, fold_us=fold_us, rate_us=rate_us, cluster_ms=cluster_ms)
+    found: ServiceTimes = msgspec.structs.replace(costs, fold_us=fold_us, rate_us=rate_us, cluster_ms=cluster_ms)
+    return found
 
 
 def measure_folds() -> tuple[float, float]:

@@ -82,7 +82,7 @@ class CallTrace:
             await asyncio.create_task(work)
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
             _ORIGIN.reset(origin)
 
     def _profile(self, frame: FrameType, event: str, _: object) -> None:

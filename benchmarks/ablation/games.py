@@ -85,7 +85,7 @@ def _single_deal() -> Sequence[tuple[float, Any]]:
 
 
 def _kuhn_deals() -> Sequence[tuple[float, Any]]:
-    return [(1 / 6, kuhn_poker.State(cards, 0)) for cards in permutations(range(3), 2)]  # type: ignore[arg-type]
+    return [(1 / 6, kuhn_poker.State(cards, 0)) for cards in permutations(range(3), 2)]
 
 
 def _leduc_deals() -> Sequence[tuple[float, Any]]:

@@ -102,7 +102,7 @@ class _InMemoryRun(Run):
         super().__init__(folder)
         self._blobs = shelf
 
-    def open_blob_store(self, client: Any, *_: str) -> Any:
+    def open_blob_store(self, client: Any, league: str | None = None, area: str = "") -> Any:
         return self._blobs
 
 

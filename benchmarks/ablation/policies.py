@@ -43,6 +43,7 @@ class PolicyTabulator:
             question = prompting.make_prompt(place, seat)
             for move in tree.moves[seen]:
                 ids = question.encode_action((move,))
+                assert question.constraint is not None
                 branches, allowed = read_choices(question.constraint, ids)
                 # The learner sorts sequences by length: what a step states comes back beside what is computed, and
                 # tells which one it is.

@@ -134,7 +134,8 @@ class GameTree:
             )
         first, second = (np.array([self._realisation_plan(policy, seat) for policy in policies]) for seat in (0, 1))
         value_AA = first @ self._payoff_SS @ second.T
-        return (value_AA - value_AA.T) / 2
+        antisymmetric_AA: Floats = (value_AA - value_AA.T) / 2
+        return antisymmetric_AA
 
     def _index_sequences(self, seat: int) -> dict[ActionSequence, int]:
         """A number for every row of own choices, the empty one first, and each behind the row that it goes on from."""
