@@ -29,7 +29,8 @@ from league.log.streams import ensure_streams
 from league.run import Run
 from schemas.config import ExperienceConfig, LeagueConfig, to_builtins
 from schemas.errors import ExitCode
-from schemas.events import Event, LeagueOpened, MatchFinished, PolicyPublished
+from schemas.events import Event, LeagueOpened, PolicyPublished
+from tests.builders import match_finished
 
 ADAPTERS, ADAPTER_BYTES = size((200, 4_700_000), (3, 700_000))
 MATCHES_PER_ADAPTER, RECORD_BYTES = size((10, 30_000), (6, 1_000))
@@ -60,7 +61,8 @@ async def fill_run(log: JetStreamLog, blobs: CachedBlobStore, folder: Path) -> i
                 events.append(PolicyPublished(policy="main", version=version, adapter=name, parent=""))
                 version += 1
             else:
-                events.append(make_match(f"people-{len(events)}", name))
+                match_id = f"people-{len(events)}"
+                events.append(match_finished(match_id=match_id, purpose="exhibition", worker="people", record=name))
     for part in batched(events, BATCH):
         await log.append_batch(part)
     await seal_through(log, await log.last_sequence(), 5_000)
@@ -72,23 +74,6 @@ def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
     left = iter(items)
     while part := list(islice(left, count)):
         yield part
-
-
-def make_match(match_id: str, record: str) -> MatchFinished:
-    """An exhibition with a record."""
-    return MatchFinished(
-        match_id=match_id,
-        game="nim",
-        purpose="exhibition",
-        worker="people",
-        seed=0,
-        seats=[],
-        winner=None,
-        reason="",
-        length=1,
-        seconds=0.0,
-        record=record,
-    )
 
 
 def hash_files(folder: Path) -> None:
