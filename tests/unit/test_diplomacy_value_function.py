@@ -4,12 +4,23 @@ from random import Random
 
 import numpy as np
 import pytest
+import torch
 
-from arena.games.diplomacy import Settings
+from arena.games.diplomacy import POWERS, Settings
+from arena.games.diplomacy.board import CENTERS
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.position import Position
 from arena.games.diplomacy.spec import DiplomacySpec
-from arena.games.diplomacy.value_function import _weights, expected_value, final_values, fit
+from arena.games.diplomacy.value_function import (
+    MOST_YEARS,
+    SCALE_L,
+    _parameters,
+    center_features,
+    expected_value,
+    final_values,
+    forward,
+)
+from lifecycle.fit_value_function import fit, initial_parameters, play_all
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +53,39 @@ def test_stored_weights_predict_the_end_better_than_present_centres(
         assert abs(values.mean() - expected.mean()) < 0.02
 
 
-def test_games_of_bots_give_the_stored_weights_again() -> None:
-    few, stored = fit(40), _weights()
-    assert few.shape == stored.shape
-    # Centres, the most telling feature in the last year, count alike.
-    assert few[0, 7] == pytest.approx(stored[0, 7], abs=0.1)
+def test_a_fit_to_few_games_tells_leaders_apart_and_who_owns_what() -> None:
+    samples, done = play_all(12, 2, lambda games: None), list[int]()
+    parameters = fit(samples, 100, done.append)
+    assert {name: each.shape for name, each in parameters.items()} == {
+        name: each.shape for name, each in _parameters().items()
+    }
+    features, years = samples.features_NSCL * SCALE_L, np.eye(MOST_YEARS)[samples.years_N]
+    values, owned, unowned = forward(parameters, features, years)
+    assert np.corrcoef(values.ravel(), samples.values_NS.ravel())[0, 1] > 0.6
+    owners = np.concatenate([owned, unowned[:, None]], axis=1)
+    assert owners.sum(axis=1) == pytest.approx(np.ones(owners.shape[::2]))
+    assert (owners.argmax(axis=1) == samples.owners_NC).mean() > 0.6
+    assert done == sorted(done)
+
+
+def test_torch_and_numpy_give_the_same_values() -> None:
+    features = center_features(DiplomacyGame(Settings(), 0).position) * SCALE_L
+    parameters = {name: each.detach().numpy() for name, each in initial_parameters().items()}
+    values, *_ = forward(parameters, features, np.eye(MOST_YEARS)[2])
+    tensors, *_ = forward(initial_parameters(), torch.tensor(features).float(), torch.eye(MOST_YEARS)[2])
+    assert values == pytest.approx(tensors.numpy(), abs=1e-5)
+
+
+def test_features_count_units_by_distance_and_owners() -> None:
+    features = center_features(DiplomacyGame(Settings(), 0).position)
+    austria, germany, warsaw = POWERS.index("AUSTRIA"), POWERS.index("GERMANY"), CENTERS.index("WAR")
+    # Vienna and Budapest are two moves away (by Galicia), Berlin and Munich two (by Silesia).
+    assert features[austria, warsaw, :4].tolist() == [0, 0, 2, 0]
+    assert features[germany, warsaw, :4].tolist() == [0, 0, 2, 0]
+    # Of Russia's, that in Warsaw, and that in Moscow beside it; Russia owns it and has four centres.
+    assert features[austria, warsaw, 4:6].tolist() == [1, 1]
+    assert features[austria, warsaw, 10:].tolist() == [1, 1, 0, 0, 3, 4, 4]
+    assert features[POWERS.index("RUSSIA"), warsaw, 10:].tolist() == [0, 0, 1, 0, 4, 0, 3]
 
 
 def test_a_sole_leader_has_half_of_the_value_of_a_finished_game() -> None:
@@ -55,6 +94,6 @@ def test_a_sole_leader_has_half_of_the_value_of_a_finished_game() -> None:
 
 
 def test_more_than_four_years_before_the_end_squares_of_centres_count() -> None:
-    austria_turkey = DiplomacyGame(Settings(max_year=1935, powers=["AUSTRIA", "TURKEY"]), 0)
+    austria_turkey = DiplomacyGame(Settings(max_year=1935, powers=("AUSTRIA", "TURKEY")), 0)
     assert expected_value(austria_turkey.position, 0, 1935) == 0.5
     assert expected_value(austria_turkey.position, 0, 1904) != 0.5

@@ -114,7 +114,7 @@ def _averages() -> Floats:
 
 
 @cache
-def _moves_between() -> Floats:
+def moves_between() -> Floats:
     """Moves that an army or a fleet needs from one province to another, at most ``UNREACHABLE``; shape (2, P, P)."""
     moves = np.full((2, len(board.PROVINCES), len(board.PROVINCES)), float(UNREACHABLE))
     for unit in board.UNITS:
@@ -227,7 +227,7 @@ def unit_choices(position: Position, seats: Iterable[int]) -> dict[int, list[Uni
 
 def _moves_to_nearest(goals_SGP: NDArray[np.bool_]) -> Floats:
     """Moves from each province to the nearest goal of a kind, for armies and fleets; shape (S, G, 2, P)."""
-    reachable = np.where(goals_SGP[:, :, None, None, :], _moves_between(), float(UNREACHABLE))
+    reachable = np.where(goals_SGP[:, :, None, None, :], moves_between(), float(UNREACHABLE))
     nearest: Floats = reachable.min(axis=-1)
     return nearest
 

@@ -162,10 +162,10 @@ def _location(unit: str, province: str) -> str:
     return next(location for location in board.MOVES[unit] if board.province(location) == province)
 
 
-def bot_weights(spec: GameSpec) -> Floats:
+def bot_weights(spec: GameSpec, names: Sequence[str] | None = None) -> Floats:
     """Returns weights fitted to games of each of ``PRIOR_BOTS`` against itself; shape (F,)."""
     model = OrderModel()
-    for name in PRIOR_BOTS:
+    for name in names or PRIOR_BOTS:
         bot = spec.bot(name)
         for number in range(PRIOR_GAMES):
             game, rng = cast(DiplomacyGame, spec.new(number)), Random(number)

@@ -1,33 +1,42 @@
-"""Value function of positions: what a seat's share of the game's end will be, fitted to games of bots.
+"""Value function of positions: who will own each supply centre when the game ends, and what that is worth to a seat.
 
-Supply centres alone say little of who will lead some years on. Units beside free centres, or beside own ones that a
-rival can take, and the power itself double what is known of it in 1902. The fit is a ridge regression for each number
-of years that are left, of positions in spring; ``python -m arena.games.diplomacy.value_function`` plays the games and
-writes ``value_weights.json`` anew, in some minutes.
+A small network sees for each seat and supply centre how many units are how near and who owns what. Means over a seat's
+centres and over a centre's seats join its two layers (Zaheer et al. 2017, "Deep sets", arXiv:1703.06114). It is fitted
+to games of bots by ``python -m lifecycle.fit_value_function``.
 
-Shape suffixes: S seat, P province, F feature, Y years left, N position of a seat.
+Shape suffixes: S seat, C centre, D distance, L local feature, H hidden unit, Y years left, U unit. Leading axes of
+``forward`` may be those of a batch.
 """
 
+import math
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from random import Random
+from typing import Any
 
-import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from arena.games.diplomacy import POWERS, Settings
-from arena.games.diplomacy.order_features import Floats, PositionArrays
+from arena.games.diplomacy import POWERS, board
+from arena.games.diplomacy.order_features import Floats, moves_between
 from arena.games.diplomacy.position import Position
 
 MOST_YEARS = 4
 """Years left; a position with more counts by its share of the squares of centres."""
-WEIGHTS_FILE = Path(__file__).with_name("value_weights.json")
-BOTS = {"mover": 1, "greedy": 4, "tactician": 4, "convoyer": 1}
-"""Bots whose games are fitted to, and how often each is drawn."""
-GAMES = 5000
-RIDGE = 1.0
-DIGITS = 5
-"""Of the stored weights, behind the point."""
+WEIGHTS_FILE = Path(__file__).with_name("value_weights.npz")
+DISTANCES = 4
+"""Moves that tell apart how near a unit is: 0 to 3."""
+MOST_UNITS = 3
+"""Units at one distance that are told apart."""
+SCALE_L = np.array([1] * 8 + [1 / 2, 1 / 3] + [1] * 4 + [1 / 5] * 3)
+"""Of ``center_features``, before they are weighed."""
+OWNS, UNOWNED = 12, 13
+"""Local features that tell whether the seat owns the centre, and whether nobody does."""
+HIDDEN, SIZE_FEATURES = 32, 6
+STAYS = 2.0
+"""Added to the logit of a centre's present owner, beside what is fitted."""
+PEAK = 8
+"""Power by which the mean over rivals' sizes is nearly their maximum."""
 
 
 def expected_value(position: Position, seat: int, max_year: int) -> float:
@@ -36,7 +45,10 @@ def expected_value(position: Position, seat: int, max_year: int) -> float:
     if years > MOST_YEARS:
         sizes_S = np.array([len(owned) for owned in position.centers], float)
         return float(sizes_S[seat] ** 2 / (sizes_S**2).sum())
-    return float(np.clip(_weights()[years - 1] @ features(position, seat), 0, 1))
+    rows = [POWERS.index(power) for power in position.powers]
+    parameters = {**_parameters(), "place": _parameters()["place"][rows]}
+    values_S, *_ = forward(parameters, center_features(position), np.eye(MOST_YEARS)[years - 1])
+    return float(values_S[seat])
 
 
 def final_values(sizes_S: Floats) -> Floats:
@@ -46,103 +58,89 @@ def final_values(sizes_S: Floats) -> Floats:
     return values_S
 
 
-def features(position: Position, seat: int) -> Floats:
-    """Features of a seat's position; shape (F,)."""
-    table = PositionArrays(position)
-    sizes_S, seats = np.array([len(owned) for owned in position.centers], float), np.arange(len(position.centers))
-    # Units that stand at a province or can move there.
-    force_SP = table.reach_SP + (table.holder_P == seats[:, None])
-    ranked_SP, leader_P = np.sort(force_SP, axis=0), force_SP.argmax(axis=0)
-    size, owner_P = sizes_S[seat], table.owner_P
-    others = np.sort(np.delete(sizes_S, seat))[::-1]
-    top_rival = int(np.where(seats == seat, -1, sizes_S).argmax())
-    ours_P, theirs_P = force_SP[seat], np.where(leader_P == seat, ranked_SP[-2], ranked_SP[-1])
-    top_P, against_top_P = force_SP[top_rival], np.where(leader_P == top_rival, ranked_SP[-2], ranked_SP[-1])
-    is_own_P, is_top_P, is_unowned_P = owner_P == seat, owner_P == top_rival, owner_P == -1
-    is_foreign_P = (owner_P >= 0) & ~is_own_P
-    stands_P, reaches_P = table.holder_P == seat, ours_P > 0
-    power = np.array([position.powers[seat] == name for name in POWERS], float)
-    return np.array(
-        [
-            1,
-            size,
-            size**2 / 10,
-            len(position.units[seat]) - size,
-            others[0],
-            others[1] if len(others) > 1 else 0,
-            (others**2).sum() / 50,
-            max(size - others[0], 0),
-            size**2 / (sizes_S**2).sum(),
-            is_unowned_P.sum(),
-            (is_unowned_P & reaches_P & (theirs_P == 0)).sum(),
-            (is_unowned_P & reaches_P & (theirs_P > 0)).sum(),
-            (is_unowned_P & (ours_P > theirs_P)).sum(),
-            (is_unowned_P & stands_P).sum(),
-            (is_foreign_P & reaches_P & (theirs_P == 0)).sum(),
-            (is_foreign_P & (ours_P > theirs_P)).sum(),
-            (is_foreign_P & reaches_P & (ours_P <= theirs_P)).sum(),
-            (is_foreign_P & stands_P).sum(),
-            (is_own_P & (theirs_P > 0)).sum(),
-            (is_own_P & (theirs_P > ours_P)).sum(),
-            (is_own_P & (theirs_P >= ours_P)).sum(),
-            (is_own_P & (table.holder_P >= 0) & ~stands_P).sum(),
-            (force_SP.sum(axis=0) - ours_P)[is_own_P].sum() / 5,
-            ours_P[is_own_P].sum() / 5,
-            ours_P[is_foreign_P].sum() / 5,
-            ours_P[is_unowned_P].sum() / 5,
-            (is_top_P & (against_top_P >= top_P)).sum(),
-            ((owner_P >= 0) & ~is_top_P & (top_P > against_top_P)).sum(),
-            (is_unowned_P & (top_P > against_top_P)).sum(),
-            *power,
-            *(power * size / 5),
-        ],
-        float,
-    )
+def center_features(position: Position) -> NDArray[np.uint8]:
+    """What each seat sees of each supply centre, in whole numbers; shape (S, C, L)."""
+    near_SDC = np.minimum([_near(units).sum(axis=0) for units in position.units], MOST_UNITS)
+    sizes_S = np.array([len(owned) for owned in position.centers])
+    owner_C = np.array([position.owner.get(center, -1) for center in board.CENTERS])
+    owns_SC, is_owned_C = owner_C == np.arange(len(sizes_S))[:, None], owner_C >= 0
+    is_anothers_SC = is_owned_C & ~owns_SC
+    of_owner_DC = near_SDC[owner_C, :, np.arange(len(owner_C))].T
+    all_DSC = np.broadcast_to(near_SDC.sum(axis=0)[:, None], near_SDC.swapaxes(0, 1).shape)
+    near_DSC, strongest_DSC = near_SDC.swapaxes(0, 1), _largest_other(near_SDC).swapaxes(0, 1)
+    features_LSC = [
+        *near_DSC,
+        *strongest_DSC,
+        *(all_DSC - near_DSC)[1:3],
+        *(of_owner_DC[:2, None] * is_anothers_SC),
+        owns_SC,
+        np.broadcast_to(~is_owned_C, owns_SC.shape),
+        np.broadcast_to(sizes_S[:, None], owns_SC.shape),
+        sizes_S[owner_C] * is_anothers_SC,
+        np.broadcast_to(_largest_other(sizes_S)[:, None], owns_SC.shape),
+    ]
+    return np.array(features_LSC, np.uint8).transpose(1, 2, 0)
+
+
+def _largest_other(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The largest value of any other seat; the first axis is that of seats."""
+    ranked = np.sort(values, axis=0)
+    largest: NDArray[np.int64] = np.where(values == ranked[-1], ranked[-2], ranked[-1])
+    return largest
+
+
+def forward(parameters: Mapping[str, Any], features_SCL: Any, years_Y: Any) -> tuple[Any, Any, Any]:
+    """Expected values and owners at the game's end, of NumPy arrays or of torch tensors.
+
+    Args:
+        parameters: By name, as ``lifecycle.fit_value_function`` makes them.
+        features_SCL: ``center_features``, scaled.
+        years_Y: 1 for the number of years left, else 0.
+
+    Returns:
+        Each seat's value, shape (S,), its probability to own each centre, shape (S, C), and nobody's, shape (C,).
+    """
+    year_H = (years_Y @ parameters["year"])[..., None, None, :]
+    first_SCH = (features_SCL @ parameters["local"] + parameters["place"] + year_H).clip(0)
+    of_seat_SH, of_center_CH = first_SCH.mean(-2) @ parameters["seat"], first_SCH.mean(-3) @ parameters["center"]
+    joined_SCH = first_SCH @ parameters["both"] + of_seat_SH[..., :, None, :] + of_center_CH[..., None, :, :]
+    second_SCH = (joined_SCH + parameters["bias"]).clip(0)
+
+    owns_SC, is_unowned_C = features_SCL[..., OWNS], features_SCL[..., 0, :, UNOWNED]
+    odds_SC = math.e ** (second_SCH @ parameters["owner"] + STAYS * owns_SC)
+    unowned_C = math.e ** (second_SCH.mean(-3) @ parameters["unowned"] + parameters["rate"] + STAYS * is_unowned_C)
+    total_C = odds_SC.sum(-2) + unowned_C
+    owned_SC = odds_SC / total_C[..., None, :]
+
+    size_S, variance_S = owned_SC.sum(-1), (owned_SC * (1 - owned_SC)).sum(-1)
+    peaks_S, squares_S = size_S**PEAK, size_S**2
+    rival_S = (peaks_S.sum(-1)[..., None] - peaks_S + 1e-3) ** (1 / PEAK)
+    lead_S, share_S = size_S - rival_S, squares_S / squares_S.sum(-1)[..., None]
+    sized = (size_S / 5, rival_S / 5, lead_S / 3, lead_S / (variance_S + 0.3) ** 0.5 / 3, variance_S / 3, share_S)
+    third_SH = second_SCH.mean(-2) @ parameters["pooled"] + (years_Y @ parameters["late"])[..., None, :]
+    third_SH = third_SH + sum(each[..., None] * parameters["sizes"][row] for row, each in enumerate(sized))
+    logits_S = third_SH.clip(0) @ parameters["value"] + parameters["level"]
+    return 1 / (1 + math.e**-logits_S), owned_SC, unowned_C / total_C
 
 
 @cache
-def _weights() -> Floats:
-    """Weights of the features by years left; shape (Y, F)."""
-    weights_YF: Floats = np.array(msgspec.json.decode(WEIGHTS_FILE.read_bytes()))
-    return weights_YF
+def _parameters() -> dict[str, Floats]:
+    with np.load(WEIGHTS_FILE) as stored:
+        parameters = {name: stored[name].astype(float) for name in stored.files}
+    parameters["local"] *= SCALE_L[:, None]
+    return parameters
 
 
-def fit(games: int) -> Floats:
-    """Weights fitted to this many games of bots; shape (Y, F)."""
-    from arena.games.diplomacy.spec import DiplomacySpec
-
-    spec = DiplomacySpec(Settings(max_year=1901 + MOST_YEARS))
-    bots = {name: spec.bot(name) for name in BOTS}
-    features_YNF: list[list[Floats]] = [[] for _ in range(MOST_YEARS)]
-    values_YN: list[list[float]] = [[] for _ in range(MOST_YEARS)]
-    for number in range(games):
-        game, rng = spec.new(number), Random(number)
-        names = rng.choices(list(BOTS), list(BOTS.values()), k=len(game.seats))
-        if number % 2:
-            # One bot against six of another, as benchmarks seat them.
-            names = [names[0]] * len(names)
-            names[rng.randrange(len(names))] = rng.choices(list(BOTS), list(BOTS.values()))[0]
-        springs: list[Position] = []
-        while moving := game.to_move():
-            if game.position.phase[0] == "S" and game.position.kind == "M" and game.position.year > 1901:
-                springs.append(game.position)
-            game.apply({seat: bots[names[seat]].act(game, seat, rng) for seat in moving})
-        values_S = final_values(np.array([len(owned) for owned in game.position.centers], float))
-        for position in springs:
-            left = spec.settings.max_year - position.year
-            features_YNF[left].extend(features(position, seat) for seat in range(len(game.seats)))
-            values_YN[left].extend(values_S.tolist())
-    weights_YF: Floats = np.array(
-        [_ridge(np.array(x), np.array(y)) for x, y in zip(features_YNF, values_YN, strict=True)]
-    )
-    return weights_YF
+def _near(units: Sequence[str]) -> NDArray[np.int64]:
+    """1 at the distance of each unit to each supply centre; shape (U, D, C)."""
+    near, row = _near_by_unit()
+    return near[[row[unit] for unit in units]]
 
 
-def _ridge(features_NF: Floats, values_N: Floats) -> Floats:
-    gram_FF = features_NF.T @ features_NF + RIDGE * np.eye(features_NF.shape[1])
-    weights_F: Floats = np.linalg.solve(gram_FF, features_NF.T @ values_N).astype(float)
-    return weights_F
-
-
-if __name__ == "__main__":
-    WEIGHTS_FILE.write_bytes(msgspec.json.encode(np.round(fit(GAMES), DIGITS).tolist()) + b"\n")
+@cache
+def _near_by_unit() -> tuple[NDArray[np.int64], dict[str, int]]:
+    columns = [board.PROVINCES.index(center) for center in board.CENTERS]
+    rows = [("AF".index(unit[0]), board.PROVINCES.index(board.province(unit[2:]))) for unit in board.UNITS]
+    moves_UC = np.array([moves_between()[kind, place, columns] for kind, place in rows])
+    near_UDC = (moves_UC[:, None] == np.arange(DISTANCES)[:, None]).astype(np.int64)
+    return near_UDC, {unit: number for number, unit in enumerate(board.UNITS)}
