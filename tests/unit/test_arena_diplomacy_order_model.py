@@ -10,9 +10,8 @@ from arena.games import make_game
 from arena.games.base import Action, SupportsOpponentModel
 from arena.games.diplomacy import Settings
 from arena.games.diplomacy.game import DiplomacyGame
-from arena.games.diplomacy.opponent_mixture import OpponentMixture
 from arena.games.diplomacy.order_features import FEATURES, chosen_province, unit_choices
-from arena.games.diplomacy.order_model import NEWTON_STEPS, OrderModel
+from arena.games.diplomacy.order_model import NEWTON_STEPS, OpponentMixture, OrderModel
 from arena.games.diplomacy.spec import DiplomacySpec
 
 

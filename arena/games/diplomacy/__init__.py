@@ -11,9 +11,9 @@
 - ``egocentric``   JSON prompts and XML-tagged replies, for large models
 - ``map_svg``      the map of every phase as SVG, by the package's renderer
 - ``unit_credit``  the contribution of each order
-- ``order_model``  how the other powers order their units, fitted to the match so far, over ``order_features``;
-  ``opponent_mixture`` adds bots that they may be;
-- ``value_function``  who will lead when the game ends, fitted to games of bots
+- ``order_model``  how the other powers order their units, fitted to the match so far, or as bots that they may be, over
+  ``order_features``
+- ``value_function``  who will own each supply centre when the game ends, fitted to games of bots
 - ``words``        the game in English for remote agents; ``order_parser`` parses their replies and describes orders
 """
 

@@ -4,13 +4,13 @@ Each unit chooses the province that it wants to have or to keep: it stays, moves
 does. Given what friendly units choose, the choice is a conditional logit (McFadden 1974, "Conditional logit analysis of
 qualitative choice behavior") over ``order_features``. The weights maximise the pseudo-likelihood (Besag 1975,
 "Statistical analysis of non-lattice data") with a normal prior around those of bots that play each other; orders are
-drawn by Gibbs sampling.
+drawn by Gibbs sampling. In an ``OpponentMixture`` each power may be one of some known bots instead.
 
 Shape suffixes: those of ``order_features``.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from math import exp
 from random import Random
 from typing import cast
@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 
 from arena.bots.mover import unit_preserving_action
-from arena.games.base import Action, Game, GameSpec
+from arena.games.base import Action, Bot, Game, GameSpec
 from arena.games.diplomacy import board
 from arena.games.diplomacy.game import DiplomacyGame
 from arena.games.diplomacy.order_features import (
@@ -30,6 +30,7 @@ from arena.games.diplomacy.order_features import (
     unit_choices,
 )
 from arena.games.diplomacy.position import Position, UnitOrders
+from schemas.ids import derive_seed
 
 PRECISION = 0.1
 """Of the prior, an independent normal distribution for each weight."""
@@ -41,6 +42,12 @@ SWEEPS = 2
 PRIOR_BOTS = ("mover", "greedy", "tactician")
 PRIOR_GAMES = 6
 """Games of each bot against itself that the prior is fitted to."""
+DRAWS = 4
+"""Draws of a model's orders by which the orders of a phase are judged."""
+MISSED, PSEUDO_DRAWS = 0.05, 0.5
+"""Hits that an order has beside those among the draws, and draws that are counted beside them."""
+
+_Model = Callable[[Game, Sequence[int], Random], Mapping[int, Action]]
 
 
 class OrderModel:
@@ -162,10 +169,10 @@ def _location(unit: str, province: str) -> str:
     return next(location for location in board.MOVES[unit] if board.province(location) == province)
 
 
-def bot_weights(spec: GameSpec, names: Sequence[str] | None = None) -> Floats:
-    """Returns weights fitted to games of each of ``PRIOR_BOTS`` against itself; shape (F,)."""
+def bot_weights(spec: GameSpec, names: Sequence[str] = PRIOR_BOTS) -> Floats:
+    """Returns weights fitted to games of each of these bots against itself; shape (F,)."""
     model = OrderModel()
-    for name in names or PRIOR_BOTS:
+    for name in names:
         bot = spec.bot(name)
         for number in range(PRIOR_GAMES):
             game, rng = cast(DiplomacyGame, spec.new(number)), Random(number)
@@ -175,3 +182,75 @@ def bot_weights(spec: GameSpec, names: Sequence[str] | None = None) -> Floats:
                 game.apply(actions)
     model.fit(PRIOR_NEWTON_STEPS)
     return model.weights_F
+
+
+class OpponentMixture:
+    """An ``OpponentModel`` of Diplomacy: each other seat is one of some bots, or as the fitted model has it.
+
+    How probable each is of a seat follows from its orders in the match so far by Bayes' rule. The likelihood of an
+    order is the share of a model's draws that have it, smoothed. The prior of a seat counts how probable each model is
+    of the other seats, which are often alike.
+    """
+
+    def __init__(self, fitted: OrderModel, bots: Sequence[Bot]) -> None:
+        """Begin with equal probabilities.
+
+        Args:
+            fitted: Model of those that are none of the bots.
+            bots: What another seat may be.
+        """
+        self._fitted = fitted
+        self._models: list[_Model] = [*(partial(_act, bot) for bot in bots), fitted.act]
+        self._turns = 0
+        """Turns of the match that were taken in."""
+        self._log_likelihoods: dict[int, Floats] = {}
+        """Of each seat's orders so far, by model."""
+        self._probabilities: dict[int, list[float]] = {}
+
+    def observe(self, game: Game, seat: int) -> None:
+        """See ``OpponentModel.observe``."""
+        table = cast(DiplomacyGame, game)
+        turns = table.history()
+        for number, (position, actions) in enumerate(turns[self._turns :], self._turns):
+            if position.kind == "M":
+                past = DiplomacyGame(table.settings, derive_seed(table.seed, "opponents", number), position)
+                self._judge(past, {other: action for other, action in actions.items() if other != seat})
+        self._turns = len(turns)
+        self._probabilities = {other: self.probabilities(other) for other in self._log_likelihoods}
+        # Fitted only now: it was judged by orders that it had not seen.
+        self._fitted.observe(game, seat)
+
+    def _judge(self, past: DiplomacyGame, actions: Mapping[int, Action]) -> None:
+        """Adds the log-likelihoods of one phase's orders."""
+        rng = Random(past.seed)
+        for number, model in enumerate(self._models):
+            draws = [model(past, list(actions), rng) for _ in range(DRAWS)]
+            for seat, action in actions.items():
+                known = self._log_likelihoods.setdefault(seat, np.zeros(len(self._models)))
+                hits = (sum(draw[seat][place] == order for draw in draws) for place, order in enumerate(action))
+                known[number] += sum(np.log((count + MISSED) / (DRAWS + PSEUDO_DRAWS)) for count in hits)
+
+    def probabilities(self, seat: int) -> list[float]:
+        """Returns the posterior probability that a seat is each of the bots, and at last that it is none of them."""
+        others = (_normalise(known) for other, known in self._log_likelihoods.items() if other != seat)
+        prior = np.log(sum(others, np.ones(len(self._models))))
+        return [float(share) for share in _normalise(self._log_likelihoods.get(seat, 0) + prior)]
+
+    def act(self, game: Game, seats: Sequence[int], rng: Random) -> dict[int, Action]:
+        """See ``OpponentModel.act``."""
+        models = range(len(self._models))
+        drawn = {seat: rng.choices(models, self._probabilities.get(seat))[0] for seat in seats}
+        actions: dict[int, Action] = {}
+        for number in sorted(set(drawn.values())):
+            actions.update(self._models[number](game, [seat for seat in seats if drawn[seat] == number], rng))
+        return actions
+
+
+def _act(bot: Bot, game: Game, seats: Sequence[int], rng: Random) -> Mapping[int, Action]:
+    return {seat: bot.act(game, seat, rng) for seat in seats}
+
+
+def _normalise(logs: Floats) -> Floats:
+    weights = np.exp(logs - logs.max())
+    normalised: Floats = weights / weights.sum()
+    return normalised

@@ -11,9 +11,8 @@ from arena.games.base import Bot, Game, GameSpec, OpponentModel, Recording, Turn
 from arena.games.diplomacy import Settings
 from arena.games.diplomacy.egocentric import EgocentricText, EgocentricWords
 from arena.games.diplomacy.game import DiplomacyGame, Record
-from arena.games.diplomacy.opponent_mixture import OpponentMixture
 from arena.games.diplomacy.order_features import Floats
-from arena.games.diplomacy.order_model import OrderModel, bot_weights
+from arena.games.diplomacy.order_model import OpponentMixture, OrderModel, bot_weights
 from arena.games.diplomacy.position import Position, decode_position
 from arena.games.diplomacy.signposts import SignpostedText
 from arena.games.diplomacy.surroundings import SurroundingsText

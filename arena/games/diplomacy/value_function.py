@@ -31,7 +31,7 @@ MOST_UNITS = 3
 SCALE_L = np.array([1] * 8 + [1 / 2, 1 / 3] + [1] * 4 + [1 / 5] * 3)
 """Of ``center_features``, before they are weighed."""
 OWNS, UNOWNED = 12, 13
-"""Local features that tell whether the seat owns the centre, and whether nobody does."""
+"""Local features that tell whether the seat owns the centre, and whether it has no owner."""
 HIDDEN, SIZE_FEATURES = 32, 6
 STAYS = 2.0
 """Added to the logit of a centre's present owner, beside what is fitted."""
@@ -98,7 +98,7 @@ def forward(parameters: Mapping[str, Any], features_SCL: Any, years_Y: Any) -> t
         years_Y: 1 for the number of years left, else 0.
 
     Returns:
-        Each seat's value, shape (S,), its probability to own each centre, shape (S, C), and nobody's, shape (C,).
+        Each seat's value, shape (S,), and its probability to own each centre, (S, C), and that of no owner, (C,).
     """
     year_H = (years_Y @ parameters["year"])[..., None, None, :]
     first_SCH = (features_SCL @ parameters["local"] + parameters["place"] + year_H).clip(0)
