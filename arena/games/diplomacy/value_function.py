@@ -116,6 +116,7 @@ def forward(parameters: Mapping[str, Any], features_SCL: Any, years_Y: Any) -> t
     peaks_S, squares_S = size_S**PEAK, size_S**2
     rival_S = (peaks_S.sum(-1)[..., None] - peaks_S + 1e-3) ** (1 / PEAK)
     lead_S, share_S = size_S - rival_S, squares_S / squares_S.sum(-1)[..., None]
+    # All about 1, as what else the last layer adds up.
     sized = (size_S / 5, rival_S / 5, lead_S / 3, lead_S / (variance_S + 0.3) ** 0.5 / 3, variance_S / 3, share_S)
     third_SH = second_SCH.mean(-2) @ parameters["pooled"] + (years_Y @ parameters["late"])[..., None, :]
     third_SH = third_SH + sum(each[..., None] * parameters["sizes"][row] for row, each in enumerate(sized))
