@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,17 +28,11 @@ from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelRespo
 from schemas.errors import EpisodeError, UsageError, format_choices
 from schemas.ids import derive_seed
 
+if TYPE_CHECKING:
+    from arena.episodes import Episode
+
 DEFAULT_CONCURRENCY = 8
 """Concurrent episodes, from the seed document."""
-
-
-class EpisodeRunner(Protocol):
-    """The interface of ``arena.episodes.Episode`` that an arena uses."""
-
-    async def generate(
-        self, arena: "Arena", request: EpisodeRequest, context: EpisodeContext | None = None
-    ) -> GenerateResult:
-        """Run one episode."""
 
 
 class Arena:
@@ -57,20 +51,15 @@ class Arena:
         limits: Limits | None = None,
         verbose: bool = False,
     ) -> None:
-        """An arena without roles, episodes and stores.
+        """An arena without roles, episodes and stores; with ``verbose`` it prints every batch.
 
-        Args:
-            client: Completes conversations.
-            credit_assigner: Computes advantages from rewards; None leaves them at 0.
-            name: Prefix of the ids of its episodes; must differ between processes that play for the same trainer.
-            seed: Seed of all draws in the arena.
-            limits: Limits of an episode.
-            verbose: Print every batch.
+        Without a credit assigner, advantages stay 0. ``name`` is the prefix of its episodes' ids and must differ
+        between processes that play for the same trainer.
         """
         self.name = name
         self.seed = seed
         self.roles: dict[str, Role] = {}
-        self.episodes: dict[str, EpisodeRunner] = {}
+        self.episodes: dict[str, Episode] = {}
         self.stores: dict[str, ArtifactStore] = {}
         self.client = client
         self.credit_assigner = credit_assigner
@@ -89,7 +78,7 @@ class Arena:
         """Register a role; ``UsageError`` if its id is registered already."""
         _register(self.roles, role.id, role, "role")
 
-    def add_episode(self, episode_type: str, episode: EpisodeRunner) -> None:
+    def add_episode(self, episode_type: str, episode: "Episode") -> None:
         """Register an episode under the name that requests use; ``UsageError`` if it is registered already."""
         _register(self.episodes, episode_type, episode, "episode type")
 
@@ -106,11 +95,7 @@ class Arena:
         return self.roles[role_id]
 
     async def resolve_artifact(self, request: EpisodeRequest) -> Any:
-        """The artifact of an episode: the request's own, or else a draw from its store.
-
-        Raises:
-            EpisodeError: the store is unknown or empty.
-        """
+        """The request's own artifact, or else a draw from its store; ``EpisodeError`` if that is unknown or empty."""
         if request.artifact is not None or not request.store:
             return request.artifact
         if request.store not in self.stores:
@@ -128,15 +113,11 @@ class Arena:
         max_tokens: int | None = None,
         return_tokens: bool | None = None,
     ) -> ModelResponse:
-        """Complete a conversation.
+        """Complete a conversation, whose last message is the user's.
 
-        Args:
-            messages: The last one is the user's.
-            role_id: The calling role: the call enters the trajectory of the running episode. None, as for a judge, for
-                a call that is not trained on.
-            temperature: Sampling temperature; None is the role's, or 1.
-            max_tokens: Most tokens of the reply; None is the role's, or the client's own bound.
-            return_tokens: Whether token ids are requested; None requests them for roles.
+        The call of a role enters the trajectory of the running episode; one without a role, as a judge's, is not
+        trained on. By default, temperature and most tokens are the role's, or else 1 and the client's own bound, and
+        token ids are requested for roles.
 
         Raises:
             EpisodeError: unknown role, too many calls, or an unusable reply.
@@ -153,8 +134,8 @@ class Arena:
         choices: Sequence[str] = (),
     ) -> CompletedCall:
         """As ``call_model``, with a choice of replies, and a result that can be amended after reading the reply."""
-        role = None if role_id is None else self.role(role_id)
-        running = current_episode()
+        role, running = None if role_id is None else self.role(role_id), current_episode()
+        context = None if running is None else running.context
         number = 0 if running is None else next(running.call_numbers)
         if number >= self.limits.calls:
             raise EpisodeError(f"arena {self.name}: more than {self.limits.calls} model calls in one episode")
@@ -164,20 +145,18 @@ class Arena:
             max_tokens = role.max_tokens
         if return_tokens is None:
             return_tokens = role is not None
-        seed = derive_seed(self.seed if running is None else running.context.seed, "call", number)
-        clients = {} if running is None else running.context.role_clients
+        seed = derive_seed(self.seed if context is None else context.seed, "call", number)
+        clients = {} if context is None else context.role_clients
         client = clients.get(JUDGE if role_id is None else role_id, self.client)
+        options = CallOptions(temperature, max_tokens, return_tokens, seed, choices)
         began = time.perf_counter()
-        reply = await request_reply(
-            client, messages, CallOptions(temperature, max_tokens, return_tokens, seed, choices)
-        )
-        needs = role is not None and self.limits.needs_tokens and running is not None and running.context.is_trainable
+        reply = await request_reply(client, messages, options)
+        needs = role is not None and self.limits.needs_tokens and context is not None and context.is_trainable
         response = validate_response(reply, self.limits, needs)
         if role is not None and running is not None:
             tokens = response.tokens and msgspec.structs.replace(response.tokens, clock=number)
             running.insert_step(number, Step(role.id, list(messages), response.completion, tokens))
         if self.observer is not None:
-            context = None if running is None else running.context
             self.observer.model_called(context, number, role_id, messages, response, time.perf_counter() - began)
         return CompletedCall(response, number, running)
 
@@ -208,15 +187,11 @@ class Arena:
         """Run episodes concurrently, from inside an episode as its children; failed results hold the reason.
 
         ``concurrency`` is the most of these at a time; children have a bound of their own, so that no parent waits for
-        a slot that it occupies itself.
-
-        Raises:
-            UsageError: an unknown type; no episode was run.
+        a slot that it occupies itself. No episode is run if a type is unknown (``UsageError``).
         """
         if unknown := {request.episode_type for request in requests} - set(self.episodes):
-            raise UsageError(
-                f"arena {self.name}: no episode {min(unknown)!r}; expected {format_choices(self.episodes)}"
-            )
+            expected = format_choices(self.episodes)
+            raise UsageError(f"arena {self.name}: no episode {min(unknown)!r}; expected {expected}")
         contexts = [self.new_context(request) for request in requests]
         slots = asyncio.Semaphore(concurrency)
 
@@ -237,11 +212,7 @@ class Arena:
     def sanity_check_batch(
         self, results: Sequence[GenerateResult], batch: TrainingBatch, num_examples: int = 2
     ) -> None:
-        """Print a summary of a batch with examples.
-
-        Raises:
-            EpisodeError: a record that differs from its step, or occurs twice.
-        """
+        """Print a summary of a batch with examples; ``EpisodeError`` for a record that is not its step's, or twice."""
         print(format_batch(results, batch, num_examples))
 
     async def step(self, concurrency: int = DEFAULT_CONCURRENCY, verbose: bool | None = None) -> TrainingBatch:
@@ -251,7 +222,7 @@ class Arena:
         if self.observer is not None:
             self.observer.step_started(self.steps, requests)
         results = await self.generate_rollouts(requests, concurrency)
-        weights: Mapping[StepKey, float] | None = None
+        weights = None
         if self.credit_assigner is not None:
             credit = self.credit_assigner.compute(results, self.credit_state)
             weights, self.credit_state = credit.weights, credit.state

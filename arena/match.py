@@ -6,6 +6,7 @@ of the answers.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol
@@ -140,54 +141,6 @@ class _DivergedError(Exception):
         self.divergence = Divergence(None if turn is None else turn + 1, seat, what, str(recorded), str(replayed))
 
 
-class _Replay:
-    """A replay in progress."""
-
-    def __init__(self, recording: Recording, seed: int, bots: Mapping[int, Bot]) -> None:
-        self._recording = recording
-        self._game: Game = recording.start
-        self._seed = seed
-        self._bots = bots
-        self.turns = self.decisions = self.positions = 0
-
-    def play(self) -> Outcome:
-        """Replay all turns; raises ``_DivergedError`` at the first difference."""
-        if self._recording.seed != self._seed:
-            raise _DivergedError(None, None, "seed", self._seed, self._recording.seed)
-        for actions in self._recording.turns:
-            self._play_turn(actions)
-        if moving := list(self._game.to_move()):
-            raise _DivergedError(None, None, "turns", f"over after {self.turns}", f"seats {moving} still to move")
-        return self._game.outcome()
-
-    def _play_turn(self, actions: Mapping[int, Action]) -> None:
-        turn = self.turns
-        for seat, action in sorted(actions.items()):
-            if not self._game.is_legal(seat, action):
-                raise _DivergedError(turn, seat, "legality", "; ".join(action), "not legal here")
-            if seat in self._bots:
-                self._check_decision(turn, seat, action)
-        try:
-            self._game.apply(actions)
-        except GameError as error:
-            raise _DivergedError(turn, None, "legality", f"seats {sorted(actions)} moved", str(error)) from None
-        self.turns += 1
-        self._check_position(turn)
-
-    def _check_decision(self, turn: int, seat: int, action: Action) -> None:
-        again = self._bots[seat].act(self._game, seat, Random(decision_seed(self._seed, turn, seat)))
-        self.decisions += 1
-        if again != action:
-            raise _DivergedError(turn, seat, "decision", "; ".join(action), "; ".join(again))
-
-    def _check_position(self, turn: int) -> None:
-        if turn < len(self._recording.checks):
-            checksum = position_checksum(self._game.save())
-            self.positions += 1
-            if checksum != self._recording.checks[turn]:
-                raise _DivergedError(turn, None, "position", self._recording.checks[turn], checksum)
-
-
 def resimulate(recording: Recording, seed: int, bots: Mapping[int, Bot], result: Outcome) -> Resimulation:
     """Replay a recorded match: its seed and actions through the engine, its bots' decisions from their seeds.
 
@@ -195,12 +148,41 @@ def resimulate(recording: Recording, seed: int, bots: Mapping[int, Bot], result:
 
     The recording's start position is changed; the seed, from which decisions derive, and the result are the history's.
     """
-    replay = _Replay(recording, seed, bots)
+    counts: Counter[str] = Counter()
     try:
-        divergence = compare_outcome(result, replay.play())
+        divergence = compare_outcome(result, _replay(recording, seed, bots, counts))
     except _DivergedError as diverged:
         divergence = diverged.divergence
-    return Resimulation(replay.turns, replay.decisions, replay.positions, divergence)
+    return Resimulation(counts["turns"], counts["decisions"], counts["positions"], divergence)
+
+
+def _replay(recording: Recording, seed: int, bots: Mapping[int, Bot], counts: Counter[str]) -> Outcome:
+    """Replay all turns, counting; raises ``_DivergedError`` at the first difference."""
+    if recording.seed != seed:
+        raise _DivergedError(None, None, "seed", seed, recording.seed)
+    game: Game = recording.start
+    for turn, actions in enumerate(recording.turns):
+        for seat, action in sorted(actions.items()):
+            if not game.is_legal(seat, action):
+                raise _DivergedError(turn, seat, "legality", "; ".join(action), "not legal here")
+            if seat in bots:
+                again = bots[seat].act(game, seat, Random(decision_seed(seed, turn, seat)))
+                counts["decisions"] += 1
+                if again != action:
+                    raise _DivergedError(turn, seat, "decision", "; ".join(action), "; ".join(again))
+        try:
+            game.apply(actions)
+        except GameError as error:
+            raise _DivergedError(turn, None, "legality", f"seats {sorted(actions)} moved", str(error)) from None
+        counts["turns"] += 1
+        if turn < len(recording.checks):
+            checksum = position_checksum(game.save())
+            counts["positions"] += 1
+            if checksum != recording.checks[turn]:
+                raise _DivergedError(turn, None, "position", recording.checks[turn], checksum)
+    if moving := list(game.to_move()):
+        raise _DivergedError(None, None, "turns", f"over after {counts['turns']}", f"seats {moving} still to move")
+    return game.outcome()
 
 
 def compare_outcome(recorded: Outcome, replayed: Outcome) -> Divergence | None:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from arena.clients import InferenceClient, SupportsChoices
-from schemas import trajectories
 from schemas.episodes import EpisodeRequest, EpisodeState, Message, ModelResponse, Step
 from schemas.errors import EpisodeError, UsageError, format_choices
 from schemas.ids import derive_seed
@@ -166,36 +165,32 @@ def validate_response(response: ModelResponse, limits: Limits, needs_tokens: boo
     Raises:
         EpisodeError: it is empty where it must not be, too long, not text, or its tokens are missing or inconsistent.
     """
-    text: object = getattr(response, "text", None)
-    if not isinstance(text, str):
-        raise EpisodeError(f"model reply: {text!r}; expected text")
-    if not text.strip() and not (limits.empty == "count" and response.tokens and response.tokens.completion_ids):
-        raise EpisodeError("model reply: it is empty; expected text")
-    if len(text) > limits.reply_chars:
-        raise EpisodeError(f"model reply: {len(text)} characters; expected {limits.reply_chars} at most")
-    if response.tokens is None:
-        if needs_tokens:
-            raise EpisodeError("model reply: it has no token ids or log-probabilities; expected them to train on")
-        return response
-    if reason := _find_token_error(response.tokens):
+    if reason := _find_reply_error(response, limits, needs_tokens):
         raise EpisodeError(f"model reply: {reason}")
     return response
 
 
-def _find_token_error(tokens: trajectories.ModelCall) -> str:
-    """Inconsistency in the tokens of a reply; empty without one."""
-    branches, sampled = tokens.branches, len(tokens.branches)
-    if not tokens.prompt_ids or not tokens.completion_ids:
+def _find_reply_error(response: ModelResponse, limits: Limits, needs_tokens: bool) -> str:
+    text: object = getattr(response, "text", None)
+    if not isinstance(text, str):
+        return f"{text!r}; expected text"
+    tokens = response.tokens
+    if not text.strip() and not (limits.empty == "count" and tokens and tokens.completion_ids):
+        return "it is empty; expected text"
+    if len(text) > limits.reply_chars:
+        return f"{len(text)} characters; expected {limits.reply_chars} at most"
+    if tokens is None:
+        return "it has no token ids or log-probabilities; expected them to train on" if needs_tokens else ""
+    branches, size = tokens.branches, len(tokens.completion_ids)
+    if not tokens.prompt_ids or not size:
+        return f"{len(tokens.prompt_ids)} tokens of prompt, {size} of reply; expected some of each"
+    if not len(tokens.logprobs) == len(tokens.allowed) == len(branches) <= size:
         return (
-            f"{len(tokens.prompt_ids)} tokens of prompt, {len(tokens.completion_ids)} of reply; expected some of each"
+            f"{len(branches)} branches, {len(tokens.logprobs)} log-probabilities and {len(tokens.allowed)} "
+            f"allowed sets for {size} tokens; expected one of each for every sampled token"
         )
-    if not len(tokens.logprobs) == len(tokens.allowed) == sampled <= len(tokens.completion_ids):
-        return (
-            f"{sampled} branches, {len(tokens.logprobs)} log-probabilities and {len(tokens.allowed)} "
-            f"allowed sets for {len(tokens.completion_ids)} tokens; expected one of each for every sampled token"
-        )
-    if branches and (branches != sorted(branches) or branches[0] < 0 or branches[-1] >= len(tokens.completion_ids)):
-        return f"branches out of order, or beyond the reply's {len(tokens.completion_ids)} tokens"
+    if branches and (branches != sorted(branches) or branches[0] < 0 or branches[-1] >= size):
+        return f"branches out of order, or beyond the reply's {size} tokens"
     # The sum nearly always suffices, and is several times as fast.
     if not (isfinite(sum(tokens.logprobs)) or all(map(isfinite, tokens.logprobs))):
         return "a log-probability is not a finite number"

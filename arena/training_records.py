@@ -1,7 +1,7 @@
 """Training records and trajectories from trees of episodes; excluded model calls are counted by reason."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from schemas import trajectories
@@ -22,7 +22,25 @@ def build_batch(results: Sequence[GenerateResult], weights: Mapping[StepKey, flo
         failed=sum(bool(rollout.failure) for rollout in rollouts),
         untrainable=sum(not rollout.is_trainable for rollout in rollouts),
     )
-    records = [record for rollout in rollouts for record in _make_records(rollout, weights, counts)]
+    records = []
+    for rollout in rollouts:
+        for at, step in enumerate(rollout.steps):
+            if reason := exclusion_reason(rollout, at, weights):
+                counts[reason] += 1
+                continue
+            assert step.tokens is not None
+            record = TrainingRecord(
+                role_id=step.role_id,
+                rollout_id=rollout.id,
+                step_index=at,
+                episode_type=rollout.episode_type,
+                group=rollout.comparison_group(step.role_id),
+                step=step.tokens,
+                reward=step.reward,
+                advantage=step.advantage,
+                meta=rollout.meta | step.tokens.info,
+            )
+            records.append(record)
     counts["records"] = len(records)
     return TrainingBatch(
         records=records,
@@ -30,28 +48,6 @@ def build_batch(results: Sequence[GenerateResult], weights: Mapping[StepKey, flo
         rewards=mean_rewards(results),
         failures={rollout.id: rollout.failure for rollout in rollouts if rollout.failure},
     )
-
-
-def _make_records(
-    rollout: Rollout, weights: Mapping[StepKey, float] | None, counts: Counter[str]
-) -> Iterator[TrainingRecord]:
-    for at, step in enumerate(rollout.steps):
-        reason = exclusion_reason(rollout, at, weights)
-        if reason:
-            counts[reason] += 1
-            continue
-        assert step.tokens is not None
-        yield TrainingRecord(
-            role_id=step.role_id,
-            rollout_id=rollout.id,
-            step_index=at,
-            episode_type=rollout.episode_type,
-            group=rollout.comparison_group(step.role_id),
-            step=step.tokens,
-            reward=step.reward,
-            advantage=step.advantage,
-            meta=rollout.meta | step.tokens.info,
-        )
 
 
 def exclusion_reason(rollout: Rollout, at: int, weights: Mapping[StepKey, float] | None = None) -> str:
@@ -85,20 +81,32 @@ def format_batch(results: Sequence[GenerateResult], batch: TrainingBatch, num_ex
     }
     _check_records(batch, steps)
     counts = ", ".join(f"{name} {getattr(batch.counts, name)}" for name in batch.counts.__struct_fields__)
-    rewards = [f"  {name}: mean reward {value:+.3f}" for name, value in batch.rewards.items()]
-    failures = [f"  failed {id}: {reason}" for id, reason in batch.failures.items()]
-    examples = [
-        _format_example(record, steps[record.rollout_id, record.step_index])
-        for record in _pick_examples(batch, num_examples)
-    ]
-    head = f"step {batch.step}, policy version {batch.policy_version}: {counts}"
-    return "\n".join([head, *rewards, *failures, *examples])
+    lines = [f"step {batch.step}, policy version {batch.policy_version}: {counts}"]
+    lines += [f"  {name}: mean reward {value:+.3f}" for name, value in batch.rewards.items()]
+    lines += [f"  failed {id}: {reason}" for id, reason in batch.failures.items()]
+    firsts = {record.group: record for record in reversed(batch.records)}
+    ordered = sorted(firsts.values(), key=_key_of)
+    chosen = set(map(_key_of, ordered))
+    others = (record for record in batch.records if _key_of(record) not in chosen)
+    for record in [*ordered, *others][:num_examples]:
+        step, tokens = steps[_key_of(record)], record.step
+        lines.append(
+            f"── {record.role_id} in {record.rollout_id}, step {record.step_index}: reward {record.reward:+.3f}, "
+            f"advantage {record.advantage:+.3f}, {len(tokens.prompt_ids)} + {len(tokens.completion_ids)} tokens, "
+            f"{sum(record.action_mask)} chosen, version {tokens.version}"
+        )
+        lines += [f"   {message.role}: {_shorten(message.content)}" for message in [*step.prompt, *step.completion]]
+    return "\n".join(lines)
 
 
-def _check_records(batch: TrainingBatch, steps: dict[tuple[str, int], Step]) -> None:
-    seen: set[tuple[str, int]] = set()
+def _key_of(record: TrainingRecord) -> StepKey:
+    return record.rollout_id, record.step_index
+
+
+def _check_records(batch: TrainingBatch, steps: Mapping[StepKey, Step]) -> None:
+    seen: set[StepKey] = set()
     for record in batch.records:
-        key = (record.rollout_id, record.step_index)
+        key = _key_of(record)
         step = steps.get(key)
         where = f"record of {record.rollout_id}, step {record.step_index}"
         if key in seen:
@@ -110,30 +118,9 @@ def _check_records(batch: TrainingBatch, steps: dict[tuple[str, int], Step]) -> 
         seen.add(key)
 
 
-def _pick_examples(batch: TrainingBatch, count: int) -> list[TrainingRecord]:
-    """The first record of each group, then others, up to ``count``."""
-    firsts = {record.group: record for record in reversed(batch.records)}
-    ordered = sorted(firsts.values(), key=lambda record: (record.rollout_id, record.step_index))
-    chosen = {(record.rollout_id, record.step_index) for record in ordered}
-    others = [record for record in batch.records if (record.rollout_id, record.step_index) not in chosen]
-    return [*ordered, *others][:count]
-
-
-def _format_example(record: TrainingRecord, step: Step) -> str:
-    lines = [
-        f"── {record.role_id} in {record.rollout_id}, step {record.step_index}: reward {record.reward:+.3f}, "
-        f"advantage {record.advantage:+.3f}, {len(record.step.prompt_ids)} + {len(record.step.completion_ids)} tokens, "
-        f"{sum(record.action_mask)} chosen, version {record.step.version}"
-    ]
-    lines += [f"   {message.role}: {_shorten(message.content)}" for message in [*step.prompt, *step.completion]]
-    return "\n".join(lines)
-
-
 def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return (
-        line if len(line) <= _MAX_TEXT_LENGTH else f"{line[: _MAX_TEXT_LENGTH // 2]} … {line[-_MAX_TEXT_LENGTH // 2 :]}"
-    )
+    line, half = " ".join(text.split()), _MAX_TEXT_LENGTH // 2
+    return line if len(line) <= _MAX_TEXT_LENGTH else f"{line[:half]} … {line[-half:]}"
 
 
 UNTRAINED_PREFIX = "left_"
@@ -178,7 +165,15 @@ def to_trajectory(result: GenerateResult, seat: TrainedSeat) -> TrajectoryExtrac
     members: list[RoleSegment] = []
     left: Counter[str] = Counter()
     for rollout in result.all_rollouts():
-        calls_by_role = _trainable_calls_by_role(rollout, seat.roles, left)
+        calls_by_role: dict[str, list[trajectories.ModelCall]] = defaultdict(list)
+        for at, step in enumerate(rollout.steps):
+            if step.role_id not in seat.roles:
+                continue
+            if reason := exclusion_reason(rollout, at):
+                left[reason] += 1
+                continue
+            assert step.tokens is not None
+            calls_by_role[step.role_id].append(step.tokens)
         if rollout.failure or not rollout.is_trainable:
             continue
         for role in sorted(role for role in rollout.rewards if role in seat.roles):
@@ -195,35 +190,16 @@ def to_trajectory(result: GenerateResult, seat: TrainedSeat) -> TrajectoryExtrac
                 )
             )
             steps += calls
-    return TrajectoryExtract(
-        _make_trajectory(result.rollout, seat, steps, members) if steps else None, dict(sorted(left.items()))
-    )
+    trajectory = _make_trajectory(result.rollout, seat, steps, members) if steps else None
+    return TrajectoryExtract(trajectory, dict(sorted(left.items())))
 
 
 def make_tombstone(request: EpisodeRequest, seat: TrainedSeat) -> trajectories.Trajectory | None:
-    """A tombstone trajectory: tells the trainer to stop waiting for this member of a group; None without a group.
-
-    It stands for an episode that failed, or has no trainable calls.
-    """
+    """The trajectory of an episode that failed or has no trainable calls, so that its group, if any, need not wait."""
     if request.group_size <= 1 or not request.group:
         return None
     top = Rollout(seat.match_id, request.episode_type, None, [], group=request.group, group_size=request.group_size)
     return _make_trajectory(top, seat, [], [])
-
-
-def _trainable_calls_by_role(
-    rollout: Rollout, roles: Collection[str], left: Counter[str]
-) -> dict[str, list[trajectories.ModelCall]]:
-    calls_by_role: dict[str, list[trajectories.ModelCall]] = defaultdict(list)
-    for at, step in enumerate(rollout.steps):
-        if step.role_id not in roles:
-            continue
-        if reason := exclusion_reason(rollout, at):
-            left[reason] += 1
-            continue
-        assert step.tokens is not None
-        calls_by_role[step.role_id].append(step.tokens)
-    return calls_by_role
 
 
 def _make_trajectory(
