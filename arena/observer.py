@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from arena.model_call import EpisodeContext
 from schemas.batches import TrainingBatch
 from schemas.episodes import EpisodeRequest, GenerateResult, Message, ModelResponse, Rollout
@@ -31,18 +33,17 @@ class LoggingObserver:
     def step_started(self, step: int, requests: Sequence[EpisodeRequest]) -> None:
         """A batch begins; steps count from 0."""
         self._step = {"step": step}
-        self._log.debug("step started", **self._step, requests=len(requests))
+        self._debug("step started", requests=len(requests))
 
     def step_ended(self, results: Sequence[GenerateResult], batch: TrainingBatch) -> None:
         """A batch was played, with its credit assigned: its trees, a summary, and each training record."""
         for result in results:
             self.log_result(result)
-        counts = {name: getattr(batch.counts, name) for name in batch.counts.__struct_fields__}
-        self._log.debug("batch", **self._step, **counts, rewards=batch.rewards, version=batch.policy_version)
+        counts = msgspec.structs.asdict(batch.counts)
+        self._debug("batch", **counts, rewards=batch.rewards, version=batch.policy_version)
         for record in batch.records:
-            self._log.debug(
+            self._debug(
                 "training record",
-                **self._step,
                 episode=record.rollout_id,
                 call=record.step_index,
                 role=record.role_id,
@@ -54,22 +55,14 @@ class LoggingObserver:
                 actions=len(record.step.branches),
                 version=record.step.version,
             )
-        self._log.debug("step ended", **self._step, records=len(batch.records), failed=batch.counts.failed)
+        self._debug("step ended", records=len(batch.records), failed=batch.counts.failed)
 
     def log_result(self, result: GenerateResult, depth: int = 0) -> None:
         """Log a tree of episodes, parents before their children."""
-        rollout = result.rollout
+        rollout, calls, children = result.rollout, len(result.rollout.steps), len(result.children)
         facts = {"failure": rollout.failure} if rollout.failure else {"rewards": rollout.rewards}
-        self._log.debug(
-            "result",
-            **self._step,
-            **_episode_fields(rollout.id, rollout.parent),
-            depth=depth,
-            kind=rollout.episode_type,
-            calls=len(rollout.steps),
-            children=len(result.children),
-            **facts,
-        )
+        kind = rollout.episode_type
+        self._debug("result", rollout, depth=depth, kind=kind, calls=calls, children=children, **facts)
         for child in result.children:
             self.log_result(child, depth + 1)
 
@@ -77,16 +70,13 @@ class LoggingObserver:
         """An episode begins; ``context`` is its position among others."""
         about = {} if request.artifact is None else {"artifact": self._truncate(str(request.artifact))}
         about |= {"store": request.store} if request.store else {}
-        self._log.debug(
-            "episode started", **self._step, **_episode_fields(context.id, context.parent), kind=episode_type, **about
-        )
+        self._debug("episode started", context, kind=episode_type, **about)
 
     def episode_ended(self, rollout: Rollout) -> None:
         """An episode was scored, or failed."""
-        self._log.debug(
+        self._debug(
             "episode ended",
-            **self._step,
-            **_episode_fields(rollout.id, rollout.parent),
+            rollout,
             kind=rollout.episode_type,
             calls=len(rollout.steps),
             rewards=rollout.rewards,
@@ -106,10 +96,9 @@ class LoggingObserver:
     ) -> None:
         """A model gave a usable reply to a role, or to a judge (None)."""
         tokens = response.tokens
-        self._log.debug(
+        self._debug(
             "model call",
-            **self._step,
-            **({} if context is None else _episode_fields(context.id, context.parent)),
+            context,
             call=number,
             role=role_id or "judge",
             prompt=[f"{message.role}: {self._truncate(message.content)}" for message in messages],
@@ -120,10 +109,10 @@ class LoggingObserver:
             seconds=round(seconds, 6),
         )
 
+    def _debug(self, event: str, of: EpisodeContext | Rollout | None = None, **facts: Any) -> None:
+        place = {} if of is None else {"episode": of.id} | ({"parent": of.parent} if of.parent else {})
+        self._log.debug(event, **self._step, **place, **facts)
+
     def _truncate(self, text: str) -> str:
         half = self._texts // 2
         return text if len(text) <= self._texts else f"{text[:half]} … {text[-half:]}"
-
-
-def _episode_fields(id: str, parent: str) -> dict[str, str]:
-    return {"episode": id} | ({"parent": parent} if parent else {})

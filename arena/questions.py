@@ -15,9 +15,9 @@ from arena.arena import Arena
 from arena.datasets import WORD_KINDS, Problem, ProblemSet, score_answer
 from arena.episodes import Episode
 from arena.episodes.chat import SingleTurnEpisode
-from arena.rubrics import RewardFn, Rubric
+from arena.rubrics import Rubric
 from schemas.config.base import Table
-from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Rollout
+from schemas.episodes import EpisodeRequest, EpisodeState, Rollout
 from schemas.errors import EpisodeError
 from schemas.numbers import PositiveInt
 
@@ -90,11 +90,7 @@ class QuestionAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 def list_questions(source: Sequence[QuestionAnswer] | ProblemSet, seed_offset: int = 0) -> list[QuestionAnswer]:
-    """The questions of a setting: those given, or the problems of a set, of its seed plus an offset.
-
-    Raises:
-        ConfigError: the set cannot be made.
-    """
+    """The questions given, or the problems of a set, of its seed plus an offset; ``ConfigError`` if it has none."""
     if isinstance(source, ProblemSet):
         return [QuestionAnswer(*problem) for problem in source.problems(seed_offset)]
     return list(source)
@@ -118,7 +114,9 @@ def parse_question(reply: str, rules: QuestionRules) -> tuple[QuestionAnswer | N
     question, claimed = extract_labelled(reply, "Question"), extract_labelled(reply, "Answer")
     match = _ARITHMETIC_PATTERN.fullmatch(question)
     if match is None:
-        return _accept_unverified(question, claimed, rules.trust)
+        if not (question and rules.trust and claimed):
+            return None, "no question" if not question else "no answer" if rules.trust else "no arithmetic"
+        return QuestionAnswer(question, claimed), ""
     terms = re.findall(r"[0-9]+|[-+*]", match[1].replace("×", "*"))
     numbers, operations = [int(term) for term in terms[::2]], terms[1::2]
     if len(numbers) > rules.terms or max(numbers) > rules.largest or not set(operations) <= set(rules.operations):
@@ -134,14 +132,6 @@ def random_arithmetic(rules: QuestionRules, rng: Random) -> str:
     """Arithmetic of two random numbers."""
     first, second = rng.randint(0, rules.largest), rng.randint(0, rules.largest)
     return f"{first} {rng.choice(rules.operations)} {second} = ?"
-
-
-def _accept_unverified(question: str, answer: str, trust: bool) -> tuple[QuestionAnswer | None, str]:
-    if not question:
-        return None, "no question"
-    if not trust:
-        return None, "no arithmetic"
-    return (QuestionAnswer(question, answer), "") if answer else (None, "no answer")
 
 
 def _evaluate(numbers: Sequence[int], operations: Sequence[str]) -> int:
@@ -168,11 +158,8 @@ def parse_choices(question: str) -> list[str]:
 def parse_challenge(reply: str, document: str, options: int) -> tuple[QuestionAnswer | None, str]:
     """The question after ``Question:`` and the answer after ``Answer:``; or None and why they are unusable.
 
-    Args:
-        reply: The challenger's reply.
-        document: Must contain the answer, as whole words.
-        options: Number of different choices that the question must offer, the answer among them; 0 for none, and then
-            the question must not contain the answer.
+    The document must contain the answer, as whole words. The question must offer so many different ``options``, the
+    answer among them; with 0 it offers none, and must not contain the answer.
     """
     question, answer = extract_labelled(reply, "Question"), extract_labelled(reply, "Answer")
     if not question or not normalise_answer(answer):
@@ -187,9 +174,9 @@ def parse_challenge(reply: str, document: str, options: int) -> tuple[QuestionAn
     stem = _CHOICES.sub("", question) if options else question
     if not normalise_answer(stem):
         return None, "no question"
-    return (
-        (None, "it gives its answer away") if _contains_answer(stem, answer) else (QuestionAnswer(question, answer), "")
-    )
+    if _contains_answer(stem, answer):
+        return None, "it gives its answer away"
+    return QuestionAnswer(question, answer), ""
 
 
 def make_cloze(document: str, options: int, rng: Random) -> QuestionAnswer:
@@ -199,7 +186,12 @@ def make_cloze(document: str, options: int, rng: Random) -> QuestionAnswer:
     of the document.
     """
     sentences = filter(None, map(str.strip, re.findall(r"[^.!?]+[.!?]?", document)))
-    gaps = [(sentence, word) for sentence in sentences for word in _words(sentence)]
+    gaps = [
+        (sentence, word)
+        for sentence in sentences
+        for word in re.findall(r"[A-Za-z]+", sentence)
+        if len(word) > 2 and normalise_answer(word)
+    ]
     known = [(sentence, word) for sentence, word in gaps if _words_of_same_kind(word)]
     sentence, word = rng.choice(known or gaps or [(GAP, "unknown")])
     similar = _words_of_same_kind(word) or [word for _, word in gaps]
@@ -218,47 +210,30 @@ def _words_of_same_kind(word: str) -> Sequence[str]:
     return next((words for words in WORD_KINDS.values() if word in words), ())
 
 
-def _words(sentence: str) -> list[str]:
-    return [word for word in re.findall(r"[A-Za-z]+", sentence) if len(word) > 2 and normalise_answer(word) != ""]
-
-
 class QuestionEpisode(SingleTurnEpisode):
-    """One attempt at a question; by default 1 for the right answer."""
+    """One attempt at a question, by default with the reward ``right``.
+
+    It is 1 if the text after ``Answer:``, or else the whole reply, is the answer; a verifier's score if there is one.
+    """
 
     def __init__(self, episode_type: str, role_id: str, rubric: Rubric | None = None) -> None:
         super().__init__(role_id)
         self.episode_type = episode_type
-        self.rubric = rubric or Rubric([right_answer_reward(role_id)])
+
+        def right(rollout: Rollout, arena: Arena) -> dict[str, float]:
+            reply = rollout.steps[-1].completion_text
+            answer = extract_labelled(reply, "Answer") or reply
+            question = msgspec.convert(rollout.artifact, QuestionAnswer)
+            if question.problem is not None:
+                return {role_id: score_answer(answer.strip(), question.problem)}
+            return {role_id: float(is_equivalent_answer(answer, question.answer))}
+
+        self.rubric = rubric or Rubric([right])
 
     def get_prompt(self, artifact: Any) -> str:
         """The question alone."""
         question: str = artifact["question"]
         return question
-
-
-def right_answer_reward(role: str) -> RewardFn:
-    """Reward function ``right``: 1 if the text after ``Answer:``, or else the whole reply, is the answer.
-
-    A problem with a verifier earns its score.
-    """
-
-    def right(rollout: Rollout, arena: Arena) -> dict[str, float]:
-        reply = rollout.steps[-1].completion_text
-        answer = extract_labelled(reply, "Answer") or reply
-        question = msgspec.convert(rollout.artifact, QuestionAnswer)
-        if question.problem is not None:
-            return {role: score_answer(answer.strip(), question.problem)}
-        return {role: float(is_equivalent_answer(answer, question.answer))}
-
-    return right
-
-
-def pass_rate(attempts: Sequence[GenerateResult], role: str) -> float:
-    """Share of right answers among the attempts that did not fail; ``EpisodeError`` if all failed."""
-    scored = [attempt.rewards[role] for attempt in attempts if not attempt.failure]
-    if not scored:
-        raise EpisodeError(f"none of {len(attempts)} attempts came to a result: {attempts[0].failure}")
-    return sum(scored) / len(scored)
 
 
 class ProposalEpisode(Episode):
@@ -273,15 +248,19 @@ class ProposalEpisode(Episode):
         count: int,
         trainable: bool = True,
     ) -> float:
-        """Run concurrent attempts at a question; the pass rate, which enters the state."""
+        """Run concurrent attempts at a question; the pass rate of those that did not fail, which enters the state."""
         attempt = EpisodeRequest(solver.episode_type, msgspec.to_builtins(question), is_trainable=trainable)
         state.child_results += await arena.generate_rollouts([attempt] * count, concurrency=count)
-        rate = state.data["pass_rate"] = pass_rate(state.child_results, solver.role_id)
+        scored = [result.rewards[solver.role_id] for result in state.child_results if not result.failure]
+        if not scored:
+            failure = state.child_results[0].failure
+            raise EpisodeError(f"none of {len(state.child_results)} attempts came to a result: {failure}")
+        rate: float = sum(scored) / len(scored)
+        state.data["pass_rate"] = rate
         return rate
 
 
 def proposal_metrics(extras: Mapping[str, Any]) -> dict[str, float]:
     """Metrics of a ``ProposalEpisode``: the pass rate, and whether a proposal was usable, as far as it has them."""
     rate = {"pass_rate": extras["pass_rate"]} if "pass_rate" in extras else {}
-    usable = {"usable": float(not extras["unusable"])} if "unusable" in extras else {}
-    return {**rate, **usable}
+    return rate | ({"usable": float(not extras["unusable"])} if "unusable" in extras else {})

@@ -89,36 +89,23 @@ def decode_record(record: bytes) -> EpisodeRecord:
 
 
 def make_transcript(record: bytes) -> list[Turn]:
-    """A record for people: each episode with its calls, its children indented, and its rewards.
-
-    Raises:
-        EpisodeError: not a record of an episode.
-    """
+    """A record for people: each episode with its calls, its children indented, and its rewards; or ``EpisodeError``."""
     return _transcript_turns(decode_record(record).tree, "")
 
 
 def _transcript_turns(episode: RecordedEpisode, indent: str) -> list[Turn]:
-    marks = "" if episode.is_trainable else ", not trained on"
-    about = [] if episode.artifact is None else [f"{indent}about: {_format_value(episode.artifact)}"]
-    turns = [Turn(f"{indent}{episode.id}: {episode.episode_type}{marks}", {}, about)]
-    turns += [
-        Turn(f"{indent}{episode.id}, call {number}", {f"{indent}{call.role}": call.said.splitlines() or [""]})
-        for number, call in enumerate(episode.calls)
-    ]
+    marks, about = "" if episode.is_trainable else ", not trained on", episode.artifact
+    if not isinstance(about, str | None):
+        about = msgspec.json.encode(about).decode()
+    subject = [] if about is None else [f"{indent}about: {about}"]
+    turns = [Turn(f"{indent}{episode.id}: {episode.episode_type}{marks}", {}, subject)]
+    for number, call in enumerate(episode.calls):
+        said = {f"{indent}{call.role}": call.said.splitlines() or [""]}
+        turns.append(Turn(f"{indent}{episode.id}, call {number}", said))
     for child in episode.children:
         turns += _transcript_turns(child, indent + _INDENT)
-    return [
-        *turns,
-        Turn(f"{indent}{episode.id}: {'FAILED' if episode.failure else 'over'}", {}, _notes(episode, indent)),
-    ]
-
-
-def _notes(episode: RecordedEpisode, indent: str) -> list[str]:
     if episode.failure:
-        return [f"{indent}{episode.failure}"]
-    rewards = [f"{indent}{role} earns {reward:g}" for role, reward in sorted(episode.rewards.items())]
-    return [*rewards, *(f"{indent}{name} = {value:g}" for name, value in sorted(episode.metrics.items()))]
-
-
-def _format_value(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        return [*turns, Turn(f"{indent}{episode.id}: FAILED", {}, [f"{indent}{episode.failure}"])]
+    notes = [f"{indent}{role} earns {reward:g}" for role, reward in sorted(episode.rewards.items())]
+    notes += [f"{indent}{name} = {value:g}" for name, value in sorted(episode.metrics.items())]
+    return [*turns, Turn(f"{indent}{episode.id}: over", {}, notes)]

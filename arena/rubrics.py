@@ -30,22 +30,22 @@ class Rubric:
     def __init__(
         self, funcs: Sequence[RewardFn], weights: Sequence[float] | None = None, timeout_s: float | None = None
     ) -> None:
-        """A rubric of these functions.
+        """A rubric of these functions, each with a weight, by default 1; ``UsageError`` for other numbers of weights.
 
-        Args:
-            funcs: Reward functions. Their names name the metrics; a second one of the same name is ``name#2``.
-            weights: One for each function; all 1 by default.
-            timeout_s: Time limit for all functions together, for judges that never answer.
-
-        Raises:
-            UsageError: other than one finite weight for each function.
+        The functions' names name the metrics; a second one of the same name is ``name#2``. ``timeout_s`` limits the
+        time of all functions together, for judges that never answer.
         """
         self.funcs = list(funcs)
         self.weights = [1.0] * len(self.funcs) if weights is None else [float(weight) for weight in weights]
         self.timeout_s = timeout_s
         if len(self.weights) != len(self.funcs) or not all(map(isfinite, self.weights)):
             raise UsageError(f"rubric: weights {weights} for {len(self.funcs)} functions; expected a finite one each")
-        self.names = _unique_names(self.funcs)
+        self.names: list[str] = []
+        seen: Counter[str] = Counter()
+        for func in self.funcs:
+            name = getattr(func, "__name__", type(func).__name__)
+            seen[name] += 1
+            self.names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
 
     async def score(self, rollout: Rollout, arena: Arena) -> Scores:
         """Score a rollout, which is not changed.
@@ -79,7 +79,8 @@ class Rubric:
         try:
             values.extend(func(rollout, arena) for func in self.funcs)
         except BaseException:  # raised again; a coroutine that is never awaited is a warning
-            _close_coroutines(values)
+            for coroutine in filter(iscoroutine, values):
+                coroutine.close()
             raise
         waiting = [at for at, value in enumerate(values) if isawaitable(value)]
         if len(waiting) == 1:
@@ -92,26 +93,8 @@ class Rubric:
         return values
 
 
-def _close_coroutines(values: Sequence[object]) -> None:
-    """Close coroutines that will not be awaited: Python warns about those that never started."""
-    for value in values:
-        if iscoroutine(value):
-            value.close()
-
-
 async def _await_value(value: Awaitable[Any]) -> Any:
     return await value
-
-
-def _unique_names(funcs: Sequence[RewardFn]) -> list[str]:
-    """The functions' names, made unique."""
-    seen: Counter[str] = Counter()
-    names = []
-    for func in funcs:
-        name = getattr(func, "__name__", type(func).__name__)
-        seen[name] += 1
-        names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return names
 
 
 def _validate_rewards(name: str, result: object, rollout: Rollout, arena: Arena) -> dict[str, float]:
@@ -122,9 +105,8 @@ def _validate_rewards(name: str, result: object, rollout: Rollout, arena: Arena)
     rewards: dict[str, float] = {}
     for role, value in result.items():
         if role not in arena.roles:
-            raise EpisodeError(
-                f"{where}: a reward for {role!r}, which is no role; expected {format_choices(arena.roles)}"
-            )
+            expected = format_choices(arena.roles)
+            raise EpisodeError(f"{where}: a reward for {role!r}, which is no role; expected {expected}")
         try:
             rewards[role] = float(value)
         except (TypeError, ValueError):

@@ -40,12 +40,9 @@ class ArtifactStore:
         self._sink, self._keeps_additions = sink, False
 
     def add(self, artifact: Artifact) -> Artifact:
-        """Add an artifact, or replace the one with its id, whose weight may have changed.
+        """Add an artifact, by default named by its digest, or replace the one with its id; return it with its id.
 
         After ``hand_over`` the store contains it only once it comes back: in a league, some time after the match.
-
-        Returns:
-            The artifact with its id, by default the digest of its content.
 
         Raises:
             UsageError: a negative or infinite weight, or content that is not JSON.
@@ -79,11 +76,16 @@ class ArtifactStore:
             self._draws += 1
             rng = Random(derive_seed(self._seed, "store", self.name, self._draws))
         known = list(self._artifacts.values())
-        if weighted:
-            return [known[index] for index in self._draw_weighted(k, rng)]
-        whole, rest = divmod(k, len(known))
-        rounds = [rng.sample(known, len(known)) for _ in range(whole)] + [rng.sample(known, rest)]
-        return [artifact for drawn in rounds for artifact in drawn]
+        if not weighted:
+            whole, rest = divmod(k, len(known))
+            rounds = [rng.sample(known, len(known)) for _ in range(whole)] + [rng.sample(known, rest)]
+            return [artifact for drawn in rounds for artifact in drawn]
+        if self._cumulative_weights is None:
+            self._cumulative_weights = list(accumulate(artifact.weight for artifact in known))
+        weights = self._cumulative_weights
+        if weights[-1] <= 0:
+            raise EpisodeError(f"store {self.name!r}: all {len(weights)} weights are 0; expected one above")
+        return [known[bisect_right(weights, rng.random() * weights[-1], 0, len(weights) - 1)] for _ in range(k)]
 
     def count(self) -> int:
         """Number of artifacts."""
@@ -96,18 +98,6 @@ class ArtifactStore:
     def _keep(self, artifact: Artifact) -> None:
         self._artifacts[artifact.id] = artifact
         self._cumulative_weights = None
-
-    def _draw_weighted(self, k: int, rng: Random) -> list[int]:
-        """Indices of k draws; the cumulative weights are cached between draws."""
-        if self._cumulative_weights is None:
-            self._cumulative_weights = list(accumulate(artifact.weight for artifact in self._artifacts.values()))
-        whole = self._cumulative_weights[-1]
-        if whole <= 0:
-            raise EpisodeError(
-                f"store {self.name!r}: all {len(self._cumulative_weights)} weights are 0; expected one above"
-            )
-        last = len(self._cumulative_weights) - 1
-        return [bisect_right(self._cumulative_weights, rng.random() * whole, 0, last) for _ in range(k)]
 
     def _validate(self, artifact: Artifact) -> Artifact:
         if not (isfinite(artifact.weight) and artifact.weight >= 0):
