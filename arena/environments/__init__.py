@@ -21,7 +21,7 @@ from arena.games.base import GameSpec, Turn
 from arena.games.texts import evaluation_spec, seat_counts, words_of
 from arena.model_call import Limits
 from arena.records import make_transcript
-from arena.stores import ArtifactStore, Sink
+from arena.stores import Sink
 from schemas.batches import CreditAssigner
 from schemas.config import convert
 from schemas.episodes import Artifact, ArtifactAdded, EpisodeRequest, GenerateResult, Message, Role
@@ -43,29 +43,21 @@ class ArenaOptions(NamedTuple):
     sink: Sink | None = None
 
 
-class EnvironmentArena(Arena):
-    """An arena with one store of initial artifacts and with groups of equal requests."""
+class DatasetArena(Arena):
+    """The arena of a ``DatasetSpec``: a store of initial items, and groups of equal requests."""
 
-    def __init__(
-        self,
-        client: InferenceClient,
-        options: ArenaOptions,
-        roles: Iterable[Role] = (),
-        episodes: Iterable[Episode] = (),
-    ) -> None:
+    def __init__(self, client: InferenceClient, options: ArenaOptions, spec: "DatasetSpec") -> None:
         super().__init__(client, options.credit_assigner, name=options.name, seed=options.seed, limits=options.limits)
         self.group_count = 0
-        self._sink = options.sink
-        for role in roles:
+        self._spec = spec
+        for role in spec.make_roles():
             self.add_role(role)
-        for episode in episodes:
+        for episode in spec.make_episodes():
             self.add_episode(episode.episode_type, episode)
-
-    def fill_store(self, name: str, items: Iterable[Any]) -> None:
-        """Register a store that begins with these artifacts, which are not passed on to the sink."""
-        store = ArtifactStore(name, self.seed, self._sink)
-        store.replay(ArtifactAdded(name, Artifact(item)) for item in items)
-        self.add_store(name, store)
+        if (items := spec.make_items()) is not None:
+            store = self.add_store(f"{spec.item}s", sink=options.sink)
+            # By replay, since they are not passed on to the sink.
+            store.replay(ArtifactAdded(store.name, Artifact(item)) for item in items)
 
     def make_group(self, request: EpisodeRequest, name: str, size: int, single: bool = True) -> list[EpisodeRequest]:
         """As many copies of a request as are compared with each other, under a new group's name, which begins so.
@@ -76,26 +68,9 @@ class EnvironmentArena(Arena):
         group = f"{name}-{self.group_count}" if size > 1 or single else ""
         return [msgspec.structs.replace(request, group=group, group_size=size)] * size
 
-
-class DatasetArena(EnvironmentArena):
-    """The arena of a ``DatasetSpec``."""
-
-    def __init__(self, client: InferenceClient, options: ArenaOptions, spec: "DatasetSpec") -> None:
-        episodes = spec.make_episodes()
-        super().__init__(client, options, spec.make_roles(), episodes)
-        self._spec, self._episode_type = spec, episodes[0].episode_type
-        if (items := spec.make_items()) is not None:
-            self.fill_store(f"{spec.item}s", items)
-
     def get_batch(self) -> list[EpisodeRequest]:
-        """A group of episodes about each of some items."""
-        spec = self._spec
-        count, size = (getattr(spec.settings, setting) for setting in (spec.batch, spec.compared))
-        return [
-            request
-            for artifact in spec.draw_items(self, count)
-            for request in self.make_group(spec.request(self._episode_type, artifact), spec.item, size, spec.single)
-        ]
+        """See ``DatasetSpec.make_batch``."""
+        return self._spec.make_batch(self)
 
 
 class ArenaSpec(ABC):
@@ -116,8 +91,6 @@ class ArenaSpec(ABC):
     """The setting with the number of attempts that are compared."""
     settings_type: ClassVar[type[msgspec.Struct]]
     """Struct of the ``[game]`` settings, for ``of``."""
-    arena_type: ClassVar[Any]
-    """Class of the arena, called by ``open`` with the client, the options and the settings."""
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings
@@ -131,13 +104,12 @@ class ArenaSpec(ABC):
         """Ids of the roles that the agent in a seat plays: by default the one of the seat's name."""
         return (self.seats[seat],)
 
+    @abstractmethod
     def open(self, client: InferenceClient, opening: ArenaOptions = ArenaOptions()) -> Arena:  # noqa: B008 - immutable
         """An arena with all its roles, episodes and stores, the stores filled with their initial artifacts.
 
         A league calls its ``get_batch`` but not its ``on_step_end``: a curriculum must grow from within episodes.
         """
-        arena: Arena = self.arena_type(client, opening, self.settings)
-        return arena
 
     def evaluation_batch(self, arena: Arena) -> Sequence[EpisodeRequest]:
         """The requests from which a league's evaluation matches are drawn by seed: by default those of a step.
@@ -175,34 +147,52 @@ class ArenaSpec(ABC):
 
 
 class DatasetSpec(ArenaSpec):
-    """An arena that draws items and has a group of episodes about each."""
+    """An arena that draws items and has a group of episodes about each. A single seat plays all roles."""
 
     item: str
     """Singular of the store's name, and the prefix of a group's name."""
     compared: str = "group_size"
     """The setting with the number of episodes about an item."""
     single: bool = True
-    """See ``EnvironmentArena.make_group``."""
+    """See ``DatasetArena.make_group``."""
+    episode_class: ClassVar[Any]
+    """Class of the episode that a batch requests, made from the settings."""
+    prompts: Mapping[str, str]
+    """System prompts by role."""
 
-    @abstractmethod
     def make_roles(self) -> Sequence[Role]:
-        """All roles."""
+        """All roles, by default with one limit of tokens."""
+        return [Role(id, prompt, max_tokens=self.settings.max_tokens) for id, prompt in self.prompts.items()]
 
-    @abstractmethod
+    def roles_in(self, seat: int) -> Sequence[str]:
+        """All roles, or the one of the seat's name where there are several seats."""
+        return tuple(self.prompts) if len(self.seats) == 1 else super().roles_in(seat)
+
     def make_episodes(self) -> Sequence[Episode]:
         """All episodes; a batch requests the first."""
+        return [self.episode_class(self.settings)]
 
     def make_items(self) -> Iterable[Any] | None:
         """The initial items of the store; None for an arena without one, which overrides ``draw_items``."""
         return None
 
-    def draw_items(self, arena: EnvironmentArena, count: int) -> Iterable[Artifact]:
+    def draw_items(self, arena: DatasetArena, count: int) -> Iterable[Artifact]:
         """The items of a batch, each asked for after the former's group was made: none twice before all others."""
         return arena.stores[f"{self.item}s"].sample(count)
 
     def request(self, episode_type: str, artifact: Artifact) -> EpisodeRequest:
         """An episode about an item."""
         return EpisodeRequest(episode_type, artifact.data)
+
+    def make_batch(self, arena: DatasetArena) -> list[EpisodeRequest]:
+        """A group of episodes about each of some items."""
+        episode_type = next(iter(arena.episodes))
+        count, size = (getattr(self.settings, setting) for setting in (self.batch, self.compared))
+        return [
+            request
+            for artifact in self.draw_items(arena, count)
+            for request in arena.make_group(self.request(episode_type, artifact), self.item, size, self.single)
+        ]
 
     def open(self, client: InferenceClient, opening: ArenaOptions = ArenaOptions()) -> Arena:  # noqa: B008 - immutable
         """See ``ArenaSpec.open``."""

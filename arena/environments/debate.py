@@ -14,7 +14,7 @@ from arena.environments import register
 from arena.episodes.chat import AlternatingRolesEpisode
 from arena.judges import Ballot, JudgeConfig, JudgedEpisode, JudgedSpec, improvised_speech, improvised_verdict
 from schemas.config.base import Table
-from schemas.episodes import EpisodeState, Message, Role
+from schemas.episodes import EpisodeState, Message
 from schemas.errors import ConfigError
 from schemas.numbers import PositiveInt
 
@@ -82,19 +82,8 @@ class DebateSpec(JudgedSpec):
     name = "debate"
     seats = (AFF, NEG)
     items, item = "topics", "topic"
-    settings_type = Settings
-
-    def make_roles(self) -> Sequence[Role]:
-        """One role for the topic and one against it."""
-        max_tokens = self.settings.max_tokens
-        return (
-            Role(AFF, "Argue for the topic.", max_tokens=max_tokens),
-            Role(NEG, "Argue against the topic.", max_tokens=max_tokens),
-        )
-
-    def make_episodes(self) -> Sequence[JudgedEpisode]:
-        """The debate."""
-        return [DebateEpisode(self.settings)]
+    settings_type, episode_class = Settings, DebateEpisode
+    prompts: Mapping[str, str] = {AFF: "Argue for the topic.", NEG: "Argue against the topic."}
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """Sentences with words of the topic by chance. The judge mostly names the side with more of them.

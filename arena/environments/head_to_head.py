@@ -14,7 +14,7 @@ from arena.datasets import PROMPTS
 from arena.environments import register
 from arena.judges import Ballot, JudgeConfig, JudgedEpisode, JudgedSpec, improvised_speech, improvised_verdict
 from schemas.config.base import Table
-from schemas.episodes import EpisodeState, Message, Role
+from schemas.episodes import EpisodeState, Message
 from schemas.errors import ConfigError
 from schemas.numbers import PositiveInt
 
@@ -73,15 +73,11 @@ class HeadToHeadSpec(JudgedSpec):
     name = "head_to_head"
     seats = SIDES
     items, item = "prompts", "prompt"
-    settings_type = Settings
+    settings_type, episode_class = Settings, ComparisonEpisode
 
-    def make_roles(self) -> Sequence[Role]:
-        """Two equal roles."""
-        return [Role(side, self.settings.system, max_tokens=self.settings.max_tokens) for side in SIDES]
-
-    def make_episodes(self) -> Sequence[JudgedEpisode]:
-        """The comparison."""
-        return [ComparisonEpisode(self.settings)]
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.prompts = dict.fromkeys(SIDES, settings.system)
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """A sentence with words of the prompt by chance. The judge mostly names the answer with more of them.

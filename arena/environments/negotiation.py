@@ -13,11 +13,11 @@ from typing import Annotated, Any
 import msgspec
 
 from arena.arena import Arena
-from arena.environments import DatasetSpec, EnvironmentArena, register
+from arena.environments import DatasetArena, DatasetSpec, register
 from arena.episodes.chat import AlternatingRolesEpisode
 from arena.rubrics import Rubric
 from schemas.config.base import Table
-from schemas.episodes import Artifact, EpisodeState, GenerateResult, Message, Role, Rollout
+from schemas.episodes import Artifact, EpisodeState, GenerateResult, Message, Rollout
 from schemas.errors import ConfigError, EpisodeError
 from schemas.ids import derive_seed
 from schemas.numbers import PositiveInt, Share
@@ -261,18 +261,13 @@ class NegotiationSpec(DatasetSpec):
     seats = PLAYERS
     item = "deal"
     single = False
-    settings_type = Settings
+    settings_type, episode_class = Settings, NegotiationEpisode
 
-    def make_roles(self) -> Sequence[Role]:
-        """Two equal roles."""
-        instructions = _INSTRUCTIONS.format(*self.settings.resources)
-        return [Role(player, instructions, max_tokens=self.settings.max_tokens) for player in PLAYERS]
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.prompts = dict.fromkeys(PLAYERS, _INSTRUCTIONS.format(*settings.resources))
 
-    def make_episodes(self) -> Sequence[NegotiationEpisode]:
-        """The negotiation."""
-        return [NegotiationEpisode(self.settings)]
-
-    def draw_items(self, arena: EnvironmentArena, count: int) -> Iterator[Artifact]:
+    def draw_items(self, arena: DatasetArena, count: int) -> Iterator[Artifact]:
         """New deals."""
         for _ in range(count):
             deal = draw_deal(self.settings, Random(derive_seed(arena.seed, "deal", arena.group_count + 1)))

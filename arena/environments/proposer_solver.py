@@ -7,16 +7,16 @@ their weights.
 With ``populations`` teachers and students are different agents: a seat for the solvers, and one for the proposer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Annotated, Any
 
 import msgspec
 
 from arena.arena import Arena
-from arena.clients import InferenceClient
 from arena.datasets import ProblemSet
-from arena.environments import ArenaOptions, ArenaSpec, EnvironmentArena, register
+from arena.environments import ArenaSpec, DatasetArena, DatasetSpec, register
+from arena.episodes import Episode
 from arena.questions import (
     ProposalEpisode,
     QuestionAnswer,
@@ -28,7 +28,7 @@ from arena.questions import (
     random_arithmetic,
 )
 from arena.rubrics import Rubric
-from schemas.episodes import Artifact, EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
+from schemas.episodes import Artifact, EpisodeRequest, EpisodeState, GenerateResult, Message, Rollout
 from schemas.errors import ConfigError
 from schemas.ids import derive_seed
 from schemas.numbers import Count, PositiveInt, Share
@@ -164,47 +164,42 @@ class PractiseEpisode(SolverEpisode):
         return state
 
 
-class ProposerSolverArena(EnvironmentArena):
-    """Proposals, and practice of kept questions."""
-
-    def __init__(self, client: InferenceClient, options: ArenaOptions, settings: Settings) -> None:
-        task = f"Write arithmetic for others to solve, with {' '.join(settings.operations)}, like Question: 2 + 3 = ?"
-        free = "Write a question with a short answer. Question: ... Answer: ..."
-        roles = (
-            Role(PROPOSER, free if settings.trust else task, max_tokens=settings.max_tokens),
-            Role(SOLVER, "Solve it. Answer: ...", max_tokens=settings.max_tokens),
-        )
-        super().__init__(client, options, roles, (ProposeEpisode(settings), PractiseEpisode(settings), SOLVE))
-        self.settings = settings
-        self.fill_store(STORE, map(msgspec.to_builtins, list_questions(settings.questions)))
-
-    def get_batch(self) -> list[EpisodeRequest]:
-        """One group of proposals, and practice, each a group by itself."""
-        practise = EpisodeRequest(PractiseEpisode.episode_type, store=STORE, weighted=True)
-        propose = EpisodeRequest(ProposeEpisode.episode_type)
-        proposals = self.make_group(propose, "proposals", self.settings.proposals)
-        return proposals + [practise] * self.settings.practice
-
-
-class ProposerSolverSpec(ArenaSpec):
+class ProposerSolverSpec(DatasetSpec):
     """One seat: the policy is both the proposer and the solvers. With ``populations`` two."""
 
     name = "proposer_solver"
     seats: Sequence[str] = ("Both",)
-    items = "questions"
+    items, item = "questions", "question"
     batch = "proposals"
     attempts = "solver_rollouts"
-    settings_type, arena_type = Settings, ProposerSolverArena
+    settings_type = Settings
 
     def __init__(self, settings: Settings) -> None:
         """Check the initial questions, so that a league does not begin with a set that cannot be made."""
         super().__init__(settings)
         list_questions(settings.questions)
         self.seats = (SOLVER, PROPOSER) if settings.populations else ("Both",)
+        task = f"Write arithmetic for others to solve, with {' '.join(settings.operations)}, like Question: 2 + 3 = ?"
+        free = "Write a question with a short answer. Question: ... Answer: ..."
+        self.prompts = {PROPOSER: free if settings.trust else task, SOLVER: "Solve it. Answer: ..."}
 
     def roles_in(self, seat: int) -> Sequence[str]:
         """Both roles, or the one of the seat's name."""
-        return (self.seats[seat],) if self.settings.populations else (PROPOSER, SOLVER)
+        return (self.seats[seat],) if self.settings.populations else tuple(self.prompts)
+
+    def make_episodes(self) -> Sequence[Episode]:
+        """A proposal, practice, and the attempt that both request."""
+        return ProposeEpisode(self.settings), PractiseEpisode(self.settings), SOLVE
+
+    def make_items(self) -> Iterable[Any]:
+        """The initial questions."""
+        return map(msgspec.to_builtins, list_questions(self.settings.questions))
+
+    def make_batch(self, arena: DatasetArena) -> list[EpisodeRequest]:
+        """One group of proposals, and practice, each a group by itself."""
+        practise = EpisodeRequest(PractiseEpisode.episode_type, store=STORE, weighted=True)
+        propose = EpisodeRequest(ProposeEpisode.episode_type)
+        return arena.make_group(propose, "proposals", self.settings.proposals) + [practise] * self.settings.practice
 
     def for_evaluation(self) -> ArenaSpec:
         """The solvers' seat alone where proposers have their own: what a teacher earns is no point against them."""

@@ -13,11 +13,11 @@ import msgspec
 
 from arena.arena import Arena
 from arena.datasets import WORDS
-from arena.environments import DatasetSpec, EnvironmentArena, register
+from arena.environments import DatasetArena, DatasetSpec, register
 from arena.episodes.chat import AlternatingRolesEpisode
 from arena.rubrics import Rubric
 from schemas.config.base import Table
-from schemas.episodes import Artifact, EpisodeState, GenerateResult, Message, Role, Rollout
+from schemas.episodes import Artifact, EpisodeState, GenerateResult, Message, Rollout
 from schemas.errors import ConfigError
 from schemas.ids import derive_seed
 from schemas.numbers import Count, PositiveInt
@@ -118,18 +118,10 @@ class RefineSpec(DatasetSpec):
     seats = ("Both",)
     items, item = "words", "task"
     batch = "tasks_per_batch"
-    settings_type = Settings
+    settings_type, episode_class = Settings, RefineEpisode
+    prompts: Mapping[str, str] = {WRITER: "Write one sentence with all words.", CRITIC: "Say which words are missing."}
 
-    def make_roles(self) -> Sequence[Role]:
-        """The writer and the critic."""
-        prompts = {WRITER: "Write one sentence with all words.", CRITIC: "Say which words are missing."}
-        return [Role(role, prompt, max_tokens=self.settings.max_tokens) for role, prompt in prompts.items()]
-
-    def make_episodes(self) -> Sequence[RefineEpisode]:
-        """The draft with its revisions."""
-        return [RefineEpisode(self.settings)]
-
-    def draw_items(self, arena: EnvironmentArena, count: int) -> Iterator[Artifact]:
+    def draw_items(self, arena: DatasetArena, count: int) -> Iterator[Artifact]:
         """New tasks, or some of those that are the same for all seeds."""
         settings = self.settings
         for _ in range(count):
@@ -138,10 +130,6 @@ class RefineSpec(DatasetSpec):
             rng = Random(derive_seed(seed, "task", number))
             words = rng.sample(sorted(set(settings.words or WORDS)), settings.wanted)
             yield Artifact({"words": words, "longest": settings.longest})
-
-    def roles_in(self, seat: int) -> Sequence[str]:
-        """Both roles."""
-        return (WRITER, CRITIC)
 
     def improvise(self, role_id: str | None, messages: Sequence[Message], rng: Random) -> str:
         """A text in which random words replace some required ones; a comment that names a required word."""

@@ -27,7 +27,7 @@ from arena.questions import (
 )
 from arena.rubrics import Rubric
 from schemas.config.base import Table
-from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout
+from schemas.episodes import EpisodeRequest, EpisodeState, GenerateResult, Message, Rollout
 from schemas.errors import ConfigError
 from schemas.numbers import Count, PositiveFloat, PositiveInt
 
@@ -117,20 +117,9 @@ class SpiceSpec(DatasetSpec):
         """Check the problems of evaluations, so that a league does not begin with a set that cannot be made."""
         super().__init__(settings)
         list_questions(settings.evaluation or ())
-
-    def roles_in(self, seat: int) -> Sequence[str]:
-        """Both roles."""
-        return (CHALLENGER, REASONER)
-
-    def make_roles(self) -> Sequence[Role]:
-        """The challenger and the reasoner."""
-        options, max_tokens = self.settings.options, self.settings.max_tokens
-        choices = f" Offer {options} choices in brackets." if options else ""
+        choices = f" Offer {settings.options} choices in brackets." if settings.options else ""
         task = f"Ask what the text answers in a word.{choices} Question: ... Answer: ..."
-        return (
-            Role(CHALLENGER, task, max_tokens=max_tokens),
-            Role(REASONER, "Answer in a word. Answer: ...", max_tokens=max_tokens),
-        )
+        self.prompts = {CHALLENGER: task, REASONER: "Answer in a word. Answer: ..."}
 
     def make_episodes(self) -> Sequence[Episode]:
         """The challenge, and the answer that it requests."""

@@ -26,7 +26,7 @@ from arena.questions import (
 )
 from arena.rubrics import Rubric
 from schemas.config import convert
-from schemas.episodes import Artifact, EpisodeRequest, Message, Role, Rollout
+from schemas.episodes import Artifact, EpisodeRequest, Message, Rollout
 from schemas.errors import ConfigError
 from schemas.numbers import Count, PositiveInt
 
@@ -80,12 +80,8 @@ class WordProblemsSpec(DatasetSpec):
         """Check the problems, so that a league does not begin with bad ones."""
         super().__init__(settings)
         problems_of(settings)
-
-    def make_roles(self) -> Sequence[Role]:
-        """The solver."""
-        answer = "answer" if isinstance(self.settings.problems, ProblemSet) else "number"
-        instructions = f"Solve the problem. End with {ANSWER_MARK} and the {answer}."
-        return [Role(SOLVER, instructions, max_tokens=self.settings.max_tokens)]
+        answer = "answer" if isinstance(settings.problems, ProblemSet) else "number"
+        self.prompts = {SOLVER: f"Solve the problem. End with {ANSWER_MARK} and the {answer}."}
 
     def make_episodes(self) -> Sequence[QuestionEpisode]:
         """The attempt."""

@@ -25,7 +25,7 @@ from arena.episodes import Episode
 from arena.games.texts import strip_thinking
 from arena.games.third_party import require_package
 from arena.rubrics import Rubric
-from schemas.episodes import EpisodeState, GenerateResult, Message, Role, Rollout
+from schemas.episodes import EpisodeState, GenerateResult, Message, Rollout
 from schemas.errors import ConfigError
 from schemas.numbers import PositiveFloat, PositiveInt
 
@@ -173,15 +173,8 @@ class OpenEnvSpec(DatasetSpec):
     name = "openenv"
     seats = (AGENT,)
     item = "seed"
-    settings_type = Settings
-
-    def make_roles(self) -> Sequence[Role]:
-        """The agent."""
-        return [Role(AGENT, max_tokens=self.settings.max_tokens)]
-
-    def make_episodes(self) -> Sequence[OpenEnvEpisode]:
-        """The session."""
-        return [OpenEnvEpisode(self.settings)]
+    settings_type, episode_class = Settings, OpenEnvEpisode
+    prompts: Mapping[str, str] = {AGENT: ""}
 
     def make_items(self) -> Iterable[Any]:
         """The seeds."""

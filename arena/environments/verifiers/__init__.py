@@ -215,6 +215,7 @@ class VerifiersSpec(DatasetSpec):
         if needed := _unmet_needs(self.env.taskset, self.tasks[0]):
             raise ConfigError(f"{where} needs {needed}; expected an environment of text alone")
         self.seats = tuple(agent_config_fields(self.env.config))
+        self.prompts = dict.fromkeys(self.seats, "")
 
     def make_roles(self) -> Sequence[Role]:
         """The agents, sampled as they are configured."""
