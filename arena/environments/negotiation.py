@@ -278,30 +278,22 @@ class NegotiationSpec(DatasetSpec):
         if role_id is None:
             return "reject"
         text = "\n".join(message.content for message in messages if message.role == "user")
-        has = {owner: goods for owner in PLAYERS if (goods := _parse_holdings(owner, text))}
         _, offer, since = messages[-1].content.rpartition(f"{other_player(role_id)}: offer")
         if offer and "Invalid" not in since and rng.random() < 0.6:
             return rng.choice([ACCEPT, ACCEPT, REJECT])
-        give, take = (_random_units(has.get(owner, {}), rng) for owner in (role_id, other_player(role_id)))
-        return f"offer: give {give}, take {take}"
+        sides = []
+        for owner in (role_id, other_player(role_id)):
+            held = re.search(rf"^{owner} has ([\w ]+)\.$", text, re.MULTILINE)
+            goods = parse_goods(held[1]) or {} if held else {}
+            name = rng.choice(sorted(goods))
+            sides.append(f"{rng.randint(1, goods[name])} {name}")
+        return f"offer: give {sides[0]}, take {sides[1]}"
 
     def metrics(self, result: GenerateResult) -> Mapping[str, float]:
         """Adds whether there was a deal, and its share of the possible joint gain."""
         extras = result.rollout.extras
         deal, agreed = msgspec.convert(extras["deal"], Deal), msgspec.convert(extras["agreed"], Trade | None)
         return {**super().metrics(result), "deal": float(agreed is not None), "efficiency": efficiency(deal, agreed)}
-
-
-def _parse_holdings(owner: str, text: str) -> Goods:
-    """A player's goods, from the initial prompt."""
-    line = re.search(rf"^{owner} has ([\w ]+)\.$", text, re.MULTILINE)
-    return parse_goods(line[1]) or {} if line else {}
-
-
-def _random_units(goods: Goods, rng: Random) -> str:
-    """A random number of units of a random resource."""
-    name = rng.choice(sorted(goods))
-    return f"{rng.randint(1, goods[name])} {name}"
 
 
 make = register("negotiation")(NegotiationSpec.of)

@@ -125,9 +125,11 @@ class ProposeEpisode(SolverEpisode):
         self.rubric = Rubric([goldilocks])
 
     async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:
-        """Propose a question, and run attempts at it if it is usable."""
-        response = await self.call_model(PROPOSER, self._prompt(arena, state), arena)
+        """Propose a question, with known ones as examples, and run attempts at it if it is usable."""
         settings = self.settings
+        examples = arena.stores[STORE].sample(settings.examples, True, Random(state.seed))
+        lines = [*(f"Known: {artifact.data['question']}" for artifact in examples), "Write a new question."]
+        response = await self.call_model(PROPOSER, "\n".join(lines), arena)
         question, reason = parse_question(response.text, settings)
         state.data |= {"question": "" if question is None else question.question, "unusable": reason}
         if question is not None:
@@ -137,11 +139,6 @@ class ProposeEpisode(SolverEpisode):
             if settings.keep[0] <= rate <= settings.keep[1]:
                 self.store_question(arena, question, rate)
         return state
-
-    def _prompt(self, arena: Arena, state: EpisodeState) -> str:
-        """The task, with known questions as examples."""
-        examples = arena.stores[STORE].sample(self.settings.examples, True, Random(state.seed))
-        return "\n".join([*(f"Known: {artifact.data['question']}" for artifact in examples), "Write a new question."])
 
 
 def solved(rollout: Rollout, arena: Arena) -> dict[str, float]:

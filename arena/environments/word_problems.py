@@ -114,8 +114,17 @@ def problems_of(settings: Settings) -> list[QuestionAnswer]:
     if isinstance(settings.problems, ProblemSet):
         return list_questions(settings.problems)[: settings.first or None]
     chosen = _read_problems(settings.problems) if isinstance(settings.problems, str) else settings.problems
-    problems = chosen or [QuestionAnswer(question, str(answer)) for question, answer in PROBLEMS]
-    return [_normalise_problem(at, problem) for at, problem in enumerate(problems[: settings.first or None])]
+    chosen = chosen or [QuestionAnswer(question, str(answer)) for question, answer in PROBLEMS]
+    problems = []
+    for at, problem in enumerate(chosen[: settings.first or None]):
+        answer = problem.answer.rpartition(ANSWER_MARK)[2].strip()
+        if parse_number(answer) is None or not problem.question.strip():
+            raise ConfigError(
+                f"game.settings.problems[{at}]: {problem.question!r} with the answer {problem.answer!r}; "
+                f"expected a question, and a number for an answer or one behind {ANSWER_MARK}"
+            )
+        problems.append(QuestionAnswer(problem.question, answer))
+    return problems
 
 
 def _read_problems(path: str) -> list[QuestionAnswer]:
@@ -128,16 +137,6 @@ def _read_problems(path: str) -> list[QuestionAnswer]:
     if not problems:
         raise ConfigError(f"game.settings.problems: {path} is empty; expected a problem on each line")
     return problems
-
-
-def _normalise_problem(at: int, problem: QuestionAnswer) -> QuestionAnswer:
-    answer = problem.answer.rpartition(ANSWER_MARK)[2].strip()
-    if parse_number(answer) is None or not problem.question.strip():
-        raise ConfigError(
-            f"game.settings.problems[{at}]: {problem.question!r} with the answer {problem.answer!r}; "
-            f"expected a question, and a number for an answer or one behind {ANSWER_MARK}"
-        )
-    return QuestionAnswer(problem.question, answer)
 
 
 def reachable_values(question: str) -> list[int]:

@@ -70,28 +70,21 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 def parse_action(reply: str, fields: Mapping[str, Any]) -> dict[str, Any] | None:
     """The action of a reply: its last JSON object, or the value of the only field; None if there is none."""
     text = strip_thinking(reply)
-    if (action := _last_object(text)) is not None:
-        return action
-    if len(fields) != 1:
-        return None
-    ((name, schema),) = fields.items()
-    value = _last_value(text, schema)
-    return None if value is None else {name: value}
-
-
-def _last_object(text: str) -> dict[str, Any] | None:
-    decoder, value, start = json.JSONDecoder(), None, text.find("{")
+    decoder, action, start = json.JSONDecoder(), None, text.find("{")
     while start >= 0:
         end = start + 1
         with suppress(ValueError, RecursionError):
-            value, end = decoder.raw_decode(text, start)
+            action, end = decoder.raw_decode(text, start)
         start = text.find("{", end)
-    return value
+    if action is not None or len(fields) != 1:
+        return action
+    ((name, schema),) = fields.items()
+    value = _last_value(text, _first_type(schema))
+    return None if value is None else {name: value}
 
 
-def _last_value(text: str, schema: Mapping[str, Any]) -> Any:
+def _last_value(text: str, kind: str) -> Any:
     """The value of a schema's type that a text ends with; None if there is none."""
-    kind = _first_type(schema)
     if kind in ("integer", "number"):
         numbers = re.findall(r"-?\d+(?:\.\d+)?", text)
         return None if not numbers else float(numbers[-1]) if kind == "number" else int(float(numbers[-1]))

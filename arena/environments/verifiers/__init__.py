@@ -10,7 +10,7 @@ import itertools
 import re
 import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
 from typing import Any
 
@@ -79,13 +79,22 @@ class Exchange:
         """
         if self.trace.stop_condition is not None:
             return vf.Segment(messages=[], terminated=True)
-        opening = [] if self._messages else self._opening()
-        messages = [vf.UserMessage(content=message)] if isinstance(message, str) else list(message or [])
-        for entry in (*opening, *(parse_message(one) if isinstance(one, dict) else one for one in messages)):
-            self._append(entry, False)
-        reply = vf.AssistantMessage(content=(await self._arena.call_model(self._prompt(), self._name)).text)
+        if not self._messages:
+            data = self._task.data
+            if data.system_prompt:
+                self._append(vf.SystemMessage(content=data.system_prompt), False)
+            for entry in _as_messages(data.prompt):
+                self._append(entry, False)
+        for entry in _as_messages(message):
+            self._append(parse_message(entry) if isinstance(entry, dict) else entry, False)
+        prompt = [Message(entry.role, content_text(entry.content or "")) for entry in self._messages]
+        reply = vf.AssistantMessage(content=(await self._arena.call_model(prompt, self._name)).text)
         self._append(reply, True)
-        await self._check_stops()
+        if self._max_turns is not None and self.trace.num_turns >= self._max_turns:
+            self.trace.stop("max_turns")
+        for stop in self._stops:
+            if await invoke(stop, {"trace": self.trace, "task": self._task.data}):
+                self.trace.stop(stop.__name__)
         return vf.Segment(messages=[reply], root_reply=reply.content)
 
     async def finish(self, condition: str) -> vf.Trace:
@@ -96,26 +105,14 @@ class Exchange:
         self.trace.ok = True
         return self.trace
 
-    async def _check_stops(self) -> None:
-        if self._max_turns is not None and self.trace.num_turns >= self._max_turns:
-            self.trace.stop("max_turns")
-        for stop in self._stops:
-            if await invoke(stop, {"trace": self.trace, "task": self._task.data}):
-                self.trace.stop(stop.__name__)
-
-    def _opening(self) -> list[Any]:
-        data = self._task.data
-        system = [vf.SystemMessage(content=data.system_prompt)] if data.system_prompt else []
-        prompt = [vf.UserMessage(content=data.prompt)] if isinstance(data.prompt, str) else list(data.prompt or [])
-        return [*system, *prompt]
-
     def _append(self, message: Any, sampled: bool) -> None:
         parent = len(self.trace.nodes) - 1 if self.trace.nodes else None
         self.trace.nodes.append(vf.MessageNode(parent=parent, message=message, sampled=sampled))
         self._messages.append(message)
 
-    def _prompt(self) -> list[Message]:
-        return [Message(entry.role, content_text(entry.content or "")) for entry in self._messages]
+
+def _as_messages(prompt: Any) -> list[Any]:
+    return [vf.UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt or [])
 
 
 class SeatAgent:
@@ -130,25 +127,20 @@ class SeatAgent:
 
     async def run(self, task: vf.Task, **unused: Any) -> vf.Trace:
         """One reply to the task's prompt."""
-        exchange = await self._begin(task)
-        await exchange.turn()
-        return await self._finish(exchange, "agent_completed")
+        async with self._converse(task, "agent_completed") as exchange:
+            await exchange.turn()
+        return exchange.trace
+
+    def interaction(self, task: vf.Task, **unused: Any) -> AbstractAsyncContextManager[Exchange]:
+        """A conversation, turn by turn; it is scored at its end."""
+        return self._converse(task, "user_closed")
 
     @asynccontextmanager
-    async def interaction(self, task: vf.Task, **unused: Any) -> AsyncIterator[Exchange]:
-        """A conversation, turn by turn; it is scored at its end."""
-        exchange = await self._begin(task)
-        yield exchange
-        await self._finish(exchange, "user_closed")
-
-    async def _begin(self, task: vf.Task) -> Exchange:
+    async def _converse(self, task: vf.Task, condition: str) -> AsyncIterator[Exchange]:
         exchange = Exchange(self._arena, self.name, self.config, task)
         await invoke(task.setup, {"trace": exchange.trace, "runtime": None})
-        return exchange
-
-    async def _finish(self, exchange: Exchange, condition: str) -> vf.Trace:
+        yield exchange
         self._finished.append(await exchange.finish(condition))
-        return exchange.trace
 
 
 class VerifiersEpisode(Episode):
@@ -250,14 +242,11 @@ def _unmet_needs(taskset: vf.Taskset, task: vf.Task) -> str:
         return "tools"
     if task.NEEDS_CONTAINER or task.data.image:
         return "a container"
-    if any(_requires_runtime(hook) for kind in ("reward", "metric", "stop") for hook in task.hooks(kind)):
-        return "a runtime for its rewards"
+    for hook in (hook for kind in ("reward", "metric", "stop") for hook in task.hooks(kind)):
+        runtime = inspect.signature(hook).parameters.get("runtime")
+        if runtime is not None and runtime.default is inspect.Parameter.empty:
+            return "a runtime for its rewards"
     return ""
-
-
-def _requires_runtime(hook: Any) -> bool:
-    runtime = inspect.signature(hook).parameters.get("runtime")
-    return runtime is not None and runtime.default is inspect.Parameter.empty
 
 
 make = register("verifiers")(VerifiersSpec.of)
