@@ -10,7 +10,6 @@ words) it can, and the state that cannot continue raises.
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -28,19 +27,22 @@ MAX_MESSAGE_LENGTH = 200
 class GrammarState:
     """A state in a text of the language. Made by ``GrammarCompiler``."""
 
-    __slots__ = ("__dict__", "_grammars", "_matcher")
+    __slots__ = ("_allowed", "_grammars", "_matcher")
 
     def __init__(self, grammars: "GrammarCompiler", matcher: Any) -> None:
         self._grammars = grammars
         self._matcher = matcher
+        self._allowed: tuple[int, ...] | None = None
 
     def allowed(self) -> Sequence[int]:
         """See ``Constraint.allowed``."""
+        if self._allowed is None:
+            self._allowed = self._grammars.allowed_tokens(self._matcher)
         return self._allowed
 
     def advance(self, token: int) -> Constraint:
         """See ``Constraint.advance``."""
-        allowed, matcher = self._allowed, self._matcher.deep_copy()
+        allowed, matcher = self.allowed(), self._matcher.deep_copy()
         at = bisect_left(allowed, token)
         if allowed[at : at + 1] != (token,) or not matcher.consume_token(token):
             raise ModelError(
@@ -48,20 +50,12 @@ class GrammarState:
             )
         return GrammarState(self._grammars, matcher)
 
-    @cached_property
-    def _allowed(self) -> tuple[int, ...]:
-        return self._grammars.allowed_tokens(self._matcher)
-
 
 class GrammarCompiler:
     """Compiles constraints over one vocabulary, which the constructor reads as a whole: keep the compiler."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        """Prepare a vocabulary.
-
-        Raises:
-            ConfigError: the extra ``grammars`` is not installed.
-        """
+        """Prepare a vocabulary; ``ConfigError`` unless the extra ``grammars`` is installed."""
         try:
             import llguidance
         except ImportError as error:
@@ -73,22 +67,20 @@ class GrammarCompiler:
         self._tokens = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_TokenizerAdapter(vocabulary)))
 
     def compile_regex(self, pattern: str, closing: str = "") -> Constraint:
-        r"""Completions that match a regular expression as a whole, followed by ``closing``.
+        r"""Completions that match a regular expression as a whole, followed by the literal text ``closing``.
 
-        Args:
-            pattern: In the syntax of Rust's `regex` (no look-around, no back-references; ``\d`` and ``\w`` hold
-                the digits and letters of all scripts).
-            closing: Literal text after it. Where a match can end or go on, this replaces an end token.
+        The syntax is that of Rust's `regex` (no look-around, no back-references; ``\d`` and ``\w`` hold the digits and
+        letters of all scripts). Where a match can end or go on, ``closing`` replaces an end token.
 
         Raises:
             ModelError: not a regular expression, or one that matches only the empty text.
         """
         of_regex = self._library.LLMatcher.grammar_from_regex
-        place = self._start_state(f"the regular expression {pattern!r}", of_regex(pattern), may_be_empty=bool(closing))
         # The pattern is compiled alone first: the text around it must not balance its brackets.
-        return (
-            self._start_state(f"{pattern!r}", of_regex(f"(?:{pattern}){escape_literal(closing)}")) if closing else place
-        )
+        place = self._start_state(f"the regular expression {pattern!r}", of_regex(pattern), may_be_empty=bool(closing))
+        if not closing:
+            return place
+        return self._start_state(f"{pattern!r}", of_regex(f"(?:{pattern}){escape_literal(closing)}"))
 
     def compile_json_schema(self, schema: Mapping[str, Any], closing: str = "") -> Constraint:
         """Completions that are JSON of a schema, without white space between its parts, followed by ``closing``.
@@ -113,29 +105,25 @@ class GrammarCompiler:
         mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         if matcher.is_error():
             raise ModelError(f"constraint: nothing can come next ({_shorten(matcher.get_error())})")
-        known = _set_bits(mask, len(self.vocabulary)) or self._probe_tokens(matcher)
-        return self._resolve_end(known, matcher.is_accepting())
-
-    def _resolve_end(self, known: tuple[int, ...], may_end: bool) -> tuple[int, ...]:
-        end = self.vocabulary.end
+        texts, end, may_end = self.vocabulary.texts, self.vocabulary.end, matcher.is_accepting()
+        known = _set_bits(mask, len(texts)) or tuple(
+            # The mask contains only bytes without a token.
+            token
+            for token, text in enumerate(texts)
+            if text and matcher.validate_tokens([token])
+        )
         going_on = known and known != (end,)
         if not may_end and not going_on:
             raise ModelError(
-                f"constraint: the text is not complete, and none of the vocabulary's {len(self.vocabulary)} tokens "
+                f"constraint: the text is not complete, and none of the vocabulary's {len(texts)} tokens "
                 f"goes on with it; it has no token for {len(self.vocabulary.missing_bytes)} of the 256 bytes"
             )
         if may_end and going_on and end is None:
             raise ModelError(
-                "constraint: the text can end where it can also go on with tokens "
-                f"{_format_tokens(known)}, which needs an "
-                "end token or a closing text"
+                f"constraint: the text can end where it can also go on with tokens {_format_tokens(known)}, which "
+                "needs an end token or a closing text"
             )
         return known if going_on else ()
-
-    def _probe_tokens(self, matcher: Any) -> tuple[int, ...]:
-        """Tokens that the matcher accepts one by one, for masks that contain only bytes without a token."""
-        texts = self.vocabulary.texts
-        return tuple(token for token, text in enumerate(texts) if text and matcher.validate_tokens([token]))
 
     def _start_state(self, what: str, grammar: str, may_be_empty: bool = False) -> GrammarState:
         matcher = self._library.LLMatcher(self._tokens, grammar, log_level=0)

@@ -39,7 +39,14 @@ class TaggedConstraints:
         self._longest_first = [self._tag[:size] for size in range(len(self._tag) - 1, -1, -1)]
         """Proper beginnings of the tag."""
         self._remainders = [self._encode_remainder(matched) for matched in range(len(self._tag))]
-        self._overrun = self._find_overruns()
+        texts = [text for text in vocabulary.texts if text]
+        if any(self._tag in text[:-1] for text in texts):
+            raise ModelError(f"constraint: a token of the vocabulary holds the tag {self._tag!r} and more")
+        rests = tuple(self._tag[at:] for at in range(1, len(self._tag)))
+        completing = [text for text in texts if text.startswith(rests)]
+        begun = [self._tag[:at] for at in range(len(self._tag))]
+        self._overrun = [any(self._tag in (before + text)[:-1] for text in completing) for before in begun]
+        """For each number of matched bytes, whether some token completes the tag before the token's last byte."""
         self._end = _ForcedState(self.closing, None)
 
     def __call__(self, inner: Constraint) -> Constraint:
@@ -99,16 +106,6 @@ class TaggedConstraints:
             return self.vocabulary.encode(self._tag[matched:])
         except ModelError:
             return self.vocabulary.encode(self._tag)
-
-    def _find_overruns(self) -> list[bool]:
-        """For each number of matched bytes, whether some token completes the tag before the token's last byte."""
-        texts = [text for text in self.vocabulary.texts if text]
-        if any(self._tag in text[:-1] for text in texts):
-            raise ModelError(f"constraint: a token of the vocabulary holds the tag {self._tag!r} and more")
-        rests = tuple(self._tag[at:] for at in range(1, len(self._tag)))
-        completing = [text for text in texts if text.startswith(rests)]
-        begun = [self._tag[:at] for at in range(len(self._tag))]
-        return [any(self._tag in (before + text)[:-1] for text in completing) for before in begun]
 
 
 class UntilStopToken:

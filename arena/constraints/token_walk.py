@@ -33,18 +33,11 @@ class Constraint(Protocol):
     def allowed(self) -> Sequence[int]:
         """Token ids that may come next, ascending; one means forced, none means the completion is finished.
 
-        ``ANY_TOKEN`` itself (``is``) means the whole vocabulary.
-
-        Raises:
-            ModelError: the completion is not finished and no token can continue it.
+        ``ANY_TOKEN`` itself (``is``) means the whole vocabulary. ``ModelError`` where no token can continue.
         """
 
     def advance(self, token: int) -> "Constraint":
-        """The state after ``token``.
-
-        Raises:
-            ModelError: the token is not allowed here.
-        """
+        """The state after ``token``; ``ModelError`` if it is not allowed here."""
 
 
 PieceEncoder = Callable[[str], tuple[int, ...]]
@@ -124,19 +117,14 @@ class MultiTokenState:
 
     def advance(self, token: int) -> Constraint:
         """See ``Constraint.advance``."""
-        try:
-            return self._moves[token]
-        except KeyError:
-            place = self._moves[token] = self._make_successor(token)
-            return place
-
-    def _make_successor(self, token: int) -> Constraint:
-        if token not in self._allowed:
-            raise _not_allowed_error(token, self._allowed)
-        moved = [(rest[1:], after) for rest, after in self._threads.get(token, ())]
-        if len(moved) == 1 and not moved[0][0]:
-            return self._walks(moved[0][1])
-        return self._walks.merge(moved)
+        place = self._moves.get(token)
+        if place is None:
+            if token not in self._allowed:
+                raise _not_allowed_error(token, self._allowed)
+            moved = [(rest[1:], after) for rest, after in self._threads.get(token, ())]
+            is_whole = len(moved) == 1 and not moved[0][0]
+            place = self._moves[token] = self._walks(moved[0][1]) if is_whole else self._walks.merge(moved)
+        return place
 
 
 def _not_allowed_error(token: int, allowed: Sequence[int]) -> ModelError:
@@ -157,12 +145,9 @@ class PhraseCompiler:
     """Compiles ``Phrases`` to constraints for one tokenizer, with a bounded memo by the states' identity."""
 
     def __init__(self, encode: PieceEncoder, end: int | None = None, capacity: int = 30_000) -> None:
-        """A compiler without memos.
+        """A compiler without memos; these are cleared at ``capacity`` states, while walks in progress continue.
 
-        Args:
-            encode: Returns a piece's tokens.
-            end: Token that ends a completion where it could also go on; only sub-word tokenizers need one.
-            capacity: States in the memo before it is cleared; walks in progress continue.
+        ``end`` ends a completion where it could also go on; only sub-word tokenizers need one.
         """
         self._encode = encode
         self._end = end
@@ -177,11 +162,7 @@ class PhraseCompiler:
         return (node or self._make_node(phrases)).walk
 
     def read(self, phrases: Phrases, ids: Sequence[int]) -> Pieces:
-        """The pieces of a finished completion; of several readings, the first in the order of the options.
-
-        Raises:
-            ModelError: the tokens are not a whole completion of ``phrases``.
-        """
+        """The pieces of a whole completion, or ``ModelError``; of several readings, the first in the options' order."""
         stack: list[tuple[Phrases, int, tuple[str, ...]]] = [(phrases, 0, ())]
         while stack:
             place, start, pieces = stack.pop()
@@ -198,11 +179,7 @@ class PhraseCompiler:
         raise ModelError(f"constraint: tokens {list(ids)} are not a whole completion")
 
     def encode(self, phrases: Phrases, pieces: Pieces) -> list[int]:
-        """The tokens of a whole completion, its end token included where it needs one.
-
-        Raises:
-            ModelError: the pieces are not a whole completion of ``phrases``.
-        """
+        """The tokens of a whole completion, or ``ModelError``; its end token included where it needs one."""
         ids = [token for piece in pieces for token in self.encode_piece(piece)]
         place = self(phrases)
         for token in ids:
@@ -222,11 +199,7 @@ class PhraseCompiler:
         return tokens
 
     def end_token(self, tokens: Sequence[int]) -> int:
-        """The token that ends a completion which could also go on with one of ``tokens``.
-
-        Raises:
-            ModelError: no end token, or a piece uses it.
-        """
+        """The token that ends a completion which could also go on with ``tokens``; ``ModelError`` if none is free."""
         if self._end is None or self._end in tokens:
             raise ModelError(
                 f"constraint: a completion can end where it can also go on with tokens {list(tokens)}, "

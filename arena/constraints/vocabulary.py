@@ -5,6 +5,7 @@ a turn) have None: they never occur in constrained text and add nothing to free 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import msgspec
@@ -22,16 +23,11 @@ class Vocabulary:
     def __init__(
         self, texts: Sequence[bytes | None], end: int | None, encode: Callable[[str], Sequence[int]] | None = None
     ) -> None:
-        """The vocabulary of a tokenizer.
+        """The vocabulary of a tokenizer; ``ModelError`` if no token has a text, or ``end`` is not a token.
 
-        Args:
-            texts: The text of each token, or None.
-            end: The token that ends a completion; its text is ignored.
-            encode: The tokenizer's own encoding, so that forced text consists of the tokens that the model has learnt;
-                without it, encoding repeatedly takes the longest token that fits.
-
-        Raises:
-            ModelError: no token has a text, or ``end`` is not a token.
+        ``end`` is the token that ends a completion; its text is ignored. ``encode`` is the tokenizer's own encoding, so
+        that forced text consists of the tokens that the model has learnt; without it, encoding repeatedly takes the
+        longest token that fits.
         """
         self.texts = tuple(None if token == end else text or None for token, text in enumerate(texts))
         self.end = end
@@ -51,10 +47,22 @@ class Vocabulary:
 
     def encode(self, text: bytes) -> tuple[int, ...]:
         """Tokens whose texts add up to ``text``; ``ModelError`` if there are none."""
-        ids = self._encode_with_tokenizer(text) or self._encode_greedily(text)
-        if self.decode(ids) != text:
-            raise ModelError(f"vocabulary: none of its {len(self)} tokens begins {text[len(self.decode(ids)) :]!r}")
-        return ids
+        if self._tokenizer_encode is not None:
+            with suppress(UnicodeDecodeError):
+                own = tuple(self._tokenizer_encode(text.decode()))
+                # Some tokenizers add a leading space or mark.
+                if own and all(self.texts[token] for token in own) and self.decode(own) == text:
+                    return own
+        ids: list[int] = []
+        at = 0
+        while at < len(text):
+            sizes = range(min(self._max_token_length, len(text) - at), 0, -1)
+            size = next((size for size in sizes if text[at : at + size] in self._token_by_text), 0)
+            if not size:
+                raise ModelError(f"vocabulary: none of its {len(self)} tokens begins {text[at:]!r}")
+            ids.append(self._token_by_text[text[at : at + size]])
+            at += size
+        return tuple(ids)
 
     @cached_property
     def missing_bytes(self) -> tuple[bytes, ...]:
@@ -64,28 +72,6 @@ class Vocabulary:
     @cached_property
     def _token_by_text(self) -> Mapping[bytes, int]:
         return {text: token for token, text in reversed(list(enumerate(self.texts))) if text}
-
-    def _encode_with_tokenizer(self, text: bytes) -> tuple[int, ...]:
-        """Empty unless the tokens decode to exactly ``text``: some tokenizers add a leading space or mark."""
-        if self._tokenizer_encode is None:
-            return ()
-        try:
-            ids = tuple(self._tokenizer_encode(text.decode()))
-        except UnicodeDecodeError:
-            return ()
-        return ids if all(self.texts[token] for token in ids) and self.decode(ids) == text else ()
-
-    def _encode_greedily(self, text: bytes) -> tuple[int, ...]:
-        ids: list[int] = []
-        at = 0
-        while at < len(text):
-            sizes = range(min(self._max_token_length, len(text) - at), 0, -1)
-            size = next((size for size in sizes if text[at : at + size] in self._token_by_text), 0)
-            if not size:
-                break
-            ids.append(self._token_by_text[text[at : at + size]])
-            at += size
-        return tuple(ids)
 
 
 def read_vocabulary(
@@ -102,7 +88,10 @@ def read_vocabulary(
     try:
         file = msgspec.json.decode(tokenizer_json)
         vocabulary, added = file["model"]["vocab"], file.get("added_tokens") or []
-        ids = dict(_pairs(vocabulary)) | {one["content"]: one["id"] for one in added}
+        if not isinstance(vocabulary, Mapping):
+            # Unigram models list pairs of text and score; all others map texts to ids.
+            vocabulary = {str(pair[0]): token for token, pair in enumerate(vocabulary)}
+        ids = vocabulary | {one["content"]: one["id"] for one in added}
         special = {one["id"] for one in added if one.get("special")}
         plain = {one["id"] for one in added}
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
@@ -113,13 +102,6 @@ def read_vocabulary(
         if token not in special:
             texts[token] = text.encode() if token in plain else _bytes_of(text, kinds)
     return Vocabulary(texts, end, encode)
-
-
-def _pairs(vocabulary: Mapping[str, int] | Sequence[Sequence[object]]) -> list[tuple[str, int]]:
-    """Unigram models list pairs of text and score; all others map texts to ids."""
-    if isinstance(vocabulary, Mapping):
-        return list(vocabulary.items())
-    return [(str(pair[0]), token) for token, pair in enumerate(vocabulary)]
 
 
 def _decoder_types(decoder: Mapping[str, object] | None) -> frozenset[str]:
@@ -139,14 +121,10 @@ def _bytes_of(text: str, kinds: frozenset[str]) -> bytes:
     return text.replace(SENTENCEPIECE_SPACE, " ").encode() if kinds & {"Replace", "Metaspace"} else text.encode()
 
 
-def _byte_letters() -> dict[str, int]:
-    """The letters that stand for bytes in byte-level vocabularies (GPT-2, Radford et al. 2019).
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [value for value in range(256) if value not in _PRINTABLE]
+BYTE_OF = {chr(value): value for value in _PRINTABLE} | {chr(256 + i): value for i, value in enumerate(_OTHERS)}
+"""The letters that stand for bytes in byte-level vocabularies (GPT-2, Radford et al. 2019).
 
-    Printable bytes of Latin-1 stand for themselves; the others, in order, for the letters from code point 256 on.
-    """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [value for value in range(256) if value not in printable]
-    return {chr(value): value for value in printable} | {chr(256 + i): value for i, value in enumerate(others)}
-
-
-BYTE_OF = _byte_letters()
+Printable bytes of Latin-1 stand for themselves; the others, in order, for the letters from code point 256 on.
+"""

@@ -413,16 +413,16 @@ def imported(taskset: str, tasks: int, reply: Reply, **options: Any) -> tuple[li
     assert isinstance(spec, ArenaSpec)
     traces: list[Any] = []
 
-    class Watched(adapter.SeatAgent):
-        async def _finish(self, exchange: Any, condition: str) -> Any:
-            traces.append(exchange.trace)
-            return await super()._finish(exchange, condition)
+    class Watched(adapter.Exchange):
+        async def finish(self, condition: str) -> Any:
+            traces.append(self.trace)
+            return await super().finish(condition)
 
     def client(role: str) -> ScriptedClient:
         return ScriptedClient.from_function(lambda messages: reply(role, messages[-1].content))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adapter, "SeatAgent", Watched)
+        patch.setattr(adapter, "Exchange", Watched)
         arena = spec.open(client(""), ArenaOptions(limits=Limits(needs_tokens=False)))
         arena.role_clients = {seat: client(seat) for seat in spec.seats}
         requests = [EpisodeRequest("verifiers", {"index": index}) for index in range(tasks)]
