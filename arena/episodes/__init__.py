@@ -28,7 +28,6 @@ from schemas.episodes import (
     ModelResponse,
     Role,
     Rollout,
-    Step,
     TranscriptEntry,
 )
 from schemas.errors import EpisodeError, LeagueError, describe_error
@@ -63,12 +62,9 @@ class Episode(ABC):
         return dict(state.data)
 
     async def call_model(self, role_id: str, prompt: str | Sequence[Message], arena: Arena) -> ModelResponse:
-        """Call the model for a role; the call enters the trajectory.
+        """Call the model for a role; ``EpisodeError`` for an unknown role or an unusable reply.
 
         The prompt is the user's message, which follows the role's system prompt, or a whole conversation.
-
-        Raises:
-            EpisodeError: unknown role, or an unusable reply.
         """
         messages = arena.role(role_id).build_messages(prompt) if isinstance(prompt, str) else prompt
         return await arena.call_model(messages, role_id)
@@ -115,56 +111,44 @@ class Episode(ABC):
                 state.rollout_id, state.seed = running.context.id, running.context.seed
                 running.state = state
                 record = msgspec.structs.replace(record, artifact=await arena.resolve_artifact(request))
-                return await self._play_and_score(arena, record, running)
+                if await self.rollout(arena, record.artifact, state) is not state:
+                    raise EpisodeError(f"{self.episode_type}: rollout returned another state; expected the given one")
+                if len(_unique_children(state)) != len(state.child_results):
+                    raise EpisodeError(
+                        f"{self.episode_type}: child_results; expected results of other episodes, each once"
+                    )
+                played = msgspec.structs.replace(record, steps=list(state.trajectory), extras=self.get_extras(state))
+                return _apply_scores(played, await self.rubric.score(played, arena))
         except (Exception, asyncio.CancelledError, SystemExit) as error:
             # A script may exit and a client may be cancelled on its own: neither is meant to stop this worker.
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling() > 0):
                 raise
             late = isinstance(error, TimeoutError) and limit.expired()
             reason = f"not over after {arena.limits.episode_s:g} s" if late else failure_reason(error)
             steps = list(running.state.trajectory)
             return msgspec.structs.replace(record, steps=steps, failure=reason, ended_at=time.time())
 
-    async def _play_and_score(self, arena: Arena, record: Rollout, running: RunningEpisode) -> Rollout:
-        state = await self.rollout(arena, record.artifact, running.state)
-        if state is not running.state:
-            raise EpisodeError(f"{self.episode_type}: rollout returned another state; expected the given one")
-        if len(_unique_children(state)) != len(state.child_results):
-            raise EpisodeError(f"{self.episode_type}: child_results; expected results of other episodes, each once")
-        played = msgspec.structs.replace(record, steps=list(state.trajectory), extras=self.get_extras(state))
-        scores = await self.rubric.score(played, arena)
-        return _apply_scores(played, scores)
-
 
 def _apply_scores(rollout: Rollout, scores: Scores) -> Rollout:
-    """The rollout with its scores, each step with its role's."""
-    rewards = scores.rewards
-    steps = [
-        msgspec.structs.replace(step, reward=rewards.get(step.role_id, 0.0), tokens=_tokens_with_info(step))
-        for step in rollout.steps
-    ]
-    return msgspec.structs.replace(rollout, steps=steps, rewards=rewards, metrics=scores.metrics, ended_at=time.time())
-
-
-def _tokens_with_info(step: Step) -> ModelCall | None:
-    """The call's tokens with the user data of its ``info``, as values that can be published."""
-    data = {name: value for name, value in step.info.items() if name not in ModelCall.__struct_fields__}
-    if step.tokens is None or not data:
-        return step.tokens
-    tokens: ModelCall = step.tokens
-    values = msgspec.msgpack.decode(msgspec.msgpack.encode(data, enc_hook=repr))
-    return msgspec.structs.replace(tokens, info=values)
+    """The rollout with its scores; each step with its role's, and its tokens with what ``info`` adds to them."""
+    steps = []
+    for step in rollout.steps:
+        tokens, reward = step.tokens, scores.rewards.get(step.role_id, 0.0)
+        data = {name: value for name, value in step.info.items() if name not in ModelCall.__struct_fields__}
+        if tokens is not None and data:
+            # As values that can be published.
+            values = msgspec.msgpack.decode(msgspec.msgpack.encode(data, enc_hook=repr))
+            tokens = msgspec.structs.replace(tokens, info=values)
+        steps.append(msgspec.structs.replace(step, reward=reward, tokens=tokens))
+    return msgspec.structs.replace(
+        rollout, steps=steps, rewards=scores.rewards, metrics=scores.metrics, ended_at=time.time()
+    )
 
 
 def _unique_children(state: EpisodeState) -> dict[str, GenerateResult]:
     """Results of child episodes by id: no call may be in a batch twice."""
     return {child.rollout.id: child for child in state.child_results if isinstance(child, GenerateResult)}
-
-
-def _is_cancelled() -> bool:
-    """Whether the task that runs this episode is being cancelled, rather than something that it waited for."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 def failure_reason(error: BaseException) -> str:

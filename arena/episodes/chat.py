@@ -47,16 +47,13 @@ class ChatEpisode(Episode):
         while not (state.done or self.is_done(state, artifact)):
             if state.trajectory:
                 state.current_actor = self.get_next_actor(state, artifact)
-            await self._take_turn(arena, artifact, state)
+            actor = state.current_actor
+            observation = await _resolve_text(self.get_observation(state, arena, artifact))
+            prompt = build_role_messages(arena.role(actor), state.transcript, observation)
+            response = await self.call_model(actor, prompt, arena)
+            _append_entry(state, actor, response.text)
+            _append_entry(state, "", await _resolve_text(self.env_response(state, arena, artifact)))
         return state
-
-    async def _take_turn(self, arena: Arena, artifact: Any, state: EpisodeState) -> None:
-        actor = state.current_actor
-        observation = await _resolve_text(self.get_observation(state, arena, artifact))
-        prompt = build_role_messages(arena.role(actor), state.transcript, observation)
-        response = await self.call_model(actor, prompt, arena)
-        _append_entry(state, actor, response.text)
-        _append_entry(state, "", await _resolve_text(self.env_response(state, arena, artifact)))
 
 
 class MultiTurnEpisode(ChatEpisode):

@@ -53,20 +53,13 @@ class GameEpisode(Episode):
         constrained: bool = False,
         bots: Mapping[int, Bot] | None = None,
     ) -> None:
-        """An episode of a game with its players.
+        """An episode of a game with its players: bots by seat, and roles in the order of the other seats.
 
-        Args:
-            spec: The game; it must have a form in plain language.
-            roles: Ids of the roles, in the order of the seats without a bot. Seats of one policy still need a role
-                each: rewards are by role.
-            rubric: Scores the episode; None uses the game's scores.
-            max_turns: Most turns; an episode with more has failed.
-            episode_type: Name of the episodes; empty for the game's.
-            rotate: Whether all players shift by some seats: by the artifact if that is an integer, else by the
-                episode's seed.
-            constrained: Whether roles can only reply with legal moves, where the game lists them and the client can be
-                constrained to them (``Listing``, ``SupportsChoices``); elsewhere they reply freely.
-            bots: Bots by seat.
+        Seats of one policy still need a role each: rewards are by role. The scores and the name are the game's unless
+        others are given; an episode with more than ``max_turns`` has failed. With ``rotate`` all players shift by some
+        seats: by the artifact if that is an integer, else by the episode's seed. ``constrained`` roles can only reply
+        with legal moves, where the game lists them and the client can be constrained to them (``Listing``,
+        ``SupportsChoices``); elsewhere they reply freely.
 
         Raises:
             GameError: the game has no form in plain language.
@@ -97,10 +90,9 @@ class GameEpisode(Episode):
         return GameState()
 
     async def rollout(self, arena: Arena, artifact: Any, state: EpisodeState) -> EpisodeState:
-        """Play to the end; all seats that move in a turn are asked concurrently.
+        """Play to the end; ``GameError`` for too many turns or a bot's illegal action.
 
-        Raises:
-            GameError: the game is not over after ``max_turns``, or a bot returned an illegal action.
+        All seats that move in a turn are asked concurrently.
         """
         assert isinstance(state, GameState)
         game = state.game = self._spec.new(derive_seed(state.seed, "game"))

@@ -105,12 +105,10 @@ def template_for(model_type: str, knows: Callable[[str], bool]) -> Template:
 
 
 def template_name(model_type: str, knows: Callable[[str], bool]) -> str:
-    """The name of the template of a model's family, or of the plain one.
+    """The name of the template of a model's family, or of the plain one, by the type in its ``config.json``.
 
-    Args:
-        model_type: From the model's ``config.json``.
-        knows: Whether a text is one token of the model's vocabulary. A model that shares an architecture with a family
-            but not its special tokens was never trained on the family's conversations.
+    ``knows`` is whether a text is one token of the model's vocabulary: a model that shares an architecture with a
+    family but not its special tokens was never trained on the family's conversations.
     """
     for name in template_names():
         plugin = TEMPLATES.load_all()[name]
@@ -175,18 +173,16 @@ class Qwen3(ChatML):
 
         Thoughts of earlier replies are left out, as Qwen3 was trained.
         """
-        text = super().render(list(map(_strip_thought, messages)))
+        without_thoughts = [
+            Message("assistant", strip_thinking(message.content).strip()) if message.role == "assistant" else message
+            for message in messages
+        ]
+        text = super().render(without_thoughts)
         return text if thinking else f"{text}{_THINK}\n\n{_END_THINK}\n\n"
 
     def answer(self, reply: str) -> str:
         """The text after the thought's end (some prompts begin the thought themselves), up to the end of the turn."""
         return strip_thinking(super().answer(reply)).rpartition(_END_THINK)[2].strip()
-
-
-def _strip_thought(message: Message) -> Message:
-    if message.role != "assistant":
-        return message
-    return Message("assistant", strip_thinking(message.content).strip())
 
 
 @register("llama", model_types=("llama",))
@@ -219,15 +215,10 @@ class Gemma(_TurnTemplate):
 
     def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
         """Turns between ``<start_of_turn>`` and ``<end_of_turn>``; the system message is merged into the user's."""
-        turns = "".join(_render_turn(message) for message in merge_system_message(list(map(_strip_content, messages))))
-        return f"<bos>{turns}<start_of_turn>model\n"
-
-
-def _render_turn(message: Message) -> str:
-    role = "model" if message.role == "assistant" else message.role
-    return f"<start_of_turn>{role}\n{message.content}<end_of_turn>\n"
-
-
-def _strip_content(message: Message) -> Message:
-    """As in Gemma 3's own template, the system message keeps its white space."""
-    return message if message.role == "system" else Message(message.role, message.content.strip())
+        # As in Gemma 3's own template, the system message keeps its white space.
+        stripped = [one if one.role == "system" else Message(one.role, one.content.strip()) for one in messages]
+        text = "<bos>"
+        for message in merge_system_message(stripped):
+            role = "model" if message.role == "assistant" else message.role
+            text += f"<start_of_turn>{role}\n{message.content}<end_of_turn>\n"
+        return f"{text}<start_of_turn>model\n"
