@@ -58,67 +58,43 @@ Errors (``schemas.errors`` draws the whole tree):
 - ``LogError``      the event log failed
 """
 
-from schemas.batches import Credit, CreditAssigner, TrainingBatch
-from schemas.config import AgentConfig, LeagueConfig, Plugin
-from schemas.episodes import Artifact, EpisodeRequest, EpisodeState, GenerateResult, Message, Role, Rollout, Step
-from schemas.errors import ConfigError, EpisodeError, GameError, LeagueError, LogError, ModelError
-from schemas.events import (
-    AgentRegistered,
-    CheckpointAdded,
-    Event,
-    GradientStepTaken,
-    LeagueOpened,
-    MatchFailed,
-    MatchFinished,
-    MatchVoided,
-    OpponentsSampled,
-    PolicyPublished,
-    RatingUpdated,
-    SeatResult,
-)
-from schemas.jobs import PlayMatch
-from schemas.standings import Agent, LivePolicy, Standings, WinLoss
-from schemas.trajectories import ModelCall, RoleSegment, Trajectory
-
-__all__ = [
-    "Agent",
-    "AgentConfig",
-    "AgentRegistered",
-    "Artifact",
-    "CheckpointAdded",
-    "ConfigError",
-    "Credit",
-    "CreditAssigner",
-    "EpisodeError",
-    "EpisodeRequest",
-    "EpisodeState",
-    "Event",
-    "GameError",
-    "GenerateResult",
-    "GradientStepTaken",
-    "LeagueConfig",
-    "LeagueError",
-    "LeagueOpened",
-    "LivePolicy",
-    "LogError",
-    "MatchFailed",
-    "MatchFinished",
-    "MatchVoided",
-    "Message",
-    "ModelCall",
-    "ModelError",
-    "OpponentsSampled",
-    "PlayMatch",
-    "Plugin",
-    "PolicyPublished",
-    "RatingUpdated",
-    "Role",
-    "RoleSegment",
-    "Rollout",
-    "SeatResult",
-    "Standings",
-    "Step",
-    "TrainingBatch",
-    "Trajectory",
-    "WinLoss",
-]
+from schemas.batches import Credit as Credit
+from schemas.batches import CreditAssigner as CreditAssigner
+from schemas.batches import TrainingBatch as TrainingBatch
+from schemas.config import AgentConfig as AgentConfig
+from schemas.config import LeagueConfig as LeagueConfig
+from schemas.config import Plugin as Plugin
+from schemas.episodes import Artifact as Artifact
+from schemas.episodes import EpisodeRequest as EpisodeRequest
+from schemas.episodes import EpisodeState as EpisodeState
+from schemas.episodes import GenerateResult as GenerateResult
+from schemas.episodes import Message as Message
+from schemas.episodes import Role as Role
+from schemas.episodes import Rollout as Rollout
+from schemas.episodes import Step as Step
+from schemas.errors import ConfigError as ConfigError
+from schemas.errors import EpisodeError as EpisodeError
+from schemas.errors import GameError as GameError
+from schemas.errors import LeagueError as LeagueError
+from schemas.errors import LogError as LogError
+from schemas.errors import ModelError as ModelError
+from schemas.events import AgentRegistered as AgentRegistered
+from schemas.events import CheckpointAdded as CheckpointAdded
+from schemas.events import Event as Event
+from schemas.events import GradientStepTaken as GradientStepTaken
+from schemas.events import LeagueOpened as LeagueOpened
+from schemas.events import MatchFailed as MatchFailed
+from schemas.events import MatchFinished as MatchFinished
+from schemas.events import MatchVoided as MatchVoided
+from schemas.events import OpponentsSampled as OpponentsSampled
+from schemas.events import PolicyPublished as PolicyPublished
+from schemas.events import RatingUpdated as RatingUpdated
+from schemas.events import SeatResult as SeatResult
+from schemas.jobs import PlayMatch as PlayMatch
+from schemas.standings import Agent as Agent
+from schemas.standings import LivePolicy as LivePolicy
+from schemas.standings import Standings as Standings
+from schemas.standings import WinLoss as WinLoss
+from schemas.trajectories import ModelCall as ModelCall
+from schemas.trajectories import RoleSegment as RoleSegment
+from schemas.trajectories import Trajectory as Trajectory

@@ -13,65 +13,9 @@ the plugin's own struct decodes the table, through ``convert``, so that one erro
 All of them can be imported from here.
 """
 
-from schemas.config.agents import AgentConfig, CheckpointScheduleConfig, PolicyConfig, RemoteAgentConfig, SearchConfig
-from schemas.config.base import Plugin, check_at_least, check_positive, convert, to_builtins
-from schemas.config.evaluation import (
-    EpisodesConfig,
-    EvaluationConfig,
-    MatchmakingConfig,
-    PromotionConfig,
-    RatingsConfig,
-    RolloutConfig,
-)
-from schemas.config.history import AlarmsConfig, BlobsConfig, HistoryConfig, LogExportConfig, TrackerConfig
-from schemas.config.league import LeagueConfig, load_config
-from schemas.config.training import (
-    BufferConfig,
-    ExperienceConfig,
-    GroupAssemblyConfig,
-    ImitationConfig,
-    InferenceConfig,
-    ModelConfig,
-    PromptsConfig,
-    StopConfig,
-    StopCriterion,
-    TrainerConfig,
-    TransformsConfig,
-)
-
-__all__ = [
-    "AgentConfig",
-    "AlarmsConfig",
-    "BlobsConfig",
-    "BufferConfig",
-    "CheckpointScheduleConfig",
-    "EpisodesConfig",
-    "EvaluationConfig",
-    "ExperienceConfig",
-    "GroupAssemblyConfig",
-    "HistoryConfig",
-    "ImitationConfig",
-    "InferenceConfig",
-    "LeagueConfig",
-    "LogExportConfig",
-    "MatchmakingConfig",
-    "ModelConfig",
-    "Plugin",
-    "PolicyConfig",
-    "PromotionConfig",
-    "PromptsConfig",
-    "RatingsConfig",
-    "RemoteAgentConfig",
-    "RolloutConfig",
-    "SearchConfig",
-    "StopConfig",
-    "StopCriterion",
-    "TrackerConfig",
-    "TrainerConfig",
-    "TransformsConfig",
-    "check_at_least",
-    "check_positive",
-    "convert",
-    "load_config",
-    "to_builtins",
-]
+from schemas.config.agents import *
+from schemas.config.base import *
+from schemas.config.evaluation import *
+from schemas.config.history import *
+from schemas.config.league import *
+from schemas.config.training import *

@@ -48,12 +48,7 @@ class RemoteAgentConfig(Table, frozen=True):
     @property
     def play_settings(self) -> dict[str, Any]:
         """The settings that affect how the agent plays; the others concern its server."""
-        return {
-            "model": self.model,
-            "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
-            "extra": self.extra,
-        }
+        return {name: getattr(self, name) for name in ("model", "temperature", "max_tokens", "extra")}
 
 
 def _check_remote(where: str, remote: RemoteAgentConfig) -> None:

@@ -8,5 +8,5 @@ from schemas.events import EVENT_TYPES
 
 def test_the_page_of_core_types_explains_each_of_them() -> None:
     explained = re.findall(r"^- ``(\w+)``", core.__doc__ or "", re.MULTILINE)
-    assert sorted([*explained, "SeatResult"]) == sorted(core.__all__)
+    assert sorted([*explained, "SeatResult"]) == sorted(name for name in vars(core) if name[0].isupper())
     assert f"all {len(EVENT_TYPES)} events" in (core.__doc__ or "")
