@@ -84,34 +84,30 @@ class TrainingBatch(msgspec.Struct, frozen=True):
     def to_trajectories(self, policy: str, credited: bool = True) -> list[trajectories.Trajectory]:
         """Convert to trajectories for ``trainer.learner``: one for each role of each rollout.
 
-        Args:
-            policy: Name of the policy that is trained.
-            credited: Whether scores are advantages, to be used as they are (reward ``outcome``, advantage
-                ``episodic``); a role with several advantages then has several trajectories. Otherwise scores are
-                rewards, which the trainer's estimator compares by ``group``.
+        ``credited`` scores are advantages, to be used as they are (reward ``outcome``, advantage ``episodic``); a role
+        with several advantages then has several trajectories. Other scores are rewards, which the trainer's estimator
+        compares by ``group``.
         """
         parts: dict[tuple[str, str, float], list[TrainingRecord]] = {}
         for record in self.records:
             score = record.advantage if credited else record.reward
             parts.setdefault((record.rollout_id, record.role_id, score), []).append(record)
-        return [_make_trajectory(part, policy, score) for (_, _, score), part in parts.items()]
-
-
-def _make_trajectory(records: Sequence[TrainingRecord], policy: str, score: float) -> trajectories.Trajectory:
-    first, last = records[0], records[-1].step
-    return trajectories.Trajectory(
-        match_id=f"{first.rollout_id}/{first.role_id}/{first.step_index}",
-        game=first.episode_type,
-        policy=policy,
-        seat=0,
-        role=first.role_id,
-        group=first.group,
-        steps=[record.step for record in records],
-        final_clock=last.clock,
-        final_progress=last.progress,
-        score=score,
-        rank=1,
-    )
+        return [
+            trajectories.Trajectory(
+                match_id=f"{records[0].rollout_id}/{records[0].role_id}/{records[0].step_index}",
+                game=records[0].episode_type,
+                policy=policy,
+                seat=0,
+                role=records[0].role_id,
+                group=records[0].group,
+                steps=[record.step for record in records],
+                final_clock=records[-1].step.clock,
+                final_progress=records[-1].step.progress,
+                score=score,
+                rank=1,
+            )
+            for (_, _, score), records in parts.items()
+        ]
 
 
 def mean_rewards(results: Sequence[GenerateResult]) -> dict[str, float]:
@@ -172,13 +168,13 @@ def spread_to_steps(values: Mapping[tuple[str, str], float], results: Sequence[G
 
 def apply_credit(results: Sequence[GenerateResult], weights: Mapping[StepKey, float]) -> list[GenerateResult]:
     """Copies of the trees with ``Step.advantage`` set; 0 for steps without one."""
-    return [_apply_to_result(result, weights) for result in results]
-
-
-def _apply_to_result(result: GenerateResult, weights: Mapping[StepKey, float]) -> GenerateResult:
-    rollout = result.rollout
-    steps = [
-        msgspec.structs.replace(step, advantage=weights.get((rollout.id, at), 0.0))
-        for at, step in enumerate(rollout.steps)
-    ]
-    return GenerateResult(msgspec.structs.replace(rollout, steps=steps), apply_credit(result.children, weights))
+    credited = []
+    for result in results:
+        rollout = result.rollout
+        steps = [
+            msgspec.structs.replace(step, advantage=weights.get((rollout.id, at), 0.0))
+            for at, step in enumerate(rollout.steps)
+        ]
+        copy = msgspec.structs.replace(rollout, steps=steps)
+        credited.append(GenerateResult(copy, apply_credit(result.children, weights)))
+    return credited

@@ -144,11 +144,7 @@ def encode_job(job: PlayMatch) -> bytes:
 
 
 def decode_job(data: bytes) -> PlayMatch:
-    """Decode a job from JSON.
-
-    Raises:
-        DecodeError: not a job.
-    """
+    """Decode a job from JSON; ``DecodeError`` if it is none."""
     try:
         return _jobs.decode(data)
     except _DECODE_ERRORS as error:
@@ -161,11 +157,7 @@ def encode_trajectory(rollout: Trajectory) -> bytes:
 
 
 def decode_trajectory(data: bytes) -> Trajectory:
-    """Decode a trajectory from compressed msgpack.
-
-    Raises:
-        DecodeError: not a trajectory.
-    """
+    """Decode a trajectory from compressed msgpack; ``DecodeError`` if it is none."""
     try:
         size = zstandard.get_frame_parameters(data).content_size
         if size > MAX_TRAJECTORY_BYTES:

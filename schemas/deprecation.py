@@ -120,11 +120,7 @@ def _old_names(module: ModuleType) -> Callable[[str], Any]:
 
 
 def resolve_old_name(module: str, name: str) -> Any:
-    """The object of today under an old name of a module, with a ``DeprecationWarning``.
-
-    Raises:
-        AttributeError: the module never had that name.
-    """
+    """The object of today under an old name of a module, with a ``DeprecationWarning``; or ``AttributeError``."""
     new = RENAMED.get(module, {}).get(name)
     if new is None:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")

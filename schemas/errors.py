@@ -117,12 +117,7 @@ class DiskError(StoreFullError):
 
     @classmethod
     def of(cls, error: OSError, where: object = None) -> "DiskError | None":
-        """The error for what the system answered to a write; None if the disk is not at fault.
-
-        Args:
-            error: The system's error.
-            where: File or folder of the message; by default the one that the system names.
-        """
+        """The error for what the system answered to a write, there or where it says; None if not the disk's fault."""
         if isinstance(error, cls):
             return error
         if error.errno not in _UNWRITABLE:
@@ -233,32 +228,18 @@ EXTRAS = {
 
 @contextlib.contextmanager
 def translate_missing_package() -> Iterator[None]:
-    """Translate the failed import of a package in ``EXTRAS``.
-
-    Raises:
-        MissingPackageError: it is not installed.
-    """
+    """Translate the failed import of a package in ``EXTRAS``: ``MissingPackageError`` if it is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in EXTRAS:
+        name = (error.name or "").partition(".")[0]
+        if name not in EXTRAS or importlib.util.find_spec(name) is not None:
             raise
-        check_package(error.name.partition(".")[0])
-        raise
-
-
-def check_package(name: str) -> None:
-    """Check that a package in ``EXTRAS`` is installed, without importing it.
-
-    Raises:
-        MissingPackageError: it is not.
-    """
-    if importlib.util.find_spec(name) is None:
         extra = EXTRAS[name]
         use = {"arrow": "Arrow tables", "plots": "pictures"}.get(extra, "models and training")
         raise MissingPackageError(
             f"{use} need {name}, which is not installed; expected: pip install 'event-sourced-league[{extra}]'"
-        )
+        ) from error
 
 
 def format_choices(names: Iterable[str], value: str = "") -> str:

@@ -24,12 +24,7 @@ _REMOVALS, _REMOVAL_PAUSE_S = 50, 0.1
 
 
 def try_lock(file: IO[Any] | int, mode: int = fcntl.LOCK_EX) -> bool:
-    """Whether a lock on an open file could be taken at once.
-
-    Args:
-        file: Open file, or its number.
-        mode: ``LOCK_EX``, or ``LOCK_SH`` for a lock that several processes can hold.
-    """
+    """Whether a lock on an open file could be taken at once; ``LOCK_SH`` is one that several processes can hold."""
     try:
         fcntl.flock(file, mode | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -63,19 +58,15 @@ def hold_lock(path: Path) -> Iterator[None]:
     """
     with path.open("a+b") as file:
         if not try_lock(file):
-            raise LockedError(_read_holder(path))
+            holder = "a process that has just begun"
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                holder = str(msgspec.json.decode(path.read_bytes(), type=LockHolder))
+            raise LockedError(holder)
         since = datetime.now(UTC).isoformat(timespec="seconds")
         file.truncate(0)
         file.write(msgspec.json.encode(LockHolder(os.getpid(), platform.node(), since)))
         file.flush()
         yield
-
-
-def _read_holder(path: Path) -> str:
-    try:
-        return str(msgspec.json.decode(path.read_bytes(), type=LockHolder))
-    except (OSError, msgspec.MsgspecError):
-        return "a process that has just begun"
 
 
 @contextlib.contextmanager

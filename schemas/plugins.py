@@ -10,7 +10,7 @@ import pkgutil
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -19,7 +19,6 @@ from schemas.deprecation import old_paths
 from schemas.errors import ConfigError, format_choices
 
 Runtime = TypeVar("Runtime")
-Runtime_co = TypeVar("Runtime_co", covariant=True)
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 Factory = TypeVar("Factory", bound=Callable[..., Any])
@@ -38,8 +37,7 @@ def plugin_modules(package: str) -> list[str]:
     for folder in _own_folders(package):
         if str(folder) in places:
             continue
-        clashes = _module_names(places) & _module_names([str(folder)])
-        if clashes:
+        if clashes := _module_names(places) & _module_names([str(folder)]):
             raise ConfigError(
                 f"LEAGUE_PLUGINS: {folder}: {min(clashes)!r} is there already; expected a name of its own"
             )
@@ -62,23 +60,13 @@ def _own_folders(package: str) -> Iterator[Path]:
             )
         for path in (package, *old_paths(package)):
             folder = Path(name).resolve().joinpath(*path.split("."))
-            if folder.is_dir():
-                if path != package:
-                    _warn_of_old_folder(folder, path, package)
-                yield folder
-
-
-def _warn_of_old_folder(folder: Path, old: str, new: str) -> None:
-    for module in sorted(_module_names([str(folder)])):
-        places = (f"{package.replace('.', '/')}/{module}.py" for package in (old, new))
-        warnings.warn("LEAGUE_PLUGINS: {} is now {}".format(*places), DeprecationWarning, stacklevel=4)
-
-
-class Settings(Protocol[Runtime_co]):
-    """A plugin's config struct: a frozen msgspec struct that forbids unknown fields."""
-
-    def build(self) -> Runtime_co:
-        """The object that these settings configure."""
+            if not folder.is_dir():
+                continue
+            renamed = _module_names([str(folder)]) if path != package else set()
+            for module in sorted(renamed):
+                old, new = (f"{each.replace('.', '/')}/{module}.py" for each in (path, package))
+                warnings.warn(f"LEAGUE_PLUGINS: {old} is now {new}", DeprecationWarning, stacklevel=3)
+            yield folder
 
 
 class PluginStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,11 +81,9 @@ class Registry(Generic[Runtime]):
     """The plugins of one folder; importing a module of the folder registers its plugins."""
 
     def __init__(self, where: str, package: str) -> None:
-        """Make an empty registry.
+        """An empty registry of a folder, by its package's name.
 
-        Args:
-            where: dotted place of the plugin in the configuration, for messages: ``trainer.reward``.
-            package: the folder, as a package name.
+        ``where`` is the plugin's dotted place in the configuration, for messages: ``trainer.reward``.
         """
         self.where = where
         self.package = package
@@ -106,7 +92,7 @@ class Registry(Generic[Runtime]):
         """``LEAGUE_PLUGINS`` when the folders were last scanned; None if they never were."""
 
     def register(self, name: str) -> Callable[[C], C]:
-        """Class decorator of a settings struct."""
+        """Class decorator of a settings struct; its ``build`` makes what it configures."""
 
         def add(settings: C) -> C:
             if name in self._settings:
@@ -142,13 +128,9 @@ class Registry(Generic[Runtime]):
         return convert(plugin.settings, self._settings[plugin.name], f"{self.where}.settings")
 
     def build(self, plugin: Plugin) -> Runtime:
-        """The configured plugin.
-
-        Raises:
-            ConfigError: an unknown name (the message lists the valid ones) or settings it does not have.
-        """
-        settings: Settings[Runtime] = self.settings(plugin)
-        return settings.build()
+        """The object that the configured plugin's settings build; raises as ``settings``."""
+        built: Runtime = self.settings(plugin).build()
+        return built
 
 
 class FactoryPlugin(NamedTuple, Generic[Factory, Info]):
@@ -162,12 +144,7 @@ class FactoryRegistry(Generic[Factory, Info]):
     """Factories in the files of one folder, which are imported on first use: a plugin may need an optional package."""
 
     def __init__(self, package: str, not_plugins: Collection[str] = ()) -> None:
-        """Make an empty registry.
-
-        Args:
-            package: The folder, as a package name.
-            not_plugins: Modules of the folder that register nothing.
-        """
+        """An empty registry of a folder, by its package's name; ``not_plugins`` are modules that register nothing."""
         self.package = package
         self._not_plugins = frozenset(not_plugins)
         self._plugins: dict[str, FactoryPlugin[Factory, Info]] = {}

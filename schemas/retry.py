@@ -1,8 +1,7 @@
 """Pauses between the tries of one operation: exponential backoff with jitter.
 
-tenacity 9.2 and stamina 26.1 were weighed and left out: they retry a call that raises. Half of the loops here go by a
-result, a process's exit or the end of a stream, run without end, and start over after progress, for which neither has
-a form; what they would save elsewhere is less than these lines.
+tenacity and stamina retry a call that raises; half of the loops here go by a result, run without end, and start over
+after progress.
 """
 
 import random
@@ -14,12 +13,8 @@ class Backoff:
     """Exponential backoff: each pause is twice as long as the one before, up to a bound.
 
     The caller sleeps, so that cancelling its task ends a pause at once and ``asyncio.timeout`` sets a deadline.
-
-    Args:
-        first_s: The first pause.
-        max_s: The longest pause, before jitter.
-        jitter: Range of the random factor of each pause; clients that were refused together then return apart.
-        uniform: Draws the factor; tests give their own.
+    ``uniform`` draws a random factor of each pause from the range ``jitter``, which comes after the bound ``max_s``;
+    clients that were refused together then return apart.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ def make_sketch(
     for actions in turns:
         for seat, action in actions.items():
             parts[seat].extend(action)
-    hashes = [sorted({_hash(gram) for gram in _grams(own, n)}) for own in parts]
+    hashes = [_hash_grams(own, n) for own in parts]
     level = 0
     while level < HASH_BITS and sum(map(len, hashes)) > most:
         level += 1
@@ -76,11 +76,7 @@ def make_sketch(
 
 
 def decode_sketch(text: str) -> Sketch:
-    """Decode the output of ``Sketch.encode``.
-
-    Raises:
-        DecodeError: it is something else.
-    """
+    """Decode the output of ``Sketch.encode``; ``DecodeError`` for anything else."""
     try:
         data = b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -97,21 +93,15 @@ def decode_sketch(text: str) -> Sketch:
         place += 1 + _HASH_BYTES * count
     if place != len(data):
         raise DecodeError(f"sketch: {len(data)} bytes; expected {place} by its own counts")
-    if any(not _is_sample(hashes, data[0]) for hashes in seats):
+    if any(low >= high for hashes in seats for low, high in pairwise((*hashes, hash_limit(data[0])))):
         raise DecodeError(f"sketch: hashes out of order or not of level {data[0]}; expected ascending ones below it")
     return Sketch(data[0], tuple(seats))
 
 
-def _is_sample(hashes: tuple[int, ...], level: int) -> bool:
-    ascending = all(low < high for low, high in pairwise(hashes))
-    return ascending and (not hashes or hashes[-1] < hash_limit(level))
-
-
-def _grams(parts: list[str], n: int) -> Iterable[list[str]]:
+def _hash_grams(parts: list[str], n: int) -> list[int]:
+    """Hashes of the n-grams, ascending, none twice."""
     padded = [_START_MARK] * (n - 1) + parts
-    return (padded[place : place + n] for place in range(len(parts)))
-
-
-def _hash(gram: list[str]) -> int:
+    grams = ("\x1f".join(padded[place : place + n]).encode() for place in range(len(parts)))
     # Not hash(): that one is another in every process.
-    return int.from_bytes(hashlib.blake2b("\x1f".join(gram).encode(), digest_size=_HASH_BYTES).digest(), "big")
+    digests = {hashlib.blake2b(gram, digest_size=_HASH_BYTES).digest() for gram in grams}
+    return [int.from_bytes(one, "big") for one in sorted(digests)]

@@ -73,11 +73,7 @@ MATCH_ENDS: dict[type[e.Event], str] = {e.MatchFinished: "finished", e.MatchFail
 
 
 def check_name(what: str, name: str) -> str:
-    """Return ``name`` if it can be one token of a subject.
-
-    Raises:
-        UsageError: it cannot; the message says which characters may.
-    """
+    """Return ``name`` if it can be one token of a subject; ``UsageError`` otherwise."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{what}: {name!r} cannot be a name; expected 1 to 64 of A-Z a-z 0-9 _ -")
     return name
@@ -115,11 +111,7 @@ def is_allowed_on(event: e.Event, subject: str) -> bool:
 
 
 def event_type_filter(league: str, kind: type[e.Event]) -> str:
-    """Subject filter for all events of a type, possibly with some of other types; ``*`` stands for any worker.
-
-    Raises:
-        UsageError: ends of matches, which are on one subject per purpose and worker.
-    """
+    """Filter for all events of a type of any worker, and maybe of other types; ``UsageError`` for ends of matches."""
     if kind in MATCH_ENDS:
         raise UsageError(f"{kind.__name__}: lies on one subject per purpose and worker")
     return worker_event_subject(league, kind, "*")
@@ -154,15 +146,10 @@ def metrics_subject(league: str, worker: str) -> str:
 
 
 def blob_subject(bucket: str, part: str, league: str, area: str, writer: str, rest: str) -> str:
-    """Subject of a blob's entry or chunks.
+    """Subject of a blob's entry (part ``M``) or chunks (``C``) that a process stored; ``*`` for all leagues.
 
-    Args:
-        bucket: ``BLOB_BUCKET`` or ``STATE_BUCKET``.
-        part: ``M`` for an entry, ``C`` for chunks.
-        league: Name of the league; ``*`` for all.
-        area: ``blob``, ``archive`` (the archivist's) or ``state`` (trainers').
-        writer: Name of the process that stored it.
-        rest: The blob's name; for chunks also the upload's id.
+    ``area`` is ``blob``, ``archive`` (the archivist's) or ``state`` (trainers'); ``rest`` is the blob's name, for
+    chunks also the upload's id.
     """
     return f"$O.{bucket}.{part}.{league}.{area}.{writer}.{rest}"
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from schemas.config.base import Plugin, Table, parse_url
+from schemas.config.base import Plugin, Table, parse_http_url
 from schemas.errors import ConfigError
 from schemas.numbers import Count, Finite, NonNegativeFloat, PositiveFloat, PositiveInt
 
@@ -52,9 +52,9 @@ class RemoteAgentConfig(Table, frozen=True):
 
 
 def _check_remote(where: str, remote: RemoteAgentConfig) -> None:
-    url = parse_url(remote.url)
+    url = parse_http_url(remote.url)
     # What stands before the host or after the path would be a key, which the history must not hold.
-    if url is None or url.scheme not in ("http", "https") or not url.hostname or "@" in url.netloc or url.query:
+    if url is None or "@" in url.netloc or url.query:
         raise ConfigError(
             f"{where}.url: expected an address like 'https://host/v1', without user, password or query "
             "(key_variable names the variable that holds a key)"

@@ -28,11 +28,7 @@ class Plugin(Table, frozen=True):
 
 
 def check_at_least(settings: msgspec.Struct, where: str = "", **lowest: int) -> None:
-    """Check settings against their lower bounds; ``where`` is the table, for the message.
-
-    Raises:
-        ConfigError: the first setting that is below its bound.
-    """
+    """Raise ``ConfigError`` for the first of a table's settings (``where``) that is below its bound."""
     for name, bound in lowest.items():
         if getattr(settings, name) < bound:
             raise ConfigError(
@@ -65,16 +61,19 @@ def parse_url(url: str) -> SplitResult | None:
         return None
 
 
+def parse_http_url(url: str) -> SplitResult | None:
+    """The parts of an address with a host, of HTTP or HTTPS; None for all others."""
+    parts = parse_url(url)
+    return parts if parts is not None and parts.scheme in ("http", "https") and parts.hostname else None
+
+
 T = TypeVar("T")
 
 
 def convert(value: Any, into: type[T], where: str) -> T:
-    """Decode a plain mapping into a configuration struct.
+    """Decode a plain mapping, as TOML or JSON gave it, into a configuration struct, which forbids unknown fields.
 
-    Args:
-        value: What TOML or JSON gave.
-        into: A msgspec struct that forbids unknown fields.
-        where: Dotted place of the mapping in the file, for the message; empty for the whole file.
+    ``where`` is its dotted place in the file, for the message; empty for the whole file.
 
     Raises:
         ConfigError: a key or value is not what it should be; the message names the key and the expectation.
@@ -207,11 +206,7 @@ def parse_value(text: str) -> Any:
 
 
 def assign_setting(table: dict[str, Any], parts: Sequence[str], value: Any, key: str) -> None:
-    """Set a value in nested tables; names in a table may contain dots themselves.
-
-    Raises:
-        ConfigError: a part of ``key`` is no table.
-    """
+    """Set a value in nested tables, whose names may contain dots; ``ConfigError`` if a part of ``key`` is no table."""
     if len(parts) == 1 or ".".join(parts) in table:
         table[".".join(parts)] = value
         return

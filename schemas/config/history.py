@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from schemas.config.base import Plugin, Table, parse_url
+from schemas.config.base import Plugin, Table, parse_http_url, parse_url
 from schemas.errors import ConfigError
 from schemas.metrics import SILENCE_TIMEOUT_S
 from schemas.numbers import FINITE, Count, PositiveFloat, PositiveInt
@@ -70,9 +70,7 @@ class BlobsConfig(Table, frozen=True):
 
     def __post_init__(self) -> None:
         is_bucket = _check_store_url("blobs.url", self.url, "the broker")
-        service = parse_url(self.endpoint)
-        fits = service is not None and service.scheme in ("http", "https") and service.hostname
-        if self.endpoint and not (fits and "@" not in self.endpoint):
+        if self.endpoint and (parse_http_url(self.endpoint) is None or "@" in self.endpoint):
             raise ConfigError("blobs.endpoint: expected an address like 'https://host:9000', without user and password")
         if self.endpoint and not is_bucket:
             raise ConfigError(f"blobs.endpoint: expected only with a bucket in blobs.url, which is {self.url!r}")
@@ -92,11 +90,9 @@ class LogExportConfig(Table, frozen=True):
     """No event before this sequence is sent."""
 
     def __post_init__(self) -> None:
-        url = parse_url(self.to)
-        is_address = url is not None and url.scheme in ("http", "https") and url.hostname
         # Who may change settings says so little about the files of the tracker's machine.
         is_file = "://" not in self.to and self.to not in ("", "-") and not {"", ".."} & set(self.to.split("/"))
-        if not (is_file or is_address) or "@" in self.to or "?" in self.to:
+        if not (is_file or parse_http_url(self.to)) or "@" in self.to or "?" in self.to:
             raise ConfigError(
                 "tracker.forward.to: expected an address like 'https://host/path', without user, password or query, "
                 "or a file in the run's folder"
@@ -143,9 +139,7 @@ class AlarmsConfig(Table, frozen=True):
     """Used share of the store from which there is an alarm."""
 
     def __post_init__(self) -> None:
-        url = parse_url(self.webhook) if self.webhook else None
-        fits = url is not None and url.scheme in ("http", "https") and url.hostname
-        if self.webhook and not (fits and "@" not in self.webhook and "?" not in self.webhook):
+        if self.webhook and (parse_http_url(self.webhook) is None or {"@", "?"} & set(self.webhook)):
             raise ConfigError(
                 "alarms.webhook: expected an address like 'https://host/path', without user, password or query "
                 "(webhook_variable names the variable that holds one that is a secret)"
