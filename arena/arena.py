@@ -168,7 +168,7 @@ class Arena:
         """The context of the next episode: a child of the running one, or a top-level one."""
         running = current_episode()
         if running is not None:
-            return running.next_child_context(request)
+            return running.context.make_child(next(running.child_numbers), request)
         id = f"{self.name}-{self._started}"
         self._started += 1
         seed = derive_seed(self.seed, "episode", id)

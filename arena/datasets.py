@@ -2,11 +2,8 @@
 
 ``PROBLEMS`` are word problems of one or two steps over small integers; all of a problem's numbers are needed, in order.
 ``TOPICS`` are for debates, ``PROMPTS`` for answers that are compared, ``PASSAGES`` short documents of facts with their
-``WORD_KINDS``, ``WORDS`` everyday words.
-
-``ProblemSet`` has problems of reasoning-gym (Stojanovski et al. 2025, arXiv 2505.24760), each identified by its data
-set, options, seed, size and index, from which the package (the extra ``reasoning-gym``) makes it again wherever it is
-scored. Its data set's own verifier scores the answers.
+``WORD_KINDS``, ``WORDS`` everyday words. ``ProblemSet`` has problems of reasoning-gym (Stojanovski et al. 2025, arXiv
+2505.24760), which the package (the extra ``reasoning-gym``) makes again from their identity wherever they are scored.
 """
 
 import math
@@ -90,11 +87,7 @@ class ProblemSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 def score_answer(answer: str, problem: Problem) -> float:
-    """Score of an answer by its data set's verifier, from 0 to 1.
-
-    Raises:
-        EpisodeError: the verifier raised, or its score is not from 0 to 1.
-    """
+    """Score of an answer by its data set's verifier; ``EpisodeError`` if it raises, or gives none from 0 to 1."""
     made = _open_dataset(problem.dataset, problem.seed, problem.size, _encode(problem.options))
     where = f"reasoning-gym, {problem.dataset}, seed {problem.seed}, problem {problem.index}"
     try:

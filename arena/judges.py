@@ -69,9 +69,7 @@ async def ask_judge(arena: Arena, system: str, ballots: Sequence[Ballot], judgin
     """The winner on which all ballots agree, or a draw. The judge is not a role: its replies are not trained on.
 
     Only the first of the ballots, the question in one order and in the other, is used unless ``both_orders``.
-
-    Raises:
-        LeagueError: no usable reply.
+    A judge without a usable reply is a ``LeagueError``.
     """
     used = ballots if judging.both_orders else ballots[:1]
 

@@ -134,13 +134,6 @@ class Resimulation(msgspec.Struct, frozen=True):
         return self.divergence is None
 
 
-class _DivergedError(Exception):
-    def __init__(self, turn: int | None, seat: int | None, what: str, recorded: object, replayed: object) -> None:
-        """``turn`` counts from 0."""
-        super().__init__(what)
-        self.divergence = Divergence(None if turn is None else turn + 1, seat, what, str(recorded), str(replayed))
-
-
 def resimulate(recording: Recording, seed: int, bots: Mapping[int, Bot], result: Outcome) -> Resimulation:
     """Replay a recorded match: its seed and actions through the engine, its bots' decisions from their seeds.
 
@@ -149,39 +142,37 @@ def resimulate(recording: Recording, seed: int, bots: Mapping[int, Bot], result:
     The recording's start position is changed; the seed, from which decisions derive, and the result are the history's.
     """
     counts: Counter[str] = Counter()
-    try:
-        divergence = compare_outcome(result, _replay(recording, seed, bots, counts))
-    except _DivergedError as diverged:
-        divergence = diverged.divergence
+    end = _replay(recording, seed, bots, counts)
+    divergence = end if isinstance(end, Divergence) else compare_outcome(result, end)
     return Resimulation(counts["turns"], counts["decisions"], counts["positions"], divergence)
 
 
-def _replay(recording: Recording, seed: int, bots: Mapping[int, Bot], counts: Counter[str]) -> Outcome:
-    """Replay all turns, counting; raises ``_DivergedError`` at the first difference."""
+def _replay(recording: Recording, seed: int, bots: Mapping[int, Bot], counts: Counter[str]) -> Outcome | Divergence:
+    """The outcome after all turns, which are counted, or the first difference."""
     if recording.seed != seed:
-        raise _DivergedError(None, None, "seed", seed, recording.seed)
+        return Divergence(None, None, "seed", str(seed), str(recording.seed))
     game: Game = recording.start
-    for turn, actions in enumerate(recording.turns):
+    for turn, actions in enumerate(recording.turns, start=1):
         for seat, action in sorted(actions.items()):
             if not game.is_legal(seat, action):
-                raise _DivergedError(turn, seat, "legality", "; ".join(action), "not legal here")
+                return Divergence(turn, seat, "legality", "; ".join(action), "not legal here")
             if seat in bots:
-                again = bots[seat].act(game, seat, Random(decision_seed(seed, turn, seat)))
+                again = bots[seat].act(game, seat, Random(decision_seed(seed, turn - 1, seat)))
                 counts["decisions"] += 1
                 if again != action:
-                    raise _DivergedError(turn, seat, "decision", "; ".join(action), "; ".join(again))
+                    return Divergence(turn, seat, "decision", "; ".join(action), "; ".join(again))
         try:
             game.apply(actions)
         except GameError as error:
-            raise _DivergedError(turn, None, "legality", f"seats {sorted(actions)} moved", str(error)) from None
+            return Divergence(turn, None, "legality", f"seats {sorted(actions)} moved", str(error))
         counts["turns"] += 1
-        if turn < len(recording.checks):
-            checksum = position_checksum(game.save())
+        if turn <= len(recording.checks):
+            recorded, replayed = recording.checks[turn - 1], position_checksum(game.save())
             counts["positions"] += 1
-            if checksum != recording.checks[turn]:
-                raise _DivergedError(turn, None, "position", recording.checks[turn], checksum)
+            if replayed != recorded:
+                return Divergence(turn, None, "position", str(recorded), str(replayed))
     if moving := list(game.to_move()):
-        raise _DivergedError(None, None, "turns", f"over after {counts['turns']}", f"seats {moving} still to move")
+        return Divergence(None, None, "turns", f"over after {counts['turns']}", f"seats {moving} still to move")
     return game.outcome()
 
 

@@ -60,12 +60,9 @@ class RunningEpisode:
         self.state = state
         self.call_numbers = count()
         """Numbers of the next model calls."""
-        self._child_numbers = count()
+        self.child_numbers = count()
+        """Numbers of the next child episodes."""
         self._inserted_numbers: list[int] = []
-
-    def next_child_context(self, request: EpisodeRequest) -> EpisodeContext:
-        """Context of the next child episode."""
-        return self.context.make_child(next(self._child_numbers), request)
 
     def insert_step(self, number: int, step: Step) -> None:
         """Insert a call into the trajectory in the order in which calls were made, not answered."""

@@ -70,8 +70,7 @@ _MAX_TEXT_LENGTH = 300
 def format_batch(results: Sequence[GenerateResult], batch: TrainingBatch, num_examples: int = 2) -> str:
     """A summary of a batch of these trees, with examples of its model calls from as many groups as possible.
 
-    Raises:
-        EpisodeError: a record that differs from its step, or occurs twice.
+    A record that differs from its step, or occurs twice, is an ``EpisodeError``.
     """
     steps = {
         (rollout.id, at): step

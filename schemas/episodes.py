@@ -1,14 +1,13 @@
 """Parts of an episode: roles, model calls, and their results as a tree.
 
-An episode's ``Step`` is one model call in text; its ``tokens`` are a ``trajectories.Step``, the same that a seat of a
-match produces. The calls of one role in an episode therefore make a ``trajectories.Trajectory`` (see
-``schemas.batches.TrainingBatch``), and the learner trains on episodes and matches alike.
+An episode's ``Step`` is one model call in text; its ``tokens`` are a ``trajectories.ModelCall``, as of a seat of a
+match, so that the learner trains on episodes and matches alike (``schemas.batches.TrainingBatch``).
 
 Everything but ``EpisodeState`` is immutable: rubrics and credit assigners return numbers, and copies carry them.
 Numerous structs are untracked by the garbage collector (``gc=False``): they are never part of a reference cycle.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -161,12 +160,7 @@ class GenerateResult(msgspec.Struct, frozen=True):
 
     def all_rollouts(self) -> list[Rollout]:
         """The whole tree: an episode before its children, children in their order."""
-        return list(self._walk())
-
-    def _walk(self) -> Iterator[Rollout]:
-        yield self.rollout
-        for child in self.children:
-            yield from child._walk()
+        return [self.rollout, *(rollout for child in self.children for rollout in child.all_rollouts())]
 
 
 class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):

@@ -38,10 +38,9 @@ def agent_name(policy: str, version: int) -> str:
 
 
 def split_agent(agent: str) -> tuple[str, int] | None:
-    """Policy and version of an agent named by ``agent_name``; None for bots, the base model and remotes.
+    """Policy and version of an agent named by ``agent_name``; None for all others.
 
-    Only the spelling that ``agent_name`` gives counts (``main@7``, not ``main@07``), so that joining the parts gives
-    the name again.
+    Only its own spelling counts (``main@7``, not ``main@07``), so that joining the parts gives the name again.
     """
     policy, at, version = agent.rpartition("@")
     if not (policy and at and version.isascii() and version.isdigit() and len(version) <= _MAX_DIGITS):

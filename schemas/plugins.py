@@ -114,11 +114,7 @@ class Registry(Generic[Runtime]):
         return {name: self._settings[name] for name in self.names()}
 
     def settings(self, plugin: Plugin) -> Any:
-        """The configured plugin's settings, defaults included.
-
-        Raises:
-            ConfigError: an unknown name (the message lists the valid ones) or settings it does not have.
-        """
+        """The configured plugin's settings, defaults included; ``ConfigError`` for an unknown name or bad settings."""
         # Scanning folders takes longer than folding the matches of a small league, which needs its settings 200 times.
         is_known = plugin.name in self._settings and self._scanned_for == os.environ.get("LEAGUE_PLUGINS", "")
         if not is_known and plugin.name not in self.names():

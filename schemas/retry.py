@@ -6,40 +6,35 @@ after progress.
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 
 
+@dataclass
 class Backoff:
     """Exponential backoff: each pause is twice as long as the one before, up to a bound.
 
     The caller sleeps, so that cancelling its task ends a pause at once and ``asyncio.timeout`` sets a deadline.
-    ``uniform`` draws a random factor of each pause from the range ``jitter``, which comes after the bound ``max_s``;
-    clients that were refused together then return apart.
     """
 
-    def __init__(
-        self,
-        first_s: float,
-        max_s: float,
-        jitter: tuple[float, float] = (1.0, 1.0),
-        uniform: Callable[[float, float], float] = random.uniform,
-    ) -> None:
-        self._first_s = first_s
-        self._max_s = max_s
-        self._jitter = jitter
-        self._uniform = uniform
-        self._next_s = first_s
+    first_s: float
+    """The first pause."""
+    max_s: float
+    """The longest pause, before jitter."""
+    jitter: tuple[float, float] = (1.0, 1.0)
+    """Range of the random factor of each pause; clients that were refused together then return apart."""
+    uniform: Callable[[float, float], float] = random.uniform
+    """Draws the factor; tests give their own."""
+
+    def __post_init__(self) -> None:
+        self._next_s = self.first_s
 
     def next_s(self, at_least_s: float = 0.0, at_most_s: float = inf) -> float:
-        """The length of the next pause.
-
-        ``at_least_s`` is what the other side demands (``Retry-After``); later pauses double from one bounded by
-        ``at_most_s``.
-        """
-        pause_s = min(self._next_s, self._max_s, at_most_s)
+        """The next pause, at least what the other side demands (``Retry-After``); later ones double the bounded one."""
+        pause_s = min(self._next_s, self.max_s, at_most_s)
         self._next_s = 2 * pause_s
-        return max(pause_s * self._uniform(*self._jitter), at_least_s)
+        return max(pause_s * self.uniform(*self.jitter), at_least_s)
 
     def reset(self) -> None:
         """Start over with the first pause, after progress."""
-        self._next_s = self._first_s
+        self._next_s = self.first_s

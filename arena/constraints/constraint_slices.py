@@ -1,15 +1,13 @@
 """Slices of constraints as plain data, for an inference process that does not know the game.
 
-A constraint is a walk through a game's rules, which stay where the game is played. An inference process gets a slice:
-the states reached first, each once however many paths lead to it. Sampling stops at the boundary of the slice, and the
-caller, which follows with the real constraint, continues from there.
-
-In free text every state allows everything and would be a boundary. A constraint that knows how long it stays free
-says so (``FreeSpan``), and one exchange then samples all of it.
+A slice has the states reached first. Sampling stops at its boundary, and the caller, which follows with the real
+constraint, continues from there. In free text every state allows everything and would be a boundary: a constraint that
+knows how long it stays free says so (``FreeSpan``), and one exchange then samples all of it.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
@@ -128,16 +126,15 @@ def slice_constraint(place: Constraint, limit: int) -> ConstraintSlice:
     return ConstraintSlice(list(map(list, allowed)), after, free)
 
 
+@dataclass(slots=True, eq=False)
 class SliceState:
     """A state of a slice, as a constraint."""
 
-    __slots__ = ("_excerpt", "_index", "_used")
-
-    def __init__(self, excerpt: ConstraintSlice, index: int = 0, used: int = 0) -> None:
-        """A state by its index; -1 is outside the slice. ``used`` counts the tokens of free text so far."""
-        self._excerpt = excerpt
-        self._index = index
-        self._used = used
+    _excerpt: ConstraintSlice
+    _index: int = 0
+    """-1 is outside the slice."""
+    _used: int = 0
+    """Tokens of free text so far."""
 
     @property
     def is_truncated(self) -> bool:

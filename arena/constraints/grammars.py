@@ -2,14 +2,13 @@
 
 llguidance (https://github.com/guidance-ai/llguidance; the extra ``grammars``) provides the matcher, which computes the
 set of next tokens and can be copied. Its prefixes can always be completed to a text of the language. Where the text is
-forced, it allows only the token that the tokenizer would have written there.
-
-A vocabulary with every single byte can write any text, so a walk cannot reach a dead end. With any other one (a list of
-words) it can, and the state that cannot continue raises.
+forced, it allows only the token that the tokenizer would have written there. A vocabulary with every single byte can
+write any text; with any other one (a list of words) a walk can reach a state that cannot continue, which raises.
 """
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -24,15 +23,13 @@ MAX_MESSAGE_LENGTH = 200
 """Most characters of the library's messages, or of a schema, in an error message."""
 
 
+@dataclass(slots=True, eq=False)
 class GrammarState:
     """A state in a text of the language. Made by ``GrammarCompiler``."""
 
-    __slots__ = ("_allowed", "_grammars", "_matcher")
-
-    def __init__(self, grammars: "GrammarCompiler", matcher: Any) -> None:
-        self._grammars = grammars
-        self._matcher = matcher
-        self._allowed: tuple[int, ...] | None = None
+    _grammars: "GrammarCompiler"
+    _matcher: Any
+    _allowed: tuple[int, ...] | None = None
 
     def allowed(self) -> Sequence[int]:
         """See ``Constraint.allowed``."""
@@ -95,11 +92,7 @@ class GrammarCompiler:
         return self._start_state(f"the JSON schema {_shorten(msgspec.json.encode(schema).decode())}", grammar)
 
     def allowed_tokens(self, matcher: Any) -> tuple[int, ...]:
-        """The tokens that a matcher allows next, ascending; none when it is finished.
-
-        Raises:
-            ModelError: it is not finished, and no token of the vocabulary can continue it.
-        """
+        """The tokens that a matcher allows next, ascending; none at its end. ``ModelError`` where none goes on."""
         if matcher.is_stopped() and not matcher.is_error():
             return ()
         mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
@@ -142,12 +135,9 @@ class GrammarCompiler:
 
 
 def encode_along(place: Constraint, vocabulary: Vocabulary, text: bytes) -> list[int]:
-    """Encode a text along a constraint, with its end token where it needs one.
+    """Encode a text along a constraint, with its end token where it needs one; ``ModelError`` if it is not allowed.
 
     Each token is the longest allowed one: where nothing is forced, the tokenizer might choose others.
-
-    Raises:
-        ModelError: no allowed tokens encode it.
     """
     ids: list[int] = []
     rest = text

@@ -6,6 +6,7 @@ whole vocabulary can stay allowed everywhere else.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from arena.constraints.constraint_slices import FreeSpan
@@ -108,14 +109,12 @@ class TaggedConstraints:
             return self.vocabulary.encode(self._tag)
 
 
+@dataclass(slots=True, eq=False)
 class UntilStopToken:
     """The same tokens at every place, by default the whole vocabulary, up to and including one of the stop tokens."""
 
-    __slots__ = ("_stops", "_tokens")
-
-    def __init__(self, stops: Collection[int], tokens: Sequence[int] = ANY_TOKEN) -> None:
-        self._stops = stops
-        self._tokens = tokens
+    _stops: Collection[int]
+    _tokens: Sequence[int] = ANY_TOKEN
 
     def allowed(self) -> Sequence[int]:
         """See ``Constraint.allowed``."""
@@ -130,66 +129,60 @@ class UntilStopToken:
         return FreeSpan(sorted(self._stops), MAX_SPAN_TOKENS)
 
 
+@dataclass(slots=True, eq=False)
 class _FreeTextState:
-    """A state in the free text, which ends with ``matched`` bytes of the tag."""
+    """A state in the free text, after some tokens of it, which ends with ``matched`` bytes of the tag."""
 
-    __slots__ = ("_inner", "_matched", "_tagged", "_used")
-
-    def __init__(self, tagged: TaggedConstraints, inner: Constraint, matched: int, used: int) -> None:
-        self._tagged = tagged
-        self._inner = inner
-        self._matched = matched
-        self._used = used
+    tagged: TaggedConstraints
+    inner: Constraint
+    matched: int
+    used: int
 
     def allowed(self) -> Sequence[int]:
         return ANY_TOKEN
 
     def advance(self, token: int) -> Constraint:
-        return self._tagged.advance_free_text(self._inner, self._matched, self._used + 1, token)
+        return self.tagged.advance_free_text(self.inner, self.matched, self.used + 1, token)
 
     def free_span(self) -> FreeSpan:
         """See ``arena.constraints.constraint_slices.SupportsFreeSpan``; within the tag every token counts."""
-        return (
-            FreeSpan() if self._matched else FreeSpan(self._tagged.break_tokens, self._tagged.free_tokens - self._used)
-        )
+        if self.matched:
+            return FreeSpan()
+        return FreeSpan(self.tagged.break_tokens, self.tagged.free_tokens - self.used)
 
 
+@dataclass(slots=True, eq=False)
 class _InnerState:
     """A state in the constrained part before its end; equal where the inner states are identical."""
 
-    __slots__ = ("_inner", "_tagged")
-
-    def __init__(self, tagged: TaggedConstraints, inner: Constraint) -> None:
-        self._tagged = tagged
-        self._inner = inner
+    tagged: TaggedConstraints
+    inner: Constraint
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _InnerState) and self._inner is other._inner and self._tagged is other._tagged
+        return isinstance(other, _InnerState) and self.inner is other.inner and self.tagged is other.tagged
 
     def __hash__(self) -> int:
-        return hash(id(self._inner))
+        return hash(id(self.inner))
 
     def allowed(self) -> Sequence[int]:
-        return self._inner.allowed()
+        return self.inner.allowed()
 
     def advance(self, token: int) -> Constraint:
-        return self._tagged.enter_inner(self._inner.advance(token))
+        return self.tagged.enter_inner(self.inner.advance(token))
 
 
+@dataclass(slots=True, eq=False)
 class _ForcedState:
     """Forced tokens, then another state, or the end."""
 
-    __slots__ = ("_then", "_tokens")
-
-    def __init__(self, tokens: Sequence[int], then: Constraint | None) -> None:
-        self._tokens = tokens
-        self._then = then
+    tokens: Sequence[int]
+    then: Constraint | None
 
     def allowed(self) -> Sequence[int]:
-        return tuple(self._tokens[:1])
+        return tuple(self.tokens[:1])
 
     def advance(self, token: int) -> Constraint:
-        if not self._tokens or token != self._tokens[0]:
+        if not self.tokens or token != self.tokens[0]:
             raise ModelError(f"constraint: token {token} is not allowed here; expected one of {self.allowed()}")
-        rest = self._tokens[1:]
-        return self._then if self._then is not None and not rest else _ForcedState(rest, self._then)
+        rest = self.tokens[1:]
+        return self.then if self.then is not None and not rest else _ForcedState(rest, self.then)

@@ -114,8 +114,7 @@ class ArenaSpec(ABC):
     def evaluation_batch(self, arena: Arena) -> Sequence[EpisodeRequest]:
         """The requests from which a league's evaluation matches are drawn by seed: by default those of a step.
 
-        Where training plays tasks that the policy itself proposed, this is a fixed set, so that versions are compared
-        by the same tasks.
+        Where training plays tasks that the policy itself proposed, it is a fixed set, to compare versions by the same.
         """
         return arena.get_batch()
 
@@ -210,11 +209,7 @@ EnvironmentSpec = GameSpec | ArenaSpec
 
 
 def rules_in_words(spec: EnvironmentSpec) -> str:
-    """The rules for people and remote models; empty for an arena, whose questions explain themselves.
-
-    Raises:
-        GameError: the game is not put into plain language.
-    """
+    """The rules in plain language, or ``GameError``; empty for an arena, whose questions explain themselves."""
     return "" if isinstance(spec, ArenaSpec) else words_of(spec).rules()
 
 
@@ -236,11 +231,7 @@ def make_arena(name: str, settings: Mapping[str, Any]) -> ArenaSpec:
 
 
 def make_environment(name: str, settings: Mapping[str, Any]) -> EnvironmentSpec:
-    """The game or the arena of that name.
-
-    Raises:
-        ConfigError: unknown name, a package that is not installed, or a bad setting.
-    """
+    """The game or the arena of that name; ``ConfigError`` for an unknown one, a missing package or a bad setting."""
     if name in (*arena_names(), *ADAPTERS):
         return make_arena(name, settings)
     if name in game_names():

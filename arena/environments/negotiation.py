@@ -46,14 +46,6 @@ class Deal(msgspec.Struct, frozen=True):
         if not whole or len(set(map(frozenset, goods))) != 1 or least < 1:
             raise EpisodeError(f"deal: {self}; expected 1 or more of the same resources for each of {PLAYERS}")
 
-    def max_joint_gain(self) -> int:
-        """Greatest possible gain of both players together: every unit goes to the player who values it most."""
-        return sum(
-            units * max(self.values[player][name] - self.values[owner][name] for player in self.values)
-            for owner, goods in self.holdings.items()
-            for name, units in goods.items()
-        )
-
     def gains(self, trade: "Trade") -> dict[str, int]:
         """Each player's gain from a trade, by its own values."""
         sign = {trade.by: 1, other_player(trade.by): -1}
@@ -125,7 +117,12 @@ def find_offer_error(trade: Trade | None, deal: Deal) -> str:
 def efficiency(deal: Deal, agreed: Trade | None) -> float:
     """Joint gain as a share of the greatest possible one; 1 if nothing could be gained and nothing was lost."""
     joint = 0 if agreed is None else sum(deal.gains(agreed).values())
-    best = deal.max_joint_gain()
+    # Every unit goes to the player who values it most.
+    best = sum(
+        units * max(deal.values[player][name] - deal.values[owner][name] for player in deal.values)
+        for owner, goods in deal.holdings.items()
+        for name, units in goods.items()
+    )
     return joint / best if best else float(joint == 0)
 
 

@@ -4,9 +4,6 @@ Here is the contract of an episode, and the boundary at which a failure becomes 
 
 - ``chat``  roles that take turns in a conversation, with private observations
 - ``game``  any game, each seat a role or a bot
-
-To add an episode: a class in one file with its ``episode_type``, its ``rubric``, and ``rollout`` or the hooks of a
-class here.
 """
 
 import asyncio

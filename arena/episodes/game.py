@@ -1,6 +1,7 @@
 """Any game as an episode: each seat is a role, prompted in plain language, or a bot."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -129,24 +130,24 @@ class GameEpisode(Episode):
         }
 
 
+@dataclass
 class RolePlayer:
     """A role in a seat: a ``Player`` of ``arena.match``, constrained to the replies of ``listing``, if any."""
 
-    def __init__(self, role_id: str, words: Words, listing: Listing | None, arena: Arena, state: GameState) -> None:
-        self._role_id = role_id
-        self._words = words
-        self._listing = listing
-        self._arena = arena
-        self._state = state
+    role_id: str
+    words: Words
+    listing: Listing | None
+    arena: Arena
+    state: GameState
 
     async def act(self, game: Game, seat: int, seed: int) -> Action:
         """Ask the role; the game's default replaces a reply without a legal action, which is counted."""
-        system, clock, progress = self._arena.role(self._role_id).system_prompt, game.clock, game.progress(seat)
-        messages = with_system_prompt(build_game_messages(self._words, game, seat), system)
-        choices = self._listing.replies(game, seat) if self._listing else ()
-        call = await self._arena.ask(messages, self._role_id, choices=choices)
-        parsed = self._words.understand(game, seat, call.response.text, Random(derive_seed(seed, "reply")))
+        system, clock, progress = self.arena.role(self.role_id).system_prompt, game.clock, game.progress(seat)
+        messages = with_system_prompt(build_game_messages(self.words, game, seat), system)
+        choices = self.listing.replies(game, seat) if self.listing else ()
+        call = await self.arena.ask(messages, self.role_id, choices=choices)
+        parsed = self.words.understand(game, seat, call.response.text, Random(derive_seed(seed, "reply")))
         if parsed.illegal:
-            self._state.invalid[self._role_id] = self._state.invalid.get(self._role_id, 0) + 1
+            self.state.invalid[self.role_id] = self.state.invalid.get(self.role_id, 0) + 1
         call.amend(clock=clock, progress=progress, invalid=parsed.illegal > 0)
         return parsed.action

@@ -27,22 +27,6 @@ class Plugin(Table, frozen=True):
     settings: dict[str, Any] = {}
 
 
-def check_at_least(settings: msgspec.Struct, where: str = "", **lowest: int) -> None:
-    """Raise ``ConfigError`` for the first of a table's settings (``where``) that is below its bound."""
-    for name, bound in lowest.items():
-        if getattr(settings, name) < bound:
-            raise ConfigError(
-                f"{where}{'.' if where else ''}{name}: {getattr(settings, name)}; expected {bound} or more"
-            )
-
-
-def check_positive(settings: msgspec.Struct, where: str, *names: str) -> None:
-    """Raise ``ConfigError`` unless all of these settings of table ``where`` are finite and above 0."""
-    for name in names:
-        if not 0 < getattr(settings, name) < float("inf"):
-            raise ConfigError(f"{where}.{name}: {getattr(settings, name)}; expected more than 0")
-
-
 def check_worker_bounds(table: str, least: int | None, most: int | None) -> None:
     """Raise ``ConfigError`` unless both bounds are given, in order, or neither."""
     if (least is None) != (most is None):

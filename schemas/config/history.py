@@ -34,11 +34,7 @@ class HistoryConfig(Table, frozen=True):
 
 
 def _check_store_url(key: str, url: str, otherwise: str) -> bool:
-    """Whether an address of blobs is a bucket's.
-
-    Raises:
-        ConfigError: it is neither a bucket's nor a folder's, nor empty, which means ``otherwise``.
-    """
+    """Whether an address of blobs is a bucket's; ``ConfigError`` unless it is that, a folder's or empty."""
     parts = parse_url(url)
     is_bucket = parts is not None and parts.scheme == "s3" and bool(parts.netloc) and "@" not in parts.netloc
     is_folder = url.startswith("/") or (url.startswith("file:///") and len(url) > len("file:///"))

@@ -67,11 +67,7 @@ class LeagueConfig(Table, frozen=True):
     stop: StopConfig = StopConfig()
 
     def __post_init__(self) -> None:
-        """Validate what types cannot express.
-
-        Raises:
-            ConfigError: the message names the key, what it holds and what it should.
-        """
+        """Validate what types cannot express."""
         check_name("name", self.name)
         check_name("trainer.policy", self.trainer.policy)
         for agent, config in self.agents.items():
@@ -164,11 +160,7 @@ def config_path(path: Path) -> Path:
 
 
 def load_config(path: Path) -> LeagueConfig:
-    """Read a league's configuration; without such a file, ``configs/NAME.toml`` is the package's own.
-
-    Raises:
-        ConfigError: no such file, not TOML, or a key or value that is not what it should be.
-    """
+    """Read a league's configuration, as ``config_path`` finds it; ``ConfigError`` for a missing or wrong file."""
     try:
         return convert(tomllib.loads(config_path(path).read_text(encoding="utf-8")), LeagueConfig, "")
     except OSError as error:

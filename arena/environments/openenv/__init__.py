@@ -207,11 +207,7 @@ def _draw_value(schema: Mapping[str, Any], rng: Random) -> Any:
 
 @register("openenv")
 def make(settings: Mapping[str, Any]) -> ArenaSpec:
-    """Makes the environment that the settings name.
-
-    Raises:
-        ConfigError: a bad setting, or the package for connections is not installed.
-    """
+    """Makes the environment; ``ConfigError`` for a bad setting, or without the package for connections."""
     with require_package("openenv", "websockets"):
         import websockets.asyncio.client  # noqa: F401
     return OpenEnvSpec.of(settings)

@@ -59,11 +59,7 @@ class Server:
         self.where = f"openenv, {url}"
 
     async def describe(self) -> Description:
-        """The environment's description and actions, from ``/metadata`` and ``/schema``.
-
-        Raises:
-            EpisodeError: the server is away, or does not answer as OpenEnv does.
-        """
+        """The environment's description and actions, from ``/metadata`` and ``/schema`` of an OpenEnv server."""
         async with self.translate_errors(), httpx2.AsyncClient(base_url=self._url, timeout=None) as client:
             answers = []
             for path in ("/metadata", "/schema"):
@@ -81,11 +77,7 @@ class Server:
 
     @asynccontextmanager
     async def open_session(self, reset: Mapping[str, Any]) -> "AsyncIterator[tuple[Session, Result]]":
-        """A session after its reset with these arguments, and its first result. Waits while the server has none free.
-
-        Raises:
-            EpisodeError: the server is away, or gives no such answer in time.
-        """
+        """A session after its reset with these arguments, and its first result. Waits for a free one."""
         from websockets.asyncio.client import connect
 
         address = re.sub(r"^http", "ws", self._url) + "/ws"
@@ -132,12 +124,7 @@ class Session:
         self._socket = socket
 
     async def step(self, action: Mapping[str, Any]) -> Result:
-        """Apply an action.
-
-        Raises:
-            ServerError: the server refuses the action, or its environment raises.
-            EpisodeError: no answer in time, or not one of the protocol.
-        """
+        """Apply an action; ``ServerError`` if the server refuses it, or its environment raises."""
         async with self._server.translate_errors():
             return await self.exchange("step", action)
 
@@ -152,18 +139,15 @@ class Session:
 
 
 def parse_message(text: str | bytes, where: str) -> Result:
-    """The result in a message of the server.
-
-    Raises:
-        ServerError: it reports an error.
-        EpisodeError: the message does not have the form of the protocol, or the reward is not a finite number.
-    """
+    """The result in a message of the server; ``ServerError`` for an error in it, ``EpisodeError`` for anything else."""
     try:
         # Unlike msgspec, it reads NaN, so that the message can name it.
         fields = json.loads(text)
         data = fields["data"]
         if fields["type"] == "error":
-            raise ServerError(f"{where}: {_describe_error(data)}", str(data.get("code", "")))
+            details = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in data.get("errors", ())]
+            message = "; ".join([str(data.get("message", "")), *details])[:_MAX_SHOWN]
+            raise ServerError(f"{where}: {message}", str(data.get("code", "")))
         result = msgspec.convert(data, Result)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, EpisodeError):
@@ -175,8 +159,3 @@ def parse_message(text: str | bytes, where: str) -> Result:
     if not math.isfinite(result.reward or 0.0):
         raise EpisodeError(f"{where}: reward {result.reward}; expected a finite number")
     return result
-
-
-def _describe_error(data: Mapping[str, Any]) -> str:
-    details = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in data.get("errors", ())]
-    return "; ".join([str(data.get("message", "")), *details])[:_MAX_SHOWN]
