@@ -5,6 +5,7 @@ version is rejected with a message that says which side to upgrade.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -12,16 +13,8 @@ from typing import Any
 import msgspec
 import zstandard
 
+from schemas import events as e
 from schemas.errors import DecodeError
-from schemas.events import (
-    EVENT_TYPES,
-    ArtifactStored,
-    BenchmarkRequested,
-    Event,
-    HistoryImported,
-    LeagueConfigured,
-    LeagueOpened,
-)
 from schemas.jobs import PlayMatch
 from schemas.trajectories import Trajectory
 
@@ -31,7 +24,7 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 UPCASTERS: dict[int, Upcaster] = {}
 """By version: the hop from it to the next one."""
 
-_ANY_EVENT: Any = reduce(or_, EVENT_TYPES.values())
+_ANY_EVENT: Any = reduce(or_, e.EVENT_TYPES.values())
 _events = msgspec.json.Decoder(_ANY_EVENT)
 _jobs = msgspec.json.Decoder(PlayMatch)
 _trajectories = msgspec.msgpack.Decoder(Trajectory)
@@ -45,7 +38,7 @@ MAX_TRAJECTORY_BYTES = 256 * 1024 * 1024
 _DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Errors of decoding malformed bytes; the last one for unlimited nesting."""
 
-_FREE_FORM_EVENTS = (LeagueOpened, LeagueConfigured, ArtifactStored, HistoryImported, BenchmarkRequested)
+_FREE_FORM_EVENTS = (e.LeagueOpened, e.LeagueConfigured, e.ArtifactStored, e.HistoryImported, e.BenchmarkRequested)
 """Events with fields that may hold any JSON, including numbers of any size."""
 
 
@@ -61,17 +54,7 @@ class _Tagged(msgspec.Struct):
     type: str
 
 
-_tagged = msgspec.json.Decoder(_Tagged)
-
-
-def _is_tagged(data: bytes) -> bool:
-    try:
-        return bool(_tagged.decode(data).type)
-    except _DECODE_ERRORS:
-        return False
-
-
-def encode_event(event: Event) -> bytes:
+def encode_event(event: e.Event) -> bytes:
     """Encode an event as JSON.
 
     Raises:
@@ -86,7 +69,7 @@ def encode_event(event: Event) -> bytes:
     return data
 
 
-def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> Event:
+def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> e.Event:
     """Decode an event from JSON.
 
     Raises:
@@ -96,14 +79,15 @@ def decode_event(data: bytes, version: int = SCHEMA_VERSION) -> Event:
     """
     if version > SCHEMA_VERSION:
         # A newer event stops processes that make decisions; malformed bytes with such a label must not.
-        if not _is_tagged(data):
-            raise DecodeError(f"not an event, though labelled as one of schema version {version}")
-        raise NewerSchemaError(
-            f"event of schema version {version}; this process reads up to {SCHEMA_VERSION}: upgrade the reader"
-        )
+        with suppress(*_DECODE_ERRORS):
+            if msgspec.json.decode(data, type=_Tagged).type:
+                raise NewerSchemaError(
+                    f"event of schema version {version}; this process reads up to {SCHEMA_VERSION}: upgrade the reader"
+                )
+        raise DecodeError(f"not an event, though labelled as one of schema version {version}")
     try:
         if version == SCHEMA_VERSION:
-            event: Event = _events.decode(data)
+            event: e.Event = _events.decode(data)
         else:
             event = msgspec.convert(_upcast(data, version), _ANY_EVENT)
         if isinstance(event, _FREE_FORM_EVENTS):
@@ -133,7 +117,7 @@ def _event_error(data: bytes, error: Exception) -> DecodeError:
         kind = msgspec.json.decode(data, type=dict[str, Any]).get("type")
     except _DECODE_ERRORS:
         return DecodeError(f"not a JSON object but {data[:60]!r}")
-    if isinstance(kind, str) and kind not in EVENT_TYPES:
+    if isinstance(kind, str) and kind not in e.EVENT_TYPES:
         return UnknownEventError(f"event of unknown type {kind!r}")
     return DecodeError(f"not a valid {kind} event: {error}")
 

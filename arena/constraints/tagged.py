@@ -39,7 +39,13 @@ class TaggedConstraints:
         self._tag = tag.encode()
         self._longest_first = [self._tag[:size] for size in range(len(self._tag) - 1, -1, -1)]
         """Proper beginnings of the tag."""
-        self._remainders = [self._encode_remainder(matched) for matched in range(len(self._tag))]
+        self._remainders = []
+        """For each number of matched bytes, the tokens of the tag's rest, or of all of it if the rest has none."""
+        for matched in range(len(self._tag)):
+            try:
+                self._remainders.append(vocabulary.encode(self._tag[matched:]))
+            except ModelError:
+                self._remainders.append(vocabulary.encode(self._tag))
         texts = [text for text in vocabulary.texts if text]
         if any(self._tag in text[:-1] for text in texts):
             raise ModelError(f"constraint: a token of the vocabulary holds the tag {self._tag!r} and more")
@@ -100,13 +106,6 @@ class TaggedConstraints:
         """Tokens, ascending, that end free text without a part of the tag, or begin the tag."""
         known = range(len(self.vocabulary))
         return [token for token in known if token == self.vocabulary.end or self._match_length(0, token)]
-
-    def _encode_remainder(self, matched: int) -> tuple[int, ...]:
-        """Tokens that complete the tag; the whole tag if its rest cannot be encoded alone."""
-        try:
-            return self.vocabulary.encode(self._tag[matched:])
-        except ModelError:
-            return self.vocabulary.encode(self._tag)
 
 
 @dataclass(slots=True, eq=False)

@@ -97,7 +97,10 @@ class GameEpisode(Episode):
         """
         assert isinstance(state, GameState)
         game = state.game = self._spec.new(derive_seed(state.seed, "game"))
-        state.seats = self._assign_seats(artifact, state.seed)
+        is_given = isinstance(artifact, int) and not isinstance(artifact, bool)
+        rotation = artifact if is_given else derive_seed(state.seed, "rotation")
+        shift = rotation % len(self._seats) if self._rotate else 0
+        state.seats = (*self._seats[-shift:], *self._seats[:-shift]) if shift else self._seats
         players = [
             RolePlayer(holder, self._words, self._listing, arena, state)
             if isinstance(holder, str)
@@ -106,13 +109,6 @@ class GameEpisode(Episode):
         ]
         state.outcome = await play(game, players, state.seed, self._max_turns)
         return state
-
-    def _assign_seats(self, artifact: Any, seed: int) -> tuple[str | Bot, ...]:
-        if not self._rotate:
-            return self._seats
-        is_given = isinstance(artifact, int) and not isinstance(artifact, bool)
-        shift = (artifact if is_given else derive_seed(seed, "rotation")) % len(self._seats)
-        return (*self._seats[-shift:], *self._seats[:-shift]) if shift else self._seats
 
     def get_extras(self, state: EpisodeState) -> dict[str, Any]:
         """By role: ``seats``, ``scores``, ``ranks``, ``metrics`` and ``invalid`` replies; ``reason`` and ``length``."""

@@ -137,9 +137,24 @@ class Plain:
 
 
 class _TurnTemplate:
-    """Base of templates whose turns end with a token of their own."""
+    """Base of templates of turns: a header with the role, the content, and a token that ends the turn."""
 
+    start = ""
+    """Before the first turn."""
+    header: str
+    assistant = "assistant"
+    """The assistant's name in headers."""
     end: str
+    gap = ""
+    """Between two turns."""
+
+    def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
+        """The turns, and the header of the model's own."""
+        text = self.start
+        for message in messages:
+            role = self.assistant if message.role == "assistant" else message.role
+            text += f"{self.header.format(role)}{message.content}{self.end}{self.gap}"
+        return text + self.header.format(self.assistant)
 
     def answer(self, reply: str) -> str:
         """The reply up to the end of the turn."""
@@ -154,12 +169,7 @@ class ChatML(_TurnTemplate):
     """
 
     marks: Sequence[str] = ("<|im_start|>", "<|im_end|>")
-    end = "<|im_end|>"
-
-    def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
-        """Turns between ``<|im_start|>`` and ``<|im_end|>``."""
-        turns = "".join(f"<|im_start|>{message.role}\n{message.content}{self.end}\n" for message in messages)
-        return f"{turns}<|im_start|>assistant\n"
+    header, end, gap = "<|im_start|>{}\n", "<|im_end|>", "\n"
 
 
 @register("qwen3", model_types=("qwen3", "qwen3_moe"))
@@ -191,16 +201,11 @@ class Llama(_TurnTemplate):
     """
 
     marks: Sequence[str] = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
-    end = "<|eot_id|>"
+    start, header, end = "<|begin_of_text|>", "<|start_header_id|>{}<|end_header_id|>\n\n", "<|eot_id|>"
 
     def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
-        """Turns behind a header with their role, each closed by ``<|eot_id|>``."""
-        turns = "".join(f"{_header(message.role)}{message.content.strip()}{self.end}" for message in messages)
-        return f"<|begin_of_text|>{turns}{_header('assistant')}"
-
-
-def _header(role: str) -> str:
-    return f"<|start_header_id|>{role}<|end_header_id|>\n\n"
+        """Turns without white space around their contents."""
+        return super().render([Message(message.role, message.content.strip()) for message in messages])
 
 
 @register("gemma", model_types=("gemma", "gemma2", "gemma3", "gemma3_text"))
@@ -208,14 +213,11 @@ class Gemma(_TurnTemplate):
     """The ``Template`` of Gemma 1 to 3. They have no thinking switch and no system role."""
 
     marks: Sequence[str] = ("<bos>", "<start_of_turn>", "<end_of_turn>")
-    end = "<end_of_turn>"
+    start, header, assistant = "<bos>", "<start_of_turn>{}\n", "model"
+    end, gap = "<end_of_turn>", "\n"
 
     def render(self, messages: Sequence[Message], thinking: bool = False) -> str:
-        """Turns between ``<start_of_turn>`` and ``<end_of_turn>``; the system message is merged into the user's."""
+        """Turns without white space around their contents; the system message is merged into the user's."""
         # As in Gemma 3's own template, the system message keeps its white space.
         stripped = [one if one.role == "system" else Message(one.role, one.content.strip()) for one in messages]
-        text = "<bos>"
-        for message in merge_system_message(stripped):
-            role = "model" if message.role == "assistant" else message.role
-            text += f"<start_of_turn>{role}\n{message.content}<end_of_turn>\n"
-        return f"{text}<start_of_turn>model\n"
+        return super().render(merge_system_message(stripped))

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import httpx2
@@ -116,12 +117,12 @@ class Server:
             raise EpisodeError(f"{self.where}: expected JSON ({error})") from error
 
 
+@dataclass
 class Session:
     """An open session; ``Server.open_session`` makes one."""
 
-    def __init__(self, server: Server, socket: Any) -> None:
-        self._server = server
-        self._socket = socket
+    _server: Server
+    _socket: Any
 
     async def step(self, action: Mapping[str, Any]) -> Result:
         """Apply an action; ``ServerError`` if the server refuses it, or its environment raises."""

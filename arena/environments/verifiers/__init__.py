@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -115,15 +116,15 @@ def _as_messages(prompt: Any) -> list[Any]:
     return [vf.UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt or [])
 
 
+@dataclass(eq=False)
 class SeatAgent:
     """An agent of an environment, played by a seat."""
 
-    def __init__(self, arena: Arena, name: str, config: vf.AgentConfig, finished: list[vf.Trace]) -> None:
-        self.name = name
-        self.config = config
-        self.trainable = True
-        self._arena = arena
-        self._finished = finished
+    _arena: Arena
+    name: str
+    config: vf.AgentConfig
+    _finished: list[vf.Trace]
+    trainable: bool = True
 
     async def run(self, task: vf.Task, **unused: Any) -> vf.Trace:
         """One reply to the task's prompt."""
