@@ -42,10 +42,8 @@ class ArtifactStore:
     def add(self, artifact: Artifact) -> Artifact:
         """Add an artifact, by default named by its digest, or replace the one with its id; return it with its id.
 
-        After ``hand_over`` the store contains it only once it comes back: in a league, some time after the match.
-
-        Raises:
-            UsageError: a negative or infinite weight, or content that is not JSON.
+        After ``hand_over`` the store contains it only once it comes back: in a league, some time after the match. A
+        weight that is negative or infinite, or content that is not JSON, is a ``UsageError``.
         """
         validated = self._validate(artifact)
         if self._keeps_additions:
@@ -63,10 +61,8 @@ class ArtifactStore:
     def sample(self, k: int = 1, weighted: bool = False, rng: Random | None = None) -> list[Artifact]:
         """Draw k artifacts, by default with the store's own source of randomness.
 
-        Unweighted draws repeat an artifact only after all others. Weighted draws are independent.
-
-        Raises:
-            EpisodeError: the store is empty, or weights count and all are 0.
+        Unweighted draws repeat an artifact only after all others. Weighted draws are independent. ``EpisodeError`` for
+        an empty store, or if weights count and all are 0.
         """
         if k < 1:
             return []

@@ -83,9 +83,6 @@ class _RenamingLoader(InspectLoader):
     def get_source(self, fullname: str) -> Any:
         return self._loader.get_source(fullname)
 
-    def create_module(self, spec: ModuleSpec) -> Any:
-        return self._loader.create_module(spec)
-
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
         module.__dict__["__getattr__"] = _old_names(module)

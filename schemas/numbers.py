@@ -32,11 +32,8 @@ FINITE = sys.float_info.max
 """Upper bound of numbers that may not be infinite."""
 
 Finite = Annotated[float, msgspec.Meta(ge=-FINITE, le=FINITE)]
-
 PositiveFloat = Annotated[float, msgspec.Meta(gt=0, le=FINITE)]
-
 NonNegativeFloat = Annotated[float, msgspec.Meta(ge=0, le=FINITE)]
-
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 Ranges = list[list[int]]
