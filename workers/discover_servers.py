@@ -85,26 +85,18 @@ async def connect_servers(context: Context, folder: Path) -> RemoteBackend:
     Raises:
         ConfigError: the servers are not of one type.
     """
-    if await _wait_for_server_type(context) is ServerType.VLLM:
+    kind = _required_server_type(context.config)
+    while kind is None and not (context.stopping.is_set() or _registered_urls(context)):
+        kind = common_server_type(await detect_server_types(context.config.inference.urls))
+        if kind is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(context.stopping.wait(), _POLL_S)
+    if kind is ServerType.VLLM:
         from inference.vllm.server import VllmServerBackend
 
         return VllmServerBackend(folder, make_vllm_servers_config(context.config))
     await context.wait_until(lambda: bool(server_urls(context)))
     return ServersBackend(make_servers_config(context.config), lambda: server_urls(context))
-
-
-async def _wait_for_server_type(context: Context) -> ServerType:
-    """Returns the type of the league's servers, as soon as one answers."""
-    required = _required_server_type(context.config)
-    if required is not None:
-        return required
-    while not (context.stopping.is_set() or _registered_urls(context)):
-        kind = common_server_type(await detect_server_types(context.config.inference.urls))
-        if kind is not None:
-            return kind
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(context.stopping.wait(), _POLL_S)
-    return ServerType.LEAGUE
 
 
 def _required_server_type(config: LeagueConfig) -> ServerType | None:

@@ -49,7 +49,10 @@ def configure_logging(worker: str, file: Path | None, terminal: bool) -> None:
         UsageError: LEAGUE_LOG is neither ``debug`` nor ``info``, or the file cannot be written.
     """
     logging.basicConfig(level=logging.INFO, handlers=_make_handlers(file, terminal), force=True)
-    logging.getLogger(LOGGER_NAME).setLevel(_read_level())
+    level = os.environ.get(LEVEL_VARIABLE, "").strip().lower() or "info"
+    if level not in ("debug", "info"):
+        raise UsageError(f"{LEVEL_VARIABLE}: {level!r}; expected 'debug' or 'info'")
+    logging.getLogger(LOGGER_NAME).setLevel(level.upper())
     for chatty in ("nats", "matplotlib", "transformers", "httpx2", "httpcore2"):
         logging.getLogger(chatty).setLevel(logging.ERROR)
     structlog.configure(
@@ -82,13 +85,6 @@ def logs_episodes() -> bool:
     return logging.getLogger(LOGGER_NAME).isEnabledFor(logging.DEBUG)
 
 
-def _read_level() -> int:
-    level = os.environ.get(LEVEL_VARIABLE, "").strip().lower() or "info"
-    if level not in ("debug", "info"):
-        raise UsageError(f"{LEVEL_VARIABLE}: {level!r}; expected 'debug' or 'info'")
-    return logging.DEBUG if level == "debug" else logging.INFO
-
-
 class _LogFile(logging.FileHandler):
     """A log file. Lines that the disk rejects are lost, without a traceback for each on the terminal."""
 
@@ -107,18 +103,17 @@ def _make_handlers(file: Path | None, terminal: bool) -> list[logging.Handler]:
             if disk := DiskError.of(error):
                 raise disk from None
             raise UsageError(f"{file}: {error.strerror}; expected a log file that this user can write to") from None
-        handlers.append(_configure_handler(handler, structlog.processors.JSONRenderer()))
+        handler.setFormatter(_make_formatter(TRACEBACKS, structlog.processors.JSONRenderer()))
+        handlers.append(handler)
     if terminal:
-        handlers.append(_configure_handler(logging.StreamHandler(sys.stderr), _make_console_renderer()))
+        stream = logging.StreamHandler(sys.stderr)
+        stream.setFormatter(_make_formatter(_make_console_renderer()))
+        handlers.append(stream)
     return handlers
 
 
-def _configure_handler(handler: logging.Handler, renderer: structlog.typing.Processor) -> logging.Handler:
+def _make_formatter(*processors: structlog.typing.Processor) -> logging.Formatter:
     drop_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
-    exceptions = [TRACEBACKS] if isinstance(handler, logging.FileHandler) else []
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_SHARED_PROCESSORS, processors=[drop_meta, *exceptions, renderer]
-        )
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_SHARED_PROCESSORS, processors=[drop_meta, *processors]
     )
-    return handler

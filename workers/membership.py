@@ -83,10 +83,9 @@ class Membership:
 
         Where all deciders were killed at once, a new rater has to find that out before anyone can join.
         """
+        listens = self._role in _LISTENERS
         left = [other for other in workers if not has_ended_here(other)]
-        if self._role not in _LISTENERS:
-            return left
-        return [other for other in left if await self._listen(other) is not None]
+        return [other for other in left if not listens or await self._listen(other) is not None]
 
     async def watch(self) -> None:
         """Rejoin after this process was recorded as silent; runs until cancelled.
@@ -106,7 +105,11 @@ class Membership:
                 )
             if known.left is not None:
                 log.warning("recorded as gone, joining again", reason=known.left)
-                await self._rejoin()
+                context.incarnation = secrets.token_hex(4)
+                context.log.fence = None
+                await self.join()
+                for event in context.announced:
+                    await context.append(msgspec.structs.replace(event, incarnation=context.incarnation))
 
     async def leave(self, reason: str) -> None:
         """Record that this process left, unless another one has its name by now."""
@@ -132,18 +135,9 @@ class Membership:
         )
         events: list[WorkerJoined | WorkerLeft] = [joined]
         if before is not None:
-            events.append(
-                WorkerLeft(before.worker, before.incarnation, f"gone; {_describe(joined)} took its name over")
-            )
+            reason = f"gone; {_describe(joined)} took its name over"
+            events.append(WorkerLeft(before.worker, before.incarnation, reason))
         await context.persistently(lambda: context.log.append_batch(events, expected=newest))
-
-    async def _rejoin(self) -> None:
-        context = self._context
-        context.incarnation = secrets.token_hex(4)
-        context.log.fence = None
-        await self.join()
-        for event in context.announced:
-            await context.append(msgspec.structs.replace(event, incarnation=context.incarnation))
 
     def _running_process(self, name: str) -> WorkerJoined | None:
         known = self._context.state.workers.get(name)

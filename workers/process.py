@@ -72,12 +72,10 @@ class WorkerProcess:
         """Whether it has finished its work, or the broker refuses it."""
         self.is_refused = False
         """Whether the broker refuses its credentials."""
-        self._creds = process.creds
-        self._announce = announce
-        self._context = context
-        self._process: asyncio.subprocess.Process | None = None
         self.is_stopping = False
         """Whether a stop was requested."""
+        self._creds, self._announce, self._context = process.creds, announce, context
+        self._process: asyncio.subprocess.Process | None = None
 
     async def supervise(self) -> None:
         """Run the worker; restart it when it fails, after a pause that grows with each failure.
@@ -161,7 +159,7 @@ class WorkerProcess:
     async def _run(self) -> int:
         run = self._context.run
         command = [sys.executable, "-m", "ui", "worker", self.role, "--run", str(run.folder), "--name", self.name]
-        command += ["--league", self._context.log.league]
+        command += ["--league", self._context.log.league, "--supervised", "--supervisor", str(os.getpid())]
         if run.nats is not None:
             command += ["--nats", run.nats]
         if self.policy is not None:
@@ -174,9 +172,6 @@ class WorkerProcess:
             # Its own session: Ctrl-C at the terminal reaches us alone, and we stop the workers in order.
             self._process = await asyncio.create_subprocess_exec(
                 *command,
-                "--supervised",
-                "--supervisor",
-                str(os.getpid()),
                 start_new_session=True,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
@@ -226,11 +221,7 @@ class WorkerProcess:
 
 
 def read_credentials(path: Path, role: str) -> dict[str, Path]:
-    """Read credential files; returns their paths by worker name.
-
-    Args:
-        path: A file, or a folder of ``*.creds``.
-        role: The role that they must be for.
+    """Paths of credential files by worker name, from a file or a folder of ``*.creds`` for workers of a role.
 
     Raises:
         UsageError: there are none, or two for one name, or they are for another role.

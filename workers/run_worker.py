@@ -64,7 +64,27 @@ async def worker_main(
 ) -> int:
     """The main task of a worker process; see ``run_worker``."""
     try:
-        return await _main(run, role, name, serve, supervisor, policy)
+        async with contextlib.AsyncExitStack() as stack:
+            history = await _open_log(run, name, supervisor, stack)
+            if history is None:
+                return 0
+            history.signer = Signer(run.access.seed())
+            context = Context(run, history.client, history, name)
+            context.refuses_newer = True
+            stack.enter_context(call_on_signals(context.stop))
+            await context.load_snapshot()
+            async with beside(context.follow(), _stop_with_supervisor(context, supervisor)):
+                await context.wait_for_sequence(await history.last_sequence())
+                if context.stopping.is_set():
+                    # Stopped before the history was folded: there is no configuration yet, nor anything to leave.
+                    return 0
+                policy = resolve_policy(context.config, policy) if role in POLICY_ROLES else ""
+                membership = Membership(context, role, policy)
+                check_versions(name, await membership.filter_running(older_deciders(context.state, name)))
+                check_rules(context.state, role, name)
+                # Other roles may continue during an upgrade: the deciders check what they produce.
+                context.refuses_newer = role in DECIDERS
+                return await _serve_as_member(context, membership, role, serve)
     except DiskError as error:
         log.error("a disk of this machine is full or read-only", error=str(error))
         return ExitCode.DISK_UNWRITABLE
@@ -76,32 +96,6 @@ async def worker_main(
             raise
         log.error("refused by the broker", error=str(error))
         return ExitCode.REFUSED
-
-
-async def _main(
-    run: Run, role: str, name: str, serve: ServeFunction, supervisor: int | None, policy: str | None
-) -> int:
-    async with contextlib.AsyncExitStack() as stack:
-        history = await _open_log(run, name, supervisor, stack)
-        if history is None:
-            return 0
-        history.signer = Signer(run.access.seed())
-        context = Context(run, history.client, history, name)
-        context.refuses_newer = True
-        stack.enter_context(call_on_signals(context.stop))
-        await context.load_snapshot()
-        async with beside(context.follow(), _stop_with_supervisor(context, supervisor)):
-            await context.wait_for_sequence(await history.last_sequence())
-            if context.stopping.is_set():
-                # Stopped before the history was folded: there is no configuration yet, nor anything to leave.
-                return 0
-            policy = resolve_policy(context.config, policy) if role in POLICY_ROLES else ""
-            membership = Membership(context, role, policy)
-            check_versions(name, await membership.filter_running(older_deciders(context.state, name)))
-            check_rules(context.state, role, name)
-            # Other roles may continue during an upgrade: the deciders check what they produce.
-            context.refuses_newer = role in DECIDERS
-            return await _serve_as_member(context, membership, role, serve)
 
 
 async def _open_log(
@@ -129,7 +123,6 @@ async def _open_log(
 
 
 async def _serve_as_member(context: Context, membership: Membership, role: str, serve: ServeFunction) -> int:
-    """Join, serve and leave; return the exit code."""
     heart = HeartbeatPublisher(context, role)
     await membership.join()
     reason = "done"

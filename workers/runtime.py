@@ -1,7 +1,4 @@
-"""Shared parts of all workers: connections, stores, the folded history, background work, costs of remote agents.
-
-One module, since a worker opens and closes all of these together.
-"""
+"""What a worker opens and closes together: connections, stores, the folded history, background work."""
 
 import asyncio
 import concurrent.futures
@@ -132,20 +129,15 @@ class Context:
                 self.published_ns[event.policy] = (event.version, recorded.time_ns)
             before = self.state.config
             self.state.apply(recorded.sequence, event)
-            if self.state.config is not before:
-                self._log_restart_keys(before)
+            if before is not None and self.config is not before and self.log.fence is not None:
+                # This worker keeps its own of these settings.
+                for key, roles in restart_keys(before, self.config).items():
+                    if self.role in roles:
+                        log.warning("this setting takes effect when this worker is started again", key=key)
             if isinstance(event, WorkerJoined | WorkerLeft) and event.worker == self.name:
                 self.joined_sequence = recorded.sequence if isinstance(event, WorkerJoined) else self.joined_sequence
                 self.membership_changed.set()
             self.wake()
-
-    def _log_restart_keys(self, before: LeagueConfig | None) -> None:
-        """Name the settings that changed while this worker keeps its own."""
-        if self.log.fence is None or before is None:
-            return
-        for key, roles in restart_keys(before, self.config).items():
-            if self.role in roles:
-                log.warning("this setting takes effect when this worker is started again", key=key)
 
     async def _skip_event(self, recorded: RecordedEvent, error: DecodeError) -> None:
         """Log an undecodable event: damaged ones each time, unknown types once, with totals when the worker leaves."""
@@ -156,7 +148,13 @@ class Context:
             )
             raise VersionError(self.refusal)
         if not isinstance(error, UnknownEventError | NewerSchemaError):
-            await self._bury(recorded, error)
+            self._damaged += 1
+            # Dead letters are bounded, so that a flood of garbage does not delay the fold.
+            if self._damaged <= _MAX_DEAD_LETTERS:
+                log.warning("undecodable message set aside", sequence=recorded.sequence, error=str(error))
+                await self.persistently(lambda: self.log.publish_dead_letter(recorded))
+            elif self._damaged % _MAX_DEAD_LETTERS == 0:
+                log.warning("undecodable messages passed over", messages=self._damaged, at=recorded.sequence)
             return
         what = str(error)[:_MAX_TYPE_NAME_CHARS]
         if what not in self.skipped_types and len(self.skipped_types) >= _MAX_SKIPPED_TYPES:
@@ -164,15 +162,6 @@ class Context:
         self.skipped_types[what] += 1
         if self.skipped_types[what] == 1:
             log.warning("passed over, as all of its kind: upgrade this worker", what=what, at=recorded.sequence)
-
-    async def _bury(self, recorded: RecordedEvent, error: DecodeError) -> None:
-        """Write a dead letter. Their number is bounded, so that a flood of garbage does not delay the fold."""
-        self._damaged += 1
-        if self._damaged <= _MAX_DEAD_LETTERS:
-            log.warning("undecodable message set aside", sequence=recorded.sequence, error=str(error))
-            await self.persistently(lambda: self.log.publish_dead_letter(recorded))
-        elif self._damaged % _MAX_DEAD_LETTERS == 0:
-            log.warning("undecodable messages passed over", messages=self._damaged, at=recorded.sequence)
 
     async def wait_for_event(self, timeout_s: float) -> None:
         """Wait for the next event, for ``stop``, or for ``timeout_s``."""
@@ -234,14 +223,10 @@ class Context:
         """Warn of long waits for room, at intervals; short waits are normal, since they keep streams short."""
         now = time.monotonic()
         if now - self._waited_at > _BACKPRESSURE_LOG_INTERVAL_S:
-            self._full_since = now
-            self._said_full = now
+            self._full_since = self._said_full = now
         elif now - self._said_full > _BACKPRESSURE_LOG_INTERVAL_S:
-            log.warning(
-                "no room in the stream, waiting for who reads it",
-                seconds=round(now - self._full_since),
-                error=str(error),
-            )
+            waited_s = round(now - self._full_since)
+            log.warning("no room in the stream, waiting for who reads it", seconds=waited_s, error=str(error))
             self._said_full = now
         self._waited_at = now
 
@@ -267,14 +252,11 @@ class RemoteUsageRecorder:
 
     async def append(self, match_id: str, usage_by_agent: Mapping[str, RemoteUsage]) -> None:
         """Append the usage of a match, an event for each agent, and wait until it is folded."""
+        worker = self._context.name
         for agent, usage in usage_by_agent.items():
+            spent = msgspec.structs.asdict(usage)
             event = RemoteAsked(
-                agent=agent,
-                match_id=match_id,
-                worker=self._context.name,
-                since=self._since,
-                number=self._count,
-                **msgspec.structs.asdict(usage),
+                agent=agent, match_id=match_id, worker=worker, since=self._since, number=self._count, **spent
             )
             self._count += 1
             await self._context.wait_for_sequence(await self._context.append(event))

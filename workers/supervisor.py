@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Collection
 from typing import Protocol
 
 from rich.console import Console
@@ -24,8 +24,6 @@ from workers.process import ROLES, Announce, WorkerProcess, WorkerSpec
 from workers.runtime import Context, beside, call_on_signals
 
 log = get_logger()
-
-Refresh = Callable[[], None]
 
 _LINE_INTERVAL_S = 10.0
 _POLL_INTERVAL_S = 2.0
@@ -112,10 +110,7 @@ class Supervisor:
     """
 
     def __init__(self, context: Context, pool: WorkerPool, announce: Announce, alarms: bool = True) -> None:
-        self._context = context
-        self._pool = pool
-        self._announce = announce
-        self._alarms = alarms
+        self._context, self._pool, self._announce, self._alarms = context, pool, announce, alarms
         self._waits, self._depth = TrainerWait(), QueueDepth()
         signals: dict[str, ScalingSignal] = {"rollout": self._waits, "evaluator": self._depth}
         bounds = pool.bounds(context.config)
@@ -183,22 +178,22 @@ class Supervisor:
 
     def _scale_role(self, role: str, count: int, group: asyncio.TaskGroup) -> None:
         """Start or stop one worker, if there are too few or too many."""
+
+        async def dismiss(child: WorkerProcess) -> None:
+            await child.stop()
+            self.workers.remove(child)
+
         own = [child for child in self.workers if child.role == role and child.policy == self._pool.policy]
         staying = [child for child in own if not child.is_stopping]
         if len(staying) < count:
-            child = WorkerProcess(
-                self._context, self._pool.next_spec(role, {child.name for child in own}), self._announce
-            )
+            spec = self._pool.next_spec(role, {child.name for child in own})
+            child = WorkerProcess(self._context, spec, self._announce)
             self.workers.append(child)
             group.create_task(child.supervise())
             log.info("another worker", role=role, name=child.name, workers=len(staying) + 1)
         elif len(staying) > count:
-            group.create_task(self._dismiss(staying[-1]))
+            group.create_task(dismiss(staying[-1]))
             log.info("a worker less", role=role, name=staying[-1].name, workers=len(staying) - 1)
-
-    async def _dismiss(self, child: WorkerProcess) -> None:
-        await child.stop()
-        self.workers.remove(child)
 
     def kill(self) -> None:
         """Kill all workers; work in progress is repeated by later ones."""
@@ -230,29 +225,20 @@ def stop_on_signals(
 async def show_dashboard(context: Context, console: Console) -> AsyncIterator[None]:
     """Show progress while a block runs: a live table on a terminal, a line every ten seconds elsewhere."""
     dashboard = Dashboard(context.state, context.config.trainer.policy)
-    with _open_display(dashboard, context, console) as refresh:
-        async with beside(
-            _feed_dashboard(context, dashboard),
-            _refresh_every(refresh, 0.5 if console.is_terminal else _LINE_INTERVAL_S),
-        ):
+    live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+
+    async def feed() -> None:
+        async for recorded in context.log.follow(context.state.sequence + 1):
+            dashboard.observe(recorded)
+
+    async def refresh() -> None:
+        while True:
+            await asyncio.sleep(_LINE_INTERVAL_S if live is None else 0.5)
+            if live is None:
+                console.print(dashboard.render_line(context.config.stop), highlight=False, soft_wrap=True)
+            else:
+                live.update(dashboard.render(context.config.stop), refresh=True)
+
+    with live or contextlib.nullcontext():
+        async with beside(feed(), refresh()):
             yield
-
-
-async def _feed_dashboard(context: Context, dashboard: Dashboard) -> None:
-    async for recorded in context.log.follow(context.state.sequence + 1):
-        dashboard.observe(recorded)
-
-
-async def _refresh_every(refresh: Refresh, seconds: float) -> None:
-    while True:
-        await asyncio.sleep(seconds)
-        refresh()
-
-
-@contextlib.contextmanager
-def _open_display(dashboard: Dashboard, context: Context, console: Console) -> Iterator[Refresh]:
-    if not console.is_terminal:
-        yield lambda: console.print(dashboard.render_line(context.config.stop), highlight=False, soft_wrap=True)
-        return
-    with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield lambda: live.update(dashboard.render(context.config.stop), refresh=True)

@@ -8,6 +8,7 @@ kind, k + 1 to 2 k, and so on. They draw from the same seed, so the number of a 
 its place there, also after a restart.
 """
 
+import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -63,15 +64,10 @@ class EpisodeRequestStream:
         self._prefix = prefix
         self._share = share
         self._waiting: deque[EpisodeRequest] = deque()
-        self._group_count = 0
-        self._ungrouped_count = 0
+        self._groups, self._ungrouped = itertools.count(), itertools.count()
 
     def skip(self, number: int) -> None:
-        """Skip requests that were played before a restart.
-
-        Raises:
-            EpisodeError: the arena returned no episodes.
-        """
+        """Skip requests that were played before a restart; errors as in ``next``."""
         for _ in range(number):
             self.next()
 
@@ -86,32 +82,25 @@ class EpisodeRequestStream:
             batch = self._draw()
             # A share of small groups may be empty in one draw, but not in as many draws as there are shares.
             tries += 1
-            self._waiting += self._select_own(batch)
+            self._take_share(batch)
             if not batch or (not self._waiting and tries > self._share.of):
                 raise EpisodeError("the arena's get_batch: nothing to play; expected at least one episode")
         return self._waiting.popleft()
 
-    def _select_own(self, batch: Sequence[EpisodeRequest]) -> list[EpisodeRequest]:
+    def _take_share(self, batch: Sequence[EpisodeRequest]) -> None:
         names: dict[str, str] = {}
         places: Counter[str] = Counter()
-        requests = []
         for request in batch:
-            place = self._place_in_group(request, names, places)
+            # Its place in its group, or among all ungrouped requests.
+            if not request.group:
+                place = next(self._ungrouped)
+            else:
+                if request.group not in names:
+                    names[request.group] = f"{self._prefix}-{next(self._groups)}"
+                place = places[request.group]
+                places[request.group] += 1
             if place % self._share.of == self._share.part:
-                group = names.get(request.group, "")
-                requests.append(msgspec.structs.replace(request, group=group) if request.group else request)
-        return requests
-
-    def _place_in_group(self, request: EpisodeRequest, names: dict[str, str], places: Counter[str]) -> int:
-        """A request's place in its group, or among all ungrouped requests."""
-        if not request.group:
-            self._ungrouped_count += 1
-            return self._ungrouped_count - 1
-        if request.group not in names:
-            names[request.group] = f"{self._prefix}-{self._group_count}"
-            self._group_count += 1
-        places[request.group] += 1
-        return places[request.group] - 1
+                self._waiting.append(msgspec.structs.replace(request, group=names.get(request.group, "")))
 
 
 log = get_logger()
@@ -130,8 +119,7 @@ class Curriculum:
 
     def __init__(self, context: Context, arena: Arena, sharing: int = 1) -> None:
         """Own the stores of a newly opened arena; so many workers are ``sharing`` groups."""
-        self._worker = context.name
-        self._artifacts = context.state.artifacts
+        self._worker, self._artifacts = context.name, context.state.artifacts
         self._stores = list(arena.stores.values())
         self._sharing = sharing
         self._watch = self._artifacts.subscribe() if sharing == 1 else None

@@ -46,8 +46,6 @@ SCORED_REASON = "scored"
 
 
 class _TrainingArena(NamedTuple):
-    """The arena of training matches, and the order of its episodes."""
-
     arena: Arena
     requests: EpisodeRequestStream
     curriculum: Curriculum
@@ -122,10 +120,8 @@ class EpisodeRunner:
         check_seats(spec, self._open_arena("check", 0))
 
     def _open_arena(self, name: str, seed: int) -> Arena:
-        config = self._context.config.episodes
-        limits = Limits(
-            config.reply_chars, config.calls, self._episode_timeout_s, needs_tokens=False, empty=config.empty
-        )
+        config, timeout_s = self._context.config.episodes, self._episode_timeout_s
+        limits = Limits(config.reply_chars, config.calls, timeout_s, needs_tokens=False, empty=config.empty)
         arena = self._spec.open(self._client_factory.base_client, ArenaOptions(name, seed, limits))
         arena.observer = self._verbose
         return arena
@@ -150,10 +146,11 @@ class EpisodeRunner:
 
     async def play(self, job: PlayMatch, live: Collection[int]) -> CompletedEpisode:
         """See ``MatchRunner.play``."""
-        started = time.monotonic()
+        started, factory = time.monotonic(), self._client_factory
+        people = [seat for seat in range(len(job.seats)) if factory.get_human_client(job, seat) is not None]
         with self._open_episode(job) as (arena, request, additions):
-            async with self._models.hold_versions(job, live, self._human_seats(job)) as versions:
-                clients = await self._client_factory.make_role_clients(job, versions)
+            async with self._models.hold_versions(job, live, people) as versions:
+                clients = await factory.make_role_clients(job, versions)
                 result = await self._generate(job, arena, request, clients)
         spec = self._spec if job.purpose == TRAINING else self._evaluation_spec
         return CompletedEpisode(
@@ -186,9 +183,6 @@ class EpisodeRunner:
         if not batch:
             raise EpisodeError(f"{self._spec.name}: its evaluation_batch is empty; expected at least one episode")
         yield arena, Random(derive_seed(job.seed, "request")).choice(batch), ()
-
-    def _human_seats(self, job: PlayMatch) -> list[int]:
-        return [seat for seat in range(len(job.seats)) if self._client_factory.get_human_client(job, seat) is not None]
 
     async def _generate(
         self, job: PlayMatch, arena: Arena, request: EpisodeRequest, clients: RoleClients
@@ -233,29 +227,23 @@ def make_outcome(spec: ArenaSpec, result: GenerateResult) -> Outcome:
         raise EpisodeError(f"{spec.name}: {len(scores)} scores; expected one for each of {len(spec.seats)} seats")
     if odd := [value for value in (*scores, *metrics.values()) if not isfinite(value)]:
         raise EpisodeError(f"{spec.name}: {odd[0]} among scores and metrics; expected finite numbers")
+    ranks = tuple(1 + sum(other > score for other in scores) for score in scores)
+    if len(scores) == 1:
+        winner = 0 if spec.passed(scores[0]) else None
+    else:
+        winner = ranks.index(1) if ranks.count(1) == 1 else None
     return Outcome(
         scores=scores,
-        ranks=tuple(1 + sum(other > score for other in scores) for score in scores),
-        winner=_winner(spec, scores),
+        ranks=ranks,
+        winner=winner,
         metrics=tuple(dict(metrics) for _ in scores),
         reason=SCORED_REASON,
         length=count_model_calls(result),
     )
 
 
-def _winner(spec: ArenaSpec, scores: tuple[float, ...]) -> int | None:
-    if len(scores) == 1:
-        return 0 if spec.passed(scores[0]) else None
-    best = max(scores)
-    return scores.index(best) if scores.count(best) == 1 else None
-
-
 def check_seats(spec: ArenaSpec, arena: Arena) -> None:
-    """Check that the roles of all seats exist, and that no role has two seats.
-
-    Raises:
-        ConfigError: a role does not exist or has two seats.
-    """
+    """Check that the roles of all seats exist, and that no role has two seats; raises ``ConfigError``."""
     taken: dict[str, int] = {}
     for seat, name in enumerate(spec.seats):
         for role in spec.roles_in(seat):

@@ -86,8 +86,6 @@ class CompletedGame(CompletedMatch, frozen=True, kw_only=True):
 
 
 class _Variant(NamedTuple):
-    """The league's game under one set of settings."""
-
     game: GameSpec
     evaluation_game: GameSpec
     prompter: Prompter
@@ -97,9 +95,7 @@ class GameRunner:
     """Plays a game between agents in this process."""
 
     def __init__(self, context: Context, models: ModelManager, game: GameSpec, remotes: RemoteAgents) -> None:
-        self._context = context
-        self._models = models
-        self._remotes = remotes
+        self._context, self._models, self._remotes = context, models, remotes
         self._variants = {canonical_json({}): self._make_variant(game)}
         """By the settings that replace the league's."""
 

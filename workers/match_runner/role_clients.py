@@ -1,6 +1,6 @@
 """The inference clients of an episode's roles: the models, bots and remote agents of the seats, and the judge."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from arena.clients import InferenceClient
@@ -54,20 +54,11 @@ class RoleClientFactory:
         Raises:
             ModelError: the model cannot hold a conversation.
         """
-        config = context.config
-        self._context = context
-        self._spec = spec
-        self._remotes = remotes
-        self._models = models
+        self._context, self._models, self._spec, self._remotes = context, models, spec, remotes
         self._find_human_client = people
-        prompts = config.prompts
+        prompts, top_p = context.config.prompts, context.config.inference.top_p
         self.base_client = BackendClient(
-            models.backend,
-            models.tokenizer,
-            provide_base_model,
-            prompts,
-            max_tokens=prompts.reply_tokens,
-            top_p=config.inference.top_p,
+            models.backend, models.tokenizer, provide_base_model, prompts, max_tokens=prompts.reply_tokens, top_p=top_p
         )
         """The base model's client, for roles without a seat."""
 
@@ -81,36 +72,28 @@ class RoleClientFactory:
             RemoteError: a remote agent's budget is spent.
         """
         clients: dict[str, InferenceClient] = {}
+        inference = self._context.config.inference
+        temperature = None if job.purpose == "training" else inference.evaluation_temperature
         for seat, agent in enumerate(job.seats):
             roles, person = self._spec.roles_in(seat), self.get_human_client(job, seat)
             if person is not None:
                 clients |= dict.fromkeys(roles, person)
+            elif self._models.agent_kind(agent) == "bot":
+                clients |= {role: Improviser(self._spec, role) for role in roles}
+            elif self._models.agent_kind(agent) == "remote":
+                clients |= dict.fromkeys(roles, await self._remotes.make_client(agent, job.match_id))
             else:
-                clients |= await self._make_seat_clients(agent, roles, job, fixed.get(seat))
-        return RoleClients(clients | {JUDGE: await self._make_judge_client(job)}, self._spec)
+                provider = self._models.make_adapter_provider(agent, fixed.get(seat))
+                clients |= dict.fromkeys(roles, self.base_client.with_policy(provider, temperature))
+        judge = self._context.config.episodes.judge
+        if (kind := self._models.agent_kind(judge)) == "bot":
+            clients[JUDGE] = Improviser(self._spec, None)
+        elif kind == "remote":
+            clients[JUDGE] = await self._remotes.make_client(judge, job.match_id)
+        else:
+            clients[JUDGE] = self.base_client
+        return RoleClients(clients, self._spec)
 
     def get_human_client(self, job: PlayMatch, seat: int) -> InferenceClient | None:
         """The client of the human player in a seat; None for an agent's seat."""
         return None if self._find_human_client is None else self._find_human_client(job, seat)
-
-    async def _make_seat_clients(
-        self, agent: str, roles: Sequence[str], job: PlayMatch, fixed: PublishedVersion | None
-    ) -> dict[str, InferenceClient]:
-        kind = self._models.agent_kind(agent)
-        if kind == "bot":
-            return {role: Improviser(self._spec, role) for role in roles}
-        if kind == "remote":
-            return dict.fromkeys(roles, await self._remotes.make_client(agent, job.match_id))
-        inference = self._context.config.inference
-        temperature = None if job.purpose == "training" else inference.evaluation_temperature
-        provider = self._models.make_adapter_provider(agent, fixed)
-        return dict.fromkeys(roles, self.base_client.with_policy(provider, temperature))
-
-    async def _make_judge_client(self, job: PlayMatch) -> InferenceClient:
-        name = self._context.config.episodes.judge
-        kind = self._models.agent_kind(name)
-        if kind == "bot":
-            return Improviser(self._spec, None)
-        if kind == "remote":
-            return await self._remotes.make_client(name, job.match_id)
-        return self.base_client

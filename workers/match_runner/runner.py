@@ -82,8 +82,7 @@ MatchRunnerFactory = Callable[[EnvironmentSpec, RemoteAgents], MatchRunner]
 class MatchExecutor:
     """Runs matches in this process, counts them, and appends their results, failures and costs.
 
-    Args:
-        make_runner: Makes the match runner; ``match_runner.between_agents`` for matches without human players.
+    ``make_runner`` is ``match_runner.between_agents`` where no people play.
     """
 
     def __init__(self, context: Context, make_runner: MatchRunnerFactory) -> None:
@@ -104,16 +103,16 @@ class MatchExecutor:
         context.gauges.play = self._read_metrics
 
     def _read_metrics(self) -> MatchMetrics:
-        rate = round(self._match_rate.rate(self._played), 3)
-        stored = self._record_bytes, round(self._record_s, 3)
-        return MatchMetrics(self._in_flight, self._played, self._failed, rate, *stored)
+        rate, record_s = round(self._match_rate.rate(self._played), 3), round(self._record_s, 3)
+        return MatchMetrics(self._in_flight, self._played, self._failed, rate, self._record_bytes, record_s)
 
     async def run(self, job: PlayMatch, live: Collection[int] = ()) -> CompletedMatch | None:
         """Run a match (see ``MatchRunner.play``); None when it failed, which is then recorded.
 
         This is the boundary for the errors of one match: each is recorded once, and other matches go on.
         """
-        self._remote_agents.add_agents(self._context.config.agents)
+        remotes = self._remote_agents
+        remotes.add_agents(self._context.config.agents)
         self._in_flight += 1
         try:
             completed = await self._runner.play(job, live)
@@ -128,14 +127,14 @@ class MatchExecutor:
             self._consecutive_failures += not isinstance(error, RemoteError | MemoryShortError)
             if not isinstance(error, LeagueError):
                 log.exception("match failed unexpectedly", match=job.match_id)
-            await self._usage.append(job.match_id, self._remote_agents.finish_match(job.match_id))
+            await self._usage.append(job.match_id, remotes.finish_match(job.match_id))
             await self.append_failure(job, describe_error(error))
             if self._consecutive_failures >= _MAX_CONSECUTIVE_FAILURES:
                 raise
             return None
         finally:
             self._in_flight -= 1
-        await self._usage.append(job.match_id, self._remote_agents.finish_match(job.match_id))
+        await self._usage.append(job.match_id, remotes.finish_match(job.match_id))
         return completed
 
     def make_tombstone(self, job: PlayMatch, seat: int, policy: str) -> Trajectory | None:
@@ -148,16 +147,17 @@ class MatchExecutor:
         """Store the game record, or its digest alone, and append the match's result.
 
         Additions to the arena's stores go before the result in the same atomic batch, so that a worker that is killed
-        appends either all of them or none.
-
-        Args:
-            completed: The match.
-            trainable: Seats whose trajectories are trained on.
-            experience: Digest of the published trajectory.
-            ngram: Length of the n-grams of actions to be sketched in the result, if any are.
+        appends either all of them or none. Seats in ``trainable`` are trained on, by the published trajectory with the
+        digest ``experience``; n-grams of ``ngram`` actions, if given, are sketched in the result.
         """
-        record = await self._store_game_record(completed.record)
-        outcome, job = completed.outcome, completed.job
+        outcome, job, record = completed.outcome, completed.job, completed.record
+        if self._context.config.history.records == "digest":
+            record_name = digest(record)
+        else:
+            began = time.monotonic()
+            record_name = await self._context.persistently(lambda: self._records.put(record))
+            self._record_bytes += len(record)
+            self._record_s += time.monotonic() - began
         seats = [
             SeatResult(
                 seat=seat,
@@ -182,41 +182,25 @@ class MatchExecutor:
             length=outcome.length,
             seconds=round(completed.seconds, 3),
             tokens=completed.tokens,
-            record=record,
+            record=record_name,
             experience=experience,
             evaluation_id=job.evaluation_id,
             ngrams="" if ngram is None else completed.ngram_sketch(ngram),
             environment=outcome.environment,
             rules=self.environment.rules_version,
         )
-        if self._context.state.has_match_ended(job.match_id):
-            # Recorded as failed while this process was silent.
-            return finished
-        events = [*completed.additions, finished]
-        await self._context.persistently(lambda: self._context.log.append_batch(events))
+        # It may have been recorded as failed while this process was silent.
+        if not self._context.state.has_match_ended(job.match_id):
+            events = [*completed.additions, finished]
+            await self._context.persistently(lambda: self._context.log.append_batch(events))
         return finished
-
-    async def _store_game_record(self, record: bytes) -> str:
-        if self._context.config.history.records == "digest":
-            return digest(record)
-        began = time.monotonic()
-        name = await self._context.persistently(lambda: self._records.put(record))
-        self._record_bytes += len(record)
-        self._record_s += time.monotonic() - began
-        return name
 
     async def append_failure(self, job: PlayMatch, error: str) -> None:
         """Append a ``MatchFailed``."""
         log.warning("match failed", match=job.match_id, error=error)
-        failed = MatchFailed(
-            match_id=job.match_id,
-            purpose=job.purpose,
-            worker=self._context.name,
-            error=error,
-            evaluation_id=job.evaluation_id,
-        )
         if not self._context.state.has_match_ended(job.match_id):
-            await self._context.append(failed)
+            worker, evaluation = self._context.name, job.evaluation_id
+            await self._context.append(MatchFailed(job.match_id, job.purpose, worker, error, evaluation))
 
     async def report_costs(self) -> None:
         """Append at intervals the costs of remote agents in unfinished matches; runs until cancelled.
