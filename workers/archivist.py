@@ -116,10 +116,8 @@ class Archivist:
             return
         if self._state.sequence - self._snapshot[1] >= self._settings.snapshot_events:
             await self._take_snapshot()
-        if (
-            sum(self._unarchived_seals.values()) >= self._settings.archive_events
-            and time.monotonic() >= self._archive_after
-        ):
+        unarchived = sum(self._unarchived_seals.values())
+        if unarchived >= self._settings.archive_events and time.monotonic() >= self._archive_after:
             await self._archive()
         if self._context.config.history.copy_to and not self._is_copied and time.monotonic() >= self._copy_after:
             await self._copy()
@@ -146,11 +144,10 @@ class Archivist:
         return True
 
     async def _take_snapshot(self) -> None:
-        taken = await self._context.persistently(
-            lambda: snapshots.take_snapshot(self._state, self._ratings, self._blobs)
-        )
+        context, state, ratings = self._context, self._state, self._ratings
+        taken = await context.persistently(lambda: snapshots.take_snapshot(state, ratings, self._blobs))
         try:
-            await self._context.persistently(lambda: self._context.log.append(taken, expected=self._snapshot[0]))
+            await context.persistently(lambda: context.log.append(taken, expected=self._snapshot[0]))
         except ConflictError:
             log.info("another archivist took a snapshot", sequence=taken.sequence)
             return

@@ -15,7 +15,6 @@ from league.log.metrics import count_messages
 from league.log.queues import ACK_WAIT_S, ClaimedJob
 from players.remote.remote_player import check_api_keys, remote_agents_in_evaluation
 from schemas.events import EvaluationRequested, WorkerLeft
-from schemas.jobs import PlayMatch
 from schemas.loggers import get_logger
 from schemas.subjects import WORK_STREAM, work_subject
 from workers.match_runner import between_agents
@@ -48,11 +47,10 @@ class Evaluator:
         self.executor = MatchExecutor(context, between_agents(context, models))
         self._in_flight: dict[asyncio.Task[None], ClaimedJob] = {}
         self._logged_cuts: set[evaluations.CappedEvaluation] = set()
-        """Capped evaluations that have been logged."""
 
     async def plan(self) -> None:
         """Append requested and finished evaluations; runs until cancelled."""
-        state = self._context.state
+        state, seats = self._context.state, self.executor.evaluation_seat_counts
         await self._submit_unfinished()
         looked_at = time.monotonic()
         while True:
@@ -61,12 +59,12 @@ class Evaluator:
                 looked_at = time.monotonic()
             for finished in evaluations.finished_evaluations(state):
                 await self._context.wait_for_sequence(await self._context.append(finished))
-            self._log_cuts()
-            for requested in (
-                evaluations.plan_evaluations(state, self.executor.evaluation_seat_counts)
-                if state.pauses.active_pause() is None
-                else []
-            ):
+            for cut in evaluations.capped_evaluations(state, seats):
+                if cut not in self._logged_cuts:
+                    self._logged_cuts.add(cut)
+                    log.info("a cap of evaluations leaves less", **msgspec.structs.asdict(cut))
+            is_paused = state.pauses.active_pause() is not None
+            for requested in [] if is_paused else evaluations.plan_evaluations(state, seats):
                 await self._context.wait_for_sequence(await self._context.append(requested))
                 # As recorded: another evaluator may have requested it first, when it knew of other opponents.
                 known = state.evaluations.get(requested.evaluation_id)
@@ -89,12 +87,6 @@ class Evaluator:
         for evaluation in list(self._context.state.evaluations.values()):
             if evaluation.finished is None:
                 await self._submit(evaluation.requested)
-
-    def _log_cuts(self) -> None:
-        for cut in evaluations.capped_evaluations(self._context.state, self.executor.evaluation_seat_counts):
-            if cut not in self._logged_cuts:
-                self._logged_cuts.add(cut)
-                log.info("a cap of evaluations leaves less", **msgspec.structs.asdict(cut))
 
     async def _submit(self, requested: EvaluationRequested) -> None:
         for job in evaluations.evaluation_jobs(self._context.state, requested, self.executor.evaluation_seat_counts):
@@ -125,22 +117,18 @@ class Evaluator:
             task.result()
 
     async def _play(self, claim: ClaimedJob) -> None:
-        job = claim.job
-        if self._is_needed(job):
+        job, state = claim.job, self._context.state
+        if (evaluation := state.evaluations.get(job.evaluation_id)) is not None:
+            # It waits neither once it is played, nor once a sequential test was decided without it.
+            is_needed = job.match_id in evaluation.waiting
+        else:
+            is_needed = not state.has_match_ended(job.match_id)
+        if is_needed:
             if claim.delivery_count > self._context.config.evaluation.tries:
                 await self._give_up(claim)
             elif (played := await self.executor.run(job)) is not None:
                 await self.executor.append_result(played)
         await claim.acknowledge()
-
-    def _is_needed(self, job: PlayMatch) -> bool:
-        """False if it has been played, or if a sequential test was decided without it."""
-        evaluation = self._context.state.evaluations.get(job.evaluation_id)
-        return (
-            not self._context.state.has_match_ended(job.match_id)
-            if evaluation is None
-            else job.match_id in evaluation.waiting
-        )
 
     async def _give_up(self, claim: ClaimedJob) -> None:
         """Record a match that ended every worker that played it as failed, so that its evaluation can finish."""

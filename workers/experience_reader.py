@@ -27,10 +27,8 @@ class ExperienceReader:
     """Reads one policy's trajectories for its trainer; those that do not fit the model's ``shape`` are rejected."""
 
     def __init__(self, context: Context, policy: str, shape: ModelShape) -> None:
-        self._context = context
-        self._config = context.config.trainer
-        self._policy = policy
-        self._shape = shape
+        self._context, self._config = context, context.config.trainer
+        self._policy, self._shape = policy, shape
         self._consumed = ExperiencePosition()
         self._released = ExperiencePosition()
         self._unrecorded = ExperienceConsumption()
@@ -44,9 +42,8 @@ class ExperienceReader:
 
     def _make_buffer(self) -> TrajectoryBuffer:
         seed = derive_seed(self._context.config.seed, "buffer", self._policy)
-        return TrajectoryBuffer(
-            self._config, seed, self._consumed.looked_at, self._consumed.gathered, self._make_capacity()
-        )
+        consumed = self._consumed
+        return TrajectoryBuffer(self._config, seed, consumed.looked_at, consumed.gathered, self._make_capacity())
 
     def resume(self) -> None:
         """Restore the position that the history records for the policy's trainer."""
@@ -55,23 +52,22 @@ class ExperienceReader:
 
     async def receive(self) -> None:
         """Read trajectories from the stream, unaccounted earlier ones included; runs until cancelled."""
-        async with beside(self._drop_foreign_messages()):
+
+        async def drop_foreign_messages() -> None:
+            while True:
+                await asyncio.sleep(_CLEANUP_INTERVAL_S)
+                if count := await self._context.persistently(self._context.experience.purge_foreign_subjects):
+                    log.warning("dropped from the stream of rollouts: what is none", subjects=count)
+
+        async with beside(drop_foreign_messages()):
             async for received in self._context.experience.follow(self._policy, self._consumed.floor + 1):
                 if not self._consumed.is_accounted(received.sequence):
                     await self._received.put(received)
 
-    async def _drop_foreign_messages(self) -> None:
-        while True:
-            await asyncio.sleep(_CLEANUP_INTERVAL_S)
-            if count := await self._context.persistently(self._context.experience.purge_foreign_subjects):
-                log.warning("dropped from the stream of rollouts: what is none", subjects=count)
-
     async def fill(self, version: int, is_over: Callable[[], bool]) -> bool:
         """Admit trajectories in stream order until a batch can be drawn; False if ``is_over`` ended the wait.
 
-        Args:
-            version: The policy version that the next step starts from.
-            is_over: Whether to stop waiting.
+        ``version`` is the policy's, from which the next step starts.
         """
         stopping = asyncio.create_task(self._context.wait_until(is_over))
         try:
@@ -101,7 +97,9 @@ class ExperienceReader:
             if not replaces or self._config.buffer.level != "episode" or refill == learner.config.refills:
                 break
             credited = await asyncio.to_thread(learner.assign_credit, [one.trainable_trajectory for one in drawn])
-            useless = [drawn[place] for place in credited.filtered][: self._replaceable_count()]
+            # Waiting trajectories that can be released and replaced before the next step is recorded.
+            replaceable = min(self._make_capacity()) - self.buffer.unsettled_count - self.buffer.window
+            useless = [drawn[place] for place in credited.filtered][: max(replaceable, 0)]
             if not useless:
                 break
             self.buffer.release(useless)
@@ -113,10 +111,6 @@ class ExperienceReader:
         config = self._context.config
         most = max(round(config.rollout.ahead_steps * self._config.rollouts_per_step), 1)
         return BufferCapacity(most, config.experience.max_messages)
-
-    def _replaceable_count(self) -> int:
-        """Number of waiting trajectories that can be released and replaced before the next step is recorded."""
-        return max(min(self._make_capacity()) - self.buffer.unsettled_count - self.buffer.window, 0)
 
     def _is_short(self, version: int) -> bool:
         self.buffer.advance(version)
@@ -137,11 +131,9 @@ class ExperienceReader:
         if rollout is not None and not rollout.steps and is_grouped(rollout):
             self.buffer.drop(received.sequence, rollout.match_id, rollout.seat, "failed", rollout)
             return
-        damage = (
-            received.error
-            if rollout is None
-            else rejection_reason(rollout, self._shape.vocab_size, self._shape.max_positions)
-        )
+        damage = received.error
+        if rollout is not None:
+            damage = rejection_reason(rollout, self._shape.vocab_size, self._shape.max_positions)
         if rollout is None or damage:
             log.warning("rollout refused", sequence=received.sequence, reason=damage)
             match_id = received.match_id or (rollout.match_id if rollout is not None else f"#{received.sequence}")

@@ -1,12 +1,9 @@
-"""Makes or restores the learner of a policy from the history.
-
-All ways to a learner stand together (restored, repeated from inputs, untrained, warm-started, offspring), since each is
-the fallback of another.
-"""
+"""Makes or restores the learner of a policy from the history: each way to one is the fallback of another."""
 
 import asyncio
+import contextlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -63,6 +60,13 @@ def pack_written(write: Callable[[Path], object]) -> bytes:
         if disk := DiskError.of(error, tempfile.gettempdir()):
             raise disk from error
         raise
+
+
+@contextlib.asynccontextmanager
+async def _unpacked(context: Context, name: str) -> AsyncIterator[Path]:
+    with tempfile.TemporaryDirectory() as draft:
+        await unpack_blob(context, name, Path(draft) / "part")
+        yield Path(draft) / "part"
 
 
 _INPUTS_FILE = "step.msgpack"
@@ -123,10 +127,7 @@ class LearnerFactory:
         ranks: RankComm = SINGLE_RANK,
         take_step: TakeStep | None = None,
     ) -> None:
-        self._context = context
-        self._backend = backend
-        self._policy = policy
-        self._ranks = ranks
+        self._context, self._backend, self._policy, self._ranks = context, backend, policy, ranks
         self._take_step = take_step or Learner.step
         self.past_states: list[str] = []
         """Digests of the stored state that ``resume`` began with, and of the inputs of steps that it took again."""
@@ -231,12 +232,11 @@ class LearnerFactory:
         source, versions = self._context.config.model.adapter, self._context.state.published.get(self._policy)
         if not source:
             return
-        with tempfile.TemporaryDirectory() as draft:
-            folder = None if versions else _find_local_folder(source)
-            if folder is None:
-                folder = Path(draft) / "adapter"
-                await unpack_blob(self._context, versions[min(versions)].adapter if versions else source, folder)
+        folder = None if versions else _find_local_folder(source)
+        if folder is not None:
             learner.load_adapter(folder, learner.steps)
+        else:
+            await self._load_blob(learner, versions[min(versions)].adapter if versions else source, learner.steps)
         log.info("begins with an adapter", source=source, version=learner.steps)
 
     async def _load_state(self, learner: Learner, step: GradientStepTaken) -> None:
@@ -250,25 +250,22 @@ class LearnerFactory:
                 await self._check_repeated(learner)
         except ArtifactError as error:
             # A branch can start at any step, and most steps' states are deleted; published adapters are kept.
-            log.warning(
-                "the trainer's state is gone, going on from the adapter alone", step=step.step, error=str(error)
-            )
+            what = "the trainer's state is gone, going on from the adapter alone"
+            log.warning(what, step=step.step, error=str(error))
             await self._load_adapter(learner, step.step, step.step)
 
     async def _load_stored_state(self, learner: Learner, name: str) -> list[StepInputs]:
         """Load the newest stored state up to the one named, and return the inputs of the steps after it, in order."""
         later: list[StepInputs] = []
-        with tempfile.TemporaryDirectory() as draft:
-            while True:
-                self.past_states.insert(0, name)
-                folder = Path(draft) / str(len(later))
-                await unpack_blob(self._context, name, folder)
+        while True:
+            self.past_states.insert(0, name)
+            async with _unpacked(self._context, name) as folder:
                 inputs = StepInputs.read(folder)
                 if inputs is None:
                     learner.load_state(folder)
                     return later[::-1]
-                later.append(inputs)
-                name = inputs.previous
+            later.append(inputs)
+            name = inputs.previous
 
     async def _check_repeated(self, learner: Learner) -> None:
         """Continue from the published adapter where repeated steps gave another one, as they may on a GPU."""
@@ -276,18 +273,16 @@ class LearnerFactory:
         if digest(await asyncio.to_thread(pack_written, learner.save_adapter)) == published:
             return
         log.warning("repeated steps gave other weights, going on from the published ones", step=learner.steps)
-        with tempfile.TemporaryDirectory() as folder:
-            await unpack_blob(self._context, published, Path(folder) / "adapter")
-            learner.adapter.load(Path(folder) / "adapter")
+        async with _unpacked(self._context, published) as folder:
+            learner.adapter.load(folder)
 
     async def _load_adapter(self, learner: Learner, version: int, steps: int) -> None:
         await self._load_blob(learner, self._context.state.published[self._policy][version].adapter, steps)
         log.info("adapter loaded, optimiser moments are fresh", version=version, steps=steps)
 
     async def _load_blob(self, learner: Learner, adapter: str, steps: int) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            await unpack_blob(self._context, adapter, Path(folder) / "adapter")
-            learner.load_adapter(Path(folder) / "adapter", steps)
+        async with _unpacked(self._context, adapter) as folder:
+            learner.load_adapter(folder, steps)
 
 
 async def compute_offspring(context: Context, reset: PolicyReset) -> bytes:
@@ -299,10 +294,8 @@ async def compute_offspring(context: Context, reset: PolicyReset) -> bytes:
         ModelError: the parents' adapters do not fit each other.
         DiskError: the disk is full or read-only.
     """
-    with tempfile.TemporaryDirectory() as draft:
-        folders = [Path(draft) / f"parent-{place}" for place in range(len(reset.parents))]
-        for parent, folder in zip(reset.parents, folders, strict=True):
-            await unpack_blob(context, parent.adapter, folder)
+    async with contextlib.AsyncExitStack() as stack:
+        folders = [await stack.enter_async_context(_unpacked(context, parent.adapter)) for parent in reset.parents]
         plugin = Plugin(name=reset.operator, settings=reset.settings)
         return await asyncio.to_thread(pack_written, partial(make_offspring, plugin, folders, reset.seed))
 
@@ -340,12 +333,10 @@ async def append_published(context: Context, events: Sequence[Event]) -> None:
 
 
 async def _find_publisher(context: Context, published: PolicyPublished) -> str:
+    version = published.policy, published.version
     async for recorded in context.log.read(only=PolicyPublished):
         event = recorded.event
-        if isinstance(event, PolicyPublished) and (event.policy, event.version) == (
-            published.policy,
-            published.version,
-        ):
+        if isinstance(event, PolicyPublished) and (event.policy, event.version) == version:
             return recorded.producer
     return "another trainer"
 

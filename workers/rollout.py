@@ -6,7 +6,7 @@ import contextlib
 from league.matchmaking.matchmaker import make_match
 from league.matchmaking.pool import free_slots
 from league.matchmaking.roles import sampler_of
-from league.samplers import OpponentSampler, make_sampler
+from league.samplers import make_sampler
 from players.remote.remote_player import check_api_keys, remote_agents_in_training
 from schemas.errors import BackpressureError, MessageTooLargeError
 from schemas.loggers import get_logger
@@ -49,14 +49,17 @@ class RolloutWorker:
     """Keeps a number of training matches of one policy in flight."""
 
     def __init__(self, context: Context, models: ModelManager, policy: str) -> None:
-        self._context = context
-        self._policy = policy
-        self._models = models
+        self._context, self._policy, self._models = context, policy, models
         self.executor = MatchExecutor(context, between_agents(context, models))
         self._next_match_index = context.state.next_match_index(context.name)
         self._sampler_plugin = sampler_of(context.config, policy)
         self._sampler = make_sampler(self._sampler_plugin)
-        self._log_slot_shortage()
+        opponents, free = (
+            len(self.executor.environment.seats) - 1,
+            free_slots(context.config, context.state.standings()),
+        )
+        if free < min(opponents, self._sampler_plugin.settings.get("max_distinct") or opponents):
+            log.info("fewer adapter slots than opponents: checkpoints are cloned over seats", slots=free)
 
     async def play_matches(self) -> None:
         """Play one match after another, as long as training is not too far behind."""
@@ -70,16 +73,14 @@ class RolloutWorker:
 
     async def play_training_match(self) -> None:
         """Sample opponents, run the match, publish the hero's trajectory, append the result."""
-        context, executor, sampler = self._context, self.executor, self._current_sampler()
-        job, sampled = make_match(
-            context.state.standings(),
-            context.config,
-            sampler,
-            context.name,
-            self._next_match_index,
-            executor.seat_counts,
-            self._policy,
-        )
+        context, executor = self._context, self.executor
+        plugin = sampler_of(context.config, self._policy)
+        if plugin != self._sampler_plugin:
+            # Otherwise the same instance, so that it can cache what it derives from standings.
+            self._sampler_plugin, self._sampler = plugin, make_sampler(plugin)
+        sampler, number, seats = self._sampler, self._next_match_index, executor.seat_counts
+        standings = context.state.standings()
+        job, sampled = make_match(standings, context.config, sampler, context.name, number, seats, self._policy)
         self._next_match_index += 1
         appending = asyncio.create_task(context.append(sampled))
         # Another policy's live version stays the one that was drawn, since the event names it.
@@ -96,24 +97,15 @@ class RolloutWorker:
             ngram = sampler.ngram if sampler.uses_novelty and experience else None
             await executor.append_result(completed, trainable, experience, ngram)
 
-    def _current_sampler(self) -> OpponentSampler:
-        """The same instance until the configuration changes, so that it can cache what it derives from standings."""
-        plugin = sampler_of(self._context.config, self._policy)
-        if plugin != self._sampler_plugin:
-            self._sampler_plugin, self._sampler = plugin, make_sampler(plugin)
-        return self._sampler
-
     def _make_trajectory(self, completed: CompletedMatch | None, seat: int) -> Trajectory | None:
         """The hero's trajectory; None when the match failed or an opponent's invalid move disqualifies it."""
-        if completed is None or self._ended_by_opponent_error(completed, seat):
+        if completed is None:
             return None
-        return completed.make_trajectory(seat, self._policy)
-
-    def _ended_by_opponent_error(self, completed: CompletedMatch, seat: int) -> bool:
-        """Whether another seat ended the match by an invalid move and ``rollout.filter_opponent_invalid`` is set."""
         others = (metrics for other, metrics in enumerate(completed.outcome.metrics) if other != seat)
         is_filtered = self._context.config.rollout.filter_opponent_invalid
-        return is_filtered and any(metrics.get("ended_by_invalid") for metrics in others)
+        if is_filtered and any(metrics.get("ended_by_invalid") for metrics in others):
+            return None
+        return completed.make_trajectory(seat, self._policy)
 
     async def _publish(self, trajectory: Trajectory) -> str:
         """Publish a trajectory; return its digest, or "" when it is dropped.
@@ -160,12 +152,3 @@ class RolloutWorker:
 
     def _is_paused(self) -> bool:
         return self._context.state.pauses.active_pause(self._policy) is not None
-
-    def _log_slot_shortage(self) -> None:
-        opponents, max_distinct = (
-            len(self.executor.environment.seats) - 1,
-            self._sampler_plugin.settings.get("max_distinct"),
-        )
-        free = free_slots(self._context.config, self._context.state.standings())
-        if free < min(opponents, max_distinct or opponents):
-            log.info("fewer adapter slots than opponents: checkpoints are cloned over seats", slots=free)

@@ -4,7 +4,7 @@ Its state is in the history: the last ``GradientStepTaken`` names the learner st
 A step's events are appended as one atomic batch, so a killed trainer either took the step or did not. Its adapter and
 state are stored before that, while the next step is computed; that one is recorded only afterwards.
 
-One class, long as it is: every method reads or moves the one step that is taken while the one before is recorded.
+One class: every method reads or moves the one step that is taken while the one before is recorded.
 """
 
 import asyncio
@@ -105,10 +105,8 @@ class TrainerWorker:
         group: RankGroup | None = None,
         device_turn: DeviceTurn = contextlib.nullcontext,
     ) -> None:
-        self._context = context
-        self._device_turn = device_turn
+        self._context, self._device_turn, self._policy = context, device_turn, policy
         self._config = context.config.trainer
-        self._policy = policy
         self._group = group or RankGroup()
         self._states = context.run.open_blob_store(context.client, context.log.league, STATE_AREA)
         self._learner_factory = LearnerFactory(context, backend, policy, self._group.ranks, self._group.step)
@@ -180,7 +178,7 @@ class TrainerWorker:
             await self._pause()
         elif not filled:
             await self._wait_until_recorded()
-        elif filled and (batch := await reader.draw(learner, self._has_hero_finished)) is not None:
+        elif (batch := await reader.draw(learner, self._has_hero_finished)) is not None:
             await self._take_step(batch)
 
     def _is_wait_over(self) -> bool:
@@ -211,7 +209,9 @@ class TrainerWorker:
             report = await asyncio.to_thread(self._group.step, learner, trajectories, progress)
             adapter = await asyncio.to_thread(pack_written, learner.save_adapter)
             state: bytes | StepInputs
-            if self._stores_state(report.step):
+            # A branch can start at a version in the league.
+            is_admitted = schedule.admission_reason(self._context.state, self._policy, report.step) is not None
+            if self._needs_state or report.step % self._config.state_interval == 0 or is_admitted:
                 state = await asyncio.to_thread(pack_written, learner.save_state)
             else:
                 state = await asyncio.to_thread(StepInputs.of, trajectories, progress)
@@ -226,18 +226,14 @@ class TrainerWorker:
         accounting = buffer.settle_batch(batch, report.filtered, report.refused_at)
         step = self._make_step_event(accounting, report, metrics)
         self._experience_reader.start_next_step(step)
-        reset = self._reset_reason(report.step)
+        reset = None
+        if not self._has_hero_finished():
+            standings, age = self._context.state.standings(), report.step - self._start_version()
+            reset = reset_reason(standings, self._context.config, self._policy, age)
         self._recording = asyncio.create_task(self._record(step, adapter, state, reset))
         self._recording.add_done_callback(lambda _: self._context.wake())
         if reset is not None:
             await self._wait_until_recorded()
-
-    def _stores_state(self, step: int) -> bool:
-        """Whether the state after a step is stored, and not what it was computed from."""
-        interval, admitted = self._config.state_interval, schedule.admission_reason
-        is_due = self._needs_state or step % interval == 0
-        # A branch can start at a version in the league.
-        return is_due or admitted(self._context.state, self._policy, step) is not None
 
     async def _record(
         self, step: GradientStepTaken, adapter_data: bytes, state: bytes | StepInputs, reset: str | None
@@ -246,8 +242,7 @@ class TrainerWorker:
 
         A step that ends in a reset publishes the reset policy too.
         """
-        began = time.monotonic()
-        is_whole = isinstance(state, bytes)
+        began, is_whole = time.monotonic(), isinstance(state, bytes)
         previous = self._old_step.state if self._old_step is not None else ""
         state_data = state if isinstance(state, bytes) else await asyncio.to_thread(state.pack, previous)
         packed = time.monotonic()
@@ -265,7 +260,14 @@ class TrainerWorker:
         step = msgspec.structs.replace(step, state=name, metrics=step.metrics | stored)
         parent = agent_name(self._policy, step.step - 1)
         published = PolicyPublished(policy=self._policy, version=step.step, adapter=adapter, parent=parent)
-        events = [published, step, *self._make_checkpoint_events(step.step, adapter, reset)]
+        events: list[Event] = [published, step]
+        admitted = schedule.admission_reason(self._context.state, self._policy, step.step)
+        if reset is not None and admitted in (None, schedule.RECENT):
+            # The last version before a reset is never retired, as in AlphaStar; recent ones are.
+            admitted = schedule.RESET
+        if admitted is not None:
+            league = self._context.state
+            events.append(schedule.make_checkpoint_added(league, self._policy, step.step, adapter, admitted))
         learner = self._learner
         if reset is not None:
             learner, first_version, first = await self._learner_factory.make_reset(step.step + 1, reset)
@@ -286,7 +288,6 @@ class TrainerWorker:
     def _make_step_event(
         self, accounting: BatchAccounting, report: StepReport, metrics: dict[str, float]
     ) -> GradientStepTaken:
-        """The event of a step whose state is not stored yet."""
         buffer = self._experience_reader.buffer
         first, last = buffer.examined_range
         return GradientStepTaken(
@@ -313,21 +314,6 @@ class TrainerWorker:
             gathered=buffer.contents,
         )
 
-    def _make_checkpoint_events(self, version: int, adapter: str, reset: str | None) -> list[Event]:
-        """The admission of a version to the league: by the schedule, or because a reset follows."""
-        state, policy = self._context.state, self._policy
-        reason = schedule.admission_reason(state, policy, version)
-        if reset is not None and reason in (None, schedule.RECENT):
-            # The last version before a reset is never retired, as in AlphaStar; recent ones are.
-            reason = schedule.RESET
-        return [] if reason is None else [schedule.make_checkpoint_added(state, policy, version, adapter, reason)]
-
-    def _reset_reason(self, step: int) -> str | None:
-        if self._has_hero_finished():
-            return None
-        context = self._context
-        return reset_reason(context.state.standings(), context.config, self._policy, step - self._start_version())
-
     async def _release(self, step: GradientStepTaken, is_whole: bool) -> None:
         """Release the trajectories that the recorded step used, and, with a whole state, those before it.
 
@@ -349,9 +335,8 @@ class TrainerWorker:
         role = self._context.config.trained_policies.get(self._policy)
         if role is not None and role.is_exploiter:
             return min((self._learner.steps - self._start_version()) / role.reset_steps, 1.0)
-        return budget_share_used(
-            self._context.state, self._config.policy, self._context.config.stop, self._unrecorded_step()
-        )
+        stop, unrecorded = self._context.config.stop, self._unrecorded_step()
+        return budget_share_used(self._context.state, self._config.policy, stop, unrecorded)
 
     def _unrecorded_step(self) -> int:
         """Number of the hero's step that is being recorded here, and that the folded history may lack; 0 for none."""
@@ -380,9 +365,7 @@ class TrainerWorker:
         if reason is None:
             return False
         await self._wait_until_recorded()
-        finished = TrainingFinished(
-            policy=self._policy, version=self._learner.steps, reason=reason, configured=state.config_sequence
-        )
+        finished = TrainingFinished(self._policy, self._learner.steps, reason, state.config_sequence)
         await self._context.wait_for_sequence(await self._context.append(finished))
         if state.training_finished(self._policy) is None:
             # A configuration that was appended meanwhile may let training go on.
