@@ -131,7 +131,7 @@ class ExperienceReader:
         if rollout is not None and not rollout.steps and is_grouped(rollout):
             self.buffer.drop(received.sequence, rollout.match_id, rollout.seat, "failed", rollout)
             return
-        damage = received.error
+        damage: str | None = received.error
         if rollout is not None:
             damage = rejection_reason(rollout, self._shape.vocab_size, self._shape.max_positions)
         if rollout is None or damage:

@@ -97,10 +97,7 @@ class SinkFeed:
 
     def __init__(self, name: str, sink: Sink, place: Place, live_from: int, retry_s: float = _RETRY_S) -> None:
         self.heartbeat_means = HeartbeatMeans()
-        self._name = name
-        self._sink = sink
-        self._place = place
-        self._live_from = live_from
+        self._name, self._sink, self._place, self._live_from = name, sink, place, live_from
         self._backoff = Backoff(retry_s, _MAX_RETRY_S)
         self._position: int | None = None
         self._is_idle = True
@@ -184,7 +181,9 @@ async def serve(context: Context, sinks: Sequence[str] = ()) -> None:
     """
     # Play and training have priority on a machine whose cores are all busy.
     os.setpriority(os.PRIO_PROCESS, 0, _NICE)
-    place, newest = await make_place(context), await context.log.last_sequence()
+    folder, identity = context.run.folder / "tracking", await history_identity(context.log)
+    place = Place(folder, context.log.league, identity, to_builtins(context.config))
+    newest = await context.log.last_sequence()
     configured = {plugin.name: plugin for plugin in context.config.tracker.sinks}
     plugins = [configured.get(name) or Plugin(name=name) for name in sinks or configured]
     feeds = [SinkFeed(plugin.name, make_sink(plugin), place, newest) for plugin in plugins]
@@ -215,16 +214,6 @@ async def _collect_heartbeats(context: Context, feeds: Sequence[SinkFeed]) -> No
         except LogError as error:
             log.warning("no heartbeats are heard", error=str(error), retry_s=_HEARTBEAT_RETRY_S)
         await asyncio.sleep(_HEARTBEAT_RETRY_S)
-
-
-async def make_place(context: Context) -> Place:
-    """The place of the league's rows: its history and the folder for files."""
-    return Place(
-        folder=context.run.folder / "tracking",
-        league=context.log.league,
-        identity=await history_identity(context.log),
-        config=to_builtins(context.config),
-    )
 
 
 async def history_identity(history: JetStreamLog) -> str:

@@ -27,11 +27,9 @@ from league.analysis.likelihood import log_likelihood, one_sided_mask
 from league.analysis.posterior import (
     ELO_PER_LOG_UNIT,
     GOAL,
-    MOST_STEPS,
     PosteriorProblem,
     clusters_of,
     make_likelihood_data,
-    maximise,
     start_parameters,
 )
 from league.ratings.arrays import Codes, Floats, Ints, MatchArrays
@@ -121,15 +119,14 @@ def fit_strengths(
     options = options or FitOptions()
     compared = make_comparisons(matches, role_S)
     problem = _make_problem(compared, options)
-    at_P, lower_PP, steps, distance = problem.maximise_posterior()
-    draws_DP, unconverged = bootstrap(problem, at_P, lower_PP, options, clusters_of(matches, compared, cluster_M))
-    with_ties = bool(problem.free_P[-1])
+    at_P, lower_PP, steps, distance = problem.maximise()
+    draws_DP, unconverged = _bootstrap(problem, at_P, lower_PP, options, clusters_of(matches, compared, cluster_M))
     agents, roles = _strengths(problem, options, at_P, draws_DP, role_S is not None)
     return FittedStrengths(
         model=options.model,
         agents=sorted(agents, key=lambda row: (-row.rating, row.name)),
         roles=roles,
-        tie=exp(at_P[-1]) if with_ties else None,
+        tie=exp(at_P[-1]) if problem.free_P[-1] else None,
         matches=len(compared.begin_M),
         passed_over=compared.passed_over,
         log_likelihood=log_likelihood(problem.data, at_P),
@@ -146,21 +143,21 @@ def _make_problem(compared: Comparisons, options: FitOptions) -> PosteriorProble
     _check_options(compared, options)
     check_connected(compared, options.anchors)
     start_P, free_P, _ = start_parameters(compared, options.anchors, options.centre)
-    if options.model == "pairs" and options.ties == "davidson" and _has_ties(compared):
+    inside_S = np.ones(len(compared.rank_S), np.bool_)
+    inside_S[compared.begin_M] = False
+    has_ties = (inside_S[1:] & (np.diff(compared.rank_S) == 0)).any()
+    if options.model == "pairs" and options.ties == "davidson" and has_ties:
         start_P[-1], free_P[-1] = 0.0, True
     precision_P = np.full(len(start_P), (ELO_PER_LOG_UNIT / options.prior_sd) ** 2)
     precision_P[-1] = _TIE_SD**-2
     prior_PP = np.diag(np.where(free_P, precision_P, 0.0))
-    return PosteriorProblem(
-        compared, make_likelihood_data(compared, options.model), prior_PP, np.zeros(len(free_P)), free_P, start_P
-    )
+    return PosteriorProblem(compared, make_likelihood_data(compared, options.model), prior_PP, free_P, start_P)
 
 
 def _check_options(compared: Comparisons, options: FitOptions) -> None:
     if unknown := sorted(set(options.anchors) - set(compared.agents)):
-        raise UsageError(
-            f"board: anchor {unknown[0]!r} was in no match; expected {format_choices(compared.agents[:20])}"
-        )
+        expected = format_choices(compared.agents[:20])
+        raise UsageError(f"board: anchor {unknown[0]!r} was in no match; expected {expected}")
     for name, rating in options.anchors.items():
         if not isfinite(rating):
             raise UsageError(f"board: anchor {name!r} stands at {rating}; expected a finite Elo")
@@ -174,21 +171,12 @@ def _check_options(compared: Comparisons, options: FitOptions) -> None:
         raise UsageError(f"board: {options.draws} draws on {options.threads} threads; expected 0 or more of each")
 
 
-def _has_ties(compared: Comparisons) -> bool:
-    inside_S = np.ones(len(compared.rank_S), np.bool_)
-    inside_S[compared.begin_M] = False
-    return bool((inside_S[1:] & (np.diff(compared.rank_S) == 0)).any())
-
-
-def bootstrap(
+def _bootstrap(
     problem: PosteriorProblem, at_P: Floats, lower_PP: Floats, options: FitOptions, cluster_M: Ints
 ) -> tuple[Floats, int]:
-    """Maximise the posterior for resampled histories: as many clusters of matches, drawn with replacement.
+    """Parameters for resampled histories (as many clusters of matches, drawn with replacement), and failed draws.
 
     Each draw has its own named seed, so results do not depend on the number of threads.
-
-    Returns:
-        One row of parameters per draw, and the number of draws that did not converge.
     """
     found_DP = np.zeros((options.draws, len(at_P)))
     count = int(cluster_M.max()) + 1
@@ -196,17 +184,7 @@ def bootstrap(
     def draw(number: int) -> bool:
         rng = np.random.default_rng(derive_seed(options.seed, "bootstrap", number))
         weight_M = np.bincount(rng.integers(0, count, count), minlength=count).astype(np.float64)[cluster_M]
-        found_DP[number], _, _, distance = maximise(
-            problem.data,
-            weight_M,
-            problem.prior_PP,
-            problem.centre_P,
-            problem.free_P,
-            at_P,
-            lower_PP,
-            _DRAW_GOAL,
-            MOST_STEPS,
-        )
+        found_DP[number], _, _, distance = problem.maximise(weight_M, (at_P, lower_PP), _DRAW_GOAL)
         return bool(distance <= _DRAW_GOAL)
 
     with ThreadPoolExecutor(options.threads or os.cpu_count() or 1) as pool:

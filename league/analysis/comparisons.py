@@ -52,7 +52,11 @@ def make_comparisons(matches: MatchArrays, role_S: Sequence[str] | Codes | None 
         UsageError: arrays that do not fit together, a seat in two matches, or no match that compares.
     """
     _check_shape(matches, role_S)
-    counted = _comparable_mask(matches)
+    listed, match_S = seats_of(matches)
+    first_S = matches.agent_S[np.minimum(matches.begin_M, len(matches.agent_S) - 1)[match_S]]
+    several = np.bincount(match_S, matches.agent_S[listed] != first_S, len(matches)) > 0
+    broken = np.bincount(match_S, ~np.isfinite(matches.score_S[listed]), len(matches)) > 0
+    counted = several & ~broken
     if not counted.any():
         raise UsageError(
             f"board: none of {len(matches)} matches compares two agents; "
@@ -64,7 +68,12 @@ def make_comparisons(matches: MatchArrays, role_S: Sequence[str] | Codes | None 
     seats = seats[order]
     size_M = kept.end_M - kept.begin_M
     end_M = np.cumsum(size_M)
-    codes, agent_S = _compact_codes(kept.agent_S[seats], kept.agent_S[np.sort(seats)])
+    # Compact codes, in the order of first seats.
+    codes, first = np.unique(kept.agent_S[np.sort(seats)], return_index=True)
+    codes = codes[np.argsort(first)]
+    table = np.zeros(int(codes.max()) + 1, np.int32)
+    table[codes] = np.arange(len(codes), dtype=np.int32)
+    agent_S: Codes = table[kept.agent_S[seats]]
     if len(codes) > MAX_AGENTS:
         raise UsageError(
             f"board: {len(codes)} agents were compared; expected at most {MAX_AGENTS}: choose some of them"
@@ -77,7 +86,7 @@ def make_comparisons(matches: MatchArrays, role_S: Sequence[str] | Codes | None 
         agent_S=agent_S,
         role_S=chosen,
         rank_S=_ranks(kept.score_S[seats], match_S),
-        agents=[matches.agents[code] for code in codes],
+        agents=[matches.agents[code] for code in codes.tolist()],
         roles=roles,
         games_A=np.bincount(pairs % len(codes), minlength=len(codes)).astype(np.int64),
         passed_over=len(matches) - len(kept),
@@ -127,25 +136,6 @@ def seats_of(matches: MatchArrays) -> tuple[Ints, Ints]:
     match_S = np.repeat(np.arange(len(matches)), size_M)
     before_M = np.cumsum(size_M) - size_M
     return np.arange(len(match_S)) - np.repeat(before_M - matches.begin_M, size_M), match_S
-
-
-def _comparable_mask(matches: MatchArrays) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    seats, match_S = seats_of(matches)
-    sizes_M = matches.end_M - matches.begin_M
-    first_S = matches.agent_S[np.repeat(np.minimum(matches.begin_M, len(matches.agent_S) - 1), sizes_M)]
-    several = np.bincount(match_S, matches.agent_S[seats] != first_S, len(matches)) > 0
-    broken = np.bincount(match_S, ~np.isfinite(matches.score_S[seats]), len(matches)) > 0
-    counted: np.ndarray[tuple[int], np.dtype[np.bool_]] = several & ~broken
-    return counted
-
-
-def _compact_codes(agent_S: Codes, in_order: Codes) -> tuple[list[int], Codes]:
-    """Compact the codes, numbering them in the order of first seats."""
-    codes, first = np.unique(in_order, return_index=True)
-    codes = codes[np.argsort(first)]
-    table = np.zeros(int(codes.max()) + 1, np.int32)
-    table[codes] = np.arange(len(codes), dtype=np.int32)
-    return codes.tolist(), table[agent_S]
 
 
 def _ranks(score_S: Floats, match_S: Ints) -> Codes:

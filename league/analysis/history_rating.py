@@ -92,9 +92,9 @@ def fit_learning_curves(
     chains = _version_chains(compared.agents)
     _check_options(compared, chains, options)
     problem, middle = _make_problem(compared, chains, options)
-    at_P, _, _, distance = problem.maximise_posterior()
+    at_P, _, _, distance = problem.maximise()
     agents = len(compared.agents)
-    covariance_PP = problem.covariance(at_P, np.zeros_like(problem.prior_PP))
+    covariance_PP = problem.covariance(at_P)
     several = [covariance_PP]
     if cluster_M is not None:
         several.append(_sandwich_covariance(problem, at_P, covariance_PP, clusters_of(matches, compared, cluster_M)))
@@ -105,20 +105,10 @@ def fit_learning_curves(
     variance_A = np.max([_variances(one_PP[:agents, :agents], first) for one_PP in several], axis=0)
     spread_A = np.sqrt(variance_A) * ELO_PER_LOG_UNIT * Z_95 * problem.free_P[:agents]
     rating_A = middle + ELO_PER_LOG_UNIT * at_P[:agents]
+    ends = zip(rating_A.tolist(), (rating_A - spread_A).tolist(), (rating_A + spread_A).tolist(), strict=True)
+    figures = list(zip(ends, compared.games_A.tolist(), strict=True))
     curves = [
-        LearningCurve(
-            policy,
-            [
-                CurvePoint(
-                    step,
-                    float(rating_A[code]),
-                    float(rating_A[code] - spread_A[code]),
-                    float(rating_A[code] + spread_A[code]),
-                    int(compared.games_A[code]),
-                )
-                for step, code in chain
-            ],
-        )
+        LearningCurve(policy, [CurvePoint(step, *figures[code][0], figures[code][1]) for step, code in chain])
         for policy, chain in chains
     ]
     return LearningCurves(curves, len(compared.begin_M), compared.passed_over, bool(distance <= 1e-12))
@@ -131,12 +121,8 @@ def _sandwich_covariance(problem: PosteriorProblem, at_P: Floats, covariance_PP:
     factor for few clusters. With a handful of clusters it is still too small.
     """
     count = int(cluster_M.max()) + 1
-    slope_CP = np.array(
-        [
-            likelihood_derivatives(problem.data, (cluster_M == number).astype(np.float64), at_P, False)[0]
-            for number in range(count)
-        ]
-    )
+    weights = ((cluster_M == number).astype(np.float64) for number in range(count))
+    slope_CP = np.array([likelihood_derivatives(problem.data, weight_M, at_P, False)[0] for weight_M in weights])
     inside_CP = (slope_CP * problem.free_P) @ covariance_PP
     covariance: Floats = inside_CP.T @ inside_CP * (count / max(count - 1, 1))
     return covariance
@@ -161,11 +147,9 @@ def _version_chains(agents: list[str]) -> list[VersionChain]:
 
 def _check_options(compared: Comparisons, chains: list[VersionChain], options: WalkOptions) -> None:
     if unknown := sorted(set(options.anchors) - set(compared.agents)):
-        raise UsageError(
-            f"curves: anchor {unknown[0]!r} was in no match; expected {format_choices(compared.agents[:20])}"
-        )
-    numbers = {"walk": options.walk, "start": options.start}
-    for name, value in numbers.items():
+        expected = format_choices(compared.agents[:20])
+        raise UsageError(f"curves: anchor {unknown[0]!r} was in no match; expected {expected}")
+    for name, value in {"walk": options.walk, "start": options.start}.items():
         if not (isfinite(value) and value > 0):
             raise UsageError(f"curves: {name} is {value}; expected Elo above 0")
     if not all(isfinite(value) for value in [options.centre, *options.anchors.values()]):
@@ -201,7 +185,5 @@ def _make_problem(
             prior_PP[left, right] -= precision
             prior_PP[right, left] -= precision
     prior_PP[-1, -1] = 0.0
-    centre_P = np.zeros(len(free_P))
-    return PosteriorProblem(
-        compared, make_likelihood_data(compared, options.model), prior_PP, centre_P, free_P, start_P
-    ), middle
+    data = make_likelihood_data(compared, options.model)
+    return PosteriorProblem(compared, data, prior_PP, free_P, start_P), middle

@@ -157,7 +157,11 @@ def _agent_rows(
 
 
 def _with_rating(
-    row: LeaderboardEntry, rating: float, deviation: float | None, games: int, ends: Interval | None
+    row: LeaderboardEntry,
+    rating: float,
+    deviation: float | None,
+    games: int,
+    ends: tuple[float | None, float | None] | None,
 ) -> LeaderboardEntry:
     low, high = ends or (None, None)
     return msgspec.structs.replace(row, rating=rating, low=low, high=high, deviation=deviation, rated_games=games)
@@ -172,18 +176,21 @@ def _likelihood_leaderboard(roster: Roster, name: str, wished: int | None) -> Le
         return _assemble(roster, name, matches.sequence_M, 0, _uncompared_rows(roster, ()))
     matches, notes = _largest_component(matches)
     draws = _bootstrap_draws(matches, wished, _BOARD_COST)
-    options = FitOptions(model=LIKELIHOOD_MODELS[name], draws=draws, centre=_mean_official_rating(roster, matches))
+    # The mean official rating of those compared makes the fitted ratings comparable.
+    official = dict(roster.query(f"SELECT agent, rating FROM ratings_at({roster.upto}, playing := ?)", roster.game))
+    names = (split_entrant(agent)[0] if roster.by == "seat" else agent for agent in matches.agents)
+    known = [official[agent] for agent in names if agent in official]
+    centre = sum(known) / len(known) if known else DEFAULT_RATING
+    options = FitOptions(model=LIKELIHOOD_MODELS[name], draws=draws, centre=centre)
     # For agents by seat, the rating includes the seat's effect.
     by_seat = roster.by == "seat"
     together, _ = _seed_clusters(roster, matches) if by_seat else (None, [])
     fit = fit_strengths(matches, None if by_seat else matches.role_S, options, together)
-    known = [(one, row) for one in fit.agents if (row := roster.entry_for(one.name)) is not None]
-    rows = [
-        msgspec.structs.replace(
-            _with_rating(row, one.rating, None, one.matches, _interval(one)), one_sided=one.one_sided
-        )
-        for one, row in known
-    ]
+    rows = []
+    for one in fit.agents:
+        if (row := roster.entry_for(one.name)) is not None:
+            row = _with_rating(row, one.rating, None, one.matches, (one.low, one.high))
+            rows.append(msgspec.structs.replace(row, one_sided=one.one_sided))
     rows = roster.add_results(rows, matches.sequence_M) + _uncompared_rows(roster, [row.agent for row in rows])
     seats, about = _seat_strengths(roster, options)
     notes += [*about, *_too_long_notes(matches.sequence_M, draws, wished)]
@@ -202,15 +209,6 @@ def _largest_component(matches: MatchArrays) -> tuple[MatchArrays, list[str]]:
     )
     sizes = chosen.end_M - chosen.begin_M
     return chosen.select(sizes > 1), [note]
-
-
-def _mean_official_rating(roster: Roster, matches: MatchArrays) -> float:
-    """Mean official rating of the agents compared: the centre that makes the fitted ratings comparable."""
-    at = f"{roster.upto}, playing := ?"
-    official = dict(roster.query(f"SELECT agent, rating FROM ratings_at({at})", roster.game))
-    names = (split_entrant(name)[0] if roster.by == "seat" else name for name in matches.agents)
-    known = [official[name] for name in names if name in official]
-    return sum(known) / len(known) if known else DEFAULT_RATING
 
 
 def _seat_strengths(roster: Roster, options: "FitOptions") -> tuple[list["Strength"], list[str]]:
@@ -242,10 +240,6 @@ def _seed_clusters(roster: Roster, matches: MatchArrays) -> tuple[list[int] | No
     if different >= _MIN_SEEDS:
         return seeds, [f"{count}, and those of one seed share its luck: they were drawn together."]
     return None, [f"{count}, too few to tell a seat's worth from their luck: the intervals are too narrow."]
-
-
-def _interval(one: "Strength") -> Interval | None:
-    return None if one.low is None or one.high is None else (one.low, one.high)
 
 
 def _uncompared_rows(roster: Roster, placed: Sequence[str]) -> list[LeaderboardEntry]:

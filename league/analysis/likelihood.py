@@ -265,12 +265,12 @@ def cholesky_inverse(lower_PP: Floats) -> Floats:
 
 
 @_compile
-def add_prior_gradient(prior_PP: Floats, centre_P: Floats, at_P: Floats, free_P: Mask, slope_P: Floats) -> None:
-    """Add the prior's gradient; fixed parameters have none."""
+def add_prior_gradient(prior_PP: Floats, at_P: Floats, free_P: Mask, slope_P: Floats) -> None:
+    """Add the gradient of the prior, whose mean is 0; fixed parameters have none."""
     for i in range(len(at_P)):
         for j in range(len(at_P)):
             if prior_PP[i, j] != 0.0:
-                slope_P[i] -= prior_PP[i, j] * (at_P[j] - centre_P[j])
+                slope_P[i] -= prior_PP[i, j] * at_P[j]
         if not free_P[i]:
             slope_P[i] = 0.0
 

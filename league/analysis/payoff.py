@@ -5,7 +5,7 @@ pairs of seats is the match's share, so a match counts once however many seats t
 (JASA 22, 1927) with matches for trials: where shares lie between 0 and 1 they are wider than necessary, never narrower.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import msgspec
 import numpy as np
@@ -110,10 +110,10 @@ def wilson_intervals(points: Floats, counts: Floats) -> tuple[Floats, Floats]:
 
 
 def _to_lists(values_AA: Floats, met_AA: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[list[float | None]]:
-    pairs = zip(values_AA.tolist(), met_AA.tolist(), strict=True)
-    return [
-        [value if known_pair else None for value, known_pair in zip(row, known, strict=True)] for row, known in pairs
-    ]
+    values = values_AA.astype(object)
+    values[~met_AA] = None
+    lists: list[list[float | None]] = values.tolist()
+    return lists
 
 
 def decompose_payoff(payoff: PayoffMatrix) -> HodgeDecomposition:
@@ -151,28 +151,37 @@ class PayoffReport(msgspec.Struct, frozen=True):
 def make_payoff_report(
     matches: MatchArrays, game: str, purposes: Collection[str] = (), most: int = 12, unmet_even: bool = False
 ) -> PayoffReport:
-    """Report on the pairwise results of a game's agents.
+    """Report on the pairwise results of a game's agents, from matches that are not voided, for ``purposes`` or for all.
 
-    Args:
-        matches: None of them voided.
-        game: Only its matches count.
-        purposes: Only matches for these; empty for all.
-        most: Maximum number of agents, chosen by their number of matches. The agents left are still compared in them.
-        unmet_even: Treat agents that never met as even in the Nash average, which is undefined otherwise.
+    The ``most`` agents with the most matches are still compared in those with others. Agents that never met leave the
+    Nash average undefined, unless ``unmet_even`` takes them for even.
 
     Raises:
         UsageError: an unknown game or purpose, or no match that compares two agents.
     """
     chosen = _select_matches(matches, game, purposes)
-    indices, agents = _most_played(chosen, most)
-    matrix = make_payoff_matrix(chosen.exclude_agents([name for name in chosen.agents if name not in indices]))
-    matrix = _reorder(matrix, np.argsort(-np.array(decompose_payoff(matrix).potential), kind="stable").tolist())
-    nash, problem = _nash_or_problem(matrix, unmet_even)
+    seat_S, match_S = seats_of(chosen)
+    pairs = np.unique(match_S * len(chosen.agents) + chosen.agent_S[seat_S])
+    games_A = np.bincount(pairs % len(chosen.agents), minlength=len(chosen.agents))
+    # Older agents first among equals.
+    rare = np.argsort(-games_A, kind="stable")[most:].tolist()
+    matrix = make_payoff_matrix(chosen.exclude_agents([chosen.agents[code] for code in sorted(rare)]))
+    order = np.argsort(-np.array(decompose_payoff(matrix).potential), kind="stable").tolist()
+    tables = {
+        name: [[getattr(matrix, name)[i][j] for j in order] for i in order]
+        for name in ("share", "low", "high", "matches")
+    }
+    matrix = msgspec.structs.replace(matrix, agents=[matrix.agents[i] for i in order], **tables)
+    try:
+        nash, problem = nash_average(matrix.log_odds(unmet_even)), ""
+    except LeagueError as error:
+        # The matrix is useful without the average, so neither unmet pairs nor a failed solver ends the command.
+        nash, problem = None, str(error)
     return PayoffReport(
         game=game,
         purposes=[chosen.purposes[code] for code in np.unique(chosen.purpose_M)],
         payoff=matrix,
-        agents=agents,
+        agents=int((games_A > 0).sum()),
         unmet=int((matrix.counts() == 0).sum() - len(matrix.agents)) // 2,
         seats=int((chosen.end_M - chosen.begin_M).max()),
         circularity=decompose_payoff(matrix),
@@ -196,31 +205,3 @@ def _select_matches(matches: MatchArrays, game: str, purposes: Collection[str]) 
     if not len(chosen):
         raise UsageError(f"payoff: no match of {game} has a purpose among {', '.join(purposes)}; expected others")
     return chosen
-
-
-def _most_played(matches: MatchArrays, most: int) -> tuple[set[str], int]:
-    """Names of the agents with the most matches, older ones first among equals; and the number of all agents."""
-    seat_S, match_S = seats_of(matches)
-    pairs = np.unique(match_S * len(matches.agents) + matches.agent_S[seat_S])
-    games_A = np.bincount(pairs % len(matches.agents), minlength=len(matches.agents))
-    order = np.argsort(-games_A, kind="stable")[:most].tolist()
-    return {matches.agents[code] for code in order}, int((games_A > 0).sum())
-
-
-def _reorder(payoffs: PayoffMatrix, order: Sequence[int]) -> PayoffMatrix:
-    return PayoffMatrix(
-        agents=[payoffs.agents[i] for i in order],
-        share=[[payoffs.share[i][j] for j in order] for i in order],
-        low=[[payoffs.low[i][j] for j in order] for i in order],
-        high=[[payoffs.high[i][j] for j in order] for i in order],
-        matches=[[payoffs.matches[i][j] for j in order] for i in order],
-        passed_over=payoffs.passed_over,
-    )
-
-
-def _nash_or_problem(payoffs: PayoffMatrix, unmet_even: bool) -> tuple[NashAverage | None, str]:
-    # The matrix is useful without the average, so neither unmet pairs nor a failed solver ends the command.
-    try:
-        return nash_average(payoffs.log_odds(unmet_even)), ""
-    except LeagueError as error:
-        return None, str(error)

@@ -151,12 +151,16 @@ def decompose(odds_AA: Floats, weight_AA: Floats | None = None) -> HodgeDecompos
     edges = int((weight_AA > 0).sum()) // 2
     cycles = edges - size + _count_components(weight_AA > 0)
     signal = whole - edges
+    p_value = 1.0
+    if cycles:
+        spread = 2 / (9 * cycles)
+        p_value = 0.5 * erfc(((rest / cycles) ** (1 / 3) - (1 - spread)) / sqrt(2 * spread))
     return HodgeDecomposition(
         potential=potential.tolist(),
         cyclic_share=min(rest / whole, 1.0) if whole > 0 else 0.0,
         beyond_chance=min(max((rest - cycles) / signal, 0.0), 1.0) if signal > 0 else 0.0,
         cycles=cycles,
-        p_value=_chi_square_tail(rest, cycles) if cycles else 1.0,
+        p_value=p_value,
     )
 
 
@@ -170,8 +174,3 @@ def _count_components(met_AA: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -
             unseen -= near
             edge.extend(near)
     return count
-
-
-def _chi_square_tail(value: float, degrees: int) -> float:
-    spread = 2 / (9 * degrees)
-    return 0.5 * erfc(((value / degrees) ** (1 / 3) - (1 - spread)) / sqrt(2 * spread))

@@ -1,12 +1,9 @@
 """Posterior of strengths under a Gaussian prior: its set-up from matches, and its maximum by Newton's method.
 
-Only the sums over matches and the solver are compiled; they release the GIL, so that each thread computes a maximum of
-its own in parallel.
-
-The optimiser is our own rather than ``scipy.optimize``: a bootstrap maximises a thousand posteriors that differ little,
-and starts each from the factored curvature of the whole history. On 3,000 matches of 7 seats and 40 agents a draw takes
-6 ms; ``scipy.optimize.root`` with the same gradient and curvature takes 21 ms. Its sums also have a fixed order, while
-those of BLAS depend on the number of its threads.
+The sums over matches and the solver are compiled and release the GIL: each thread computes a maximum of its own. Unlike
+those of BLAS, the sums have a fixed order. The optimiser is our own rather than ``scipy.optimize``: a bootstrap
+maximises a thousand posteriors that differ little, and starts each from the factored curvature of the whole history. On
+3,000 matches of 7 seats and 40 agents a draw takes 6 ms; ``scipy.optimize.root`` with the same derivatives takes 21 ms.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -35,75 +32,13 @@ ELO_PER_LOG_UNIT = 400 / log(10)
 """Elo points per unit of log-strength."""
 GOAL = 1e-18
 """Squared distance to the maximum at which it counts as found."""
-MOST_STEPS = 200
+_MOST_STEPS = 200
 _MOST_TIED = 8
 
 _RECOMPUTE_CURVATURE_RATIO = 0.2
 """The curvature is recomputed after a step that leaves more than this share of the squared distance."""
 _OVERSHOOT = 0.5
 _MOST_HALVINGS = 40
-
-
-def maximise(
-    data: LikelihoodData,
-    weight_M: Floats,
-    prior_PP: Floats,
-    centre_P: Floats,
-    free_P: Mask,
-    start_P: Floats,
-    lower_PP: Floats | None,
-    goal: float,
-    most: int,
-) -> tuple[Floats, Floats, int, float]:
-    """Maximise the posterior by Newton's method, recomputing the curvature only on slow convergence.
-
-    The posterior is strictly concave, so its maximum is where the gradient vanishes. A step is halved while it
-    overshoots so far that the slope along it reverses by more than half.
-
-    Args:
-        data: The matches.
-        weight_M: Number of times each match counts.
-        prior_PP: Precision of the prior.
-        centre_P: Mean of the prior.
-        free_P: False for parameters that stay at their start.
-        start_P: Initial parameters.
-        lower_PP: Factor of a curvature near that of the start.
-        goal: Squared distance to the maximum, in units of the posterior's own spread, at which to stop.
-        most: Maximum number of steps.
-
-    Returns:
-        The maximum, the factor of the last curvature computed, the number of steps, and the remaining squared distance.
-    """
-
-    def slope(at_P: Floats) -> Floats:
-        slope_P, _ = likelihood_derivatives(data, weight_M, at_P, False)
-        add_prior_gradient(prior_PP, centre_P, at_P, free_P, slope_P)
-        return slope_P
-
-    def curve(at_P: Floats) -> Floats:
-        return cholesky_factor(likelihood_derivatives(data, weight_M, at_P, True)[1] + prior_PP, free_P)
-
-    at_P = start_P.copy()
-    lower_PP = curve(at_P) if lower_PP is None else lower_PP
-    slope_P = slope(at_P)
-    move_P = cholesky_solve(lower_PP, slope_P)
-    distance = _dot(slope_P, move_P)
-    for step in range(most):
-        if distance <= goal:
-            return at_P, lower_PP, step, distance
-        for halved in range(_MOST_HALVINGS):
-            trial_P = at_P + 0.5**halved * move_P
-            slope_P = slope(trial_P)
-            if _dot(slope_P, move_P) >= -_OVERSHOOT * distance:
-                break
-        at_P, before = trial_P, distance
-        move_P = cholesky_solve(lower_PP, slope_P)
-        distance = _dot(slope_P, move_P)
-        if distance > max(goal, _RECOMPUTE_CURVATURE_RATIO * before):
-            lower_PP = curve(at_P)
-            move_P = cholesky_solve(lower_PP, slope_P)
-            distance = _dot(slope_P, move_P)
-    return at_P, lower_PP, most, distance
 
 
 def _dot(left_P: Floats, right_P: Floats) -> float:
@@ -113,23 +48,63 @@ def _dot(left_P: Floats, right_P: Floats) -> float:
 
 @dataclass(frozen=True)
 class PosteriorProblem:
-    """A likelihood with its Gaussian prior; parameters P: agents, roles, log ν."""
+    """A likelihood with its Gaussian prior, whose mean is 0; parameters P: agents, roles, log ν."""
 
     compared: Comparisons
     data: LikelihoodData
     prior_PP: Floats
-    centre_P: Floats
+    """Precision."""
     free_P: Mask
+    """False for parameters that stay at their start."""
     start_P: Floats
 
-    def maximise_posterior(self, weight_M: Floats | None = None) -> tuple[Floats, Floats, int, float]:
-        """Maximise the posterior; see ``maximise`` for the result."""
-        weight_M = np.ones(len(self.compared.begin_M)) if weight_M is None else weight_M
-        return maximise(
-            self.data, weight_M, self.prior_PP, self.centre_P, self.free_P, self.start_P, None, GOAL, MOST_STEPS
-        )
+    def maximise(
+        self, weight_M: Floats | None = None, near: tuple[Floats, Floats] | None = None, goal: float = GOAL
+    ) -> tuple[Floats, Floats, int, float]:
+        """Maximise the posterior by Newton's method, recomputing the curvature only on slow convergence.
 
-    def covariance(self, at_P: Floats, gauge_PP: Floats) -> Floats:
+        The posterior is strictly concave, so its maximum is where the gradient vanishes. A step is halved while it
+        overshoots so far that the slope along it reverses by more than half. Matches count ``weight_M`` times. It
+        starts from ``near``, parameters and the factor of a curvature near theirs, until the squared distance to the
+        maximum, in units of the posterior's own spread, is within the ``goal``.
+
+        Returns:
+            The maximum, the factor of the last curvature computed, the number of steps, the remaining squared distance.
+        """
+        weight_M = np.ones(len(self.compared.begin_M)) if weight_M is None else weight_M
+
+        def slope(at_P: Floats) -> Floats:
+            slope_P, _ = likelihood_derivatives(self.data, weight_M, at_P, False)
+            add_prior_gradient(self.prior_PP, at_P, self.free_P, slope_P)
+            return slope_P
+
+        def curve(at_P: Floats) -> Floats:
+            curve_PP = likelihood_derivatives(self.data, weight_M, at_P, True)[1]
+            return cholesky_factor(curve_PP + self.prior_PP, self.free_P)
+
+        def newton(lower_PP: Floats, slope_P: Floats) -> tuple[Floats, float]:
+            move_P = cholesky_solve(lower_PP, slope_P)
+            return move_P, _dot(slope_P, move_P)
+
+        at_P, lower_PP = near or (self.start_P, curve(self.start_P))
+        slope_P = slope(at_P)
+        move_P, distance = newton(lower_PP, slope_P)
+        for step in range(_MOST_STEPS):
+            if distance <= goal:
+                return at_P, lower_PP, step, distance
+            for halved in range(_MOST_HALVINGS):
+                trial_P = at_P + 0.5**halved * move_P
+                slope_P = slope(trial_P)
+                if _dot(slope_P, move_P) >= -_OVERSHOOT * distance:
+                    break
+            at_P, before = trial_P, distance
+            move_P, distance = newton(lower_PP, slope_P)
+            if distance > max(goal, _RECOMPUTE_CURVATURE_RATIO * before):
+                lower_PP = curve(at_P)
+                move_P, distance = newton(lower_PP, slope_P)
+        return at_P, lower_PP, _MOST_STEPS, distance
+
+    def covariance(self, at_P: Floats, gauge_PP: Floats | float = 0.0) -> Floats:
         """Covariance at the maximum; ``gauge_PP`` is added to the curvature where matches leave it nearly singular."""
         _, curve_PP = likelihood_derivatives(self.data, np.ones(len(self.compared.begin_M)), at_P, True)
         return cholesky_inverse(cholesky_factor(curve_PP + self.prior_PP + gauge_PP, self.free_P))
@@ -166,12 +141,8 @@ def make_likelihood_data(compared: Comparisons, model: Literal["pairs", "ranks"]
     if model == "ranks" and most > _MOST_TIED:
         raise UsageError(f"board: {most} seats tie in a match; 'ranks' takes at most {_MOST_TIED}: use model 'pairs'")
     return LikelihoodData(
-        model=PAIRS if model == "pairs" else RANKS,
-        begin_M=compared.begin_M,
-        end_M=compared.end_M,
-        agent_S=compared.agent_S,
-        role_S=compared.role_S,
-        rank_S=compared.rank_S,
+        PAIRS if model == "pairs" else RANKS,
+        *(compared.begin_M, compared.end_M, compared.agent_S, compared.role_S, compared.rank_S),
         agents=len(compared.agents),
         share_CC=tie_order_shares(most if model == "ranks" else 1),
     )

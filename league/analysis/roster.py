@@ -99,13 +99,9 @@ class LeaderboardEntry(msgspec.Struct, frozen=True):
 
 
 class Roster:
-    """Entrants, matches and rules of a leaderboard, loaded on demand.
+    """Entrants, matches and rules of a leaderboard, loaded on demand from a projection of the history.
 
-    Args:
-        connection: A DuckDB connection to a projection that holds the history up to ``upto``.
-        upto: Last sequence of the history considered.
-        game: None for the configured one.
-        by: Whether agents are entrants, agents in each seat, or kinds of agents.
+    ``connection`` is to DuckDB, ``upto`` the last sequence considered; without a ``game`` it is the configured one.
     """
 
     def __init__(self, connection: Any, upto: int, game: str | None = None, by: Grouping = "agent") -> None:
@@ -168,7 +164,16 @@ class Roster:
 
     def add_results(self, rows: Sequence[LeaderboardEntry], sequences: Ints) -> list[LeaderboardEntry]:
         """Add wins and mean ranks in the matches at these sequences."""
-        results = self._results(sequences)
+        results: dict[tuple[str, str], tuple[int, int, int]] = {}
+        statement = """
+            SELECT s.agent, s.role, count(*) FILTER (s.seat = m.winner), sum(s.rank)::BIGINT, count(*)
+            FROM match_seats s JOIN matches m USING (sequence)
+            WHERE sequence IN (FROM rated) GROUP BY s.agent, s.role
+            """
+        for agent, role, *counts in self._query_matches(sequences, statement):
+            key = self._key(agent, role, kind_of(agent, self._kinds))
+            before = results.get(key, (0, 0, 0))
+            results[key] = before[0] + counts[0], before[1] + counts[1], before[2] + counts[2]
         completed = []
         for row in rows:
             wins, ranks, seats = results.get(self._key(row.agent, row.seat, row.kind), (0, 0, 0))
@@ -177,10 +182,8 @@ class Roster:
 
     def match_seeds(self, sequences: Ints) -> list[int]:
         """Seed of each match at these ascending sequences."""
-        rows = self._query_matches(
-            sequences, "SELECT seed FROM matches WHERE sequence IN (FROM rated) ORDER BY sequence"
-        )
-        return [seed for (seed,) in rows]
+        statement = "SELECT seed FROM matches WHERE sequence IN (FROM rated) ORDER BY sequence"
+        return [seed for (seed,) in self._query_matches(sequences, statement)]
 
     def _query_matches(self, sequences: Ints, statement: str) -> list[tuple[Any, ...]]:
         """Run a statement that has these sequences as a table ``rated``."""
@@ -190,23 +193,6 @@ class Roster:
             return self.query(statement)
         finally:
             self.connection.unregister("rated")
-
-    def _results(self, sequences: Ints) -> dict[tuple[str, str], tuple[int, int, int]]:
-        """Wins, sum of ranks, and number of seats, by entrant."""
-        rows = self._query_matches(
-            sequences,
-            """
-            SELECT s.agent, s.role, count(*) FILTER (s.seat = m.winner), sum(s.rank)::BIGINT, count(*)
-            FROM match_seats s JOIN matches m USING (sequence)
-            WHERE sequence IN (FROM rated) GROUP BY s.agent, s.role
-            """,
-        )
-        results: dict[tuple[str, str], tuple[int, int, int]] = {}
-        for agent, role, wins, ranks, seats in rows:
-            key = self._key(agent, role, kind_of(agent, self._kinds))
-            before = results.get(key, (0, 0, 0))
-            results[key] = (before[0] + wins, before[1] + ranks, before[2] + seats)
-        return results
 
     def _key(self, agent: str, role: str, kind: str) -> tuple[str, str]:
         return ("", kind) if self.by == "kind" else (agent, role if self.by == "seat" else "")

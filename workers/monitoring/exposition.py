@@ -1,15 +1,14 @@
 """A league's metrics in Prometheus's text format, served over HTTP."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from aiohttp import web
 
 from inference.http_server import Metric, RefusedError, Sample, error_boundary, listen, metrics_response, port_of
-from league.queries.status import LeagueStatus, WorkerStatus, read_status, with_alarms
+from league.queries.status import LeagueStatus, read_status, with_alarms
 from league.run import Run
 from schemas.errors import LeagueError
-from schemas.metrics import Heartbeat
 from workers.runtime import Context, call_on_signals, follow_league
 
 
@@ -113,32 +112,23 @@ _TRAINING = {"tokens_s": ("league_trainer_tokens_per_second", "gauge", "Tokens t
 
 
 def _worker_metrics(status: LeagueStatus) -> Iterator[Metric]:
-    up = [Sample(_worker_labels(worker), int(worker.health == "ok")) for worker in status.workers]
+    workers = [(w, {"worker": w.worker, "role": w.role, "host": w.host}) for w in status.workers]
+    up = [Sample(labels, int(worker.health == "ok")) for worker, labels in workers]
     yield Metric("league_worker_up", "gauge", "Whether the worker sent a heartbeat lately.", up)
-    beating = [(worker, worker.heartbeat) for worker in status.workers if worker.heartbeat is not None]
-    ages = [Sample(_worker_labels(worker), worker.silent_s or 0.0) for worker, _ in beating]
+    beating = [(worker.heartbeat, labels) for worker, labels in workers if worker.heartbeat is not None]
+    ages = [Sample(labels, worker.silent_s or 0.0) for worker, labels in workers if worker.heartbeat is not None]
     yield Metric("league_worker_heartbeat_age_seconds", "gauge", "Seconds since the worker's last heartbeat.", ages)
     for part, fields in (("", _WORKER), ("inference", _INFERENCE), ("play", _PLAY), ("training", _TRAINING)):
+        holders = [(getattr(heartbeat, part) if part else heartbeat, labels) for heartbeat, labels in beating]
         for field, (name, kind, described) in fields.items():
-            yield Metric(name, kind, described, _samples(beating, part, field))
+            samples = [Sample(labels, getattr(holder, field)) for holder, labels in holders if holder is not None]
+            yield Metric(name, kind, described, samples)
+    gpus = [(gpu, {**labels, "gpu": str(gpu.index)}) for heartbeat, labels in beating for gpu in heartbeat.gpus]
     for field, (name, described) in _GPU.items():
-        yield Metric(name, "gauge", described, list(_gpu_samples(beating, field)))
-
-
-def _samples(beating: Iterable[tuple[WorkerStatus, Heartbeat]], part: str, field: str) -> list[Sample]:
-    holders = [(worker, getattr(heartbeat, part) if part else heartbeat) for worker, heartbeat in beating]
-    return [Sample(_worker_labels(worker), getattr(holder, field)) for worker, holder in holders if holder is not None]
-
-
-def _gpu_samples(beating: Iterable[tuple[WorkerStatus, Heartbeat]], field: str) -> Iterator[Sample]:
-    for worker, heartbeat in beating:
-        for gpu in heartbeat.gpus:
-            if (value := getattr(gpu, field)) is not None:
-                yield Sample({**_worker_labels(worker), "gpu": str(gpu.index)}, value)
-
-
-def _worker_labels(worker: WorkerStatus) -> dict[str, str]:
-    return {"worker": worker.worker, "role": worker.role, "host": worker.host}
+        measured = [(getattr(gpu, field), labels) for gpu, labels in gpus]
+        yield Metric(
+            name, "gauge", described, [Sample(labels, value) for value, labels in measured if value is not None]
+        )
 
 
 async def serve_metrics(run: Run, host: str, port: int, announce: Callable[[str], None]) -> None:

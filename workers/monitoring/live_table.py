@@ -63,7 +63,6 @@ class Dashboard:
             self._steps.add(1)
 
     def _metrics(self) -> dict[str, str]:
-        """The hero's and the league's current metrics as text."""
         state = self._state
         standings, step = state.standings(), state.last_step(self._policy)
         live = standings.live.get(self._policy)
@@ -81,18 +80,11 @@ class Dashboard:
             "checkpoints": f"{len(checkpoints)}",
         }
 
-    def _count_workers(self) -> str:
-        """Number of workers that have loaded and joined."""
-        joined = sum(worker.left is None for worker in self._state.workers.values())
-        return f"{joined} running" if joined else "starting"
-
     def _mean_score(self, policy: str) -> float:
-        """Mean of a policy's last training matches."""
         scores = self._scores.get(policy, ())
         return sum(scores) / len(scores) if scores else 0.0
 
     def _other_policies(self) -> Iterator[dict[str, str]]:
-        """The current metrics of the policies other than the hero's, as text by the table's columns."""
         config, state = self._state.config, self._state
         if config is None:
             return
@@ -128,6 +120,7 @@ class Dashboard:
     def render(self, stop: StopConfig) -> RenderableType:
         """Render the metrics as a table, for a terminal."""
         m, evaluated = self._metrics(), self._state.finished_matches("evaluation")
+        joined = sum(worker.left is None for worker in self._state.workers.values())
         table = Table.grid(padding=(0, 3))
         for row in (
             ("steps", m["step"], "games", f"{m['games']} training, {evaluated} evaluation"),
@@ -135,22 +128,24 @@ class Dashboard:
             ("score", m["score"], "checkpoints", m["checkpoints"]),
             ("Elo hero", m["hero"], "baselines / past best", f"{m['baselines']} / {m['past best']}"),
             ("failed", f"{self._state.failed}", "time left", format_time_left(self._state, self._policy, stop)),
-            ("elapsed", f"{time.monotonic() - self._started:.0f} s", "workers", self._count_workers()),
+            (
+                "elapsed",
+                f"{time.monotonic() - self._started:.0f} s",
+                "workers",
+                f"{joined} running" if joined else "starting",
+            ),
         ):
             table.add_row(Text(row[0], "dim"), row[1], Text(row[2], "dim"), row[3])
         bar = ProgressBar(total=1.0, completed=budget_share_used(self._state, self._policy, stop), width=60)
-        return Group(table, *self._render_other_policies(), bar)
-
-    def _render_other_policies(self) -> list[RenderableType]:
         others = list(self._other_policies())
         if not others:
-            return []
-        table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+            return Group(table, bar)
+        below = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
         for column in others[0]:
-            table.add_column(column, justify="left" if column in ("policy", "role") else "right")
+            below.add_column(column, justify="left" if column in ("policy", "role") else "right")
         for other in others:
-            table.add_row(*other.values())
-        return [table]
+            below.add_row(*other.values())
+        return Group(table, below, bar)
 
 
 def format_time_left(state: LeagueState, policy: str, stop: StopConfig) -> str:
@@ -159,18 +154,13 @@ def format_time_left(state: LeagueState, policy: str, stop: StopConfig) -> str:
     if (pause := state.pauses.active_pause(policy)) is not None:
         return f"paused ({pause.reason or 'league resume has it go on'})"
     if state.training_finished(policy) is not None:
-        return _format_measuring(state)
+        requested = sum(len(each.requested.matches) for each in state.evaluations.values())
+        waiting = sum(len(each.waiting) for each in state.evaluations.values())
+        return f"training done, measuring: {requested - waiting:,} of {requested:,} games"
     spent = state.training_seconds(policy)
     if share <= 0 or spent <= 0:
         return "runs until stopped" if stop == StopConfig() else "estimating time left"
     return f"{spent * (1 - share) / share / 60:.1f} min left"
-
-
-def _format_measuring(state: LeagueState) -> str:
-    """Progress of the evaluations that were requested."""
-    requested = sum(len(each.requested.matches) for each in state.evaluations.values())
-    waiting = sum(len(each.waiting) for each in state.evaluations.values())
-    return f"training done, measuring: {requested - waiting:,} of {requested:,} games"
 
 
 def _format_elo(rating: float | None) -> str:

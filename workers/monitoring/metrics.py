@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 import psutil
 
 from league.log.metrics import MetricsStream
@@ -53,22 +54,16 @@ class DriverGpu(GpuMetrics, frozen=True):
 
 def parse_nvidia_smi(text: str) -> list[DriverGpu]:
     """Parse the output of ``nvidia-smi`` for these fields, one GPU a line; other lines are skipped."""
-    rows = ([part.strip() for part in line.split(",")] for line in text.splitlines())
-    return [_parse_row(row) for row in rows if len(row) >= 6 and row[0].isascii() and row[0].isdigit()][:_MAX_GPUS]
-
-
-def _parse_row(row: Sequence[str]) -> DriverGpu:
-    # A name may hold commas.
-    (index, uuid), name, (busy, used, total) = row[:2], row[2:-3], row[-3:]
-    percent = _parse_int(busy)
-    return DriverGpu(
-        index=int(index[:4]),
-        name=", ".join(name)[:_MAX_NAME_CHARS],
-        busy_share=None if percent is None else min(percent / 100, 1.0),
-        used_bytes=_parse_mib(used),
-        memory_bytes=_parse_mib(total),
-        uuid=uuid,
-    )
+    gpus = []
+    for line in text.splitlines():
+        row = [part.strip() for part in line.split(",")]
+        if len(row) >= 6 and row[0].isascii() and row[0].isdigit():
+            # A name may hold commas.
+            (index, uuid), name, (busy, used, total) = row[:2], ", ".join(row[2:-3]), row[-3:]
+            share = None if (percent := _parse_int(busy)) is None else min(percent / 100, 1.0)
+            memory = _parse_mib(used), _parse_mib(total)
+            gpus.append(DriverGpu(int(index[:4]), name[:_MAX_NAME_CHARS], share, *memory, uuid))
+    return gpus[:_MAX_GPUS]
 
 
 def _parse_int(text: str) -> int | None:
@@ -81,12 +76,9 @@ def _parse_mib(text: str) -> int | None:
 
 
 def filter_visible(variable: str | None, seen: Sequence[DriverGpu]) -> list[DriverGpu]:
-    """The GPUs that a process may compute on.
+    """The GPUs of the machine that ``CUDA_VISIBLE_DEVICES`` names, by indices or prefixes of UUIDs; all for None.
 
-    Args:
-        variable: Value of ``CUDA_VISIBLE_DEVICES``: indices or prefixes of UUIDs. As in CUDA, an entry that matches no
-            GPU ends the list. None selects all.
-        seen: All GPUs of the machine.
+    As in CUDA, an entry that matches no GPU ends the list.
     """
     if variable is None:
         return list(seen)
@@ -102,18 +94,14 @@ def filter_visible(variable: str | None, seen: Sequence[DriverGpu]) -> list[Driv
 class GpuMonitor:
     """Measures GPUs at intervals and keeps the latest values.
 
-    Args:
-        computes: Whether the process computes on GPUs, as far as is known without torch.
-        command: The driver's tool, looked up in ``PATH``.
-        timeout_s: Limit for one measurement.
+    ``computes`` is whether the process computes on GPUs, as far as is known without torch; ``command`` the driver's
+    tool, looked up in ``PATH``; ``timeout_s`` the limit for one measurement.
     """
 
     def __init__(
         self, computes: Callable[[], bool], command: str = "nvidia-smi", timeout_s: float = _TIMEOUT_S
     ) -> None:
-        self._uses_gpus = computes
-        self._command = command
-        self._timeout_s = timeout_s
+        self._uses_gpus, self._command, self._timeout_s = computes, command, timeout_s
         self._latest: list[GpuMetrics] = []
         self._seen_at = self._failed_at = float("-inf")
 
@@ -126,7 +114,8 @@ class GpuMonitor:
         if time.monotonic() - self._failed_at < _RETRY_S:
             return
         try:
-            if not self._is_enabled():
+            setting = os.environ.get(GPUS_VARIABLE, "")
+            if setting == "0" or not (setting == "1" or self._uses_gpus() or _torch_uses_gpu()):
                 return
             async with asyncio.timeout(self._timeout_s):
                 path = shutil.which(self._command)
@@ -138,10 +127,6 @@ class GpuMonitor:
         except Exception as error:  # a failed measurement must not end a worker
             self._failed_at = time.monotonic()
             log.warning("no figures of GPUs", error=str(error) or type(error).__name__, again_s=_RETRY_S)
-
-    def _is_enabled(self) -> bool:
-        setting = os.environ.get(GPUS_VARIABLE, "")
-        return setting == "1" or (setting != "0" and (self._uses_gpus() or _torch_uses_gpu()))
 
 
 def _torch_uses_gpu() -> bool:
@@ -204,8 +189,7 @@ class HeartbeatPublisher:
     def __init__(self, context: Context, role: str) -> None:
         from inference.statistics import RateMeter
 
-        self._context = context
-        self._role = role
+        self._context, self._role = context, role
         self._stream = MetricsStream(context.client, context.log.league)
         self._gpus = GpuMonitor(lambda: context.gauges.uses_gpus)
         self._process = psutil.Process()
@@ -274,30 +258,21 @@ class BackendGauge:
     def __init__(self, name: str, backend: "InferenceBackend", swaps: "SwapTimer") -> None:
         from inference.statistics import RateMeter
 
-        self._name = name
-        self._backend = backend
-        self._swaps = swaps
+        self._name, self._backend, self._swaps = name, backend, swaps
         self._tokens, self._busy = RateMeter(), RateMeter()
 
     def read(self, most_adapters: int) -> InferenceMetrics:
         """Current metrics of a process that keeps up to ``most_adapters`` adapters ready."""
         stats, times = self._backend.stats(), self._swaps.times
+        # The backend's counters have the names of the metrics.
+        counters = msgspec.structs.asdict(stats)
+        names = counters.keys() & set(InferenceMetrics.__struct_fields__)
         return InferenceMetrics(
             backend=self._name,
-            queued=stats.queued,
-            running=stats.running,
-            requests=stats.requests,
-            prompt_tokens=stats.prompt_tokens,
-            cached_tokens=stats.cached_tokens,
-            sampled_tokens=stats.sampled_tokens,
-            forced_tokens=stats.forced_tokens,
+            **{name: counters[name] for name in names},
             tokens_s=round(self._tokens.rate(stats.sampled_tokens + stats.forced_tokens), 1),
             busy_share=round(self._busy.rate(stats.seconds), 3),
-            adapters=stats.adapters,
-            slots=stats.slots,
             most_adapters=most_adapters,
-            swaps=stats.swaps,
-            cache_bytes=stats.cache_bytes,
             published=times.versions,
             last_swap_s=round(times.last, 4),
             mean_swap_s=round(times.mean, 4),

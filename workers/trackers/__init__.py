@@ -8,8 +8,6 @@ sequence: matches that are voided later stay in its averages.
 - ``sinks``   what rows are written to; ``workers.tracker`` feeds them
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from league.log.base import RecordedEvent
@@ -46,8 +44,6 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class _PlayTotals(msgspec.Struct):
-    """A worker's play since the last full row."""
-
     games: int = 0
     tokens: float = 0.0
 
@@ -62,10 +58,10 @@ class ChartFold:
         self._draws: dict[str, OpponentDrawWindow] = {}
         self._pool = gauges.PoolRatings()
         self._play_totals: dict[str, _PlayTotals] = {}
+        """By worker, since the last full row."""
         self._latest: dict[str, float] = {}
         """Metrics of single events since the last full row."""
         self._window_start_ns: int | None = None
-        """Start of the current window."""
 
     def apply(self, recorded: RecordedEvent) -> Row | None:
         """Fold one event; returns a row if one is due. Events already folded are ignored."""
@@ -110,7 +106,9 @@ class ChartFold:
             policy = event.hero.rpartition("@")[0]
             self._draws.setdefault(policy, OpponentDrawWindow(policy)).add(event, self.state, self._settings.window)
         elif isinstance(event, e.GradientStepTaken):
-            self._count_step(event)
+            self._latest |= gauges.step_metrics(event, self._hero)
+            paths = {name: value for name, value in event.metrics.items() if "/" in name}
+            self._windows.add_all(f"learner{path_suffix(event.policy, self._hero)}", paths, self._settings.window)
         elif isinstance(event, e.EvaluationFinished):
             self._count_evaluation(event)
 
@@ -124,11 +122,6 @@ class ChartFold:
             played = self._play_totals.setdefault(match.worker, _PlayTotals())
             played.games += 1
             played.tokens += finite_or_none(match.tokens) or 0.0
-
-    def _count_step(self, step: e.GradientStepTaken) -> None:
-        self._latest |= gauges.step_metrics(step, self._hero)
-        paths = {name: value for name, value in step.metrics.items() if "/" in name}
-        self._windows.add_all(f"learner{path_suffix(step.policy, self._hero)}", paths, self._settings.window)
 
     def _count_evaluation(self, result: e.EvaluationFinished) -> None:
         prefix = f"evaluation-{self._config.game.name}{path_suffix(result.agent, self._hero)}/{result.suite}"
@@ -168,25 +161,19 @@ class ChartFold:
 
     def _collect_window(self, seconds: float) -> dict[str, float]:
         values = self._drain_latest() | self._windows.collect() | gauges.elo_metrics(self.state, self._hero)
-        for game, grams in self._grams.items():
-            values |= _with_prefix(f"exploration-{game}", grams.collect())
+        windows = {f"exploration-{game}": grams.collect() for game, grams in self._grams.items()}
         for policy, draws in self._draws.items():
-            values |= _with_prefix(f"matchmaking{path_suffix(policy, self._hero)}", draws.collect())
+            windows[f"matchmaking{path_suffix(policy, self._hero)}"] = draws.collect()
+        for prefix, metrics in windows.items():
+            values |= {f"{prefix}/{name}": value for name, value in metrics.items()}
         for worker, played in self._play_totals.items():
             if seconds > 0:
                 values |= {f"play/{worker}/games_s": played.games / seconds}
                 values |= {f"play/{worker}/tokens_s": played.tokens / seconds}
         self._play_totals.clear()
-        return (
-            values
-            | gauges.league_totals(self.state, self._hero)
-            | self._pool.collect_changed(self.state.standings().agents)
-        )
+        changed = self._pool.collect_changed(self.state.standings().agents)
+        return values | gauges.league_totals(self.state, self._hero) | changed
 
     def _drain_latest(self) -> dict[str, float]:
         latest, self._latest = self._latest, {}
         return latest
-
-
-def _with_prefix(prefix: str, values: Mapping[str, float]) -> dict[str, float]:
-    return {f"{prefix}/{name}": value for name, value in values.items()}

@@ -4,11 +4,10 @@
 The league's main policy has no name in the path; others do: ``collection-nim/exploiter/reward``.
 """
 
-import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from league.matchmaking.audit import total_variation
 from league.matchmaking.roles import sampler_of
@@ -58,6 +57,10 @@ def match_metrics(match: MatchFinished, state: LeagueState, hero: str) -> Iterat
 def seat_metrics(match: MatchFinished, seat: SeatResult) -> dict[str, float]:
     """Metrics of one seat; win, draw and loss are as the game decides."""
     won, drawn = match.winner == seat.seat, match.winner is None and seat.rank == 1
+    replies, shares = seat.metrics.get("reply_count", 0.0), dict[str, float]()
+    if isfinite(replies) and replies > 0:
+        shares["format_success"] = 1 - seat.metrics.get("reply_unformatted", 0.0) / replies
+        shares["invalid_moves"] = seat.metrics.get("reply_invalid", 0.0) / replies
     return {
         "reward": seat.score,
         "rank": seat.rank,
@@ -68,18 +71,7 @@ def seat_metrics(match: MatchFinished, seat: SeatResult) -> dict[str, float]:
         "seconds": match.seconds,
         "tokens": match.tokens,
         **seat.metrics,
-        **_reply_metrics(seat.metrics),
-    }
-
-
-def _reply_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Shares of a model's replies that were well-formed, and that were invalid moves."""
-    replies = metrics.get("reply_count", 0.0)
-    if not (isfinite(replies) and replies > 0):
-        return {}
-    return {
-        "format_success": 1 - metrics.get("reply_unformatted", 0.0) / replies,
-        "invalid_moves": metrics.get("reply_invalid", 0.0) / replies,
+        **shares,
     }
 
 
@@ -167,9 +159,8 @@ class NgramWindow:
         if not self._changed:
             return {}
         self._changed = False
-        return _unique_ngram_metrics("unique_ngrams", self._all) | _unique_ngram_metrics(
-            "trained_unique_ngrams", self._trained
-        )
+        trained = _unique_ngram_metrics("trained_unique_ngrams", self._trained)
+        return _unique_ngram_metrics("unique_ngrams", self._all) | trained
 
 
 def _append_bounded(window: deque[T], value: T, size: int) -> None:
@@ -189,7 +180,7 @@ def _unique_ngram_metrics(name: str, window: Iterable[SeatHashes]) -> dict[str, 
     return {name: float(unique << level), **share}
 
 
-_PURPOSES = ("training", "evaluation", "imported")
+_EXPERIENCE = ("generated", "trained", "stale", "filtered", "voided", "refused", "given_up", "late", "pending")
 
 
 def elo_metrics(state: LeagueState, hero: str) -> dict[str, float]:
@@ -222,46 +213,33 @@ def step_metrics(step: GradientStepTaken, hero: str) -> dict[str, float]:
 
 def league_totals(state: LeagueState, hero: str) -> dict[str, float]:
     """Totals of matches, trajectories, the pool, costs and novelty."""
-    agents = state.standings().agents.values()
-    counts = {
-        f"League/matches/{purpose}": state.finished_matches(purpose)
-        for purpose in _PURPOSES
-        if state.finished_matches(purpose)
-    }
-    counts |= {"League/matches/failed": state.failed, "League/matches/voided": len(state.voided)}
-    counts |= {
+    agents, purposes = state.standings().agents.values(), ("training", "evaluation", "imported")
+    totals: dict[str, float] = {f"League/matches/{p}": count for p in purposes if (count := state.finished_matches(p))}
+    totals |= {"League/matches/failed": state.failed, "League/matches/voided": len(state.voided)}
+    totals |= {
         "model_pool/agents": len(agents),
         "model_pool/active": sum(agent.active for agent in agents),
         "model_pool/checkpoints": sum(agent.kind == "checkpoint" for agent in agents),
         "model_pool/elite": len(state.elite),
     }
-    rest = itertools.chain(_experience_metrics(state, hero), _cost_metrics(state), _novelty_metrics(state, hero))
-    return {name: float(count) for name, count in counts.items()} | dict(rest)
-
-
-def _experience_metrics(state: LeagueState, hero: str) -> Iterator[tuple[str, float]]:
     for policy in state.policies:
         accounting, prefix = state.consumption.accounting(policy), f"experience{path_suffix(policy, hero)}"
-        names = ("generated", "trained", "stale", "filtered", "voided", "refused", "given_up", "late", "pending")
-        for name in names:
-            yield f"{prefix}/{name}", float(getattr(accounting, name))
-        yield f"{prefix}/ahead", float(state.in_play.matches_ahead(policy))
-
-
-def _cost_metrics(state: LeagueState) -> Iterator[tuple[str, float]]:
+        totals |= {f"{prefix}/{name}": getattr(accounting, name) for name in _EXPERIENCE}
+        totals[f"{prefix}/ahead"] = state.in_play.matches_ahead(policy)
     for agent, spent in state.spending.items():
-        yield f"cost/{agent}/total", spent.cost
-        yield f"cost/{agent}/requests", float(spent.requests)
-        yield f"cost/{agent}/tokens", float(spent.tokens)
+        prefix = f"cost/{agent}"
+        totals |= {
+            f"{prefix}/total": spent.cost,
+            f"{prefix}/requests": spent.requests,
+            f"{prefix}/tokens": spent.tokens,
+        }
     if state.spending:
-        yield "cost/total", sum(spent.cost for spent in state.spending.values())
-
-
-def _novelty_metrics(state: LeagueState, hero: str) -> Iterator[tuple[str, float]]:
-    """Mean over the agents that a policy met of the share of their play that is new to it."""
+        totals["cost/total"] = sum(spent.cost for spent in state.spending.values())
     for policy, row in state.standings().novelty.items():
+        # Mean over the agents that a policy met of the share of their play that is new to it.
         if row:
-            yield f"exploration{path_suffix(policy, hero)}/novelty", sum(row.values()) / len(row)
+            totals[f"exploration{path_suffix(policy, hero)}/novelty"] = sum(row.values()) / len(row)
+    return {name: float(total) for name, total in totals.items()}
 
 
 class PoolRatings:
@@ -277,24 +255,14 @@ class PoolRatings:
             figures = agent.rating, agent.deviation, agent.games
             if agent.active and self._reported.get(name) != figures:
                 self._reported[name] = figures
-                metrics |= _agent_metrics(agent)
+                prefix = f"model_pool/{agent.name}"
+                metrics |= {f"{prefix}/rating": agent.rating, f"{prefix}/games": float(agent.games)}
+                metrics |= {f"{prefix}/deviation": agent.deviation} if agent.deviation else {}
         return metrics
-
-
-def _agent_metrics(agent: Agent) -> dict[str, float]:
-    prefix = f"model_pool/{agent.name}"
-    deviation = {f"{prefix}/deviation": agent.deviation} if agent.deviation else {}
-    return {f"{prefix}/rating": agent.rating, f"{prefix}/games": float(agent.games), **deviation}
 
 
 TARGET_INTERVAL = 16
 """One in so many draws has its target shares computed."""
-
-
-class _OpponentDraw(NamedTuple):
-    buckets: tuple[str, ...]
-    """The buckets of its picks."""
-    target: Mapping[str, float] | None
 
 
 class OpponentDrawWindow:
@@ -302,7 +270,8 @@ class OpponentDrawWindow:
 
     def __init__(self, policy: str) -> None:
         self._policy = policy
-        self._draws: deque[_OpponentDraw] = deque()
+        self._draws: deque[tuple[list[str], Mapping[str, float] | None]] = deque()
+        """The buckets of a draw's picks, and its target shares."""
         self._count = 0
         self._changed = False
         self._plugin: Plugin | None = None
@@ -315,8 +284,7 @@ class OpponentDrawWindow:
         those that the draw was made from; ``league matchmaking audit`` uses the latter.
         """
         target = self._compute_target(state) if self._count % TARGET_INTERVAL == 0 else None
-        draw = _OpponentDraw(tuple(pick.bucket for pick in event.picks), target)
-        _append_bounded(self._draws, draw, size)
+        _append_bounded(self._draws, ([pick.bucket for pick in event.picks], target), size)
         self._count += 1
         self._changed = True
 
@@ -337,9 +305,9 @@ class OpponentDrawWindow:
         if not self._changed:
             return {}
         self._changed = False
-        picks = Counter(bucket for draw in self._draws for bucket in draw.buckets)
+        picks = Counter(bucket for buckets, _ in self._draws for bucket in buckets)
         realised = {bucket: count / picks.total() for bucket, count in sorted(picks.items())}
-        targets = [draw.target for draw in self._draws if draw.target is not None]
+        targets = [target for _, target in self._draws if target is not None]
         names = sorted({bucket for target in targets for bucket in target})
         mean = {name: sum(target.get(name, 0.0) for target in targets) / len(targets) for name in names}
         metrics = {f"realised/{bucket}": share for bucket, share in realised.items()}

@@ -5,7 +5,7 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -92,7 +92,19 @@ class WandbSink:
             resume="allow",
             dir=place.folder,
             config=place.config,
-            settings=_quiet(self._settings.init_timeout_s),
+            # Only rows are sent, nothing else about the process and machine.
+            settings=wandb.Settings(
+                silent=True,
+                host="",
+                console="off",
+                disable_git=True,
+                disable_code=True,
+                disable_job_creation=True,
+                x_disable_stats=True,
+                x_disable_machine_info=True,
+                init_timeout=self._settings.init_timeout_s,
+                finish_timeout=_FINISH_S,
+            ),
         )
         run.define_metric(STEP, hidden=True)
         for names in _OVER_STEPS:
@@ -142,24 +154,6 @@ def _end_service() -> None:
 
     with contextlib.suppress(Exception):  # it may be gone already
         wandb.teardown(exit_code=1)
-
-
-def _quiet(init_timeout_s: float) -> Any:
-    """Settings that send rows only, nothing else about the process and machine."""
-    import wandb
-
-    return wandb.Settings(
-        silent=True,
-        host="",
-        console="off",
-        disable_git=True,
-        disable_code=True,
-        disable_job_creation=True,
-        x_disable_stats=True,
-        x_disable_machine_info=True,
-        init_timeout=init_timeout_s,
-        finish_timeout=_FINISH_S,
-    )
 
 
 def _safe(error: Exception) -> str:
